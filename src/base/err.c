@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[ERR_CODE_MAX] = {
+    [ERR_OK] = "ok",
+    [ERR_CANCELED] = "canceled",
+    [ERR_UNKNOWN] = "unknown",
+    [ERR_INVALID_ARGUMENT] = "invalid_argument",
+    [ERR_DEADLINE_EXCEEDED] = "deadline_exceeded",
+    [ERR_NOT_FOUND] = "not_found",
+    [ERR_ALREADY_EXISTS] = "already_exists",
+    [ERR_PERMISSION_DENIED] = "permission_denied",
+    [ERR_RESOURCE_EXHAUSTED] = "resource_exhausted",
+    [ERR_FAILED_PRECONDITION] = "failed_precondition",
+    [ERR_ABORTED] = "aborted",
+    [ERR_OUT_OF_RANGE] = "out_of_range",
+    [ERR_UNIMPLEMENTED] = "unimplemented",
+    [ERR_INTERNAL] = "internal",
+    [ERR_UNAVAILABLE] = "unavailable",
+    [ERR_DATA_LOSS] = "data_loss",
+    [ERR_UNAUTHENTICATED] = "unauthenticated",
+};
+
+const char *err_code_name(enum err_code code)
+{
+    return (unsigned)code < ERR_CODE_MAX ? names[code] : "unknown";
+}
+
+enum err_code err_code_from_errno(int errnum)
+{
+    switch (abs(errnum)) {
+    case 0:
+        return ERR_OK;
+    case ENOENT:
+    case ESRCH:
+    case ENXIO:
+        return ERR_NOT_FOUND;
+    case EEXIST:
+        return ERR_ALREADY_EXISTS;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return ERR_PERMISSION_DENIED;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case EILSEQ:
+        return ERR_INVALID_ARGUMENT;
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+    case ENOBUFS:
+        return ERR_RESOURCE_EXHAUSTED;
+    case ENOTEMPTY:
+    case EBUSY:
+        return ERR_FAILED_PRECONDITION;
+    case ETIMEDOUT:
+        return ERR_DEADLINE_EXCEEDED;
+    case ECANCELED:
+        return ERR_CANCELED;
+    case ENOSYS:
+    case EOPNOTSUPP:
+        return ERR_UNIMPLEMENTED;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE:
+    case ENOTCONN:
+        return ERR_UNAVAILABLE;
+    default:
+        return ERR_INTERNAL;
+    }
+}
+
+PRINTF_LIKE(4, 0) static void vset(struct err *err, enum err_code code, int errnum, const char *fmt, va_list ap)
+{
+    err->code = code;
+    err->errnum = errnum;
+    (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+}
+
+int err_set(struct err *err, enum err_code code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vset(err, code, 0, fmt, ap);
+    va_end(ap);
+    return -1;
+}
+
+int err_errno(struct err *err, int errnum, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vset(err, err_code_from_errno(errnum), abs(errnum), fmt, ap);
+    va_end(ap);
+    size_t n = strlen(err->msg);
+    (void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", strerror(abs(errnum)));
+    return -1;
+}
+
+int err_prefix(struct err *err, const char *fmt, ...)
+{
+    char old[sizeof(err->msg)];
+    memcpy(old, err->msg, sizeof(old));
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    va_end(ap);
+    size_t n = strlen(err->msg);
+    (void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", old);
+    return -1;
+}

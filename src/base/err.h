@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An error that a person or a client will read. It lives on the caller's stack, is filled where the knowledge is, and is
+ * prefixed on the way up: "create sandbox i3k...: mount overlay: no space left on device". Match on the code, never on the text.
+ * The codes are those of the Connect protocol, so that a façade translates them by table.
+ *
+ * Functions that take a `struct err *err` return 0 or positive on success and -1 after filling *err. err may not be NULL.
+ */
+#pragma once
+
+#include "base/def.h"
+
+enum err_code {
+    ERR_OK = 0,
+    ERR_CANCELED = 1,
+    ERR_UNKNOWN = 2,
+    ERR_INVALID_ARGUMENT = 3,
+    ERR_DEADLINE_EXCEEDED = 4,
+    ERR_NOT_FOUND = 5,
+    ERR_ALREADY_EXISTS = 6,
+    ERR_PERMISSION_DENIED = 7,
+    ERR_RESOURCE_EXHAUSTED = 8,
+    ERR_FAILED_PRECONDITION = 9,
+    ERR_ABORTED = 10,
+    ERR_OUT_OF_RANGE = 11,
+    ERR_UNIMPLEMENTED = 12,
+    ERR_INTERNAL = 13,
+    ERR_UNAVAILABLE = 14,
+    ERR_DATA_LOSS = 15,
+    ERR_UNAUTHENTICATED = 16,
+    ERR_CODE_MAX,
+};
+
+struct err {
+    enum err_code code;
+    int errnum; /* positive errno, or 0 when the cause was not a system call */
+    char msg[248];
+};
+
+/* Fills *err and returns -1. The message says what failed and, where it can be said, what to do next. */
+int err_set(struct err *err, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* The same from a -errno (or errno) value: appends ": <strerror>", and chooses the code by err_code_from_errno(). */
+int err_errno(struct err *err, int errnum, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* Prefixes the message with "<context>: ", keeping the code. Returns -1. */
+int err_prefix(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+enum err_code err_code_from_errno(int errnum);
+
+/* "not_found" and so on, as Connect spells them; never NULL. */
+const char *err_code_name(enum err_code code);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Descriptors: closing, whole reads and writes, passing them over unix sockets. All results are close-on-exec. */
+#pragma once
+
+#include "base/def.h"
+#include "base/str.h"
+
+struct buf;
+
+int fd_close(int fd); /* accepts -1, keeps errno, returns -1 */
+
+static inline UNUSED void fd_close_auto_(int *fd)
+{
+    (void)fd_close(*fd);
+}
+#define AUTO_CLOSE __attribute__((cleanup(fd_close_auto_)))
+
+int fd_nonblock(int fd, bool on) WARN_UNUSED;
+int fd_cloexec(int fd, bool on) WARN_UNUSED;
+
+/* The whole of p, over short writes and EINTR. For blocking descriptors. */
+int fd_write_all(int fd, const void *p, size_t n) WARN_UNUSED;
+
+/* Appends all that can be read until end of file, as far as the buffer's maximum allows (-ENOBUFS). */
+int fd_read_all(int fd, struct buf *b) WARN_UNUSED;
+
+/* A small file in one go; dirfd may be AT_FDCWD. */
+int fd_write_file(int dirfd, const char *path, struct str content, mode_t mode) WARN_UNUSED; /* creates or truncates */
+int fd_write_existing(int dirfd, const char *path, struct str content) WARN_UNUSED;          /* one write(2), for kernel files */
+int fd_read_file(int dirfd, const char *path, struct buf *b) WARN_UNUSED;
+
+/*
+ * One message with descriptors over a unix socket (SOCK_SEQPACKET or SOCK_STREAM). Send: -EAGAIN when a non-blocking socket is
+ * full, nothing was sent then. Receive: bytes received, 0 at end of file; descriptors beyond max_fds are closed and the call fails
+ * with -EPROTO, as it does when the message was cut (-EMSGSIZE).
+ */
+enum { FD_PASS_MAX = 8 };
+int fd_send(int sock, const void *p, size_t n, const int *fds, size_t n_fds) WARN_UNUSED;
+ssize_t fd_recv(int sock, void *p, size_t n, int *ret_fds, size_t max_fds, size_t *ret_n_fds) WARN_UNUSED;

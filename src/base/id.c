@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/id.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+void id_random_bytes(void *p, size_t n)
+{
+    unsigned char *to = p;
+    while (n) {
+        ssize_t r = getrandom(to, n, 0);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r <= 0)
+            abort();
+        to += r;
+        n -= (size_t)r;
+    }
+}
+
+void id_token(char *ret_s, size_t n)
+{
+    static const char alphabet[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    unsigned char pool[64];
+    size_t have = 0;
+    for (size_t i = 0; i < n;) {
+        if (!have) {
+            have = sizeof(pool);
+            id_random_bytes(pool, have);
+        }
+        unsigned char c = pool[--have];
+        if (c < 252) /* 7 * 36: every character equally likely */
+            ret_s[i++] = alphabet[c % 36];
+    }
+    ret_s[n] = 0;
+}
+
+void id_sandbox(char ret_id[static ID_SANDBOX_LEN + 1])
+{
+    ret_id[0] = 'i';
+    id_token(ret_id + 1, ID_SANDBOX_LEN - 1);
+}
+
+bool id_is_sandbox(struct str s)
+{
+    if (s.n != ID_SANDBOX_LEN || s.p[0] != 'i')
+        return false;
+    for (size_t i = 1; i < s.n; i++)
+        if (!((s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9')))
+            return false;
+    return true;
+}
+
+void id_uuid(char ret_uuid[static ID_UUID_LEN + 1])
+{
+    unsigned char b[16];
+    id_random_bytes(b, sizeof(b));
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40);
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    (void)snprintf(ret_uuid, ID_UUID_LEN + 1, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}

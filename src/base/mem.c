@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *checked(void *p, size_t n)
+{
+    if (!p && n)
+        abort();
+    return p;
+}
+
+void *mem_alloc(size_t n)
+{
+    return checked(malloc(n ? n : 1), n);
+}
+
+void *mem_zalloc(size_t n)
+{
+    return checked(calloc(1, n ? n : 1), n);
+}
+
+void *mem_array(size_t count, size_t size)
+{
+    size_t n;
+    if (__builtin_mul_overflow(count, size, &n))
+        abort();
+    return mem_zalloc(n);
+}
+
+void *mem_realloc(void *p, size_t n)
+{
+    return checked(realloc(p, n ? n : 1), n);
+}
+
+void *mem_dup(const void *p, size_t n)
+{
+    void *q = mem_alloc(n);
+    if (n)
+        memcpy(q, p, n);
+    return q;
+}
+
+char *mem_strdup(const char *s)
+{
+    return s ? mem_dup(s, strlen(s) + 1) : NULL;
+}
+
+char *mem_strndup(const char *s, size_t n)
+{
+    size_t len = strnlen(s, n);
+    char *q = mem_alloc(len + 1);
+    memcpy(q, s, len);
+    q[len] = 0;
+    return q;
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    char *s = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&s, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        abort();
+    return s;
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+void mem_wipe(void *p, size_t n)
+{
+    explicit_bzero(p, n);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A borrowed run of bytes, by value. Not terminated, may hold NUL; whoever made it owns the memory. */
+#pragma once
+
+#include "base/def.h"
+
+#include <string.h>
+
+struct str {
+    const char *p;
+    size_t n;
+};
+
+#define STR(literal) ((struct str){"" literal, sizeof(literal) - 1})
+#define STR_NULL ((struct str){NULL, 0})
+#define STR_ARG(s) ((int)(s).n), ((s).p) /* for "%.*s" */
+
+static inline struct str str_of(const char *cstr)
+{
+    return (struct str){cstr, cstr ? strlen(cstr) : 0};
+}
+
+static inline struct str str_n(const void *p, size_t n)
+{
+    return (struct str){p, n};
+}
+
+static inline bool str_eq(struct str a, struct str b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+static inline bool str_eqc(struct str a, const char *b)
+{
+    return str_eq(a, str_of(b));
+}
+
+bool str_eq_nocase(struct str a, struct str b);    /* ASCII only */
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+ssize_t str_find_char(struct str s, char c);       /* offset, or -1 */
+struct str str_trim(struct str s);                 /* spaces and tabs on both sides */
+struct str str_sub(struct str s, size_t from);     /* the rest from `from`, empty when beyond the end */
+
+/* Cuts the part before the next `sep` off *s into *ret_part. False when *s was empty already (s->p NULL). */
+bool str_split(struct str *s, char sep, struct str *ret_part);
+
+/* Whole-string decimal numbers: no sign for u64, no blanks, -EINVAL or -ERANGE else. */
+int str_to_u64(struct str s, uint64_t *ret_value) WARN_UNUSED;
+int str_to_i64(struct str s, int64_t *ret_value) WARN_UNUSED;
+
+bool str_has_nul(struct str s);
+bool str_is_utf8(struct str s); /* well-formed: no overlong forms, surrogates or values above U+10FFFF */
+
+/* Compares in time that depends on the lengths only: for tokens and signatures. */
+bool str_eq_secret(struct str a, struct str b);

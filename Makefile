@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# The short way to everything; the build itself is described in meson.build.
+
+BUILD := build
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build run start stop test unit check fuzz bench format install clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## install what the build needs, compile to build/
+	@tools/install-deps build
+	@tools/compile
+
+run: build ## set up everything, start the service here, run a first sandbox
+	@tools/install-deps run
+	@tools/service run
+
+start: build ## the same in the background
+	@tools/install-deps run
+	@tools/service start
+
+stop: ## stop the service; it ends every sandbox
+	@tools/service stop
+
+test: ## everything: checks, unit, fuzz, system, attack and SDK tests
+	@tools/install-deps build run test
+	@tools/test
+
+unit: ## only the unit tests (ONLY=folder for one folder)
+	@tools/install-deps build test
+	@tools/test unit
+
+check: ## only the static checks
+	@tools/install-deps build test
+	@tools/test check
+
+fuzz: ## every fuzzer for FUZZ_SECONDS (default 300)
+	@tools/install-deps build test
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-300} tools/test fuzz
+
+bench: build ## measure, side by side with what is installed otherwise
+	@tools/install-deps run bench
+	@bench/run
+
+format: ## clang-format the C sources in place
+	@git ls-files '*.[ch]' | xargs -r clang-format -i
+
+deps: ## install everything that any target needs
+	@tools/install-deps build run test bench
+
+install: build ## install to /usr/local (DESTDIR is honoured)
+	@meson install -C $(BUILD) --no-rebuild
+
+clean: ## remove what was built
+	@rm -rf $(BUILD)

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core of cove-api: the sandboxes, what may be done to them, and the record of it. Façades call in here and nowhere else.
+ *
+ * Rules for all of src/sandbox
+ *  1. One loop, one thread. Nothing blocks. No callback is called from inside the function that it was passed to: results always
+ *     come in a later turn of the loop.
+ *  2. Every action takes the same path (action.h): authorise, guard, record, do, record.
+ *  3. A `struct sandbox *` found by sandbox_find() is valid until control returns to the loop. Whoever needs it longer takes a
+ *     reference; after its end the object stays readable (state SANDBOX_ENDED), and every operation on it answers ERR_NOT_FOUND.
+ *  4. A caller that loses interest in a pending operation calls its `_cancel`/`_close`; no callback comes afterwards.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/str.h"
+
+#include <uv.h>
+
+struct core;
+struct store;
+struct event_log;
+struct sandbox;
+
+struct core_config {
+    const char *state_dir;      /* templates/ is read here */
+    int supervisor_fd;          /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
+    struct store *store;        /* borrowed, outlives the core */
+    struct event_log *events;   /* borrowed */
+    const char *domain;         /* for <port>-<id>.<domain>; NULL: none configured */
+    uint64_t default_memory_bytes; /* for templates that say nothing */
+    uint32_t default_cpu_milli;
+    uint32_t max_sandboxes;     /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
+    uint64_t max_timeout_ms;    /* larger ones: ERR_INVALID_ARGUMENT */
+    const char *version;
+};
+
+/*
+ * Opens the core: loads the store's live sandboxes, asks coved which of them live, re-attaches to their agents and their processes, records
+ * as lost those that are gone. Blocks at start-up only for as long as coved needs to answer. The strings of the config are copied.
+ */
+int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err) WARN_UNUSED;
+void core_close(struct core *core); /* lets go of everything; sandboxes live on */
+
+const struct core_config *core_config(const struct core *core);
+uv_loop_t *core_loop(const struct core *core);
+
+/* Who asks, for the record and for the guard: made by the façade, valid during the call. */
+struct actor {
+    const char *name; /* "e2b:<first 8 of the key>", "cli:uid=0", "timer" */
+};

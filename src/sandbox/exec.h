@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes in a sandbox: starting them, following their output, feeding and signalling them.
+ *
+ * A follow is one client's view of one process. Output comes through on_output in order and is not repeated; the caller gives
+ * bytes back with exec_ack() once its client has them, and the process is slowed down to that pace (at most WIRE_WINDOW bytes are
+ * outstanding). Closing a follow never touches the process: it goes on, its output goes on to the event log and is kept (the last
+ * WIRE_WINDOW bytes) for whoever attaches next.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "sandbox/sandbox.h"
+#include "wire/proto.h"
+
+struct follow;
+
+struct exec_spec {
+    struct str cmd;
+    const struct str *args;
+    size_t n_args;
+    const struct pair *envs; /* on top of the sandbox's */
+    size_t n_envs;
+    struct str user, cwd;    /* empty: default */
+    struct str tag;          /* p NULL: none */
+    bool pty, stdin_open;
+    uint16_t cols, rows;
+    uint64_t timeout_ms;     /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED */
+};
+
+struct exec_exit {
+    bool signaled;
+    uint32_t code;      /* exit code, or the signal's number */
+    uint64_t output_bytes;
+};
+
+struct exec_ops {
+    void (*on_start)(void *ctx, uint32_t pid);
+    void (*on_output)(void *ctx, enum wire_channel channel, struct str bytes);
+    /* Exactly one of these ends the follow (also when the sandbox ends: ERR_UNAVAILABLE); it is freed afterwards, don't touch it. */
+    void (*on_exit)(void *ctx, const struct exec_exit *exit);
+    void (*on_error)(void *ctx, const struct err *err);
+};
+
+/* Which process. by_tag: tag, else pid. */
+struct exec_select {
+    bool by_tag;
+    uint32_t pid;
+    struct str tag;
+};
+
+/* -1: refused at once (sandbox not running, guard, limits). Otherwise the ops will be called. */
+int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops, void *ctx,
+               struct follow **ret_follow, struct err *err) WARN_UNUSED;
+
+/*
+ * Follows a running process, or one that ended less than 30 s ago. Output begins with what nobody has got yet, or with "now" when
+ * another client follows it. timeout_ms ends the follow only.
+ */
+int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,
+                const struct exec_ops *ops, void *ctx, struct follow **ret_follow, struct err *err) WARN_UNUSED;
+
+void exec_ack(struct follow *f, size_t bytes);
+void exec_close(struct follow *f); /* no callback afterwards */
+
+/* Unary operations. done is called once unless cancelled by exec_call_cancel(); `err` NULL on success. */
+struct exec_call;
+typedef void (*exec_done_fn)(void *ctx, const struct err *err);
+
+int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty, struct str bytes,
+               exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED; /* bytes <= 4 MiB, copied */
+int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done, void *ctx,
+                     struct exec_call **ret_call, struct err *err) WARN_UNUSED;
+int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal, exec_done_fn done,
+                void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
+int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols, uint16_t rows,
+                exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
+
+/* Running processes that were started through us. All strings are borrowed during the callback. */
+struct exec_process {
+    uint32_t pid;
+    bool has_tag, pty;
+    struct str tag, cmd, cwd, user;
+    const struct str *args;
+    size_t n_args;
+    const struct pair *envs;
+    size_t n_envs;
+    usec_t started;
+    uint64_t output_bytes;
+};
+typedef void (*exec_list_fn)(void *ctx, const struct exec_process *processes, size_t n, const struct err *err);
+int exec_list(struct sandbox *sb, const struct actor *actor, exec_list_fn done, void *ctx, struct exec_call **ret_call,
+              struct err *err) WARN_UNUSED;
+
+void exec_call_cancel(struct exec_call *call);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One sandbox: what it is, its life, its deadline, its figures. */
+#pragma once
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/list.h"
+#include "sandbox/core.h"
+
+enum sandbox_state {
+    SANDBOX_CREATING,
+    SANDBOX_RUNNING,
+    SANDBOX_PAUSING,
+    SANDBOX_PAUSED,
+    SANDBOX_RESUMING,
+    SANDBOX_STOPPING,
+    SANDBOX_ENDED,
+    SANDBOX_FAILED,
+};
+const char *sandbox_state_name(enum sandbox_state state);
+
+struct pair {
+    struct str key, value;
+};
+
+/* What a façade asks for. All memory is the caller's and only read during sandbox_create(). */
+struct sandbox_spec {
+    struct str template_ref;       /* id, alias, alias:tag */
+    uint64_t timeout_ms;           /* 0: never ends by itself */
+    uint64_t memory_bytes;         /* 0: the template's */
+    uint32_t cpu_milli;            /* 0: the template's */
+    bool pause_on_timeout;         /* ERR_UNIMPLEMENTED until pausing is there */
+    bool auto_resume;
+    bool secure;                   /* an access token is made */
+    bool allow_internet;
+    const struct pair *envs;       /* become the environment of every process */
+    size_t n_envs;
+    const struct pair *metadata;
+    size_t n_metadata;
+};
+
+/* What anybody may read. Strings live as long as the sandbox. */
+struct sandbox_info {
+    char id[ID_SANDBOX_LEN + 1];
+    enum sandbox_state state;
+    const char *template_id;
+    const char *template_alias;    /* NULL: none */
+    usec_t started;                /* real time */
+    usec_t end_at;                 /* real time; 0: never. Stable: changes only when a timeout is set */
+    uint64_t timeout_ms;           /* the last one asked for */
+    uint32_t cpu_milli;
+    uint64_t memory_bytes, disk_bytes;
+    const char *access_token;      /* NULL: not secure */
+    const char *traffic_token;     /* NULL: public */
+    bool pause_on_timeout, auto_resume, secure, allow_internet;
+    const struct pair *envs;
+    size_t n_envs;
+    const struct pair *metadata;   /* in the order given */
+    size_t n_metadata;
+    usec_t ended;                  /* real time; 0 while alive */
+    const char *end_cause;         /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive */
+};
+
+const struct sandbox_info *sandbox_info(const struct sandbox *sb);
+
+/* ctx, the sandbox (NULL on failure), the error (NULL on success). */
+typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err);
+
+/*
+ * Starts making one; done comes when the agent answers. Errors that can be known at once (validation, unknown template ERR_NOT_FOUND, limits) come as -1 + *err and done
+ * is not called. There is no cancel: a client that leaves gets its sandbox made and it ends by its timeout.
+ */
+int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done, void *ctx,
+                   struct err *err) WARN_UNUSED;
+
+struct sandbox *sandbox_find(struct core *core, struct str id); /* alive or just ended; NULL: unknown. Also accepts "<id>-<anything>" */
+
+/* The only live sandbox, when there is exactly one; else NULL. */
+struct sandbox *sandbox_only(struct core *core);
+
+/* Calls fn for every living one, newest first (started, then id), until it returns false. */
+void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);
+size_t sandbox_count(const struct core *core); /* living ones */
+
+struct sandbox *sandbox_ref(struct sandbox *sb);
+void sandbox_unref(struct sandbox *sb);
+
+/* SIGKILL to all of it. done comes once coved confirmed; from the call on it counts as ended for everybody else. Already ended: ERR_NOT_FOUND. */
+int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/* Ends at now + timeout_ms (0: at once). extend_only: never earlier than now set. */
+int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
+                        struct err *err) WARN_UNUSED;
+
+/* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every second one). */
+struct sandbox_sample {
+    usec_t at; /* real time */
+    uint32_t cpu_count;
+    double cpu_used_pct; /* of cpu_count CPUs */
+    uint64_t memory_used, memory_total, memory_cache;
+    uint64_t disk_used, disk_total;
+};
+/* Borrowed, oldest first. */
+const struct sandbox_sample *sandbox_samples(const struct sandbox *sb, size_t *ret_n);
+
+/* Takes one now (for envd's /metrics). */
+typedef void (*sandbox_sample_fn)(void *ctx, const struct sandbox_sample *sample, const struct err *err);
+int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/*
+ * Watches for the end: fn is called once, in a later turn, when the sandbox ends. Streams to clients use it to cut their connections.
+ * Embed the struct; remove it with sandbox_unwatch() before its memory goes.
+ */
+struct sandbox_watch {
+    struct list node;
+    void (*fn)(struct sandbox_watch *w, struct sandbox *sb);
+};
+void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w);
+void sandbox_unwatch(struct sandbox_watch *w);
+
+/* Lines of the sandbox's log as E2B shows it (lifecycle and processes), newest last; from the event log. */
+typedef bool (*sandbox_log_fn)(void *ctx, usec_t at, const char *level, const char *logger, const char *message);
+int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
+                 struct err *err) WARN_UNUSED;

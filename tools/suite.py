@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every suite of tools/test is made of: a Report that counts, and run(), which shows a command's progress and bounds it.
+
+A suite is a function `suite(report)`. It calls report.passed/failed/skipped, once per test, and nothing else is asked of it;
+report.junit(directory) does that from JUnit files, the common currency of test programs that are not ours.
+"""
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+BUILD = TOP / "build"
+OUT = BUILD / "test"
+CPUS = os.cpu_count() or 1
+
+# ninja's and meson's "[3/70]" and "3/70": shown now and then only; everything is in the log.
+PROGRESS = re.compile(r"^\s*\[?\d+/\d+[\] ]")
+QUIET_S = 5
+
+
+class Report:
+    def __init__(self, name):
+        self.name = name
+        self.passes = 0
+        self.failures = []  # (test, text)
+        self.skips = []  # (test, reason)
+        self.start = time.monotonic()
+        self.seconds = 0.0
+        self.dir = OUT / name
+
+    def passed(self, test, count=1):
+        del test
+        self.passes += count
+
+    def failed(self, test, text=""):
+        self.failures.append((test, text.strip()))
+        say(f"FAILED {self.name}: {test}")
+
+    def skipped(self, test, reason):
+        self.skips.append((test, reason.strip() or "no reason given"))
+
+    def judge(self, test, result):
+        """One test that is one command: passed by exit code 0, skipped by 77 with the reason as its last line."""
+        if result.code == 0:
+            self.passed(test)
+        elif result.code == 77:
+            self.skipped(test, result.tail(1))
+        else:
+            self.failed(test, result.tail(60))
+
+    def junit(self, directory):
+        """Counts every *.xml below directory; returns how many tests that were."""
+        count = 0
+        for path in sorted(Path(directory).rglob("*.xml")):
+            try:
+                cases = list(xml.parse(path).iter("testcase"))
+            except xml.ParseError as error:
+                self.failed(path.name, f"not a JUnit file: {error}")
+                continue
+            for case in cases:
+                count += 1
+                name = "::".join(filter(None, (case.get("classname"), case.get("name"))))
+                bad = next((e for e in case if e.tag in ("failure", "error")), None)
+                skip = case.find("skipped")
+                if bad is not None:
+                    self.failed(name, "\n".join(filter(None, (bad.get("message"), bad.text))))
+                elif skip is not None:
+                    self.skipped(name, skip.get("message") or skip.text or "")
+                else:
+                    self.passed(name)
+        return count
+
+
+class Result:
+    def __init__(self, code, log):
+        self.code = code
+        self.log = log
+
+    def tail(self, lines):
+        return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-lines:])
+
+
+_suite_start = time.monotonic()
+
+
+def start_clock():
+    global _suite_start
+    _suite_start = time.monotonic()
+
+
+def say(text):
+    print(f"  {time.monotonic() - _suite_start:4.0f} s  {text}", flush=True)
+
+
+class _Command:
+    """A started command: its output goes to a log, and to the screen as far as it tells something new."""
+
+    def __init__(self, argv, log, timeout_s, env, show):
+        self.log, self.show = Path(log), show
+        self.timeout_s, self.end = timeout_s, time.monotonic() + timeout_s
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.file = open(self.log, "wb")
+        self.rest, self.spoke, self.ended, self.timed_out = b"", time.monotonic(), None, False
+        self.process = subprocess.Popen([str(a) for a in argv], cwd=TOP, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def read(self):
+        data = os.read(self.process.stdout.fileno(), 65536)
+        self.file.write(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()
+            if re.search(self.show, text) and (not PROGRESS.match(text) or time.monotonic() - self.spoke >= QUIET_S):
+                self.tell(text)
+        return bool(data)
+
+    def tell(self, text):
+        self.spoke = time.monotonic()
+        say(text)
+
+    def tick(self):
+        """Keeps the person and the clock informed; true when the output will not end by itself."""
+        now = time.monotonic()
+        if now > self.end and not self.timed_out:
+            self.timed_out = True
+            self.tell(f"no end after {self.timeout_s} s: killed")
+            self.kill()
+        elif now - self.spoke >= 3 * QUIET_S:
+            self.tell("...")
+        if self.process.poll() is None:
+            return False
+        self.kill()  # it has ended: so does what it left behind, unless that made itself a session
+        self.ended = self.ended or now
+        return now - self.ended > QUIET_S
+
+    def kill(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def finish(self):
+        code = self.process.wait()
+        if self.timed_out:
+            self.file.write(f"\nkilled: no end after {self.timeout_s} s\n".encode())
+        self.file.close()
+        self.process.stdout.close()
+        return Result(1 if self.timed_out else code, self.log)
+
+
+def run_all(jobs, width):
+    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end."""
+    jobs, running = list(jobs), {}
+    with selectors.DefaultSelector() as selector:
+        try:
+            while jobs or running:
+                while jobs and len(running) < width:
+                    job = jobs.pop(0)
+                    command = _Command(job["argv"], job["log"], job["timeout_s"], job.get("env"), job.get("show", "."))
+                    running[command] = job
+                    selector.register(command.process.stdout, selectors.EVENT_READ, command)
+                done = [key.data for key, _ in selector.select(timeout=1) if not key.data.read()]
+                done += [command for command in running if command.tick() and command not in done]
+                for command in done:
+                    selector.unregister(command.process.stdout)
+                    yield running.pop(command), command.finish()
+        finally:
+            for command in running:
+                command.kill()
+
+
+def run(argv, log, timeout_s, env=None, show="."):
+    """Runs one command, never longer than timeout_s. All its output goes to log, what matches show to the screen as it comes."""
+    job = {"argv": argv, "log": log, "timeout_s": timeout_s, "env": env, "show": show}
+    return next(run_all([job], 1))[1]
+
+
+def summary(reports, stream=sys.stdout):
+    """Failures with their text, skips with their reasons, a table, and the line that machines read. Returns that line's numbers."""
+    def out(text=""):
+        print(text, file=stream)
+
+    for report in reports:
+        for test, text in report.failures:
+            out(f"\n--- FAILED {report.name}: {test}")
+            for line in text.splitlines()[-80:]:
+                out(f"    {line}")
+    for report in reports:
+        by_reason = {}
+        for test, reason in report.skips:
+            by_reason.setdefault(reason, []).append(test)
+        for reason, tests in by_reason.items():
+            shown = ", ".join(tests[:3]) + (f" and {len(tests) - 3} more" if len(tests) > 3 else "")
+            out(f"\n--- SKIPPED {report.name}: {shown}\n    {reason}")
+    out(f"\n{'':10} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for report in reports:
+        out(f"{report.name:10} {report.passes:7} {len(report.failures):7} {len(report.skips):8} {report.seconds:8.1f}")
+    counts = [sum(n) for n in zip(*((r.passes, len(r.failures), len(r.skips)) for r in reports))]
+    return counts or [0, 0, 0]

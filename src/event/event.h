@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an event is: its kinds, where it comes from, how far it can be trusted, and its text for clients. The log is in
+ * event/log.h. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+/*
+ * Kinds. Only names are stored, so the order here may change and a log of a newer Cove stays readable
+ * (EVENT_KIND_UNKNOWN). An *action* is what a client asked for; the observations that follow carry its seq as `cause`.
+ */
+enum event_kind {
+    EVENT_KIND_UNKNOWN = 0,
+
+    EVENT_SANDBOX_CREATE, /* action */
+    EVENT_SANDBOX_STARTED,
+    EVENT_SANDBOX_FAILED,  /* could not be made, or broke */
+    EVENT_SANDBOX_KILL,    /* action */
+    EVENT_SANDBOX_EXPIRED, /* its time was up */
+    EVENT_SANDBOX_ENDED,   /* data.cause says why */
+    EVENT_SANDBOX_CONNECT, /* action */
+    EVENT_SANDBOX_TIMEOUT, /* action: a new end was set */
+    EVENT_SANDBOX_UPDATE,  /* action: metadata, network, ... changed */
+    EVENT_SANDBOX_PAUSE,   /* action */
+    EVENT_SANDBOX_PAUSED,
+    EVENT_SANDBOX_RESUME, /* action */
+    EVENT_SANDBOX_RESUMED,
+    EVENT_SANDBOX_SNAPSHOT, /* action */
+    EVENT_SANDBOX_SNAPSHOTTED,
+    EVENT_SANDBOX_FORK, /* action */
+    EVENT_SANDBOX_FORKED,
+
+    EVENT_EXEC_START, /* action */
+    EVENT_EXEC_STARTED,
+    EVENT_EXEC_FAILED,
+    EVENT_EXEC_OUTPUT,
+    EVENT_EXEC_EXIT,
+    EVENT_EXEC_CONNECT,     /* action: a client attached to a running process */
+    EVENT_EXEC_INPUT,       /* action */
+    EVENT_EXEC_CLOSE_STDIN, /* action */
+    EVENT_EXEC_SIGNAL,      /* action */
+    EVENT_EXEC_RESIZE,      /* action */
+
+    EVENT_FILE_READ, /* actions, down to FILE_UNWATCH */
+    EVENT_FILE_WRITE,
+    EVENT_FILE_LIST,
+    EVENT_FILE_STAT,
+    EVENT_FILE_MKDIR,
+    EVENT_FILE_MOVE,
+    EVENT_FILE_REMOVE,
+    EVENT_FILE_WATCH,
+    EVENT_FILE_UNWATCH,
+    EVENT_FILE_DONE, /* outcome of a file action that went well: bytes, entries */
+    EVENT_FILE_FAILED,
+
+    EVENT_DIAL, /* action: a client reached a port inside */
+    EVENT_DIAL_FAILED,
+
+    EVENT_NET_ALLOWED,
+    EVENT_NET_DENIED,
+    EVENT_NET_SECRET, /* a credential was put into a request outside the sandbox */
+
+    EVENT_LIMIT_OOM,
+    EVENT_LIMIT_PIDS,
+    EVENT_LIMIT_DISK,
+    EVENT_LIMIT_OUTPUT,
+    EVENT_LIMIT_TIME,
+
+    EVENT_GUARD_DENIED,
+    EVENT_GUARD_ASKED,
+    EVENT_GUARD_ALLOWED,
+
+    EVENT_AGENT_READY,
+    EVENT_AGENT_VIOLATION, /* it broke the protocol */
+    EVENT_AGENT_LOST,
+
+    EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
+    EVENT_SERVICE_STOPPED,
+
+    EVENT_LOG_SUPPRESSED, /* a flood was cut: data.kind, data.count */
+    EVENT_LOG_PRUNED,     /* data.from .. data.to are no longer kept */
+
+    EVENT_KIND_MAX,
+};
+
+enum event_source { EVENT_SOURCE_UNKNOWN = 0, EVENT_CLIENT, EVENT_AGENT, EVENT_HOST, EVENT_KERNEL, EVENT_SOURCE_MAX };
+
+/* How far it can be trusted: seen by the host, seen by the kernel, or only claimed from inside the sandbox. */
+enum event_grade {
+    EVENT_GRADE_UNKNOWN = 0,
+    EVENT_OBSERVED_HOST,
+    EVENT_OBSERVED_KERNEL,
+    EVENT_CLAIMED,
+    EVENT_GRADE_MAX
+};
+
+enum {
+    EVENT_ID_MAX = 63,      /* bytes of a sandbox id */
+    EVENT_ACTOR_MAX = 128,  /* a longer one is cut */
+    EVENT_DATA_MAX = 16384, /* bytes of the data text; see event_append() for longer ones */
+    EVENT_HASH_SIZE = 32,
+    EVENT_JSON_MAX = EVENT_DATA_MAX + 2048, /* event_format_json() never needs more */
+};
+
+/* One event as read from the log. Everything is borrowed from whoever handed it out. */
+struct event {
+    struct str sandbox;
+    uint64_t seq; /* 1, 2, 3, ... without gaps */
+    usec_t time;  /* real clock */
+    enum event_kind kind;
+    struct str kind_name; /* also for kinds that this version does not know; the next two likewise */
+    struct str source;
+    struct str grade;
+    struct str actor;          /* "api", "e2b:<key prefix>", "cli:uid=0", "" for none */
+    uint64_t cause;            /* seq of the event that led to this one, 0: none */
+    struct str data;           /* JSON object text */
+    const unsigned char *hash; /* EVENT_HASH_SIZE bytes */
+};
+
+const char *event_kind_name(enum event_kind kind); /* "sandbox.create"; "unknown" when there is no such kind */
+enum event_kind event_kind_parse(struct str name);
+bool event_kind_is_action(enum event_kind kind);
+const char *event_source_name(enum event_source source);
+const char *event_grade_name(enum event_grade grade); /* "observed-host", "observed-kernel", "claimed" */
+
+/*
+ * For API and CLI: {"sandbox":"i..","seq":7,"time":"2026-11-21T10:03:07.123456Z","kind":"exec.exit","source":"agent",
+ * "grade":"claimed","actor":"","cause":5,"data":{...},"hash":"<64 hex digits>"}, no line break. Errors stick to the
+ * buf.
+ */
+void event_format_json(const struct event *e, struct buf *b);
+
+/*
+ * Builds the data object of an event: names and values are escaped, a value that is too long is cut (and "<name>_bytes"
+ * says how long it was), and what does not fit into EVENT_DATA_MAX is left out with "truncated":true. Names are
+ * literals of ours.
+ *
+ *   struct event_data d = EVENT_DATA_INIT;
+ *   event_data_str(&d, "path", path);
+ *   event_data_u64(&d, "bytes", n);
+ *   draft.data = event_data_end(&d);
+ *   ...
+ *   event_data_fini(&d);
+ */
+struct event_data {
+    struct buf buf;
+    bool truncated;
+};
+
+#define EVENT_DATA_INIT ((struct event_data){.buf = BUF_INIT(EVENT_DATA_MAX)})
+enum { EVENT_DATA_STRING_MAX = 4096 };
+
+void event_data_str(struct event_data *d, const char *name, struct str value);
+void event_data_u64(struct event_data *d, const char *name, uint64_t value);
+void event_data_i64(struct event_data *d, const char *name, int64_t value);
+void event_data_bool(struct event_data *d, const char *name, bool value);
+void event_data_base64(struct event_data *d, const char *name, struct str value); /* raw bytes; cut like strings */
+void event_data_json(struct event_data *d, const char *name,
+                     struct str json);           /* a JSON value; left out when it is not one */
+struct str event_data_end(struct event_data *d); /* borrowed until event_data_fini() */
+void event_data_fini(struct event_data *d);
+
+static inline UNUSED void event_data_fini_auto_(struct event_data *d)
+{
+    event_data_fini(d);
+}
+#define AUTO_EVENT_DATA __attribute__((cleanup(event_data_fini_auto_)))

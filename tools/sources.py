@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For the checks: which files there are, and how a finding is told (file:line: what)."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+
+
+def files(*patterns):
+    """Files that are or would be committed, below the top, that match a Git pathspec."""
+    listed = subprocess.run(["git", "-C", TOP, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
+                            check=True, capture_output=True, text=True).stdout
+    return sorted(p for name in listed.split("\0") if name and (p := TOP / name).is_file())
+
+
+def is_test(path):
+    return path.name.endswith("_test.c") or path.name.startswith("test_") or path.name.endswith("_fuzz.c")
+
+
+def code(path):
+    """C text without comments and without what stands in string and character literals; line numbers stay."""
+    token = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+    def blank(match):
+        text = match[0]
+        lines = "\n" * text.count("\n")
+        return lines if text[0] == "/" else text[0] + lines + text[0]
+
+    return token.sub(blank, path.read_text(errors="replace"))
+
+
+def end(findings):
+    """Prints findings, sorted, and exits as a check does."""
+    for path, line, text in sorted(findings):
+        print(f"{path.relative_to(TOP)}:{line}: {text}")
+    sys.exit(1 if findings else 0)

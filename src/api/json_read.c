@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/json_read.h"
+
+#include "sandbox/sandbox.h"
+
+/*
+ * jansson allows 2,048 levels and as many values as fit, and a value costs far more memory than its text: both are counted before it
+ * sees a byte. Brackets outside of strings and commas are all it takes; whether they match is jansson's business.
+ */
+static int check_shape(struct str text, struct err *err)
+{
+    size_t depth = 0, values = 1;
+    bool in_string = false;
+
+    for (size_t i = 0; i < text.n; i++) {
+        char c = text.p[i];
+
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+            continue;
+        }
+        switch (c) {
+        case '"':
+            in_string = true;
+            break;
+        case '{':
+        case '[':
+            if (++depth > JSON_DEPTH_MAX)
+                return err_set(err, ERR_INVALID_ARGUMENT, "JSON is nested deeper than %d levels", JSON_DEPTH_MAX);
+            values++;
+            break;
+        case '}':
+        case ']':
+            depth -= depth > 0;
+            break;
+        case ',':
+            values++;
+            break;
+        default:
+            break;
+        }
+    }
+    if (values > JSON_VALUES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "JSON has more than %d values", JSON_VALUES_MAX);
+    return 0;
+}
+
+int json_read(struct str text, json_t **ret_json, struct err *err)
+{
+    json_error_t error;
+    json_t *json;
+
+    if (check_shape(text, err) < 0)
+        return -1;
+    if (!text.p)
+        text = STR("");
+    json = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, &error);
+    if (!json)
+        return err_set(err, ERR_INVALID_ARGUMENT, "invalid JSON at byte %d: %s", error.position, error.text);
+    *ret_json = json;
+    return 0;
+}
+
+static bool is_blank(struct str text)
+{
+    for (size_t i = 0; i < text.n; i++)
+        if (text.p[i] != ' ' && text.p[i] != '\t' && text.p[i] != '\r' && text.p[i] != '\n')
+            return false;
+    return true;
+}
+
+int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err)
+{
+    json_t *json = NULL;
+
+    if (blank_is_empty && is_blank(text))
+        text = STR("{}");
+    if (json_read(text, &json, err) < 0)
+        return -1;
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return err_set(err, ERR_INVALID_ARGUMENT, "the JSON text must be an object");
+    }
+    *ret_json = json;
+    return 0;
+}
+
+json_t *json_member(const json_t *object, const char *name)
+{
+    json_t *value = json_object_get(object, name);
+    char snake[64];
+    size_t n = 0;
+    bool differs = false;
+
+    if (!value) {
+        for (const char *c = name; *c && n + 3 < sizeof(snake); c++) {
+            if (*c >= 'A' && *c <= 'Z') {
+                snake[n++] = '_';
+                snake[n++] = (char)(*c - 'A' + 'a');
+                differs = true;
+            } else {
+                snake[n++] = *c;
+            }
+        }
+        snake[n] = '\0';
+        if (differs)
+            value = json_object_get(object, snake);
+    }
+    return json_is_null(value) ? NULL : value;
+}
+
+static int wrong_type(struct err *err, const char *name, const char *wanted)
+{
+    return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be %s", name, wanted);
+}
+
+static struct str str_of_json(const json_t *value)
+{
+    return str_n(json_string_value(value), json_string_length(value));
+}
+
+int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err)
+{
+    json_t *value = json_member(object, name);
+
+    if (!value)
+        return 0;
+    if (!json_is_string(value))
+        return wrong_type(err, name, "a string");
+    *ret_value = str_of_json(value);
+    return 1;
+}
+
+int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err)
+{
+    json_t *value = json_member(object, name);
+
+    if (!value)
+        return 0;
+    if (!json_is_boolean(value))
+        return wrong_type(err, name, "true or false");
+    *ret_value = json_is_true(value);
+    return 1;
+}
+
+int json_get_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *ret_value, struct err *err)
+{
+    json_t *value = json_member(object, name);
+    int64_t number;
+
+    if (!value)
+        return 0;
+    if (json_is_integer(value)) {
+        number = json_integer_value(value);
+    } else if (json_is_real(value)) {
+        double real = json_real_value(value);
+
+        /* 300.0 is an integer to a JavaScript client; beyond 2^53 a double no longer says which one. */
+        if (!(real >= -9007199254740992.0 && real <= 9007199254740992.0) || real != (double)(int64_t)real)
+            return wrong_type(err, name, "an integer");
+        number = (int64_t)real;
+    } else {
+        return wrong_type(err, name, "an integer");
+    }
+    if (number < min || number > max)
+        return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be between %lld and %lld", name, (long long)min,
+                       (long long)max);
+    *ret_value = number;
+    return 1;
+}
+
+int json_get_object(const json_t *object, const char *name, json_t **ret_value, struct err *err)
+{
+    json_t *value = json_member(object, name);
+
+    if (!value)
+        return 0;
+    if (!json_is_object(value))
+        return wrong_type(err, name, "an object");
+    *ret_value = value;
+    return 1;
+}
+
+int json_get_array(const json_t *object, const char *name, json_t **ret_value, struct err *err)
+{
+    json_t *value = json_member(object, name);
+
+    if (!value)
+        return 0;
+    if (!json_is_array(value))
+        return wrong_type(err, name, "an array");
+    *ret_value = value;
+    return 1;
+}
+
+int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items, size_t *ret_n,
+                  struct err *err)
+{
+    json_t *array = NULL;
+    struct str *items;
+    size_t n;
+    int r = json_get_array(object, name, &array, err);
+
+    if (r <= 0)
+        return r;
+    n = json_array_size(array);
+    items = arena_alloc(arena, (n + 1) * sizeof(*items));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(array, i);
+
+        if (!json_is_string(value))
+            return wrong_type(err, name, "an array of strings");
+        items[i] = str_of_json(value);
+    }
+    *ret_items = items;
+    *ret_n = n;
+    return 1;
+}
+
+int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items, size_t *ret_n,
+                   struct err *err)
+{
+    json_t *map = NULL, *value;
+    struct pair *items;
+    const char *key;
+    size_t key_n, n = 0;
+    int r = json_get_object(object, name, &map, err);
+
+    if (r <= 0)
+        return r;
+    items = arena_alloc(arena, (json_object_size(map) + 1) * sizeof(*items));
+    json_object_keylen_foreach(map, key, key_n, value)
+    {
+        if (!json_is_string(value))
+            return wrong_type(err, name, "an object of strings");
+        items[n++] = (struct pair){str_n(key, key_n), str_of_json(value)};
+    }
+    *ret_items = items;
+    *ret_n = n;
+    return 1;
+}

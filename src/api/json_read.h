@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * JSON from outside, decoded with limits and read field by field.
+ *
+ * The text must be one object or array, well-formed UTF-8, without a NUL in its strings, without a key twice in one object, at most
+ * JSON_DEPTH_MAX deep and of at most JSON_VALUES_MAX values. How long it may be is decided by who reads the body.
+ *
+ * The json_get_* functions return 1 when the field is there, 0 when it is absent or null (the output stays untouched), and -1 with
+ * ERR_INVALID_ARGUMENT when it is of another type or out of range. Strings point into the json_t.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+
+#include <jansson.h>
+
+enum { JSON_DEPTH_MAX = 32, JSON_VALUES_MAX = 16384 };
+
+struct pair;
+
+int json_read(struct str text, json_t **ret_json, struct err *err) WARN_UNUSED;
+
+/* The same, and it must be an object. Blank text counts as {} when blank_is_empty. */
+int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err) WARN_UNUSED;
+
+/* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or null. */
+json_t *json_member(const json_t *object, const char *name);
+
+int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err) WARN_UNUSED;
+int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err) WARN_UNUSED;
+int json_get_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *ret_value,
+                 struct err *err) WARN_UNUSED;
+int json_get_object(const json_t *object, const char *name, json_t **ret_value, struct err *err) WARN_UNUSED;
+int json_get_array(const json_t *object, const char *name, json_t **ret_value, struct err *err) WARN_UNUSED;
+
+/* Array of strings, and object of strings (in the order given). The vectors live in the arena. */
+int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items, size_t *ret_n,
+                  struct err *err) WARN_UNUSED;
+int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items, size_t *ret_n,
+                   struct err *err) WARN_UNUSED;
+
+static inline UNUSED void json_decref_auto_(json_t **json)
+{
+    json_decref(*json);
+}
+#define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))

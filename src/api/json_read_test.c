@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/json_read.h"
+
+#include "base/buf.h"
+#include "sandbox/sandbox.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+static void refused(struct str text, const char *because)
+{
+    json_t *json = NULL;
+    struct err err;
+
+    assert_int_equal(json_read(text, &json, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    if (!strstr(err.msg, because))
+        fail_msg("\"%s\" does not say \"%s\"", err.msg, because);
+    assert_null(json);
+}
+
+static void what_is_not_clean_json_is_refused(void **state)
+{
+    (void)state;
+    refused(STR(""), "invalid JSON");
+    refused(STR("{"), "invalid JSON");
+    refused(STR("{\"a\":1} x"), "invalid JSON");
+    refused(STR("7"), "invalid JSON");
+    refused(STR("{\"a\":1,\"a\":2}"), "duplicate");
+    refused(STR("{\"a\":\"\xff\"}"), "invalid JSON");
+    refused(STR("{\"a\":\"\xc0\xaf\"}"), "invalid JSON");
+    refused(STR("{\"a\":\"x\\u0000y\"}"), "invalid JSON");
+    refused(STR("{\"a\":\"x\0y\"}"), "invalid JSON");
+    refused(STR("{\"a\":\"\\"), "invalid JSON");
+    refused(STR("{\"a\":99999999999999999999}"), "invalid JSON");
+}
+
+static void depth_and_count_are_limited_before_anything_is_built(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    AUTO_JSON json_t *json = NULL;
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < JSON_DEPTH_MAX; i++)
+        buf_append_char(&b, '[');
+    buf_append_cstr(&b, "\"[[[[{{{{\"");
+    for (int i = 0; i < JSON_DEPTH_MAX; i++)
+        buf_append_char(&b, ']');
+    assert_int_equal(json_read(buf_str(&b), &json, &err), 0);
+
+    buf_clear(&b);
+    for (int i = 0; i < 100000; i++)
+        buf_append_char(&b, '[');
+    refused(buf_str(&b), "nested");
+
+    buf_clear(&b);
+    buf_append_cstr(&b, "[0");
+    for (int i = 0; i < JSON_VALUES_MAX; i++)
+        buf_append_cstr(&b, ",0");
+    buf_append_char(&b, ']');
+    refused(buf_str(&b), "values");
+}
+
+static void fields_are_typed(void **state)
+{
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    AUTO_JSON json_t *json = NULL;
+    const struct str *strs = NULL;
+    const struct pair *pairs = NULL;
+    struct str s = STR("kept");
+    int64_t i = 7;
+    bool flag = true;
+    size_t n = 0;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(json_read_object(STR("{\"s\":\"h\xc3\xa9\",\"i\":-3,\"f\":300.0,\"h\":0.5,\"no\":null,\"t\":false,"
+                                          "\"list\":[\"a\",\"b\"],\"map\":{\"z\":\"1\",\"a\":\"2\"},\"mixed\":[1],"
+                                          "\"include_entry\":true}"),
+                                      false, &json, &err),
+                     0);
+    assert_int_equal(json_get_str(json, "s", &s, &err), 1);
+    assert_true(str_eqc(s, "h\xc3\xa9"));
+    assert_int_equal(json_get_str(json, "no", &s, &err), 0);
+    assert_int_equal(json_get_str(json, "absent", &s, &err), 0);
+    assert_int_equal(json_get_str(json, "i", &s, &err), -1);
+    assert_string_equal(err.msg, "field \"i\" must be a string");
+
+    assert_int_equal(json_get_int(json, "i", -5, 5, &i, &err), 1);
+    assert_int_equal(i, -3);
+    assert_int_equal(json_get_int(json, "i", 0, 5, &i, &err), -1);
+    assert_int_equal(json_get_int(json, "f", 0, 1000, &i, &err), 1);
+    assert_int_equal(i, 300);
+    assert_int_equal(json_get_int(json, "h", 0, 5, &i, &err), -1);
+    assert_int_equal(json_get_int(json, "s", 0, 5, &i, &err), -1);
+
+    assert_int_equal(json_get_bool(json, "t", &flag, &err), 1);
+    assert_false(flag);
+    assert_int_equal(json_get_bool(json, "includeEntry", &flag, &err), 1);
+    assert_true(flag);
+
+    assert_int_equal(json_get_strs(json, "list", &arena, &strs, &n, &err), 1);
+    assert_int_equal(n, 2);
+    assert_true(str_eqc(strs[1], "b"));
+    assert_int_equal(json_get_strs(json, "mixed", &arena, &strs, &n, &err), -1);
+
+    assert_int_equal(json_get_pairs(json, "map", &arena, &pairs, &n, &err), 1);
+    assert_int_equal(n, 2);
+    assert_true(str_eqc(pairs[0].key, "z") && str_eqc(pairs[0].value, "1"));
+    assert_int_equal(json_get_pairs(json, "list", &arena, &pairs, &n, &err), -1);
+}
+
+static void a_blank_body_may_stand_for_an_empty_object(void **state)
+{
+    AUTO_JSON json_t *json = NULL;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(json_read_object(STR_NULL, true, &json, &err), 0);
+    assert_int_equal(json_object_size(json), 0);
+    json_decref(TAKE_PTR(json));
+    assert_int_equal(json_read_object(STR(" \r\n"), true, &json, &err), 0);
+    json_decref(TAKE_PTR(json));
+    assert_int_equal(json_read_object(STR(""), false, &json, &err), -1);
+    assert_int_equal(json_read_object(STR("[]"), false, &json, &err), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_clean_json_is_refused),
+        cmocka_unit_test(depth_and_count_are_limited_before_anything_is_built),
+        cmocka_unit_test(fields_are_typed),
+        cmocka_unit_test(a_blank_body_may_stand_for_an_empty_object),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/config.h"
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "config/document.h"
+#include "config/units.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB (1024ULL * 1024)
+#define DAY_MS (86400ULL * 1000)
+
+struct field;
+
+/* A setter gets one scalar (lists: one for each item) and says in *err what is wrong with it, without file and line. */
+typedef int (*set_fn)(struct config *c, const struct field *f, struct str value, struct err *err);
+
+struct field {
+    const char *name; /* with its section: "defaults.memory" */
+    const char *env;
+    set_fn set;
+    bool is_list; /* a scalar counts as a list of one */
+    size_t offset;
+    uint64_t least, most;
+};
+
+static void *member(struct config *c, const struct field *f)
+{
+    return (char *)c + f->offset;
+}
+
+static int out_of_range(const struct field *f, struct err *err)
+{
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s is out of range", f->name);
+}
+
+static int set_dir(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    char path[PATH_TEXT_MAX];
+    char **slot = member(c, f);
+    if (value.n == 0 || value.p[0] != '/' || path_clean(value, path) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute path", f->name);
+    /* Socket addresses end at 107 bytes, and "/cove.sock" follows. */
+    if (strlen(path) > f->most)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is longer than %u bytes", f->name, (unsigned)f->most);
+    mem_free(*slot);
+    *slot = mem_strdup(path);
+    return 0;
+}
+
+static int set_listen(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    if (c->n_listen == CONFIG_LISTEN_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
+    if (config_listen_parse(value, &c->listen[c->n_listen], err) < 0)
+        return -1;
+    c->n_listen++;
+    return 0;
+}
+
+static int set_bool(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    if (!str_eqc(value, "true") && !str_eqc(value, "false"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be true or false", f->name);
+    *(bool *)member(c, f) = str_eqc(value, "true");
+    return 0;
+}
+
+static int set_domain(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    bool ok = value.n > 0 && value.n <= 200 && value.p[0] != '.' && value.p[0] != '-' && value.p[value.n - 1] != '.';
+    for (size_t i = 0; ok && i < value.n; i++) {
+        char ch = value.p[i];
+        ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || ch == '-' || (ch == '.' && value.p[i - 1] != '.');
+    }
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a host name in lower case, without port", f->name);
+    char **slot = member(c, f);
+    mem_free(*slot);
+    *slot = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+static int set_u32(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    uint64_t number;
+    if (str_to_u64(value, &number) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a whole number", f->name);
+    if (number < f->least || number > f->most)
+        return out_of_range(f, err);
+    *(uint32_t *)member(c, f) = (uint32_t)number;
+    return 0;
+}
+
+static int set_size(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    uint64_t number;
+    if (unit_parse_size(value, &number) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a size such as 512MiB", f->name);
+    if (number != 0 && (number < f->least || number > f->most))
+        return out_of_range(f, err);
+    *(uint64_t *)member(c, f) = number;
+    return 0;
+}
+
+static int set_duration(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    uint64_t number;
+    if (unit_parse_duration(value, &number) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a duration such as 5m", f->name);
+    if (number < f->least || number > f->most)
+        return out_of_range(f, err);
+    *(uint64_t *)member(c, f) = number;
+    return 0;
+}
+
+static int set_cpus(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    uint32_t number;
+    if (unit_parse_cpus(value, &number) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number such as 1.5", f->name);
+    if (number != 0 && (number < f->least || number > f->most))
+        return out_of_range(f, err);
+    *(uint32_t *)member(c, f) = number;
+    return 0;
+}
+
+static int set_level(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (str_eqc(value, names[i])) {
+            *(enum log_level *)member(c, f) = (enum log_level)i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
+}
+
+static int set_mirror(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    bool ok = value.n <= 1024 && (str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
+                                  str_starts(value, STR("file:///")));
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http, https or file URL", f->name);
+    char **slot = member(c, f);
+    mem_free(*slot);
+    *slot = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+static int set_package(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option either. */
+    bool ok = value.n >= 2 && value.n <= 128;
+    for (size_t i = 0; ok && i < value.n; i++) {
+        char ch = value.p[i];
+        ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
+    }
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no Debian package name", f->name, (int)MIN(value.n, 64),
+                       value.p);
+    if (c->n_template_packages == CONFIG_PACKAGES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d packages", f->name, CONFIG_PACKAGES_MAX);
+    c->template_packages[c->n_template_packages++] = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+#define AT(m) .offset = offsetof(struct config, m)
+
+static const struct field fields[] = {
+    {"state_dir", "COVE_STATE", set_dir, AT(state_dir), .most = 200},
+    {"run_dir", "COVE_RUN", set_dir, AT(run_dir), .most = 80},
+    {"listen", "COVE_LISTEN", set_listen, .is_list = true},
+    {"behind_tls_proxy", NULL, set_bool, AT(behind_tls_proxy)},
+    {"domain", "COVE_DOMAIN", set_domain, AT(domain)},
+    {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
+    {"log_level", "COVE_LOG", set_level, AT(log_level)},
+    {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
+    {"defaults.cpus", NULL, set_cpus, AT(default_cpu_milli), .least = 10, .most = 1024000},
+    {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},
+    {"defaults.disk", NULL, set_size, AT(default_disk_bytes), .least = MIB, .most = 1ULL << 50},
+    {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
+    {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"template.mirror", NULL, set_mirror, AT(template_mirror)},
+    {"template.packages", NULL, set_package, .is_list = true},
+};
+
+static bool is_section(struct str name)
+{
+    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template");
+}
+
+/* One key and its value, as the document walker meets them. */
+static int apply(void *ctx, const char *key, struct str value, bool first, bool in_list, struct err *err)
+{
+    struct config *c = ctx;
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        const struct field *f = &fields[i];
+        if (strcmp(f->name, key) != 0)
+            continue;
+        if (in_list && !f->is_list)
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s takes one value, not a list", key);
+        if (first && f->set == set_listen) {
+            for (size_t l = 0; l < c->n_listen; l++)
+                mem_free(c->listen[l].text);
+            c->n_listen = 0;
+        }
+        return f->set(c, f, value, err);
+    }
+    return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%s\"", key);
+}
+
+static struct config *config_new(void)
+{
+    struct config *c = mem_new(struct config);
+    struct err err;
+    c->state_dir = mem_strdup("/var/lib/cove");
+    c->run_dir = mem_strdup("/run/cove");
+    c->log_level = LOG_INFO;
+    c->default_memory_bytes = 512 * MIB;
+    c->default_cpu_milli = 2000;
+    c->default_pids = 1024;
+    c->default_timeout_ms = 300000;
+    c->max_sandboxes = 1000;
+    c->max_timeout_ms = DAY_MS;
+    int r = config_listen_parse(STR("127.0.0.1:7070"), &c->listen[0], &err);
+    assert(r == 0);
+    (void)r;
+    c->n_listen = 1;
+    return c;
+}
+
+void config_free(struct config *c)
+{
+    if (!c)
+        return;
+    mem_free(c->state_dir);
+    mem_free(c->run_dir);
+    mem_free(c->domain);
+    mem_free(c->template_mirror);
+    for (size_t i = 0; i < c->n_listen; i++)
+        mem_free(c->listen[i].text);
+    for (size_t i = 0; i < c->n_template_packages; i++)
+        mem_free(c->template_packages[i]);
+    mem_free(c);
+}
+
+static int check_whole(const struct config *c, struct err *err)
+{
+    if (c->default_timeout_ms > c->max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "defaults.timeout is larger than limits.timeout");
+    return 0;
+}
+
+int config_parse(const char *name, struct str text, struct config **ret_config, struct err *err)
+{
+    AUTO(config_free) struct config *c = config_new();
+    if (document_walk(name, text, is_section, apply, c, err) < 0)
+        return -1;
+    if (check_whole(c, err) < 0)
+        return err_prefix(err, "%s", name);
+    *ret_config = TAKE_PTR(c);
+    return 0;
+}
+
+/* Environment beats file. Lists are separated by commas. */
+static int apply_env(struct config *c, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
+        const char *value = fields[i].env ? getenv(fields[i].env) : NULL;
+        if (!value || !*value)
+            continue;
+        struct str rest = str_of(value), part = rest;
+        bool first = true;
+        while (!fields[i].is_list || str_split(&rest, ',', &part)) {
+            if (apply(c, fields[i].name, str_trim(part), first, fields[i].is_list, err) < 0)
+                return err_prefix(err, "environment variable %s", fields[i].env);
+            first = false;
+            if (!fields[i].is_list)
+                break;
+        }
+    }
+    return 0;
+}
+
+int config_load(const char *path, struct config **ret_config, struct err *err)
+{
+    bool may_be_missing = false;
+    if (!path)
+        path = getenv("COVE_CONFIG");
+    if (!path || !*path) {
+        path = CONFIG_DEFAULT_PATH;
+        may_be_missing = true;
+    }
+
+    AUTO_BUF struct buf text = BUF_INIT(CONFIG_FILE_MAX);
+    int r = fd_read_file(AT_FDCWD, path, &text);
+    if (r == -ENOBUFS)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is larger than %d KiB", path, CONFIG_FILE_MAX / 1024);
+    if (r < 0 && !(r == -ENOENT && may_be_missing))
+        return err_errno(err, r, "read the configuration %s", path);
+
+    AUTO(config_free) struct config *c = NULL;
+    if (config_parse(path, buf_str(&text), &c, err) < 0 || apply_env(c, err) < 0)
+        return -1;
+    *ret_config = TAKE_PTR(c);
+    return 0;
+}
+
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    if (address->ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
+    const struct in6_addr *a = &((const struct sockaddr_in6 *)address)->sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
+}
+
+int config_listen_parse(struct str text, struct config_listen *ret_listen, struct err *err)
+{
+    struct config_listen l = {0};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&l.address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&l.address;
+    char host[INET6_ADDRSTRLEN + 1];
+    uint64_t port;
+
+    size_t colon = text.n;
+    while (colon > 0 && text.p[colon - 1] != ':')
+        colon--;
+    struct str name = colon > 0 ? str_n(text.p, colon - 1) : STR_NULL;
+    bool bracketed = name.n >= 2 && name.p[0] == '[' && name.p[name.n - 1] == ']';
+    if (bracketed)
+        name = str_n(name.p + 1, name.n - 2);
+    if (name.n == 0 || name.n >= sizeof(host) || str_to_u64(str_sub(text, colon), &port) < 0 || port > 65535)
+        goto bad;
+    memcpy(host, name.p, name.n);
+    host[name.n] = '\0';
+
+    if (bracketed) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        l.address_len = sizeof(*v6);
+        if (inet_pton(AF_INET6, host, &v6->sin6_addr) != 1)
+            goto bad;
+    } else {
+        const char *numeric = strcmp(host, "localhost") == 0 ? "127.0.0.1" : strcmp(host, "*") == 0 ? "0.0.0.0" : host;
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        l.address_len = sizeof(*v4);
+        if (inet_pton(AF_INET, numeric, &v4->sin_addr) != 1)
+            goto bad;
+    }
+    l.is_loopback = is_loopback(&l.address);
+    l.text = mem_strndup(text.p, text.n);
+    *ret_listen = l;
+    return 0;
+bad:
+    return err_set(err, ERR_INVALID_ARGUMENT, "\"%.*s\" is no address to listen on; write 127.0.0.1:7070 or [::1]:7070",
+                   (int)MIN(text.n, 64), text.p);
+}
+
+int config_check_listen(const struct config *c, bool has_key, struct err *err)
+{
+    for (size_t i = 0; i < c->n_listen; i++) {
+        const struct config_listen *l = &c->listen[i];
+        if (l->is_loopback)
+            continue;
+        if (!has_key)
+            return err_set(err, ERR_FAILED_PRECONDITION, "other machines reach %s, but there is no API key; set COVE_API_KEY", l->text);
+        if (!c->behind_tls_proxy)
+            return err_set(err, ERR_FAILED_PRECONDITION,
+                           "other machines reach %s, and nothing encrypts what they send; put a TLS proxy in front and set "
+                           "behind_tls_proxy: true, or listen on 127.0.0.1",
+                           l->text);
+    }
+    return 0;
+}

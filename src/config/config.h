@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the owner of the machine decides: one YAML file, strictly read, overridden by a few environment variables.
+ *
+ *   state_dir: /var/lib/cove            # COVE_STATE    templates, storage pool, event log, key
+ *   run_dir: /run/cove                  # COVE_RUN      sockets
+ *   listen: 127.0.0.1:7070              # COVE_LISTEN   or a list; numeric addresses, IPv6 in brackets
+ *   behind_tls_proxy: false             #               a proxy in front of a public address speaks TLS
+ *   domain: sandboxes.example.org       # COVE_DOMAIN   for <port>-<sandbox>.<domain>
+ *   owner: 0                            #               uid that may use the unix socket, besides root
+ *   log_level: info                     # COVE_LOG      debug, info, warn, error
+ *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 0, timeout: 5m}    # of a sandbox that does not say; 0: no limit
+ *   limits: {sandboxes: 1000, timeout: 24h}
+ *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
+ *
+ * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#include <sys/socket.h>
+
+#define CONFIG_DEFAULT_PATH "/etc/cove/cove.yaml"
+
+enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_FILE_MAX = 64 * 1024 };
+
+struct config_listen {
+    char *text; /* as written */
+    struct sockaddr_storage address;
+    socklen_t address_len;
+    bool is_loopback;
+};
+
+/* Owns all that it points to. Never changes after config_load(). */
+struct config {
+    char *state_dir, *run_dir; /* absolute, clean */
+    struct config_listen listen[CONFIG_LISTEN_MAX];
+    size_t n_listen; /* at least 1 */
+    bool behind_tls_proxy;
+    char *domain; /* NULL: none */
+    uint32_t owner_uid;
+    enum log_level log_level;
+
+    uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit */
+    uint32_t default_cpu_milli, default_pids;
+    uint64_t default_timeout_ms;
+    uint32_t max_sandboxes;
+    uint64_t max_timeout_ms;
+
+    char *template_mirror; /* NULL: the builder's own */
+    char *template_packages[CONFIG_PACKAGES_MAX];
+    size_t n_template_packages;
+};
+
+/* path NULL: COVE_CONFIG, else the default path, which need not exist. Blocks on the file. */
+int config_load(const char *path, struct config **ret_config, struct err *err) WARN_UNUSED;
+void config_free(struct config *config);
+DEFINE_AUTO(struct config *, config_free)
+
+/* The same from text, without environment; `name` stands for the file in messages. */
+int config_parse(const char *name, struct str text, struct config **ret_config, struct err *err) WARN_UNUSED;
+
+/* "127.0.0.1:7070", "[::1]:7070", "localhost:7070", "*:7070". */
+int config_listen_parse(struct str text, struct config_listen *ret_listen, struct err *err) WARN_UNUSED;
+
+/* Refuses addresses that other machines reach unless there is a key and TLS is somebody's job. */
+int config_check_listen(const struct config *config, bool has_key, struct err *err) WARN_UNUSED;

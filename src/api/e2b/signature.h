@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Signed URLs: who knows a sandbox's access token can let others read or write one path, for a time.
+ *
+ *   signature = "v1_" + base64, without padding, of SHA-256 over "path:operation:user:token" [":" expiration]
+ */
+#pragma once
+
+#include "base/def.h"
+#include "base/str.h"
+
+enum { SIGNATURE_MAX = 3 + 43 + 1 };
+
+struct signature {
+    struct str path;      /* as in the query, decoded; not resolved */
+    struct str operation; /* "read" or "write" */
+    struct str user;      /* "" when the query names none */
+    bool expires;
+    int64_t expiration;   /* seconds since 1970 */
+};
+
+/* Fails with -ENOBUFS for what no URL can hold. */
+int signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX]) WARN_UNUSED;
+
+/* In constant time for texts of the right length. Says nothing of expiry. */
+bool signature_matches(const struct signature *what, struct str token, struct str given);

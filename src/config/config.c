@@ -167,8 +167,8 @@ static int set_package(struct config *c, const struct field *f, struct str value
         ok = (ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || (i > 0 && (ch == '+' || ch == '-' || ch == '.'));
     }
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no Debian package name", f->name, (int)MIN(value.n, 64),
-                       value.p);
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no Debian package name", f->name,
+                       (int)MIN(value.n, 64), value.p);
     if (c->n_template_packages == CONFIG_PACKAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d packages", f->name, CONFIG_PACKAGES_MAX);
     c->template_packages[c->n_template_packages++] = mem_strndup(value.p, value.n);
@@ -376,12 +376,14 @@ int config_check_listen(const struct config *c, bool has_key, struct err *err)
         if (l->is_loopback)
             continue;
         if (!has_key)
-            return err_set(err, ERR_FAILED_PRECONDITION, "other machines reach %s, but there is no API key; set COVE_API_KEY", l->text);
-        if (!c->behind_tls_proxy)
             return err_set(err, ERR_FAILED_PRECONDITION,
-                           "other machines reach %s, and nothing encrypts what they send; put a TLS proxy in front and set "
-                           "behind_tls_proxy: true, or listen on 127.0.0.1",
-                           l->text);
+                           "other machines reach %s, but there is no API key; set COVE_API_KEY", l->text);
+        if (!c->behind_tls_proxy)
+            return err_set(
+                err, ERR_FAILED_PRECONDITION,
+                "other machines reach %s, and nothing encrypts what they send; put a TLS proxy in front and set "
+                "behind_tls_proxy: true, or listen on 127.0.0.1",
+                l->text);
     }
     return 0;
 }

@@ -33,7 +33,8 @@ static int next(struct walk *w)
         return complain(w, w->parser.problem_mark.line, what);
     }
     const yaml_event_t *e = &w->event;
-    if (e->type == YAML_ALIAS_EVENT || (e->type == YAML_SCALAR_EVENT && (e->data.scalar.anchor || e->data.scalar.tag)) ||
+    if (e->type == YAML_ALIAS_EVENT ||
+        (e->type == YAML_SCALAR_EVENT && (e->data.scalar.anchor || e->data.scalar.tag)) ||
         (e->type == YAML_MAPPING_START_EVENT && (e->data.mapping_start.anchor || e->data.mapping_start.tag)) ||
         (e->type == YAML_SEQUENCE_START_EVENT && (e->data.sequence_start.anchor || e->data.sequence_start.tag)))
         return complain(w, e->start_mark.line, "anchors, aliases and tags have no use here");
@@ -78,7 +79,8 @@ static int walk_mapping(struct walk *w, const char *section, int depth)
         if (w->event.type == YAML_MAPPING_END_EVENT)
             return 0;
         size_t line = w->event.start_mark.line;
-        if (w->event.type != YAML_SCALAR_EVENT || scalar(w).n > KEY_MAX || str_has_nul(scalar(w)))
+        if (w->event.type != YAML_SCALAR_EVENT || scalar(w).n > KEY_MAX || str_has_nul(scalar(w)) ||
+            str_find_char(scalar(w), '.') >= 0)
             return complain(w, line, "a key must be a short word");
         (void)snprintf(key, sizeof(key), "%s%s%.*s", section, *section ? "." : "", STR_ARG(scalar(w)));
         bool named_section = depth == 0 && w->is_section(scalar(w));
@@ -135,7 +137,8 @@ static int walk_document(struct walk *w)
     return 0;
 }
 
-int document_walk(const char *name, struct str text, bool (*is_section)(struct str key), document_fn fn, void *ctx, struct err *err)
+int document_walk(const char *name, struct str text, bool (*is_section)(struct str key), document_fn fn, void *ctx,
+                  struct err *err)
 {
     struct walk w = {.name = name, .is_section = is_section, .fn = fn, .ctx = ctx, .err = err, .seen = MAP_INIT};
     if (text.n == 0)

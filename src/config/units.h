@@ -18,5 +18,5 @@ int unit_parse_duration(struct str s, uint64_t *ret_ms) WARN_UNUSED;
 int unit_parse_cpus(struct str s, uint32_t *ret_milli) WARN_UNUSED;
 
 enum { UNIT_TEXT_MAX = 32 };
-void unit_format_size(uint64_t bytes, char ret_text[static UNIT_TEXT_MAX]);     /* "512 MiB", "1.5 GiB" */
-void unit_format_duration(uint64_t ms, char ret_text[static UNIT_TEXT_MAX]);    /* "5m", "1h 30m", "42s", "250ms" */
+void unit_format_size(uint64_t bytes, char ret_text[static UNIT_TEXT_MAX]);  /* "512 MiB", "1.5 GiB" */
+void unit_format_duration(uint64_t ms, char ret_text[static UNIT_TEXT_MAX]); /* "5m", "1h 30m", "42s", "250ms" */

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/schema.h"
+#include "store/db.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+
+static const char step_1[] =
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;"
+
+    "CREATE TABLE sandboxes ("
+    " id TEXT PRIMARY KEY, state INTEGER NOT NULL, tier TEXT NOT NULL,"
+    " template_id TEXT NOT NULL, template_alias TEXT NOT NULL, layer_digest TEXT NOT NULL,"
+    " created_at INTEGER NOT NULL, started_at INTEGER NOT NULL, end_at INTEGER NOT NULL, timeout INTEGER NOT NULL,"
+    " cpu_milli INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, disk_bytes INTEGER NOT NULL,"
+    " envd_token TEXT NOT NULL, traffic_token TEXT NOT NULL,"
+    " on_timeout INTEGER NOT NULL, auto_resume INTEGER NOT NULL, secure INTEGER NOT NULL, allow_internet INTEGER NOT NULL,"
+    " metadata TEXT NOT NULL, envs TEXT NOT NULL, network TEXT NOT NULL, extra TEXT NOT NULL,"
+    " ended_at INTEGER NOT NULL, end_cause TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX sandboxes_live ON sandboxes (created_at) WHERE ended_at = 0;"
+    "CREATE INDEX sandboxes_ended ON sandboxes (ended_at) WHERE ended_at > 0;"
+
+    /* The head of a log: its number (short, because it is in each event's key), where its chain ends and where it begins. */
+    "CREATE TABLE event_heads ("
+    " log INTEGER PRIMARY KEY, sandbox TEXT NOT NULL UNIQUE, last_seq INTEGER NOT NULL, last_hash BLOB NOT NULL,"
+    " base_seq INTEGER NOT NULL, base_hash BLOB NOT NULL) STRICT;"
+    "CREATE TABLE events ("
+    " log INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, kind TEXT NOT NULL, source TEXT NOT NULL,"
+    " grade TEXT NOT NULL, actor TEXT NOT NULL, cause INTEGER NOT NULL, data TEXT NOT NULL, hash BLOB NOT NULL,"
+    " PRIMARY KEY (log, seq)) STRICT, WITHOUT ROWID;"
+
+    "CREATE TABLE artefacts ("
+    " artefact INTEGER PRIMARY KEY, sandbox TEXT NOT NULL, seq INTEGER NOT NULL, part INTEGER NOT NULL,"
+    " stored INTEGER NOT NULL, dropped INTEGER NOT NULL, UNIQUE (sandbox, seq, part)) STRICT;"
+    "CREATE TABLE artefact_chunks ("
+    " artefact INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (artefact, start)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE artefact_totals (sandbox TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+const char *const schema_steps[] = {step_1};
+const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
+
+static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(q);
+    if (rc == SQLITE_ROW)
+        *ret_n = sqlite3_column_int64(q, 0);
+    (void)sqlite3_finalize(q);
+    if (rc == SQLITE_ROW)
+        return 0;
+    return db_set_error(db, path, "read its header", err);
+}
+
+static int apply_step(sqlite3 *db, const char *path, const char *step, size_t version, struct err *err)
+{
+    char mark[96];
+    (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %zu; COMMIT",
+                   (int)SCHEMA_APPLICATION_ID, version);
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, step, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, mark, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        return 0;
+    (void)db_set_error(db, path, "bring its tables up to date", err);
+    if (!sqlite3_get_autocommit(db))
+        (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return -1;
+}
+
+int schema_check(sqlite3 *db, const char *path, size_t n_steps, size_t *ret_version, struct err *err)
+{
+    int64_t version = 0, application = 0, objects = 0;
+    if (number_of(db, path, "PRAGMA user_version", &version, err) < 0 ||
+        number_of(db, path, "PRAGMA application_id", &application, err) < 0 ||
+        number_of(db, path, "SELECT count(*) FROM sqlite_schema", &objects, err) < 0)
+        return -1;
+    bool empty = version == 0 && application == 0 && objects == 0;
+    if (!empty && (application != SCHEMA_APPLICATION_ID || version <= 0))
+        return err_set(err, ERR_DATA_LOSS,
+                       "store %s: this is another program's database; move it away, or choose another path", path);
+    if ((uint64_t)version > n_steps)
+        return err_set(
+            err, ERR_FAILED_PRECONDITION,
+            "store %s: written by a newer Cove (format %lld, this one knows %zu); start that version, or move the "
+            "file away to start empty",
+            path, (long long)version, n_steps);
+    *ret_version = (size_t)version;
+    return 0;
+}
+
+int schema_apply(sqlite3 *db, const char *path, const char *const *steps, size_t n_steps, size_t version,
+                 struct err *err)
+{
+    for (size_t v = version; v < n_steps; v++)
+        if (apply_step(db, path, steps[v], v + 1, err) < 0)
+            return -1;
+    return 0;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/sql.h"
+
+#define SANDBOX_COLUMNS                                                                                                \
+    "id, state, tier, template_id, template_alias, layer_digest, created_at, started_at, end_at, timeout, cpu_milli, " \
+    "memory_bytes, disk_bytes, envd_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, metadata, " \
+    "envs, network, extra, ended_at, end_cause"
+
+#define EVENT_COLUMNS "seq, time, kind, source, grade, actor, cause, data, hash"
+
+const char *const sql_texts[SQL_MAX] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+
+    [SQL_META_GET] = "SELECT value FROM meta WHERE key = ?1",
+    [SQL_META_PUT] = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
+    [SQL_META_DELETE] = "DELETE FROM meta WHERE key = ?1",
+
+    [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") VALUES "
+                           "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2 WHERE id = ?1",
+    [SQL_SANDBOX_STARTED] = "UPDATE sandboxes SET state = ?2, started_at = ?3, end_at = ?4 WHERE id = ?1",
+    [SQL_SANDBOX_END_AT] = "UPDATE sandboxes SET end_at = ?2, timeout = ?3 WHERE id = ?1",
+    [SQL_SANDBOX_ENDED] = "UPDATE sandboxes SET state = ?2, ended_at = ?3, end_cause = ?4 WHERE id = ?1",
+    [SQL_SANDBOX_METADATA] = "UPDATE sandboxes SET metadata = ?2 WHERE id = ?1",
+    [SQL_SANDBOX_NETWORK] = "UPDATE sandboxes SET network = ?2 WHERE id = ?1",
+    [SQL_SANDBOX_EXTRA] = "UPDATE sandboxes SET extra = ?2 WHERE id = ?1",
+    [SQL_SANDBOX_DELETE] = "DELETE FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_GET] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_EACH_LIVE] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at = 0 ORDER BY created_at, id",
+    [SQL_SANDBOX_EACH_ENDED] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "
+                               "ORDER BY ended_at DESC LIMIT ?2",
+    [SQL_SANDBOX_EACH_EXPIRED] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "
+                                 "ORDER BY ended_at LIMIT ?2",
+
+    [SQL_HEAD_GET] = "SELECT log, last_seq, last_hash, base_seq, base_hash FROM event_heads WHERE sandbox = ?1",
+    [SQL_HEAD_CREATE] = "INSERT INTO event_heads (sandbox, last_seq, last_hash, base_seq, base_hash) "
+                        "VALUES (?1, ?2, ?3, ?2, ?3)",
+    [SQL_HEAD_UPDATE] = "UPDATE event_heads SET last_seq = ?2, last_hash = ?3 WHERE log = ?1",
+    [SQL_HEAD_REBASE] = "UPDATE event_heads SET base_seq = ?2, base_hash = ?3 WHERE log = ?1",
+    [SQL_HEAD_DELETE] = "DELETE FROM event_heads WHERE log = ?1",
+    [SQL_EVENT_APPEND] = "INSERT INTO events (log, " EVENT_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+    [SQL_EVENT_READ] =
+        "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT ?4",
+    [SQL_EVENT_GET] =
+        "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq >= ?2 AND seq <= ?3 ORDER BY seq LIMIT 1",
+    [SQL_EVENT_DELETE] = "DELETE FROM events WHERE log = ?1 AND seq < ?2",
+    [SQL_EVENT_NTH] = "SELECT max(seq) FROM (SELECT seq FROM events WHERE log = ?1 ORDER BY seq LIMIT ?2)",
+
+    [SQL_ARTEFACT_GET] =
+        "SELECT artefact, stored, dropped FROM artefacts WHERE sandbox = ?1 AND seq = ?2 AND part = ?3",
+    [SQL_ARTEFACT_CREATE] = "INSERT INTO artefacts (sandbox, seq, part, stored, dropped) VALUES (?1, ?2, ?3, 0, 0)",
+    [SQL_ARTEFACT_UPDATE] = "UPDATE artefacts SET stored = ?2, dropped = ?3 WHERE artefact = ?1",
+    [SQL_ARTEFACT_TOTAL_GET] = "SELECT bytes FROM artefact_totals WHERE sandbox = ?1",
+    [SQL_ARTEFACT_TOTAL_PUT] = "INSERT INTO artefact_totals (sandbox, bytes) VALUES (?1, ?2) "
+                               "ON CONFLICT (sandbox) DO UPDATE SET bytes = ?2",
+    [SQL_ARTEFACT_TOTAL_DELETE] = "DELETE FROM artefact_totals WHERE sandbox = ?1",
+    [SQL_ARTEFACT_CHUNK_PUT] = "INSERT INTO artefact_chunks (artefact, start, data) VALUES (?1, ?2, ?3)",
+    /* The chunk that holds an offset is the last one that starts at or before it. */
+    [SQL_ARTEFACT_CHUNK_READ] =
+        "SELECT start, data FROM artefact_chunks WHERE artefact = ?1 AND start >= "
+        "coalesce((SELECT max(start) FROM artefact_chunks WHERE artefact = ?1 AND start <= ?2), 0) "
+        "ORDER BY start",
+    [SQL_ARTEFACT_CHUNK_DELETE] = "DELETE FROM artefact_chunks WHERE artefact = ?1",
+    [SQL_ARTEFACT_FIRST] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 ORDER BY seq, part LIMIT 1",
+    [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE artefact = ?1",
+};

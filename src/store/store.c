@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "store/db.h"
+#include "store/schema.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    LOCK_WAIT_MS = 1000, /* a worker that was killed may need a moment to be gone */
+    BUSY_WAIT_MS = 100,  /* only an administrator's own sqlite3 can make us wait */
+    CACHE_KIB = 4096,
+    WAL_KEEP_BYTES = 64 << 20, /* a larger log file is cut back once it was folded */
+};
+
+enum batch { BATCH_NONE, BATCH_OPEN, BATCH_LOST /* undone; failure says why */ };
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    int lock_fd;
+    bool reader;
+    enum batch batch;
+    struct err failure;
+    int wal_pages;
+    struct list hooks;
+    sqlite3_stmt *stmts[SQL_MAX];
+};
+
+static enum err_code code_of(int rc, int sys)
+{
+    switch (rc & 0xff) {
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_TOOBIG:
+        return ERR_RESOURCE_EXHAUSTED;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return ERR_DATA_LOSS;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return ERR_UNAVAILABLE;
+    case SQLITE_CONSTRAINT:
+        return ERR_ALREADY_EXISTS;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+        return ERR_PERMISSION_DENIED;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        if (sys == EFBIG || rc == SQLITE_IOERR_NOMEM)
+            return ERR_RESOURCE_EXHAUSTED;
+        return sys ? err_code_from_errno(sys) : ERR_INTERNAL;
+    default:
+        return ERR_INTERNAL;
+    }
+}
+
+int db_set_error(sqlite3 *db, const char *path, const char *what, struct err *err)
+{
+    int rc = sqlite3_extended_errcode(db), sys = 0;
+    if ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN)
+        sys = sqlite3_system_errno(db);
+    enum err_code code = code_of(rc, sys);
+    const char *why = sqlite3_errmsg(db), *next = "";
+    if (code == ERR_RESOURCE_EXHAUSTED && (rc & 0xff) != SQLITE_NOMEM)
+        next = " (the disk is full: free some space)";
+    else if (code == ERR_DATA_LOSS)
+        next = " (the file is damaged or no store: restore it, or move it away to start empty)";
+    (void)err_set(err, code, "store %s: %s: %s%s%s%s", path, what, why, sys ? ": " : "", sys ? strerror(sys) : "",
+                  next);
+    err->errnum = sys;
+    return -1;
+}
+
+/* ---- opening ---- */
+
+static int take_lock(const char *path, int *ret_fd, struct err *err)
+{
+    AUTO_FREE char *lock = mem_printf("%s.lock", path);
+    AUTO_CLOSE int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "store %s: create its lock file", path);
+    usec_t until = clock_mono() + LOCK_WAIT_MS * USEC_PER_MS;
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return err_errno(err, errno, "store %s: lock it", path);
+        if (clock_mono() >= until)
+            return err_set(err, ERR_FAILED_PRECONDITION, "store %s: another process has it open; stop that one first",
+                           path);
+        (void)usleep(10000);
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* SQLite would create it with the umask; the log and the shared memory file take the mode of this one. */
+static int touch_private(const char *path, struct err *err)
+{
+    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "store %s: open it", path);
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, errno, "store %s: look at it", path);
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, ERR_INVALID_ARGUMENT, "store %s: not a regular file; choose another path", path);
+    return 0;
+}
+
+static int pragma(struct store *s, const char *sql, struct err *err)
+{
+    if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return db_set_error(s->db, s->path, "set it up", err);
+    return 0;
+}
+
+static int set_wal(struct store *s, struct err *err)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = sqlite3_prepare_v2(s->db, "PRAGMA journal_mode = WAL", -1, &q, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_step(q);
+    bool wal = rc == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(q, 0), "wal") == 0;
+    (void)sqlite3_finalize(q);
+    if (rc != SQLITE_ROW)
+        return db_set_error(s->db, s->path, "switch it to write-ahead logging", err);
+    if (!wal)
+        return err_set(
+            err, ERR_FAILED_PRECONDITION,
+            "store %s: its file system can't do write-ahead logging (no shared memory mapping); use a local one",
+            s->path);
+    return 0;
+}
+
+static int on_wal(void *ctx, sqlite3 *db, const char *name, int pages)
+{
+    (void)db, (void)name;
+    ((struct store *)ctx)->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+static int connect_db(const char *path, int flags, sqlite3 **ret_db, struct err *err)
+{
+    sqlite3 *db = NULL;
+    if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL) != SQLITE_OK) {
+        if (db)
+            (void)db_set_error(db, path, "open it", err);
+        else
+            (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "store %s: open it: out of memory", path);
+        (void)sqlite3_close(db);
+        return -1;
+    }
+    (void)sqlite3_extended_result_codes(db, 1);
+    (void)sqlite3_busy_timeout(db, BUSY_WAIT_MS);
+    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    *ret_db = db;
+    return 0;
+}
+
+static struct store *store_new(const char *path, bool reader)
+{
+    struct store *s = mem_new(struct store);
+    s->path = mem_strdup(path);
+    s->lock_fd = -1;
+    s->reader = reader;
+    list_init(&s->hooks);
+    return s;
+}
+
+int store_open(const char *path, struct store **ret_store, struct err *err)
+{
+    AUTO(store_close) struct store *s = store_new(path, false);
+    if (take_lock(path, &s->lock_fd, err) < 0 || touch_private(path, err) < 0 ||
+        connect_db(path, SQLITE_OPEN_READWRITE, &s->db, err) < 0)
+        return -1;
+    size_t version;
+    if (schema_check(s->db, path, schema_n_steps, &version, err) < 0 || set_wal(s, err) < 0 ||
+        schema_apply(s->db, path, schema_steps, schema_n_steps, version, err) < 0)
+        return -1;
+    AUTO_FREE char *settings =
+        mem_printf("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = %d;"
+                   "PRAGMA cache_size = -%d; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON",
+                   (int)WAL_KEEP_BYTES, (int)CACHE_KIB);
+    if (pragma(s, settings, err) < 0)
+        return -1;
+    (void)sqlite3_wal_hook(s->db, on_wal, s);
+    *ret_store = TAKE_PTR(s);
+    return 0;
+}
+
+int store_open_reader(const char *path, struct store **ret_store, struct err *err)
+{
+    AUTO(store_close) struct store *s = store_new(path, true);
+    size_t version;
+    if (connect_db(path, SQLITE_OPEN_READONLY, &s->db, err) < 0 ||
+        schema_check(s->db, path, schema_n_steps, &version, err) < 0)
+        return -1;
+    if (version < schema_n_steps)
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "store %s: its format is older than this Cove; start the service once to bring it up to date",
+                       path);
+    if (pragma(s, "PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON", err) < 0)
+        return -1;
+    *ret_store = TAKE_PTR(s);
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (!s)
+        return;
+    assert(list_empty(&s->hooks));
+    struct err ignored;
+    if (s->db && store_commit(s, &ignored) < 0)
+        store_rollback(s);
+    for (size_t i = 0; i < SQL_MAX; i++)
+        (void)sqlite3_finalize(s->stmts[i]);
+    int rc = sqlite3_close(s->db);
+    assert(rc == SQLITE_OK);
+    (void)rc;
+    (void)fd_close(s->lock_fd);
+    mem_free(s->path);
+    mem_free(s);
+}
+
+const char *store_path(const struct store *s)
+{
+    return s->path;
+}
+
+/* ---- batches ---- */
+
+void store_hook_add(struct store *s, struct store_hook *hook)
+{
+    list_append(&s->hooks, &hook->node);
+}
+
+void store_hook_remove(struct store_hook *hook)
+{
+    list_remove(&hook->node);
+}
+
+static void end_batch(struct store *s, bool committed)
+{
+    s->batch = BATCH_NONE;
+    LIST_FOREACH (struct store_hook, hook, &s->hooks, node) {
+        void (*tell)(void *) = committed ? hook->committed : hook->rolled_back;
+        if (tell)
+            tell(hook->ctx);
+    }
+}
+
+static void undo(struct store *s)
+{
+    /* SQLite may have undone it by itself. What is left of a failed ROLLBACK is undone with the next one that works. */
+    if (!sqlite3_get_autocommit(s->db))
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    end_batch(s, false);
+}
+
+/* A write went wrong: nothing of the batch shall stay, and who ends it shall know. */
+static int lose_batch(struct store *s, const struct err *err)
+{
+    if (s->batch == BATCH_OPEN) {
+        undo(s);
+        s->failure = *err;
+        s->batch = BATCH_LOST;
+    }
+    return -1;
+}
+
+bool store_pending(const struct store *s)
+{
+    return s->batch != BATCH_NONE;
+}
+
+void store_rollback(struct store *s)
+{
+    if (s->batch == BATCH_OPEN)
+        undo(s);
+    s->batch = BATCH_NONE;
+}
+
+static int commit(struct store *s, struct err *err)
+{
+    LIST_FOREACH (struct store_hook, hook, &s->hooks, node)
+        if (hook->committing && hook->committing(hook->ctx, err) < 0)
+            return -1;
+    sqlite3_stmt *q = db_stmt(s, SQL_COMMIT, err);
+    return q ? db_run(s, q, "commit", 0, err) : -1;
+}
+
+int store_commit(struct store *s, struct err *err)
+{
+    if (s->batch == BATCH_OPEN && commit(s, err) < 0)
+        (void)lose_batch(s, err);
+    if (s->batch == BATCH_LOST) {
+        *err = s->failure;
+        s->batch = BATCH_NONE;
+        return -1;
+    }
+    if (s->batch == BATCH_OPEN)
+        end_batch(s, true);
+    return 0;
+}
+
+int store_wal_pages(const struct store *s)
+{
+    return s->wal_pages;
+}
+
+static int checkpoint(sqlite3 *db, const char *path, bool *ret_all, struct err *err)
+{
+    int in_log = 0, folded = 0;
+    int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &folded);
+    if ((rc & 0xff) == SQLITE_BUSY) /* another checkpoint is at it */
+        rc = SQLITE_OK;
+    if (rc != SQLITE_OK)
+        return db_set_error(db, path, "checkpoint", err);
+    *ret_all = in_log == folded;
+    return 0;
+}
+
+int store_checkpoint(struct store *s, struct err *err)
+{
+    bool all = false;
+    if (s->batch != BATCH_NONE || s->reader)
+        return 0;
+    if (checkpoint(s->db, s->path, &all, err) < 0)
+        return -1;
+    if (all)
+        s->wal_pages = 0;
+    return 0;
+}
+
+int store_checkpoint_path(const char *path, struct err *err)
+{
+    sqlite3 *db = NULL;
+    bool all;
+    if (connect_db(path, SQLITE_OPEN_READWRITE, &db, err) < 0)
+        return -1;
+    (void)sqlite3_busy_timeout(db, 0);
+    /* When the service has just stopped, this would be the last one out and SQLite would clean up: harmless, but slow. */
+    (void)sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    /* A connection does not know that there is a log before it read something. */
+    int r = sqlite3_exec(db, "PRAGMA schema_version", NULL, NULL, NULL) != SQLITE_OK
+                ? db_set_error(db, path, "read it", err)
+                : checkpoint(db, path, &all, err);
+    (void)sqlite3_close(db);
+    return r;
+}
+
+/* ---- statements ---- */
+
+int db_write(struct store *s, struct err *err)
+{
+    if (s->batch == BATCH_OPEN)
+        return 0;
+    if (s->batch == BATCH_LOST) {
+        *err = s->failure;
+        return -1;
+    }
+    if (s->reader)
+        return err_set(err, ERR_FAILED_PRECONDITION, "store %s: opened for reading only", s->path);
+    if (!sqlite3_get_autocommit(s->db))
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    sqlite3_stmt *q = db_stmt(s, SQL_BEGIN, err);
+    if (!q || db_run(s, q, "begin to write", 0, err) < 0)
+        return -1;
+    s->batch = BATCH_OPEN;
+    return 0;
+}
+
+sqlite3_stmt *db_stmt(struct store *s, enum sql id, struct err *err)
+{
+    if (!s->stmts[id] &&
+        sqlite3_prepare_v3(s->db, sql_texts[id], -1, SQLITE_PREPARE_PERSISTENT, &s->stmts[id], NULL) != SQLITE_OK) {
+        (void)db_set_error(s->db, s->path, "prepare a statement", err);
+        return NULL;
+    }
+    return s->stmts[id];
+}
+
+int db_run(struct store *s, sqlite3_stmt *q, const char *what, int flags, struct err *err)
+{
+    int rc = sqlite3_step(q);
+    if (rc == SQLITE_DONE || rc == SQLITE_ROW) {
+        db_done(q);
+        return 0;
+    }
+    (void)db_set_error(s->db, s->path, what, err);
+    db_done(q);
+    if (flags & DB_MAY_EXIST && err->code == ERR_ALREADY_EXISTS)
+        return -1;
+    return lose_batch(s, err);
+}
+
+int db_row(struct store *s, sqlite3_stmt *q, const char *what, struct err *err)
+{
+    int rc = sqlite3_step(q);
+    if (rc == SQLITE_ROW)
+        return 1;
+    if (rc == SQLITE_DONE)
+        return 0;
+    (void)db_set_error(s->db, s->path, what, err);
+    if (s->batch == BATCH_OPEN && sqlite3_get_autocommit(s->db)) /* some errors make SQLite undo all */
+        (void)lose_batch(s, err);
+    return -1;
+}
+
+void db_done(sqlite3_stmt *q)
+{
+    if (!q)
+        return;
+    (void)sqlite3_reset(q);
+    (void)sqlite3_clear_bindings(q);
+}
+
+int db_changes(struct store *s)
+{
+    return sqlite3_changes(s->db);
+}
+
+int64_t db_last_rowid(struct store *s)
+{
+    return sqlite3_last_insert_rowid(s->db);
+}
+
+/* Binding fails only for a wrong index, which is a bug, or when it runs out of memory for what it need not copy: never. */
+void db_bind_u64(sqlite3_stmt *q, int at, uint64_t v)
+{
+    int rc = sqlite3_bind_int64(q, at, (sqlite3_int64)MIN(v, (uint64_t)INT64_MAX));
+    assert(rc == SQLITE_OK);
+    (void)rc;
+}
+
+void db_bind_str(sqlite3_stmt *q, int at, struct str text)
+{
+    int rc = sqlite3_bind_text64(q, at, text.p ? text.p : "", text.n, SQLITE_STATIC, SQLITE_UTF8);
+    assert(rc == SQLITE_OK);
+    (void)rc;
+}
+
+void db_bind_text(sqlite3_stmt *q, int at, const char *text)
+{
+    db_bind_str(q, at, str_of(text));
+}
+
+void db_bind_blob(sqlite3_stmt *q, int at, struct str bytes)
+{
+    int rc = sqlite3_bind_blob64(q, at, bytes.p ? bytes.p : "", bytes.n, SQLITE_STATIC);
+    assert(rc == SQLITE_OK);
+    (void)rc;
+}
+
+uint64_t db_u64(sqlite3_stmt *q, int column)
+{
+    sqlite3_int64 v = sqlite3_column_int64(q, column);
+    return v < 0 ? 0 : (uint64_t)v;
+}
+
+const char *db_text(sqlite3_stmt *q, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(q, column);
+    return text ? text : "";
+}
+
+struct str db_str(sqlite3_stmt *q, int column)
+{
+    const void *p =
+        sqlite3_column_blob(q, column); /* of text, too: no conversion, and its length counts what follows a NUL */
+    return str_n(p ? p : "", p ? (size_t)sqlite3_column_bytes(q, column) : 0);
+}

@@ -84,7 +84,9 @@ class Result:
         self.log = log
 
     def tail(self, lines):
-        return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-lines:])
+        """The last lines, without those that only count."""
+        text = [line for line in self.log.read_text(errors="replace").rstrip().splitlines() if not PROGRESS.match(line)]
+        return "\n".join(text[-lines:])
 
 
 _suite_start = time.monotonic()

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Capabilities of the calling thread. */
+#pragma once
+
+#include "base/def.h"
+
+/* Effective = permitted. */
+int caps_raise_effective(void) WARN_UNUSED;
+
+/*
+ * Bounds all that this process can ever have in its user namespace to what package managers, sudo and build tools need, and empties the
+ * inheritable and ambient sets. The permitted set shrinks with the next execve().
+ */
+int caps_bound_sandbox(void) WARN_UNUSED;
+
+/* Gives up every capability for good: empty sets, empty bounding set. */
+int caps_drop_all(void) WARN_UNUSED;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Control groups: one parent group for the service, one child group for each sandbox, named by the caller ([a-z0-9-]). Version 2 where
+ * its controllers are to be had, else version 1 (then one directory for each controller). All functions return 0 or -errno.
+ */
+#pragma once
+
+#include "base/def.h"
+
+enum { CGROUP_NAME_MAX = 32 };
+
+struct cgroup_tree;
+
+struct cgroup_limits {
+    uint64_t memory_bytes; /* 0: none. Swap is not given on top */
+    uint32_t cpu_milli;    /* 0: none */
+    uint32_t pids;         /* 0: none */
+};
+
+struct cgroup_usage {
+    uint64_t cpu_usec;
+    uint64_t memory_bytes; /* with page cache */
+    uint64_t cache_bytes;
+    uint32_t pids;
+    uint32_t oom_kills;
+};
+
+/* What this machine's tree can limit, by probing the files that do it. */
+struct cgroup_features {
+    int version; /* 1 or 2 */
+    bool memory, cpu, pids, freeze;
+};
+
+/* Finds the mounted hierarchies and makes the parent group `name` in them. force_version: 0, or 1 or 2 for tests. */
+int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tree) WARN_UNUSED;
+void cgroup_close(struct cgroup_tree *t, bool remove_parent);
+
+const struct cgroup_features *cgroup_features(const struct cgroup_tree *t);
+
+int cgroup_make(struct cgroup_tree *t, const char *name) WARN_UNUSED;
+int cgroup_remove(struct cgroup_tree *t, const char *name) WARN_UNUSED; /* -EBUSY while a task is in it; gone already is success */
+int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits) WARN_UNUSED;
+
+/*
+ * Version 2: a descriptor for CLONE_INTO_CGROUP. Version 1 has none (-EOPNOTSUPP): use cgroup_attach() after the fork, which may take
+ * milliseconds when the tree was quiet before (it waits for an RCU grace period).
+ */
+int cgroup_open_group(struct cgroup_tree *t, const char *name, int *ret_fd) WARN_UNUSED;
+int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSED;
+
+int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
+int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
+
+/* SIGKILL to every process in the group. */
+int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;
+
+/* Names of all child groups, for cleaning up after a crash. */
+int cgroup_each(struct cgroup_tree *t, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Version 1: a hierarchy for each controller; several controllers may be mounted together (cpu,cpuacct). */
+#include "base/buf.h"
+#include "base/fd.h"
+#include "kernel/cgroup_internal.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER };
+
+static const char *const names[CGROUP_DIRS_MAX] = {"memory", "cpu", "cpuacct", "pids", "freezer"};
+
+enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
+
+static bool has_option(struct str options, const char *wanted)
+{
+    struct str one;
+    while (str_split(&options, ',', &one))
+        if (str_eqc(one, wanted))
+            return true;
+    return false;
+}
+
+static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
+{
+    int r = 0;
+    if (l->memory_bytes && t->features.memory) {
+        r = cgroup_write_u64(t->parent_fds[MEMORY], name, "memory.limit_in_bytes", l->memory_bytes);
+        if (r == 0) {
+            r = cgroup_write_u64(t->parent_fds[MEMORY], name, "memory.memsw.limit_in_bytes", l->memory_bytes);
+            r = r == -ENOENT ? 0 : r; /* swap accounting is off: there is no swap to give */
+        }
+    }
+    if (r == 0 && l->cpu_milli && t->features.cpu) {
+        uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
+        r = cgroup_write_u64(t->parent_fds[CPU], name, "cpu.cfs_period_us", PERIOD_USEC);
+        r = r ? r : cgroup_write_u64(t->parent_fds[CPU], name, "cpu.cfs_quota_us", quota);
+    }
+    if (r == 0 && l->pids && t->features.pids)
+        r = cgroup_write_u64(t->parent_fds[PIDS], name, "pids.max", l->pids);
+    return r;
+}
+
+static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
+{
+    struct cgroup_usage u = {0};
+    uint64_t v = 0;
+    int r = 0;
+    if (t->parent_fds[CPUACCT] >= 0) {
+        r = cgroup_read_u64(t->parent_fds[CPUACCT], name, "cpuacct.usage", &v);
+        u.cpu_usec = v / 1000;
+    }
+    if (r == 0 && t->features.memory) {
+        r = cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.usage_in_bytes", &u.memory_bytes);
+        r = r ? r : cgroup_read_key(t->parent_fds[MEMORY], name, "memory.stat", "cache", &u.cache_bytes);
+        if (r == 0 && cgroup_read_key(t->parent_fds[MEMORY], name, "memory.oom_control", "oom_kill", &v) == 0)
+            u.oom_kills = (uint32_t)v;
+    }
+    if (r == 0 && t->features.pids) {
+        r = cgroup_read_u64(t->parent_fds[PIDS], name, "pids.current", &v);
+        u.pids = (uint32_t)v;
+    }
+    if (r == 0)
+        *ret_usage = u;
+    return r;
+}
+
+static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
+{
+    return cgroup_write(t->parent_fds[FREEZER], name, "freezer.state", frozen ? "FROZEN" : "THAWED");
+}
+
+static const struct cgroup_ops ops = {limit, usage, freeze};
+
+int cgroup_v1_open(struct cgroup_tree *t)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    int r = fd_read_file(AT_FDCWD, "/proc/self/mounts", &b);
+    if (r < 0)
+        return r;
+    struct str rest = buf_str(&b), line;
+    while (r == 0 && str_split(&rest, '\n', &line)) {
+        struct str source, dir, type, options;
+        if (!str_split(&line, ' ', &source) || !str_split(&line, ' ', &dir) || !str_split(&line, ' ', &type) ||
+            !str_split(&line, ' ', &options) || !str_eqc(type, "cgroup"))
+            continue;
+        for (size_t i = 0; i < CGROUP_DIRS_MAX && r == 0; i++) {
+            char path[256];
+            if (t->parent_fds[i] >= 0 || !has_option(options, names[i]) || dir.n >= sizeof(path))
+                continue;
+            memcpy(path, dir.p, dir.n);
+            path[dir.n] = 0;
+            r = cgroup_add_hierarchy(t, i, path);
+        }
+    }
+    if (r < 0)
+        return r;
+    if (t->n == 0)
+        return -ENOENT;
+    t->ops = &ops;
+    t->features = (struct cgroup_features){
+        .version = 1,
+        .memory = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.limit_in_bytes"),
+        .cpu = t->parent_fds[CPU] >= 0 && cgroup_has(t->parent_fds[CPU], "cpu.cfs_quota_us"),
+        .pids = t->parent_fds[PIDS] >= 0 && cgroup_has(t->parent_fds[PIDS], "pids.max"),
+        .freeze = t->parent_fds[FREEZER] >= 0 && cgroup_has(t->parent_fds[FREEZER], "freezer.state"),
+    };
+    return 0;
+}

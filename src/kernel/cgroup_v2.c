@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Version 2: one hierarchy. Where a hybrid machine mounts it without the controllers we need, version 1 is used instead. */
+#include "base/fd.h"
+#include "kernel/cgroup_internal.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+
+enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
+
+static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
+{
+    int fd = t->parent_fds[0], r = 0;
+    if (l->memory_bytes && t->features.memory) {
+        r = cgroup_write_u64(fd, name, "memory.max", l->memory_bytes);
+        if (r == 0) {
+            r = cgroup_write(fd, name, "memory.swap.max", "0");
+            r = r == -ENOENT ? 0 : r;
+        }
+    }
+    if (r == 0 && l->cpu_milli && t->features.cpu) {
+        char text[48];
+        uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
+        (void)snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, PERIOD_USEC);
+        r = cgroup_write(fd, name, "cpu.max", text);
+    }
+    if (r == 0 && l->pids && t->features.pids)
+        r = cgroup_write_u64(fd, name, "pids.max", l->pids);
+    return r;
+}
+
+static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
+{
+    struct cgroup_usage u = {0};
+    int fd = t->parent_fds[0];
+    uint64_t v = 0;
+    int r = cgroup_read_key(fd, name, "cpu.stat", "usage_usec", &u.cpu_usec);
+    if (r == 0 && t->features.memory) {
+        r = cgroup_read_u64(fd, name, "memory.current", &u.memory_bytes);
+        r = r ? r : cgroup_read_key(fd, name, "memory.stat", "file", &u.cache_bytes);
+        if (r == 0 && cgroup_read_key(fd, name, "memory.events", "oom_kill", &v) == 0)
+            u.oom_kills = (uint32_t)v;
+    }
+    if (r == 0 && t->features.pids) {
+        r = cgroup_read_u64(fd, name, "pids.current", &v);
+        u.pids = (uint32_t)v;
+    }
+    if (r == 0)
+        *ret_usage = u;
+    return r;
+}
+
+static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
+{
+    return cgroup_write(t->parent_fds[0], name, "cgroup.freeze", frozen ? "1" : "0");
+}
+
+static const struct cgroup_ops ops = {limit, usage, freeze};
+
+static bool is_cgroup2(const char *path)
+{
+    struct statfs fs;
+    return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
+int cgroup_v2_open(struct cgroup_tree *t)
+{
+    static const char *const paths[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    static const char *const controllers[] = {"+memory", "+cpu", "+pids"};
+    size_t at = 0;
+    while (at < ARRAY_SIZE(paths) && !is_cgroup2(paths[at]))
+        at++;
+    if (at == ARRAY_SIZE(paths))
+        return -ENOENT;
+    int r = cgroup_add_hierarchy(t, 0, paths[at]);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < ARRAY_SIZE(controllers); i++) {
+        /* Each alone: one that is missing must not take the others along. What is really there is looked at below. */
+        if (fd_write_existing(t->mount_fds[0], "cgroup.subtree_control", str_of(controllers[i])) == 0)
+            r = fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", str_of(controllers[i]));
+    }
+    t->ops = &ops;
+    t->features = (struct cgroup_features){
+        .version = 2,
+        .memory = cgroup_has(t->parent_fds[0], "memory.max"),
+        .cpu = cgroup_has(t->parent_fds[0], "cpu.max"),
+        .pids = cgroup_has(t->parent_fds[0], "pids.max"),
+        .freeze = cgroup_has(t->parent_fds[0], "cgroup.freeze"),
+    };
+    return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Build-time program: writes the system call filters as C arrays to stdout.
+ *
+ * The sandbox's list is what ordinary programs, package managers, compilers, debuggers of own children and language runtimes call.
+ * Left out on purpose, thus ENOSYS: io_uring (its own, unfiltered system call path), keyrings (not namespaced), bpf, perf_event_open,
+ * userfaultfd, clone3 (its flags lie in memory, which a filter can't read; C libraries fall back to clone), the mount API, and all that is not known here.
+ * Refused with EPERM: what needs privilege over the machine and what programs probe for, so that they say "not permitted" and not "not supported".
+ */
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Calls that this libseccomp may not know by name; numbers from 424 on are the same on all architectures. */
+enum {
+    NR_CACHESTAT = 451,
+    NR_FCHMODAT2 = 452,
+    NR_MAP_SHADOW_STACK = 453,
+    NR_FUTEX_WAKE = 454,
+    NR_FUTEX_WAIT = 455,
+    NR_FUTEX_REQUEUE = 456,
+    NR_MSEAL = 462,
+    NR_SETXATTRAT = 463,
+    NR_GETXATTRAT = 464,
+    NR_LISTXATTRAT = 465,
+    NR_REMOVEXATTRAT = 466,
+};
+
+static const int newer[] = {NR_CACHESTAT, NR_FCHMODAT2,  NR_MAP_SHADOW_STACK, NR_FUTEX_WAKE,  NR_FUTEX_WAIT,   NR_FUTEX_REQUEUE,
+                            NR_MSEAL,     NR_SETXATTRAT, NR_GETXATTRAT,       NR_LISTXATTRAT, NR_REMOVEXATTRAT};
+
+static const char *const sandbox_allowed[] = {
+    "_llseek", "_newselect", "accept", "accept4", "access", "alarm", "arch_prctl", "bind", "brk", "capget", "capset", "chdir", "chmod",
+    "chown", "chroot", "clock_adjtime", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "close_range", "connect",
+    "copy_file_range", "creat", "dup", "dup2", "dup3", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2",
+    "epoll_wait", "eventfd", "eventfd2", "execve", "execveat", "exit", "exit_group", "faccessat", "faccessat2", "fadvise64",
+    "fallocate", "fchdir", "fchmod", "fchmodat", "fchown", "fchownat", "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock",
+    "fork", "fremovexattr", "fsetxattr", "fstat", "fstatfs", "fsync", "ftruncate", "futex", "futex_waitv", "futimesat",
+    "get_mempolicy", "get_robust_list", "get_thread_area", "getcpu", "getcwd", "getdents", "getdents64", "getegid", "geteuid",
+    "getgid", "getgroups", "getitimer", "getpeername", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrandom",
+    "getresgid", "getresuid", "getrlimit", "getrusage", "getsid", "getsockname", "getsockopt", "gettid", "gettimeofday", "getuid",
+    "getxattr", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "io_cancel", "io_destroy", "io_getevents",
+    "io_pgetevents", "io_setup", "io_submit", "ioctl", "ioprio_get", "ioprio_set", "kcmp", "kill", "landlock_add_rule",
+    "landlock_create_ruleset", "landlock_restrict_self", "lchown", "lgetxattr", "link", "linkat", "listen", "listxattr",
+    "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "madvise", "mbind", "membarrier", "memfd_create", "mincore",
+    "mkdir", "mkdirat", "mknod", "mknodat", "mlock", "mlock2", "mlockall", "mmap", "mprotect", "mq_getsetattr", "mq_notify",
+    "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "mremap", "msgctl", "msgget", "msgrcv", "msgsnd", "msync", "munlock",
+    "munlockall", "munmap", "nanosleep", "newfstatat", "open", "openat", "openat2", "pause", "pidfd_getfd", "pidfd_open",
+    "pidfd_send_signal", "pipe", "pipe2", "pkey_alloc", "pkey_free", "pkey_mprotect", "poll", "ppoll", "prctl", "pread64",
+    "preadv", "preadv2", "prlimit64", "process_madvise", "process_mrelease", "process_vm_readv", "process_vm_writev", "pselect6",
+    "ptrace", "pwrite64", "pwritev", "pwritev2", "read", "readahead", "readlink", "readlinkat", "readv", "recvfrom", "recvmmsg",
+    "recvmsg", "remap_file_pages", "removexattr", "rename", "renameat", "renameat2", "restart_syscall", "rmdir", "rseq",
+    "rt_sigaction", "rt_sigpending", "rt_sigprocmask", "rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait",
+    "rt_tgsigqueueinfo", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity", "sched_getattr", "sched_getparam",
+    "sched_getscheduler", "sched_rr_get_interval", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler",
+    "sched_yield", "seccomp", "select", "semctl", "semget", "semop", "semtimedop", "sendfile", "sendmmsg", "sendmsg", "sendto",
+    "set_mempolicy", "set_robust_list", "set_thread_area", "set_tid_address", "setfsgid", "setfsuid", "setgid", "setgroups",
+    "setitimer", "setpgid", "setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setrlimit", "setsid", "setsockopt",
+    "setuid", "setxattr", "shmat", "shmctl", "shmdt", "shmget", "shutdown", "sigaltstack", "signalfd", "signalfd4", "socketpair",
+    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "sysinfo", "tee", "tgkill",
+    "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "timerfd_create",
+    "timerfd_gettime", "timerfd_settime", "times", "tkill", "truncate", "umask", "uname", "unlink", "unlinkat", "utime",
+    "utimensat", "utimes", "vfork", "vmsplice", "wait4", "waitid", "write", "writev",
+};
+
+static const char *const sandbox_refused[] = {
+    "acct", "adjtimex", "clock_settime", "delete_module", "fanotify_init", "fanotify_mark", "finit_module", "init_module", "ioperm", "iopl",
+    "kexec_file_load", "kexec_load", "lookup_dcookie", "mount", "name_to_handle_at", "open_by_handle_at", "pivot_root", "quotactl",
+    "quotactl_fd", "reboot", "setdomainname", "sethostname", "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2",
+    "vhangup", "add_key", "keyctl", "request_key", "bpf", "perf_event_open", "modify_ldt", "move_pages", "migrate_pages",
+};
+
+static const char *const worker_allowed[] = {
+    "accept4", "access", "arch_prctl", "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "clone", "clone3", "close",
+    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "exit", "exit_group", "faccessat", "faccessat2",
+    "fallocate", "fchmod", "fchown", "fcntl", "fdatasync", "flock", "fstat", "fstatfs", "fsync", "ftruncate", "futex",
+    "getcwd", "getdents64", "getegid", "geteuid", "getgid", "getpeername", "getpid", "getppid", "getrandom", "getrusage",
+    "getsockname", "getsockopt", "gettid", "gettimeofday", "getuid", "ioctl", "listen", "lseek", "lstat", "madvise", "membarrier",
+    "mkdir", "mkdirat", "mmap", "mprotect", "mremap", "munmap", "nanosleep", "newfstatat", "open", "openat", "pipe2", "poll", "ppoll",
+    "pread64", "preadv", "prlimit64", "pwrite64", "pwritev", "read", "readlink", "readv", "recvfrom", "recvmsg", "rename",
+    "restart_syscall", "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity", "sched_yield", "sendmsg",
+    "sendto", "set_robust_list", "setsockopt", "shutdown", "sigaltstack", "stat", "statx", "sysinfo", "tgkill",
+    "timerfd_create", "timerfd_settime", "uname", "unlink", "unlinkat", "write", "writev",
+};
+
+static void must(int r, const char *what)
+{
+    if (r < 0) {
+        (void)fprintf(stderr, "gen_seccomp: %s: %d\n", what, r);
+        exit(1);
+    }
+}
+
+static void add_names(scmp_filter_ctx f, uint32_t action, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int nr = seccomp_syscall_resolve_name(names[i]);
+        if (nr >= 0) /* else: not a call of this architecture */
+            must(seccomp_rule_add(f, action, nr, 0), names[i]);
+    }
+}
+
+static void add_sandbox_rules(scmp_filter_ctx f)
+{
+    const uint64_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+    add_names(f, SCMP_ACT_ALLOW, sandbox_allowed, COUNT(sandbox_allowed));
+    add_names(f, SCMP_ACT_ERRNO(EPERM), sandbox_refused, COUNT(sandbox_refused));
+    for (size_t i = 0; i < COUNT(newer); i++)
+        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, newer[i], 0), "newer call");
+
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces, 0)), "clone");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)), "unshare");
+    for (int bit = 0; bit < 32; bit++) {
+        uint64_t flag = 1ULL << bit;
+        if (namespaces & flag) {
+            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)), "clone");
+            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)), "unshare");
+        }
+    }
+
+    static const uint64_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
+    for (size_t i = 0; i < COUNT(personalities); i++)
+        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])), "personality");
+
+    static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
+    for (size_t i = 0; i < COUNT(families); i++)
+        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])), "socket");
+    /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)), "netlink");
+    for (int family = 0; family < 64; family++) {
+        if (family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK)
+            continue;
+        must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family)), "socket");
+    }
+    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
+                          SCMP_A2(SCMP_CMP_NE, 0)),
+         "netlink");
+}
+
+/*
+ * Terminal ioctls that type into or reconfigure a terminal. libseccomp can't say "none of these values of one argument", so this stands in
+ * front of its program; it decides by number before the architecture is checked, which can only refuse more.
+ */
+static const struct sock_filter terminal_prologue[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 7),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 4, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 3, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSETD, 2, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCCONS, 1, 0),
+    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+};
+
+static void print_all(const struct sock_filter *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        (void)printf("    {%u, %u, %u, %uU},\n", p[i].code, p[i].jt, p[i].jf, p[i].k);
+}
+
+static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *prologue, size_t n_prologue)
+{
+    static struct sock_filter program[4096];
+    FILE *tmp = tmpfile();
+    if (!tmp)
+        exit(1);
+    must(seccomp_export_bpf(f, fileno(tmp)), "export");
+    rewind(tmp);
+    size_t n = fread(program, sizeof(program[0]), COUNT(program), tmp);
+    (void)fclose(tmp);
+    if (n == 0 || n == COUNT(program))
+        exit(1);
+    (void)printf("static const struct sock_filter %s[] = {\n", name);
+    print_all(prologue, n_prologue);
+    print_all(program, n);
+    (void)printf("};\n");
+    seccomp_release(f);
+}
+
+static scmp_filter_ctx begin(uint32_t action)
+{
+    scmp_filter_ctx f = seccomp_init(action);
+    if (!f)
+        exit(1);
+    must(seccomp_attr_set(f, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS)), "foreign architectures");
+    must(seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2), "binary tree");
+    return f;
+}
+
+int main(void)
+{
+    scmp_filter_ctx f = begin(SCMP_ACT_ERRNO(ENOSYS));
+    add_sandbox_rules(f);
+    emit(f, "sandbox_filter", terminal_prologue, COUNT(terminal_prologue));
+
+    f = begin(SCMP_ACT_ERRNO(EPERM));
+    add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
+    emit(f, "worker_filter", NULL, 0);
+    return 0;
+}

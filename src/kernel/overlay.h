@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The root file system of a sandbox: an overlay of read-only layers and one private upper directory, whose ownership on disk is
+ * unshifted and which is seen through the sandbox's user namespace (idmapped layers, Linux 5.19).
+ */
+#pragma once
+
+#include "base/def.h"
+
+enum overlay_mode {
+    OVERLAY_DETACHED, /* layers stay detached mounts (Linux 6.15); nothing is attached to our mount namespace */
+    OVERLAY_ATTACHED, /* layers are attached for the time of the call below the directory OVERLAY_SCRATCH */
+};
+
+struct overlay {
+    enum overlay_mode mode;
+    const int *lower_fds;  /* directories of the layers, topmost first; O_PATH descriptors in our mount namespace */
+    size_t n_lower;
+    int box_fd;            /* directory that holds u/ (upper) and w/ (work): one mount, as overlayfs asks */
+    int userns_fd;         /* of the sandbox */
+    uid_t base;            /* host id of its root */
+    const char *scratch;   /* OVERLAY_ATTACHED: an empty directory of ours, for mount points */
+};
+
+enum { OVERLAY_LAYERS_MAX = 32 };
+
+/*
+ * A detached overlay mount, nodev. Changes the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps
+ * the credentials of its mounter, and these must own the upper directory as the sandbox's root sees it.
+ */
+int overlay_mount(const struct overlay *o, int *ret_fd) WARN_UNUSED;

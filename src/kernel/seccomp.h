@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * System call filters, compiled into BPF at build time (gen_seccomp.c holds the lists). Loading costs a tenth of building.
+ * The sandbox's filter is loaded with CAP_SYS_ADMIN in the sandbox's user namespace, so that no_new_privs stays off and sudo works.
+ */
+#pragma once
+
+#include "base/def.h"
+
+int seccomp_load_sandbox(void) WARN_UNUSED; /* unknown calls: ENOSYS; refused ones: EPERM; foreign ABIs: ENOSYS */
+int seccomp_load_worker(void) WARN_UNUSED;  /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */

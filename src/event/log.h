@@ -25,7 +25,7 @@ struct store;
 struct event_log;
 struct event_cursor;
 
-/* The store is borrowed and outlives the log; a reader store will do for all that does not append. Loads nothing. */
+/* The store is borrowed and outlives the log; over a reader store there are event_bounds_get(), event_read() and verify.h. */
 int event_log_open(struct store *store, struct event_log **ret_log, struct err *err) WARN_UNUSED;
 void event_log_close(struct event_log *log); /* cursors must be gone; NULL is fine */
 DEFINE_AUTO(struct event_log *, event_log_close)
@@ -77,7 +77,7 @@ struct event_bounds {
 int event_bounds_get(struct event_log *log, const char *sandbox, struct event_bounds *ret_bounds,
                      struct err *err) WARN_UNUSED;
 
-/* The event is valid during the call. Return false to stop. Must not append or commit. */
+/* The event is valid during the call. Return false to stop. Must not call the log or the store. */
 typedef bool (*event_fn)(const struct event *event, void *ctx);
 
 /*

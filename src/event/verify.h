@@ -38,14 +38,14 @@ const char *event_fault_name(enum event_fault fault); /* "intact", "hash", "gap"
 struct event_state {
     uint64_t first, last; /* seqs folded */
     bool complete;        /* from seq 1 on: nothing was pruned */
-    const char *phase;    /* a literal: "", "creating", "running", "pausing", "paused", "resuming", "stopping", "ended",
-                             "failed" */
+    const char *phase;    /* a literal: "", creating, running, pausing, paused, resuming, stopping, ended or failed */
     uint64_t actions;     /* by clients */
     uint64_t execs_started;
     uint64_t execs_exited;
     uint64_t execs_failed;
-    uint64_t files_written; /* file.write, file.move, file.remove, file.mkdir that were not followed by file.failed */
-    uint64_t denied;        /* guard.denied, net.denied */
+    uint64_t file_changes; /* asked for: file.write, file.move, file.remove, file.mkdir */
+    uint64_t files_failed; /* file.failed */
+    uint64_t denied;       /* guard.denied, net.denied */
     uint64_t violations;
     char end_cause[64]; /* data.cause of the last sandbox.ended or sandbox.failed */
     unsigned char digest[EVENT_HASH_SIZE];

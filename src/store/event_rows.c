@@ -169,8 +169,8 @@ int event_rows_nth(struct store *s, int64_t log, uint64_t limit, uint64_t *ret_s
     db_bind_u64(q, 1, (uint64_t)log);
     db_bind_u64(q, 2, limit);
     int r = db_row(s, q, "count events", err);
-    if (r == 1)
-        *ret_seq = db_u64(q, 0);
+    if (r >= 0)
+        *ret_seq = r == 1 ? db_u64(q, 0) : 0;
     db_done(q);
     return r < 0 ? -1 : 0;
 }

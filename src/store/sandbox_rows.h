@@ -60,7 +60,7 @@ int sandbox_rows_update_extra(struct store *s, const char *id, const char *extra
 int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struct store_sandbox *ret_row,
                      struct err *err) WARN_UNUSED;
 
-/* The row and its strings are valid during the call. Return false to stop. Must not write to the store. */
+/* The row and its strings are valid during the call. Return false to stop. Must not call the store. */
 typedef bool (*sandbox_rows_fn)(const struct store_sandbox *row, void *ctx);
 
 /* All without ended_at, oldest first. */

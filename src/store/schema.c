@@ -20,9 +20,9 @@ static const char step_1[] =
     "CREATE INDEX sandboxes_live ON sandboxes (created_at) WHERE ended_at = 0;"
     "CREATE INDEX sandboxes_ended ON sandboxes (ended_at) WHERE ended_at > 0;"
 
-    /* The head of a log: its number (short, because it is in each event's key), where its chain ends and where it begins. */
+    /* The head of a log: its number (in each event's key; never given out again), where its chain ends and where it begins. */
     "CREATE TABLE event_heads ("
-    " log INTEGER PRIMARY KEY, sandbox TEXT NOT NULL UNIQUE, last_seq INTEGER NOT NULL, last_hash BLOB NOT NULL,"
+    " log INTEGER PRIMARY KEY AUTOINCREMENT, sandbox TEXT NOT NULL UNIQUE, last_seq INTEGER NOT NULL, last_hash BLOB NOT NULL,"
     " base_seq INTEGER NOT NULL, base_hash BLOB NOT NULL) STRICT;"
     "CREATE TABLE events ("
     " log INTEGER NOT NULL, seq INTEGER NOT NULL, time INTEGER NOT NULL, kind TEXT NOT NULL, source TEXT NOT NULL,"

@@ -310,6 +310,19 @@ int store_commit(struct store *s, struct err *err)
     return 0;
 }
 
+int store_read_begin(struct store *s, struct err *err)
+{
+    if (s->reader && sqlite3_exec(s->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
+        return db_set_error(s->db, s->path, "begin to read", err);
+    return 0;
+}
+
+void store_read_end(struct store *s)
+{
+    if (s->reader && !sqlite3_get_autocommit(s->db))
+        (void)sqlite3_exec(s->db, "COMMIT", NULL, NULL, NULL);
+}
+
 int store_wal_pages(const struct store *s)
 {
     return s->wal_pages;

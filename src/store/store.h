@@ -56,6 +56,13 @@ bool store_pending(const struct store *s); /* is there a batch that waits for st
 int store_wal_pages(const struct store *s);
 
 /*
+ * What a reader reads in between belongs together: one snapshot, however much is written meanwhile. Short, because the
+ * log can't be folded back behind it. Does nothing on the writing store, which is always in step with itself.
+ */
+int store_read_begin(struct store *s, struct err *err) WARN_UNUSED;
+void store_read_end(struct store *s);
+
+/*
  * Folds the log back into the file as far as readers allow; never waits for anyone. store_checkpoint() does so on the
  * calling thread and does nothing while a batch is pending. store_checkpoint_path() opens its own connection: for a
  * worker thread.

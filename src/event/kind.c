@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "event/kind.h"
+
+static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
+    [EVENT_KIND_UNKNOWN] = {.name = "unknown"},
+
+    [EVENT_SANDBOX_CREATE] = {.name = "sandbox.create", .action = true, .phase = "creating"},
+    [EVENT_SANDBOX_STARTED] = {.name = "sandbox.started", .phase = "running"},
+    [EVENT_SANDBOX_FAILED] = {.name = "sandbox.failed", .phase = "failed", .last = true},
+    [EVENT_SANDBOX_KILL] = {.name = "sandbox.kill", .action = true, .phase = "stopping"},
+    [EVENT_SANDBOX_EXPIRED] = {.name = "sandbox.expired"},
+    [EVENT_SANDBOX_ENDED] = {.name = "sandbox.ended", .phase = "ended", .last = true},
+    [EVENT_SANDBOX_CONNECT] = {.name = "sandbox.connect", .action = true},
+    [EVENT_SANDBOX_TIMEOUT] = {.name = "sandbox.timeout", .action = true},
+    [EVENT_SANDBOX_UPDATE] = {.name = "sandbox.update", .action = true},
+    [EVENT_SANDBOX_PAUSE] = {.name = "sandbox.pause", .action = true, .phase = "pausing"},
+    [EVENT_SANDBOX_PAUSED] = {.name = "sandbox.paused", .phase = "paused"},
+    [EVENT_SANDBOX_RESUME] = {.name = "sandbox.resume", .action = true, .phase = "resuming"},
+    [EVENT_SANDBOX_RESUMED] = {.name = "sandbox.resumed", .phase = "running"},
+    [EVENT_SANDBOX_SNAPSHOT] = {.name = "sandbox.snapshot", .action = true},
+    [EVENT_SANDBOX_SNAPSHOTTED] = {.name = "sandbox.snapshotted"},
+    [EVENT_SANDBOX_FORK] = {.name = "sandbox.fork", .action = true},
+    [EVENT_SANDBOX_FORKED] = {.name = "sandbox.forked"},
+
+    [EVENT_EXEC_START] = {.name = "exec.start", .action = true},
+    [EVENT_EXEC_STARTED] = {.name = "exec.started"},
+    [EVENT_EXEC_FAILED] = {.name = "exec.failed"},
+    [EVENT_EXEC_OUTPUT] = {.name = "exec.output"},
+    [EVENT_EXEC_EXIT] = {.name = "exec.exit"},
+    [EVENT_EXEC_CONNECT] = {.name = "exec.connect", .action = true},
+    [EVENT_EXEC_INPUT] = {.name = "exec.input", .action = true},
+    [EVENT_EXEC_CLOSE_STDIN] = {.name = "exec.close_stdin", .action = true},
+    [EVENT_EXEC_SIGNAL] = {.name = "exec.signal", .action = true},
+    [EVENT_EXEC_RESIZE] = {.name = "exec.resize", .action = true},
+
+    [EVENT_FILE_READ] = {.name = "file.read", .action = true},
+    [EVENT_FILE_WRITE] = {.name = "file.write", .action = true},
+    [EVENT_FILE_LIST] = {.name = "file.list", .action = true},
+    [EVENT_FILE_STAT] = {.name = "file.stat", .action = true},
+    [EVENT_FILE_MKDIR] = {.name = "file.mkdir", .action = true},
+    [EVENT_FILE_MOVE] = {.name = "file.move", .action = true},
+    [EVENT_FILE_REMOVE] = {.name = "file.remove", .action = true},
+    [EVENT_FILE_WATCH] = {.name = "file.watch", .action = true},
+    [EVENT_FILE_UNWATCH] = {.name = "file.unwatch", .action = true},
+    [EVENT_FILE_DONE] = {.name = "file.done"},
+    [EVENT_FILE_FAILED] = {.name = "file.failed"},
+
+    [EVENT_DIAL] = {.name = "dial", .action = true},
+    [EVENT_DIAL_FAILED] = {.name = "dial.failed"},
+
+    [EVENT_NET_ALLOWED] = {.name = "net.allowed"},
+    [EVENT_NET_DENIED] = {.name = "net.denied"},
+    [EVENT_NET_SECRET] = {.name = "net.secret"},
+
+    [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
+    [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},
+    [EVENT_LIMIT_DISK] = {.name = "limit.disk"},
+    [EVENT_LIMIT_OUTPUT] = {.name = "limit.output"},
+    [EVENT_LIMIT_TIME] = {.name = "limit.time"},
+
+    [EVENT_GUARD_DENIED] = {.name = "guard.denied"},
+    [EVENT_GUARD_ASKED] = {.name = "guard.asked"},
+    [EVENT_GUARD_ALLOWED] = {.name = "guard.allowed"},
+
+    [EVENT_AGENT_READY] = {.name = "agent.ready"},
+    [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},
+    [EVENT_AGENT_LOST] = {.name = "agent.lost"},
+
+    [EVENT_SERVICE_RECOVERED] = {.name = "service.recovered"},
+    [EVENT_SERVICE_STOPPED] = {.name = "service.stopped"},
+
+    [EVENT_LOG_SUPPRESSED] = {.name = "log.suppressed"},
+    [EVENT_LOG_PRUNED] = {.name = "log.pruned"},
+};
+
+static const char *const sources[EVENT_SOURCE_MAX] = {
+    [EVENT_SOURCE_UNKNOWN] = "unknown", [EVENT_CLIENT] = "client", [EVENT_AGENT] = "agent", [EVENT_HOST] = "host",
+    [EVENT_KERNEL] = "kernel",
+};
+
+static const char *const grades[EVENT_GRADE_MAX] = {
+    [EVENT_GRADE_UNKNOWN] = "unknown",
+    [EVENT_OBSERVED_HOST] = "observed-host",
+    [EVENT_OBSERVED_KERNEL] = "observed-kernel",
+    [EVENT_CLAIMED] = "claimed",
+};
+
+const struct event_kind_info *event_kind_info(enum event_kind kind)
+{
+    return &kinds[(unsigned)kind < EVENT_KIND_MAX ? kind : EVENT_KIND_UNKNOWN];
+}
+
+const char *event_kind_name(enum event_kind kind)
+{
+    return event_kind_info(kind)->name;
+}
+
+enum event_kind event_kind_parse(struct str name)
+{
+    for (unsigned k = EVENT_KIND_UNKNOWN + 1; k < EVENT_KIND_MAX; k++)
+        if (str_eqc(name, kinds[k].name))
+            return (enum event_kind)k;
+    return EVENT_KIND_UNKNOWN;
+}
+
+bool event_kind_is_action(enum event_kind kind)
+{
+    return event_kind_info(kind)->action;
+}
+
+const char *event_source_name(enum event_source source)
+{
+    return sources[(unsigned)source < EVENT_SOURCE_MAX ? source : EVENT_SOURCE_UNKNOWN];
+}
+
+const char *event_grade_name(enum event_grade grade)
+{
+    return grades[(unsigned)grade < EVENT_GRADE_MAX ? grade : EVENT_GRADE_UNKNOWN];
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading history, and taking its oldest part away. */
+#include "event/tail.h"
+
+enum { PRUNE_ROWS = 2000 }; /* per call: a few milliseconds */
+
+int event_bounds_get(struct event_log *log, const char *sandbox, struct event_bounds *ret_bounds, struct err *err)
+{
+    struct event_head_row head;
+    if (log_head(log, sandbox, &head, err) < 0)
+        return -1;
+    *ret_bounds = (struct event_bounds){.first = head.base_seq + 1, .last = head.last_seq};
+    return 0;
+}
+
+struct reading {
+    const char *sandbox;
+    event_fn fn;
+    void *ctx;
+};
+
+static bool on_row(const struct event_row *row, void *ctx)
+{
+    const struct reading *r = ctx;
+    struct event e = event_of_row(r->sandbox, row);
+    return r->fn(&e, r->ctx);
+}
+
+int event_read(struct event_log *log, const char *sandbox, uint64_t from_seq, size_t limit, event_fn fn, void *ctx,
+               struct err *err)
+{
+    /* Between batches and within one alike, the head row is that of the last commit. */
+    struct event_head_row head;
+    assert(!log->busy);
+    if (log_head(log, sandbox, &head, err) < 0)
+        return -1;
+    uint64_t from = MAX(from_seq, head.base_seq + 1);
+    if (from > head.last_seq)
+        return 0;
+    struct reading reading = {sandbox, fn, ctx};
+    log->busy = true;
+    int64_t n = event_rows_each(log->store, head.log, from, head.last_seq, MIN(limit, (size_t)INT32_MAX), on_row,
+                                &reading, err);
+    log->busy = false;
+    return (int)n;
+}
+
+/* ---- pruning ---- */
+
+static bool keep_hash(const struct event_row *row, void *ctx)
+{
+    struct event_head_row *head = ctx;
+    head->base_seq = row->seq;
+    memset(head->base_hash, 0, sizeof(head->base_hash));
+    memcpy(head->base_hash, row->hash.p, MIN(row->hash.n, sizeof(head->base_hash)));
+    return false;
+}
+
+static int note_pruned(struct event_log *log, struct tail *t, uint64_t from, uint64_t to, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data data = EVENT_DATA_INIT;
+    event_data_u64(&data, "from", from);
+    event_data_u64(&data, "to", to);
+    struct event_draft draft = {
+        .sandbox = t->sandbox,
+        .kind = EVENT_LOG_PRUNED,
+        .source = EVENT_HOST,
+        .grade = EVENT_OBSERVED_HOST,
+        .data = event_data_end(&data),
+    };
+    return log_append(log, t, &draft, NULL, err);
+}
+
+int event_prune(struct event_log *log, const char *sandbox, uint64_t keep_from, struct err *err)
+{
+    assert(!log->busy);
+    struct tail *t;
+    if (tail_get(log, sandbox, &t, err) < 0)
+        return -1;
+    struct event_head_row head = t->head;
+    uint64_t goal = MIN(keep_from, t->committed);
+    if (goal <= head.base_seq + 1)
+        return 0;
+    uint64_t first = head.base_seq + 1, new_first = MIN(goal, first + PRUNE_ROWS);
+    int64_t n = event_rows_each(log->store, head.log, new_first - 1, new_first - 1, 1, keep_hash, &head, err);
+    if (n < 0)
+        return -1;
+    if (n == 0)
+        return err_set(err, ERR_DATA_LOSS, "sandbox %s: event %llu is missing: verify the log", sandbox,
+                       (unsigned long long)(new_first - 1));
+    tail_mark(log, t);
+    if (event_rows_delete_before(log->store, head.log, new_first, err) < 0 ||
+        event_rows_head_rebase(log->store, &head, err) < 0)
+        return -1;
+    t->head.base_seq = head.base_seq;
+    memcpy(t->head.base_hash, head.base_hash, sizeof(head.base_hash));
+    if (note_pruned(log, t, first, head.base_seq, err) < 0)
+        return -1;
+    return new_first < goal;
+}
+
+int event_erase(struct event_log *log, const char *sandbox, struct err *err)
+{
+    assert(!log->busy);
+    struct tail *t;
+    uint64_t nth = 0;
+    if (tail_get(log, sandbox, &t, err) < 0)
+        return -1;
+    if (t->head.log == 0)
+        return 0;
+    tail_mark(log, t);
+    if (event_rows_nth(log->store, t->head.log, PRUNE_ROWS, &nth, err) < 0 ||
+        event_rows_delete_before(log->store, t->head.log, nth + 1, err) < 0 ||
+        event_rows_nth(log->store, t->head.log, 1, &nth, err) < 0)
+        return -1;
+    if (nth)
+        return 1;
+    if (event_rows_head_delete(log->store, t->head.log, err) < 0)
+        return -1;
+    t->head = (struct event_head_row){0};
+    return 0;
+}

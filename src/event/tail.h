@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the event log, shared by its files: what is in memory of each sandbox's log, its *tail*. Tails are a cache of the head
+ * rows, loaded when needed; those that nothing hangs on are dropped, least recently used first.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "base/map.h"
+#include "event/chain.h"
+#include "event/log.h"
+#include "store/event_rows.h"
+#include "store/store.h"
+
+enum { TAILS_MAX = 2048 };
+
+struct flood { /* of one kind in one sandbox */
+    usec_t window_start, window;
+    uint32_t used;
+    uint64_t suppressed;
+    uint64_t reported; /* in the current batch: suppressed again if that is undone */
+};
+
+struct tail {
+    char sandbox[EVENT_ID_MAX + 1];
+    struct event_head_row head; /* as of the last append, also uncommitted ones; log 0: no row yet */
+    bool loaded;                /* head is right; false after a batch was undone */
+    uint64_t committed;         /* newest seq that readers may see */
+    struct flood *floods;       /* EVENT_KIND_MAX of them, or NULL */
+    struct list cursors;
+    struct list used_node;    /* log->used */
+    struct list dirty_node;   /* log->dirty: head is newer than its row */
+    struct list flooded_node; /* log->flooded: something is suppressed */
+};
+
+struct event_log {
+    struct store *store;
+    struct store_hook hook;
+    struct chain *chain;
+    struct map tails; /* by sandbox */
+    struct list used; /* most recently used last */
+    struct list dirty;
+    struct list flooded;
+    struct list woken; /* cursors that are still to be told about this commit */
+    struct buf data;   /* scratch of append */
+    bool busy;         /* a reader's callback is running: it must not come back in */
+};
+
+struct event_cursor {
+    struct event_log *log;
+    struct tail *tail;
+    uint64_t next;
+    event_wake_fn wake;
+    void *ctx;
+    bool drained;       /* wake is owed */
+    struct buf current; /* texts of the event that was handed out */
+    unsigned char hash[EVENT_HASH_SIZE];
+    struct list node;       /* tail->cursors */
+    struct list woken_node; /* log->woken */
+};
+
+/* Loaded, and made when it is not there. */
+int tail_get(struct event_log *log, const char *sandbox, struct tail **ret_tail, struct err *err) WARN_UNUSED;
+int tail_load(struct event_log *log, struct tail *t, struct err *err) WARN_UNUSED;
+void tail_mark(struct event_log *log, struct tail *t); /* changed in this batch */
+
+/* Checks the id and reads the committed head row: ERR_NOT_FOUND when there is none. */
+int log_head(struct event_log *log, const char *sandbox, struct event_head_row *ret_head, struct err *err) WARN_UNUSED;
+
+struct event event_of_row(const char *sandbox, const struct event_row *row);
+
+/* event_append() without looking at floods. */
+int log_append(struct event_log *log, struct tail *t, const struct event_draft *draft, uint64_t *ret_seq,
+               struct err *err) WARN_UNUSED;
+
+/* limit.c: writes what is suppressed in this sandbox; with `all` also where the window is still open. */
+int flood_flush(struct event_log *log, struct tail *t, bool all, struct err *err) WARN_UNUSED;
+void flood_batch_ended(struct tail *t, bool committed);
+
+/* cursor.c: tells the cursors of a tail after a commit. */
+void cursors_note(struct event_log *log, struct tail *t);
+void cursors_wake(struct event_log *log);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events as JSON, and the builder of their data. */
+#include "base/clock.h"
+#include "event/event.h"
+#include "event/json.h"
+
+void event_format_json(const struct event *e, struct buf *b)
+{
+    char time[CLOCK_TEXT_MAX];
+    clock_format(e->time, 6, time);
+    buf_append_str(b, STR("{\"sandbox\":"));
+    buf_append_json_string(b, e->sandbox);
+    buf_append_str(b, STR(",\"seq\":"));
+    buf_append_u64(b, e->seq);
+    buf_append_str(b, STR(",\"time\":\""));
+    buf_append_cstr(b, time);
+    buf_append_str(b, STR("\",\"kind\":"));
+    buf_append_json_string(b, e->kind_name);
+    buf_append_str(b, STR(",\"source\":"));
+    buf_append_json_string(b, e->source);
+    buf_append_str(b, STR(",\"grade\":"));
+    buf_append_json_string(b, e->grade);
+    buf_append_str(b, STR(",\"actor\":"));
+    buf_append_json_string(b, e->actor);
+    buf_append_str(b, STR(",\"cause\":"));
+    buf_append_u64(b, e->cause);
+    buf_append_str(b, STR(",\"data\":"));
+    buf_append_str(b, e->data);
+    buf_append_str(b, STR(",\"hash\":\""));
+    buf_append_hex(b, str_n(e->hash, EVENT_HASH_SIZE));
+    buf_append_str(b, STR("\"}"));
+}
+
+/*
+ * A member is written as a whole or not at all: what did not fit is taken back. Room for the marker and the closing brace is always
+ * left.
+ */
+static const struct str marker = {"\"truncated\":true}", 17};
+
+static size_t begin(struct event_data *d, const char *name)
+{
+    size_t mark = buf_len(&d->buf);
+    buf_append_char(&d->buf, mark ? ',' : '{');
+    buf_append_json_string(&d->buf, str_of(name));
+    buf_append_char(&d->buf, ':');
+    return mark;
+}
+
+static bool finish(struct event_data *d, size_t mark)
+{
+    if (buf_error(&d->buf) == 0 && buf_len(&d->buf) + 1 + marker.n <= d->buf.max)
+        return true;
+    d->buf.error = 0;
+    d->buf.end = d->buf.start + mark;
+    d->truncated = true;
+    return false;
+}
+
+/* Not in the middle of a character. */
+static struct str cut(struct str s, size_t max)
+{
+    if (s.n <= max)
+        return s;
+    size_t n = max, least = max - MIN(max, (size_t)3);
+    while (n > least && ((unsigned char)s.p[n] & 0xc0) == 0x80)
+        n--;
+    return str_n(s.p, n);
+}
+
+static void note_length(struct event_data *d, const char *name, size_t bytes)
+{
+    char longer[64];
+    AUTO_BUF struct buf text = BUF_INIT(sizeof(longer) - 1);
+    if (buf_printf(&text, "%s_bytes", name) < 0)
+        return;
+    memcpy(longer, buf_data(&text), buf_len(&text));
+    longer[buf_len(&text)] = 0;
+    event_data_u64(d, longer, bytes);
+}
+
+/* Escaped text may be six times as long, so what does not fit is tried again with less before it is left out. */
+static void add_cut(struct event_data *d, const char *name, struct str value, bool base64)
+{
+    struct str kept = cut(value, EVENT_DATA_STRING_MAX);
+    bool had_truncated = d->truncated;
+    for (;; kept = cut(kept, kept.n / 4)) {
+        size_t mark = begin(d, name);
+        if (base64) {
+            buf_append_char(&d->buf, '"');
+            buf_append_base64(&d->buf, kept);
+            buf_append_char(&d->buf, '"');
+        } else {
+            buf_append_json_string(&d->buf, kept);
+        }
+        if (finish(d, mark))
+            break;
+        if (kept.n < 64)
+            return;
+    }
+    d->truncated = had_truncated;
+    if (kept.n < value.n)
+        note_length(d, name, value.n);
+}
+
+void event_data_str(struct event_data *d, const char *name, struct str value)
+{
+    add_cut(d, name, value, false);
+}
+
+void event_data_base64(struct event_data *d, const char *name, struct str value)
+{
+    add_cut(d, name, value, true);
+}
+
+void event_data_u64(struct event_data *d, const char *name, uint64_t value)
+{
+    size_t mark = begin(d, name);
+    buf_append_u64(&d->buf, value);
+    (void)finish(d, mark);
+}
+
+void event_data_i64(struct event_data *d, const char *name, int64_t value)
+{
+    size_t mark = begin(d, name);
+    if (value < 0)
+        buf_append_char(&d->buf, '-');
+    buf_append_u64(&d->buf, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
+    (void)finish(d, mark);
+}
+
+void event_data_bool(struct event_data *d, const char *name, bool value)
+{
+    size_t mark = begin(d, name);
+    buf_append_cstr(&d->buf, value ? "true" : "false");
+    (void)finish(d, mark);
+}
+
+void event_data_json(struct event_data *d, const char *name, struct str json)
+{
+    size_t mark = begin(d, name);
+    if (json_compact(json, &d->buf) < 0 && buf_error(&d->buf) == 0)
+        d->buf.error = -EILSEQ;
+    (void)finish(d, mark);
+}
+
+struct str event_data_end(struct event_data *d)
+{
+    bool empty = buf_len(&d->buf) == 0;
+    if (d->truncated) {
+        buf_append_char(&d->buf, empty ? '{' : ',');
+        buf_append_str(&d->buf, marker);
+    } else {
+        buf_append_cstr(&d->buf, empty ? "{}" : "}");
+    }
+    return buf_str(&d->buf);
+}
+
+void event_data_fini(struct event_data *d)
+{
+    buf_fini(&d->buf);
+    d->truncated = false;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One request of the native API, as its handlers see it. Private to src/api/native. */
+#pragma once
+
+#include "api/native/native.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "sandbox/sandbox.h"
+
+struct native {
+    struct native_config config; /* store_path, key and version are owned */
+};
+
+/* Lives in the request's arena. */
+struct call {
+    struct native *native;
+    struct http_request *req;
+    struct actor actor;
+    struct str id; /* {id} of the route, terminated; empty when it has none */
+    void (*closed)(
+        struct call *c); /* the client left or has its answer: lets go of what is pending; NULL: nothing is */
+    void *op;            /* the handler's */
+};
+
+typedef void (*call_fn)(struct call *c);
+
+void native_json(struct call *c, int status, struct buf *body); /* 500 when the buf has an error */
+void native_empty(struct call *c, int status);
+void native_error(struct call *c, const struct err *err);
+void native_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void native_error_json(struct buf *b, const struct err *err); /* {"error":{...}} */
+
+/* So much is queued for the client that its handler waits for http_on_drain(). */
+bool native_is_full(const struct call *c);
+
+/* The sandbox of the route, alive or just ended; NULL: 404 was answered. */
+struct sandbox *native_sandbox(struct call *c);
+
+/* The query parameter decoded. False: absent (*ret_value is untouched), or malformed, which counts as absent for optional ones. */
+bool native_query(struct call *c, const char *name, struct str *ret_value);
+/* A number in the query, 0 when absent; -1: 400 was answered. */
+int native_query_u64(struct call *c, const char *name, uint64_t *value);
+
+/*
+ * For operations of the core that can't be cancelled: what their callback gets. The call is NULL once it has closed. native_wait_new() sets
+ * c->closed; native_wait_take() frees the wait and returns the call or NULL.
+ */
+struct wait {
+    struct call *call;
+};
+struct wait *native_wait_new(struct call *c);
+struct call *native_wait_take(struct wait *w);
+
+/* Handlers, by file. */
+void native_sandboxes_list(struct call *c);
+void native_sandboxes_create(struct call *c);
+void native_sandboxes_get(struct call *c);
+void native_sandboxes_kill(struct call *c);
+void native_sandboxes_timeout(struct call *c);
+void native_sandboxes_metrics(struct call *c);
+void native_events_stream(struct call *c);
+void native_events_logs(struct call *c);
+void native_events_verify(struct call *c);
+void native_exec(struct call *c);
+void native_exec_processes(struct call *c);
+void native_files_get(struct call *c);
+void native_files_head(struct call *c);
+void native_files_put(struct call *c);
+void native_files_delete(struct call *c);
+void native_files_entries(struct call *c);

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox's record: events as a stream, log lines, and the check of the chain.
+ *
+ * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (on_drain), again when the log has
+ * more (wake). It ends when the log is drained and nothing is followed, or when the sandbox has ended.
+ */
+#include "api/native/call.h"
+#include "base/mem.h"
+#include "event/log.h"
+#include "event/verify.h"
+#include "http/sse.h"
+#include "store/store.h"
+
+#include <uv.h>
+
+enum { KEEPALIVE_MS = 15000, LOGS_BATCH = 1000 };
+
+struct stream {
+    struct call *call;
+    struct event_cursor *cursor;
+    uv_timer_t *keepalive; /* heap: it outlives the request until the loop has closed it; SSE only */
+    bool is_sse, is_follow, is_ended;
+    bool is_gone; /* a write failed: on_close follows */
+
+    /* Log lines carry a time, not a seq: those already sent are the first `sent_at_last` ones of time `last`. */
+    bool is_logs;
+    usec_t last;
+    size_t sent_at_last, skip;
+    size_t n_lines; /* of the current batch */
+    bool logs_due;
+};
+
+static void timer_closed(uv_handle_t *handle)
+{
+    mem_free(handle);
+}
+
+static void stream_closed(struct call *c)
+{
+    struct stream *s = c->op;
+    if (s->cursor)
+        event_cursor_close(s->cursor);
+    s->cursor = NULL;
+    if (s->keepalive)
+        uv_close((uv_handle_t *)s->keepalive, timer_closed);
+    s->keepalive = NULL;
+}
+
+static void stream_end(struct stream *s)
+{
+    stream_closed(s->call);
+    s->call->closed = NULL;
+    (void)http_response_end(s->call->req);
+}
+
+static bool can_send(const struct stream *s)
+{
+    return !s->is_gone && !native_is_full(s->call);
+}
+
+static void send_text(struct stream *s, struct str text)
+{
+    if (http_response_write(s->call->req, text) < 0)
+        s->is_gone = true;
+}
+
+static void write_event(struct stream *s, const struct event *e)
+{
+    AUTO_BUF struct buf json = BUF_INIT(EVENT_JSON_MAX + 1);
+    event_format_json(e, &json);
+    if (!s->is_sse) {
+        buf_append_char(&json, '\n');
+        send_text(s, buf_str(&json));
+        return;
+    }
+    AUTO_BUF struct buf text = BUF_INIT(2 * EVENT_JSON_MAX);
+    AUTO_BUF struct buf id = BUF_INIT(32);
+    buf_append_u64(&id, e->seq);
+    struct sse_event sse = {.id = buf_str(&id), .event = e->kind_name, .data = buf_str(&json)};
+    if (sse_append(&text, &sse) == 0)
+        send_text(s, buf_str(&text));
+}
+
+static void write_gap(struct stream *s, const struct event_gap *gap)
+{
+    AUTO_BUF struct buf json = BUF_INIT(128), text = BUF_INIT(256);
+    buf_printf(&json, "{\"gap\":{\"from\":%llu,\"to\":%llu}}", (unsigned long long)gap->from,
+               (unsigned long long)gap->to);
+    if (s->is_sse)
+        (void)sse_append(&text, &(struct sse_event){.event = STR("gap"), .data = buf_str(&json)});
+    else
+        buf_printf(&text, "%.*s\n", STR_ARG(buf_str(&json)));
+    send_text(s, buf_str(&text));
+}
+
+static void write_error(struct stream *s, const struct err *err)
+{
+    AUTO_BUF struct buf json = BUF_INIT(4096), text = BUF_INIT(8192);
+    native_error_json(&json, err);
+    if (s->is_sse)
+        (void)sse_append(&text, &(struct sse_event){.event = STR("error"), .data = buf_str(&json)});
+    else
+        buf_printf(&text, "%.*s\n", STR_ARG(buf_str(&json)));
+    send_text(s, buf_str(&text));
+}
+
+static bool write_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+{
+    struct stream *s = ctx;
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    char text[CLOCK_TEXT_MAX];
+    if (at == s->last && s->skip > 0) {
+        s->skip--;
+        return true;
+    }
+    s->skip = 0;
+    if (at != s->last)
+        s->sent_at_last = 0;
+    s->last = at;
+    s->sent_at_last++;
+    clock_format(at, 6, text);
+    buf_printf(&b, "{\"at\":\"%s\",\"level\":", text);
+    buf_append_json_string(&b, str_of(level));
+    buf_append_cstr(&b, ",\"logger\":");
+    buf_append_json_string(&b, str_of(logger));
+    buf_append_cstr(&b, ",\"message\":");
+    buf_append_json_string(&b, str_of(message));
+    buf_append_cstr(&b, "}\n");
+    send_text(s, buf_str(&b));
+    s->n_lines++;
+    return can_send(s);
+}
+
+/* Sends the lines since the last one. False: the client's queue is full (then logs_due says so), or there is nothing more to do. */
+static bool send_lines(struct stream *s)
+{
+    struct call *c = s->call;
+    struct err err;
+    do {
+        s->n_lines = 0;
+        s->skip = s->sent_at_last;
+        if (sandbox_logs(c->native->config.core, c->id, s->last, LOGS_BATCH + s->skip, write_line, s, &err) < 0) {
+            write_error(s, &err);
+            stream_end(s);
+            return false;
+        }
+    } while (s->n_lines >= LOGS_BATCH && can_send(s));
+    s->logs_due = !can_send(s);
+    return !s->logs_due;
+}
+
+static void pump(struct stream *s)
+{
+    struct event e;
+    struct event_gap gap;
+    struct err err;
+
+    if (s->logs_due && !send_lines(s))
+        return;
+    while (s->cursor && can_send(s)) {
+        int r = event_cursor_next(s->cursor, &e, &gap, &err);
+        if (r < 0) {
+            write_error(s, &err);
+            stream_end(s);
+            return;
+        }
+        if (r == EVENT_NEXT_DRAINED) {
+            if (s->logs_due && !send_lines(s))
+                return;
+            if (!s->is_follow || s->is_ended)
+                stream_end(s);
+            return;
+        }
+        if (r == EVENT_NEXT_GAP && !s->is_logs)
+            write_gap(s, &gap);
+        if (r == EVENT_NEXT_EVENT) {
+            s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED;
+            s->logs_due = s->is_logs;
+            if (!s->is_logs)
+                write_event(s, &e);
+        }
+    }
+}
+
+static void on_wake(void *ctx)
+{
+    pump(ctx);
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    (void)req;
+    pump(ctx);
+}
+
+static void on_keepalive(uv_timer_t *timer)
+{
+    struct stream *s = timer->data;
+    if (http_response_queued(s->call->req) == 0)
+        (void)http_response_write(s->call->req, STR(":\n\n"));
+}
+
+static bool is_true(struct call *c, const char *name)
+{
+    struct str value;
+    return native_query(c, name, &value) && !str_eqc(value, "0") && !str_eqc(value, "false");
+}
+
+/* The log may still be there when the sandbox is long gone. from UINT64_MAX: what comes. NULL: answered. */
+static struct stream *stream_new(struct call *c, uint64_t from)
+{
+    struct err err;
+    struct sandbox *sb = sandbox_find(c->native->config.core, c->id);
+    struct event_bounds bounds;
+    if (!id_is_sandbox(c->id)) {
+        native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
+        return NULL;
+    }
+    struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    s->call = c;
+    s->is_follow = is_true(c, "follow") && sb && sandbox_info(sb)->ended == 0;
+    if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
+        event_subscribe(c->native->config.events, c->id.p, from == UINT64_MAX ? bounds.last + 1 : from, on_wake, s,
+                        &s->cursor, &err) < 0) {
+        native_error(c, &err);
+        return NULL;
+    }
+    c->op = s;
+    c->closed = stream_closed;
+    return s;
+}
+
+void native_events_stream(struct call *c)
+{
+    uint64_t from, last_id;
+    struct str accept = http_header_get(c->req, "accept"), last = http_header_get(c->req, "last-event-id");
+    if (native_query_u64(c, "from", &from) < 0)
+        return;
+    if (last.p && str_to_u64(last, &last_id) == 0 && last_id < UINT64_MAX)
+        from = last_id + 1;
+
+    struct stream *s = stream_new(c, from);
+    if (!s)
+        return;
+    s->is_sse = accept.p && str_starts(accept, STR("text/event-stream"));
+    struct http_header headers[] = {
+        HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
+        HTTP_HEADER("cache-control", "no-store")};
+    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    http_on_drain(c->req, on_drain, s);
+    if (s->is_sse && s->is_follow) {
+        s->keepalive = mem_new(uv_timer_t);
+        (void)uv_timer_init(core_loop(c->native->config.core), s->keepalive);
+        s->keepalive->data = s;
+        (void)uv_timer_start(s->keepalive, on_keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
+    }
+    pump(s);
+}
+
+void native_events_logs(struct call *c)
+{
+    struct stream *s = stream_new(c, UINT64_MAX);
+    if (!s)
+        return;
+    s->is_logs = s->logs_due = true;
+    struct http_header headers[] = {HTTP_HEADER("content-type", "application/x-ndjson"),
+                                    HTTP_HEADER("cache-control", "no-store")};
+    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    http_on_drain(c->req, on_drain, s);
+    pump(s);
+}
+
+/* ---- verify: off the loop ---- */
+
+struct verification {
+    uv_work_t work;
+    struct wait *wait;
+    char *path;
+    char id[ID_SANDBOX_LEN + 1];
+    struct event_verdict verdict;
+    struct err err;
+    int r;
+};
+
+static void verify_work(uv_work_t *work)
+{
+    struct verification *v = container_of(work, struct verification, work);
+    AUTO(store_close) struct store *store = NULL;
+    AUTO(event_log_close) struct event_log *log = NULL;
+    v->r = store_open_reader(v->path, &store, &v->err);
+    if (v->r == 0)
+        v->r = event_log_open(store, &log, &v->err);
+    if (v->r == 0)
+        v->r = event_verify(log, v->id, &v->verdict, &v->err);
+}
+
+static void verify_done(uv_work_t *work, int status)
+{
+    struct verification *v = container_of(work, struct verification, work);
+    struct call *c = native_wait_take(v->wait);
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    if (c && status < 0) {
+        native_refuse(c, ERR_CANCELED, "the service stops");
+    } else if (c && v->r < 0) {
+        native_error(c, &v->err);
+    } else if (c) {
+        buf_printf(
+            &b,
+            "{\"intact\":%s,\"fault\":\"%s\",\"bad_seq\":%llu,\"first\":%llu,\"last\":%llu,\"checked\":%llu,\"detail\":",
+            v->verdict.fault == EVENT_INTACT ? "true" : "false", event_fault_name(v->verdict.fault),
+            (unsigned long long)v->verdict.bad_seq, (unsigned long long)v->verdict.first,
+            (unsigned long long)v->verdict.last, (unsigned long long)v->verdict.checked);
+        buf_append_json_string(&b, str_of(v->verdict.detail));
+        buf_append_char(&b, '}');
+        native_json(c, 200, &b);
+    }
+    mem_free(v->path);
+    mem_free(v);
+}
+
+void native_events_verify(struct call *c)
+{
+    if (!id_is_sandbox(c->id)) {
+        native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
+        return;
+    }
+    struct verification *v = mem_new(struct verification);
+    v->path = mem_strdup(c->native->config.store_path);
+    memcpy(v->id, c->id.p, ID_SANDBOX_LEN);
+    v->wait = native_wait_new(c);
+    int r = uv_queue_work(core_loop(c->native->config.core), &v->work, verify_work, verify_done);
+    assert(r == 0); /* fails for a NULL callback only */
+    (void)r;
+}

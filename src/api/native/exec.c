@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running a process for a client, both ways over one connection (api/native/exec_stream.h).
+ *
+ *  1. The process is started before the 101, so that what is refused at once is an ordinary error answer.
+ *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process runs at the
+ *     client's pace.
+ *  3. What the client sends is handled frame by frame, each when the one before is done; meanwhile its connection is not read. `in`
+ *     holds what was read already, at most one body piece and one frame.
+ *  4. The follow belongs to the stream until its exit, its error or exec_close().
+ */
+#include "sandbox/exec.h"
+#include "api/json_read.h"
+#include "api/native/call.h"
+#include "api/native/exec_stream.h"
+#include "base/mem.h"
+
+#include <signal.h>
+
+enum { SPEC_MAX = 1 << 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
+
+struct exec {
+    struct call *call;
+    struct sandbox *sb; /* a reference */
+    struct follow *follow;
+    struct exec_call *pending; /* the client's frame that is being handled */
+    size_t unacked;            /* output that waits for the client */
+    uint32_t pid;              /* 0: not started yet */
+    bool pty, in_done, is_over;
+    struct buf in;
+};
+
+static void exec_closed(struct call *c)
+{
+    struct exec *x = c->op;
+    if (x->pending)
+        exec_call_cancel(x->pending);
+    if (x->follow)
+        exec_close(x->follow);
+    x->pending = NULL;
+    x->follow = NULL;
+    x->is_over = true;
+    buf_fini(&x->in);
+    sandbox_unref(x->sb);
+    c->closed = NULL;
+}
+
+static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str payload)
+{
+    uint8_t head[EXEC_STREAM_HEAD];
+    exec_stream_head(head, kind, payload.n);
+    (void)http_response_writev(x->call->req, (struct str[]){str_n(head, sizeof(head)), payload}, 2);
+}
+
+static void finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
+{
+    x->follow = NULL;
+    x->is_over = true;
+    send_frame(x, kind, buf_str(payload));
+    (void)http_response_end(x->call->req);
+    http_resume_body(x->call->req); /* the rest is read and dropped until the client has closed its side */
+}
+
+/* ---- what the process does ---- */
+
+static void next_frame(struct exec *x);
+
+static void process_start(void *ctx, uint32_t pid)
+{
+    struct exec *x = ctx;
+    AUTO_BUF struct buf b = BUF_INIT(64);
+    x->pid = pid;
+    buf_printf(&b, "{\"pid\":%u}", pid);
+    send_frame(x, EXEC_STREAM_STARTED, buf_str(&b));
+    next_frame(x);
+}
+
+static void process_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct exec *x = ctx;
+    enum exec_stream_kind kind = channel == WIRE_STDERR ? EXEC_STREAM_STDERR
+                                 : channel == WIRE_PTY  ? EXEC_STREAM_PTY
+                                                        : EXEC_STREAM_STDOUT;
+    size_t n = bytes.n;
+    while (bytes.n > 0) {
+        struct str piece = str_n(bytes.p, MIN(bytes.n, (size_t)EXEC_STREAM_PAYLOAD_MAX));
+        send_frame(x, kind, piece);
+        bytes = str_sub(bytes, piece.n);
+    }
+    if (native_is_full(x->call))
+        x->unacked += n;
+    else
+        exec_ack(x->follow, n);
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    (void)req;
+    struct exec *x = ctx;
+    size_t n = x->unacked;
+    x->unacked = 0;
+    if (x->follow && n > 0)
+        exec_ack(x->follow, n);
+}
+
+static void process_exit(void *ctx, const struct exec_exit *e)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64);
+    buf_printf(&b, "{\"%s\":%u}", e->signaled ? "signal" : "code", e->code);
+    finish(ctx, EXEC_STREAM_EXIT, &b);
+}
+
+static void process_error(void *ctx, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    buf_printf(&b, "{\"code\":\"%s\",\"message\":", err_code_name(err->code));
+    buf_append_json_string(&b, str_of(err->msg));
+    buf_append_char(&b, '}');
+    finish(ctx, EXEC_STREAM_ERROR, &b);
+}
+
+static const struct exec_ops ops = {process_start, process_output, process_exit, process_error};
+
+/* ---- what the client sends ---- */
+
+static void frame_done(void *ctx, const struct err *err)
+{
+    struct exec *x = ctx;
+    (void)err; /* a closed stdin, a process that has just ended: the client will hear of its end */
+    x->pending = NULL;
+    next_frame(x);
+}
+
+/* 1: done or without effect, 0: frame_done() follows, -EPROTO. */
+static int handle_frame(struct exec *x, const struct exec_stream_frame *f)
+{
+    struct exec_select which = {.pid = x->pid};
+    const struct actor *actor = &x->call->actor;
+    struct err err;
+    uint16_t columns, rows;
+    int r;
+    switch (f->kind) {
+    case EXEC_STREAM_STDIN:
+        if (f->payload.n == 0)
+            return 1;
+        r = exec_input(x->sb, actor, &which, x->pty, f->payload, frame_done, x, &x->pending, &err);
+        break;
+    case EXEC_STREAM_STDIN_EOF:
+        r = exec_close_stdin(x->sb, actor, &which, frame_done, x, &x->pending, &err);
+        break;
+    case EXEC_STREAM_RESIZE:
+        if (exec_stream_parse_resize(f->payload, &columns, &rows) < 0 || columns == 0 || rows == 0)
+            return -EPROTO;
+        r = exec_resize(x->sb, actor, &which, columns, rows, frame_done, x, &x->pending, &err);
+        break;
+    case EXEC_STREAM_SIGNAL:
+        if (f->payload.n != 1 || f->payload.p[0] < 1 || f->payload.p[0] > 64)
+            return -EPROTO;
+        r = exec_signal(x->sb, actor, &which, f->payload.p[0], frame_done, x, &x->pending, &err);
+        break;
+    case EXEC_STREAM_STARTED:
+    case EXEC_STREAM_STDOUT:
+    case EXEC_STREAM_STDERR:
+    case EXEC_STREAM_PTY:
+    case EXEC_STREAM_EXIT:
+    case EXEC_STREAM_ERROR:
+    default:
+        return -EPROTO;
+    }
+    return r < 0 ? 1 : 0;
+}
+
+/* Handles frames until one has to be waited for or more bytes are needed. */
+static void next_frame(struct exec *x)
+{
+    while (!x->pending && x->pid != 0 && !x->is_over) {
+        struct str in = buf_str(&x->in);
+        struct exec_stream_frame f;
+        int r = exec_stream_next(&in, &f);
+        if (r == 0)
+            break;
+        if (r > 0)
+            r = handle_frame(x, &f) < 0 ? -EPROTO : 1;
+        if (r < 0) {
+            http_abort(x->call->req);
+            return;
+        }
+        buf_consume(&x->in, buf_len(&x->in) - in.n);
+    }
+    if (x->is_over)
+        buf_clear(&x->in);
+    else if (x->pending || x->pid == 0)
+        http_pause_body(x->call->req);
+    else
+        http_resume_body(x->call->req);
+}
+
+static void on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct exec *x = ctx;
+    if (x->is_over)
+        return;
+    if (buf_append_str(&x->in, data) < 0)
+        http_abort(req);
+    else
+        next_frame(x);
+}
+
+static void on_end(struct http_request *req, void *ctx)
+{
+    (void)req;
+    (void)ctx; /* a half-closed client still wants the output */
+}
+
+static void on_body_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req;
+    (void)error;
+    (void)ctx; /* on_close follows */
+}
+
+static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
+
+/* ---- the start ---- */
+
+static int read_spec(struct call *c, const json_t *body, struct exec_spec *spec, struct err *err)
+{
+    struct arena *arena = http_arena(c->req);
+    const struct str *argv;
+    size_t argc = 0;
+    int64_t timeout_ms = 0, columns = 80, rows = 24;
+    json_t *pty = NULL;
+    int r = json_get_strs(body, "cmd", arena, &argv, &argc, err);
+    if (r < 0)
+        return -1;
+    if (argc == 0 || argv[0].n == 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "cmd must name a program and its arguments");
+    if (json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
+        json_get_str(body, "user", &spec->user, err) < 0 || json_get_str(body, "cwd", &spec->cwd, err) < 0 ||
+        json_get_str(body, "tag", &spec->tag, err) < 0 || json_get_bool(body, "stdin", &spec->stdin_open, err) < 0 ||
+        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout_ms, err) < 0 ||
+        json_get_object(body, "pty", &pty, err) < 0)
+        return -1;
+    if (pty && (json_get_int(pty, "columns", 1, 10000, &columns, err) < 0 ||
+                json_get_int(pty, "rows", 1, 10000, &rows, err) < 0))
+        return -1;
+    spec->cmd = argv[0];
+    spec->args = argv + 1;
+    spec->n_args = argc - 1;
+    spec->pty = pty != NULL;
+    spec->cols = (uint16_t)columns;
+    spec->rows = (uint16_t)rows;
+    spec->timeout_ms = (uint64_t)timeout_ms;
+    return 0;
+}
+
+static void spec_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    struct exec_spec spec = {0};
+    struct err err;
+    if (error == -EMSGSIZE) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", SPEC_MAX / 1024);
+        return;
+    }
+    if (error < 0)
+        return;
+    struct sandbox *sb = native_sandbox(c);
+    if (!sb)
+        return;
+    if (json_read_object(body, false, &json, &err) < 0 || read_spec(c, json, &spec, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+
+    struct exec *x = arena_alloc(http_arena(req), sizeof(*x));
+    x->call = c;
+    x->pty = spec.pty;
+    buf_init(&x->in, IN_MAX);
+    if (exec_start(sb, &c->actor, &spec, &ops, x, &x->follow, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    x->sb = sandbox_ref(sb);
+    c->op = x;
+    c->closed = exec_closed;
+    http_on_drain(req, on_drain, x);
+    if (http_upgrade(req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
+        http_abort(req);
+        return;
+    }
+    http_stream_body(req, &body_ops, x);
+    http_pause_body(req); /* until there is a process to feed */
+}
+
+void native_exec(struct call *c)
+{
+    struct str upgrade = http_header_get(c->req, "upgrade");
+    if (!http_wants_upgrade(c->req) || !str_eq_nocase(upgrade, STR(EXEC_STREAM_PROTOCOL))) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "send 'Connection: upgrade' and 'Upgrade: " EXEC_STREAM_PROTOCOL "'");
+        return;
+    }
+    http_read_body(c->req, SPEC_MAX, spec_body, c);
+}
+
+/* ---- processes ---- */
+
+struct listing {
+    struct exec_call *pending;
+};
+
+static void listing_closed(struct call *c)
+{
+    struct listing *l = c->op;
+    if (l->pending)
+        exec_call_cancel(l->pending);
+}
+
+static void listed(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
+{
+    struct call *c = ctx;
+    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
+    c->closed = NULL;
+    if (err) {
+        native_error(c, err);
+        return;
+    }
+    buf_append_cstr(&b, "{\"processes\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct exec_process *p = &processes[i];
+        char started[CLOCK_TEXT_MAX];
+        clock_format(p->started, 3, started);
+        buf_printf(&b, "%s{\"pid\":%u,\"started_at\":\"%s\",\"pty\":%s,\"tag\":", i ? "," : "", p->pid, started,
+                   p->pty ? "true" : "false");
+        if (p->has_tag)
+            buf_append_json_string(&b, p->tag);
+        else
+            buf_append_cstr(&b, "null");
+        buf_append_cstr(&b, ",\"cmd\":[");
+        buf_append_json_string(&b, p->cmd);
+        for (size_t a = 0; a < p->n_args; a++) {
+            buf_append_char(&b, ',');
+            buf_append_json_string(&b, p->args[a]);
+        }
+        buf_append_cstr(&b, "],\"cwd\":");
+        buf_append_json_string(&b, p->cwd);
+        buf_append_cstr(&b, ",\"user\":");
+        buf_append_json_string(&b, p->user);
+        buf_printf(&b, ",\"output_bytes\":%llu}", (unsigned long long)p->output_bytes);
+    }
+    buf_append_cstr(&b, "]}");
+    native_json(c, 200, &b);
+}
+
+void native_exec_processes(struct call *c)
+{
+    struct sandbox *sb = native_sandbox(c);
+    struct err err;
+    if (!sb)
+        return;
+    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    if (exec_list(sb, &c->actor, listed, c, &l->pending, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    c->op = l;
+    c->closed = listing_closed;
+}

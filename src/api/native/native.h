@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The native API under /v1, for the command line and the console: plain JSON over HTTP, streams where things stream.
+ *
+ *   GET    /v1/health                       no authorisation
+ *   GET    /v1/info                         version, limits, counts
+ *   GET    /v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
+ *   POST   /v1/sandboxes                    {template, memory_bytes, cpu_milli, timeout_ms, env, metadata, internet, secure}: 201
+ *   GET    /v1/sandboxes/{id}
+ *   DELETE /v1/sandboxes/{id}
+ *   POST   /v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
+ *   GET    /v1/sandboxes/{id}/metrics
+ *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON
+ *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
+ *   GET    /v1/sandboxes/{id}/verify        checks the hash chain
+ *   GET    /v1/sandboxes/{id}/processes
+ *   POST   /v1/sandboxes/{id}/exec          Upgrade: cove-exec (api/native/exec_stream.h)
+ *   GET, HEAD, PUT, DELETE /v1/sandboxes/{id}/files?path=&user=
+ *   GET    /v1/sandboxes/{id}/entries?path=&depth=&user=      NDJSON
+ *
+ * Errors: {"error":{"code":"not_found","message":"...","hint":"..."}} with the status that Connect gives the code.
+ *
+ * Who may: over the unix socket root and the service's owner, by peer credentials; over TCP who has the key (Authorization: Bearer,
+ * or X-API-Key).
+ */
+#pragma once
+
+#include "base/str.h"
+#include "http/request.h"
+
+struct core;
+struct event_log;
+struct native;
+
+struct native_config {
+    struct core *core;        /* borrowed, outlives the façade */
+    struct event_log *events; /* borrowed */
+    const char *store_path;   /* opened again, read-only, by threads that check a chain */
+    struct str key;           /* copied; empty: nobody gets in over TCP */
+    uid_t owner_uid;
+    uint64_t default_timeout_ms; /* for a request without timeout_ms */
+    const char *version;
+};
+
+struct native *native_new(const struct native_config *config);
+void native_free(struct native *n); /* all requests must have ended */
+
+void native_handle(struct native *n, struct http_request *req);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes themselves: making, listing, ending, their time and figures. */
+#include "api/json_read.h"
+#include "api/native/call.h"
+#include "base/mem.h"
+
+enum { BODY_MAX = 1 << 20, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
+
+static void append_time(struct buf *b, const char *name, usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+    if (at == 0) {
+        buf_printf(b, ",\"%s\":null", name);
+        return;
+    }
+    clock_format(at, 3, text);
+    buf_printf(b, ",\"%s\":\"%s\"", name, text);
+}
+
+static void append_text(struct buf *b, const char *name, const char *text)
+{
+    buf_printf(b, ",\"%s\":", name);
+    if (text)
+        buf_append_json_string(b, str_of(text));
+    else
+        buf_append_cstr(b, "null");
+}
+
+/* Environment values are left out: they are where people put secrets. */
+static void append_sandbox(struct buf *b, const struct sandbox_info *s)
+{
+    buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
+    append_text(b, "template", s->template_id);
+    append_text(b, "template_alias", s->template_alias);
+    append_time(b, "started_at", s->started);
+    append_time(b, "end_at", s->end_at);
+    buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu,\"metadata\":{",
+               (unsigned long long)s->timeout_ms, s->cpu_milli, (unsigned long long)s->memory_bytes,
+               (unsigned long long)s->disk_bytes);
+    for (size_t i = 0; i < s->n_metadata; i++) {
+        if (i > 0)
+            buf_append_char(b, ',');
+        buf_append_json_string(b, s->metadata[i].key);
+        buf_append_char(b, ':');
+        buf_append_json_string(b, s->metadata[i].value);
+    }
+    buf_append_char(b, '}');
+    append_time(b, "ended_at", s->ended);
+    append_text(b, "end_cause", s->end_cause);
+    buf_append_char(b, '}');
+}
+
+static void answer_sandbox(struct call *c, int status, const struct sandbox *sb)
+{
+    AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
+    append_sandbox(&b, sandbox_info(sb));
+    native_json(c, status, &b);
+}
+
+/* ---- list ---- */
+
+/* A page goes on behind "<started>-<id>": newest first, equal times by id. */
+struct page {
+    struct buf b;
+    uint64_t limit, n;
+    usec_t after_started;
+    char after_id[ID_SANDBOX_LEN + 1];
+    bool has_after, more;
+    usec_t last_started;
+    char last_id[ID_SANDBOX_LEN + 1];
+};
+
+static int parse_after(struct str text, struct page *p)
+{
+    ssize_t dash = str_find_char(text, '-');
+    struct str id = dash < 0 ? STR_NULL : str_sub(text, (size_t)dash + 1);
+    if (dash < 0 || str_to_u64(str_n(text.p, (size_t)dash), &p->after_started) < 0 || !id_is_sandbox(id))
+        return -EINVAL;
+    memcpy(p->after_id, id.p, ID_SANDBOX_LEN);
+    p->has_after = true;
+    return 0;
+}
+
+static bool list_one(void *ctx, struct sandbox *sb)
+{
+    struct page *p = ctx;
+    const struct sandbox_info *s = sandbox_info(sb);
+    if (p->has_after &&
+        (s->started > p->after_started || (s->started == p->after_started && strcmp(s->id, p->after_id) <= 0)))
+        return true;
+    if (p->n == p->limit || buf_len(&p->b) > PAGE_BYTES) {
+        p->more = true;
+        return false;
+    }
+    if (p->n++ > 0)
+        buf_append_char(&p->b, ',');
+    append_sandbox(&p->b, s);
+    p->last_started = s->started;
+    memcpy(p->last_id, s->id, sizeof(p->last_id));
+    return true;
+}
+
+void native_sandboxes_list(struct call *c)
+{
+    struct page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
+    struct str after;
+    if (native_query_u64(c, "limit", &p.limit) < 0)
+        return;
+    if (p.limit == 0 || p.limit > PAGE_MAX)
+        p.limit = PAGE_MAX;
+    if (native_query(c, "after", &after) && parse_after(after, &p) < 0) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the page before");
+        return;
+    }
+    buf_append_cstr(&p.b, "{\"sandboxes\":[");
+    sandbox_each(c->native->config.core, list_one, &p);
+    if (p.more)
+        buf_printf(&p.b, "],\"next\":\"%llu-%s\"}", (unsigned long long)p.last_started, p.last_id);
+    else
+        buf_append_cstr(&p.b, "],\"next\":null}");
+    native_json(c, 200, &p.b);
+    buf_fini(&p.b);
+}
+
+/* ---- create ---- */
+
+static void created(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = native_wait_take(ctx);
+    if (!c)
+        return;
+    if (err)
+        native_error(c, err);
+    else
+        answer_sandbox(c, 201, sb);
+}
+
+static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct err *err)
+{
+    static const char *const known[] = {"template", "memory_bytes", "cpu_milli", "timeout_ms",
+                                        "env",      "metadata",     "internet",  "secure"};
+    struct arena *arena = http_arena(c->req);
+    int64_t memory = 0, cpu = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)body, key, value)
+    {
+        bool ok = false;
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+            ok = ok || strcmp(key, known[i]) == 0;
+        if (!ok)
+            return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
+    }
+    spec->template_ref = STR("base");
+    spec->allow_internet = true;
+    if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
+        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
+        json_get_int(body, "cpu_milli", 0, 1000000, &cpu, err) < 0 ||
+        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout, err) < 0 ||
+        json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
+        json_get_pairs(body, "metadata", arena, &spec->metadata, &spec->n_metadata, err) < 0 ||
+        json_get_bool(body, "internet", &spec->allow_internet, err) < 0 ||
+        json_get_bool(body, "secure", &spec->secure, err) < 0)
+        return -1;
+    spec->memory_bytes = (uint64_t)memory;
+    spec->cpu_milli = (uint32_t)cpu;
+    spec->timeout_ms = (uint64_t)timeout;
+    return 0;
+}
+
+/* False: the body could not be read, and what has to be answered was. */
+static bool read_object(struct call *c, int error, struct str body, json_t **ret_json)
+{
+    struct err err;
+    if (error == -EMSGSIZE) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", BODY_MAX / 1024);
+        return false;
+    }
+    if (error < 0)
+        return false;
+    if (json_read_object(body, true, ret_json, &err) < 0) {
+        native_error(c, &err);
+        return false;
+    }
+    return true;
+}
+
+static void create_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req;
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    struct sandbox_spec spec = {0};
+    struct err err;
+    if (!read_object(c, error, body, &json))
+        return;
+    if (read_spec(c, json, &spec, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    struct wait *w = native_wait_new(c);
+    if (sandbox_create(c->native->config.core, &c->actor, &spec, created, w, &err) < 0)
+        native_error(native_wait_take(w), &err);
+}
+
+void native_sandboxes_create(struct call *c)
+{
+    http_read_body(c->req, BODY_MAX, create_body, c);
+}
+
+/* ---- one ---- */
+
+void native_sandboxes_get(struct call *c)
+{
+    struct sandbox *sb = native_sandbox(c);
+    if (sb)
+        answer_sandbox(c, 200, sb);
+}
+
+static void killed(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = native_wait_take(ctx);
+    if (!c)
+        return;
+    if (err)
+        native_error(c, err);
+    else
+        answer_sandbox(c, 200, sb);
+}
+
+void native_sandboxes_kill(struct call *c)
+{
+    struct sandbox *sb = native_sandbox(c);
+    struct err err;
+    if (!sb)
+        return;
+    struct wait *w = native_wait_new(c);
+    if (sandbox_kill(sb, &c->actor, killed, w, &err) < 0)
+        native_error(native_wait_take(w), &err);
+}
+
+static void timeout_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req;
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    int64_t timeout_ms = -1;
+    bool extend_only = false;
+    struct err err;
+    if (!read_object(c, error, body, &json))
+        return;
+    struct sandbox *sb = native_sandbox(c);
+    if (!sb)
+        return;
+    if (json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0 ||
+        json_get_bool(json, "extend_only", &extend_only, &err) < 0) {
+        native_error(c, &err);
+    } else if (timeout_ms < 0) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "timeout_ms is missing");
+    } else if (sandbox_set_timeout(sb, &c->actor, (uint64_t)timeout_ms, extend_only, &err) < 0) {
+        native_error(c, &err);
+    } else {
+        answer_sandbox(c, 200, sb);
+    }
+}
+
+void native_sandboxes_timeout(struct call *c)
+{
+    http_read_body(c->req, BODY_MAX, timeout_body, c);
+}
+
+void native_sandboxes_metrics(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
+    struct sandbox *sb = native_sandbox(c);
+    size_t n;
+    if (!sb)
+        return;
+    const struct sandbox_sample *samples = sandbox_samples(sb, &n);
+    buf_append_cstr(&b, "{\"samples\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct sandbox_sample *s = &samples[i];
+        char at[CLOCK_TEXT_MAX];
+        clock_format(s->at, 3, at);
+        buf_printf(&b,
+                   "%s{\"at\":\"%s\",\"cpu_count\":%u,\"cpu_used_pct\":%.2f,\"memory_used\":%llu,\"memory_total\":%llu,"
+                   "\"memory_cache\":%llu,\"disk_used\":%llu,\"disk_total\":%llu}",
+                   i ? "," : "", at, s->cpu_count, s->cpu_used_pct, (unsigned long long)s->memory_used,
+                   (unsigned long long)s->memory_total, (unsigned long long)s->memory_cache,
+                   (unsigned long long)s->disk_used, (unsigned long long)s->disk_total);
+    }
+    buf_append_cstr(&b, "]}");
+    native_json(c, 200, &b);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cove-api: the unprivileged worker that speaks HTTP, decides and remembers. coved starts it, without privileges, and again when it
+ * dies; main() reads as its boot sequence.
+ *
+ *  1. Nothing is accepted before the filter on system calls is loaded.
+ *  2. What a turn of the loop wrote to the store is committed before the loop sleeps: after polling, and again before it, for what
+ *     timers did.
+ *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
+ */
+#include "api/e2b/e2b.h"
+#include "api/native/native.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "daemon/options.h"
+#include "event/log.h"
+#include "http/server.h"
+#include "kernel/seccomp.h"
+#include "sandbox/sandbox.h"
+#include "store/store.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { KEY_MAX = 512, WAL_PAGES_MAX = 4000, DRAIN_MS = 1000 };
+
+struct worker {
+    struct options options;
+    uv_loop_t loop;
+    struct buf key;
+    char *store_path;
+    struct store *store;
+    struct event_log *events;
+    struct core *core;
+    struct http_server *server;
+    struct native *native;
+    struct e2b *e2b;
+
+    uv_prepare_t before_poll;
+    uv_check_t after_poll;
+    uv_timer_t patience; /* once it ends, clients that are still connected are cut */
+    uv_signal_t term, interrupt;
+    uv_poll_t
+        supervisor; /* sees its end only; the core owns the conversation, over another descriptor of the same socket */
+    int supervisor_fd;
+    uv_work_t checkpoint;
+    bool checkpoint_runs, store_fails, stopping, closed;
+    int exit_code;
+};
+
+/* ---- requests ---- */
+
+static void on_request(struct http_request *req, void *ctx)
+{
+    struct worker *w = ctx;
+    if (str_starts(http_raw_path(req), STR("/v1/")) && !e2b_claims(req))
+        native_handle(w->native, req);
+    else if (!e2b_handle(w->e2b, req))
+        (void)http_respond_error(req, 404, "there is no such route");
+}
+
+/* ---- the store ---- */
+
+static void checkpoint_work(uv_work_t *work)
+{
+    struct worker *w = container_of(work, struct worker, checkpoint);
+    struct err err;
+    if (store_checkpoint_path(w->store_path, &err) < 0)
+        log_warn("checkpoint: %s", err.msg);
+}
+
+static void checkpoint_done(uv_work_t *work, int status)
+{
+    (void)status;
+    container_of(work, struct worker, checkpoint)->checkpoint_runs = false;
+}
+
+static void commit(struct worker *w)
+{
+    struct err err;
+    if (!store_pending(w->store))
+        return;
+    bool fails = store_commit(w->store, &err) < 0;
+    if (fails && !w->store_fails)
+        log_error("commit: %s", err.msg);
+    else if (!fails && w->store_fails)
+        log_info("the store takes writes again");
+    w->store_fails = fails;
+    if (!w->checkpoint_runs && store_wal_pages(w->store) > WAL_PAGES_MAX)
+        w->checkpoint_runs = uv_queue_work(&w->loop, &w->checkpoint, checkpoint_work, checkpoint_done) == 0;
+}
+
+static void on_before_poll(uv_prepare_t *handle)
+{
+    commit(container_of(handle, struct worker, before_poll));
+}
+
+static void on_after_poll(uv_check_t *handle)
+{
+    commit(container_of(handle, struct worker, after_poll));
+}
+
+/* ---- the end ---- */
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void server_closed(void *ctx)
+{
+    struct worker *w = ctx;
+    core_close(w->core);
+    w->closed = true;
+    close_handle((uv_handle_t *)&w->patience);
+    close_handle((uv_handle_t *)&w->term);
+    close_handle((uv_handle_t *)&w->interrupt);
+    close_handle((uv_handle_t *)&w->supervisor);
+    commit(w);
+    close_handle((uv_handle_t *)&w->before_poll);
+    close_handle((uv_handle_t *)&w->after_poll);
+}
+
+static void on_patience(uv_timer_t *handle)
+{
+    struct worker *w = container_of(handle, struct worker, patience);
+    http_server_close(w->server, server_closed, w);
+}
+
+static void stop(struct worker *w, int exit_code, unsigned patience_ms)
+{
+    if (w->stopping)
+        return;
+    w->stopping = true;
+    w->exit_code = exit_code;
+    http_server_drain(w->server);
+    (void)uv_timer_start(&w->patience, on_patience, http_server_connections(w->server) ? patience_ms : 0, 0);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    stop(handle->data, 0, DRAIN_MS);
+}
+
+static void on_supervisor(uv_poll_t *handle, int status, int events)
+{
+    (void)events;
+    struct worker *w = container_of(handle, struct worker, supervisor);
+    (void)uv_poll_stop(handle);
+    log_error("coved is gone (%s)", status < 0 ? uv_strerror(status) : "its socket is closed");
+    stop(w, 1, 0);
+}
+
+/* ---- the beginning ---- */
+
+static int read_key(struct worker *w, struct err *err)
+{
+    int fd = w->options.key_fd;
+    buf_init(&w->key, KEY_MAX);
+    if (fd < 0)
+        return 0;
+    int r = fd_read_all(fd, &w->key);
+    (void)fd_close(fd);
+    if (r < 0)
+        return err_errno(err, r, "read the API key");
+    while (buf_len(&w->key) > 0 && buf_data(&w->key)[buf_len(&w->key) - 1] == '\n')
+        w->key.end--;
+    return 0;
+}
+
+static int open_store(struct worker *w, struct err *err)
+{
+    w->store_path = mem_printf("%s/cove.db", w->options.data_dir);
+    if (store_open(w->store_path, &w->store, err) < 0)
+        return err_prefix(err, "open the store");
+    if (event_log_open(w->store, &w->events, err) < 0)
+        return err_prefix(err, "open the event log");
+    return 0;
+}
+
+static int open_core(struct worker *w, struct err *err)
+{
+    const struct options *o = &w->options;
+    w->supervisor_fd = fcntl(o->supervisor_fd, F_DUPFD_CLOEXEC, 3);
+    if (w->supervisor_fd < 0)
+        return err_errno(err, errno, "duplicate the supervisor's socket");
+    struct core_config config = {
+        .state_dir = o->state_dir,
+        .supervisor_fd = o->supervisor_fd,
+        .store = w->store,
+        .events = w->events,
+        .domain = o->domain,
+        .default_memory_bytes = o->default_memory_bytes,
+        .default_cpu_milli = o->default_cpu_milli,
+        .max_sandboxes = o->max_sandboxes,
+        .max_timeout_ms = o->max_timeout_ms,
+        .version = o->version,
+    };
+    return core_open(&w->loop, &config, &w->core, err);
+}
+
+static void open_facades(struct worker *w)
+{
+    const struct options *o = &w->options;
+    w->native = native_new(&(struct native_config){
+        .core = w->core,
+        .events = w->events,
+        .store_path = w->store_path,
+        .key = buf_str(&w->key),
+        .owner_uid = o->owner_uid,
+        .default_timeout_ms = o->default_timeout_ms,
+        .version = o->version,
+    });
+    w->e2b = e2b_new(&(struct e2b_config){.core = w->core, .api_key = buf_str(&w->key), .domain = o->domain});
+    mem_wipe(buf_data(&w->key), buf_len(&w->key));
+    buf_fini(&w->key);
+}
+
+static int listen_all(struct worker *w, struct err *err)
+{
+    w->server = http_server_new(&w->loop, &HTTP_LIMITS_DEFAULT, on_request, w);
+    if (!w->server)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "make the HTTP server: out of descriptors");
+    for (size_t i = 0; i < w->options.n_listen; i++) {
+        int r = http_server_listen(w->server, w->options.listen_fd[i], w);
+        if (r < 0)
+            return err_errno(err, r, "listen on descriptor %d", w->options.listen_fd[i]);
+    }
+    return 0;
+}
+
+static int watch(struct worker *w, struct err *err)
+{
+    (void)uv_prepare_init(&w->loop, &w->before_poll);
+    (void)uv_check_init(&w->loop, &w->after_poll);
+    (void)uv_timer_init(&w->loop, &w->patience);
+    int r = uv_signal_init(&w->loop, &w->term);
+    if (r == 0)
+        r = uv_signal_init(&w->loop, &w->interrupt);
+    if (r == 0)
+        r = uv_poll_init(&w->loop, &w->supervisor, w->supervisor_fd);
+    if (r == 0)
+        r = uv_signal_start(&w->term, on_signal, SIGTERM);
+    if (r == 0)
+        r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
+    if (r == 0)
+        r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor);
+    if (r == 0)
+        r = uv_prepare_start(&w->before_poll, on_before_poll);
+    if (r == 0)
+        r = uv_check_start(&w->after_poll, on_after_poll);
+    w->term.data = w->interrupt.data = w;
+    return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
+}
+
+static int boot(struct worker *w, struct err *err)
+{
+    if (read_key(w, err) < 0)
+        return -1;
+    int r = uv_loop_init(&w->loop);
+    if (r < 0)
+        return err_errno(err, r, "make the event loop");
+    if (open_store(w, err) < 0)
+        return -1;
+    r = seccomp_load_worker();
+    if (r < 0)
+        return err_errno(err, r, "load the filter on system calls");
+    if (open_core(w, err) < 0)
+        return -1;
+    open_facades(w);
+    if (watch(w, err) < 0 || listen_all(w, err) < 0)
+        return -1;
+    return 0;
+}
+
+static void shut_down(struct worker *w)
+{
+    int r = uv_loop_close(&w->loop);
+    if (r < 0)
+        log_warn("the loop still has handles at the end");
+    native_free(w->native);
+    e2b_free(w->e2b);
+    event_log_close(w->events);
+    store_close(w->store);
+    mem_free(w->store_path);
+    (void)fd_close(w->supervisor_fd);
+}
+
+int main(int argc, char **argv)
+{
+    static struct worker w = {.supervisor_fd = -1};
+    struct err err;
+
+    log_init("cove-api", LOG_INFO);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)setenv("UV_THREADPOOL_SIZE", "2", 1); /* checkpoints and verifications, nothing else */
+    if (options_parse(argc, argv, &w.options, &err) < 0) {
+        log_error("%s", err.msg);
+        return 2;
+    }
+    log_init("cove-api", w.options.log_level);
+    if (boot(&w, &err) < 0) {
+        log_error("%s", err.msg);
+        return 1;
+    }
+    log_info("ready: %zu listeners, %zu sandboxes", w.options.n_listen, sandbox_count(w.core));
+    (void)uv_run(&w.loop, UV_RUN_DEFAULT);
+    shut_down(&w);
+    return w.exit_code;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/options.h"
+
+#include <fcntl.h>
+#include <getopt.h>
+
+enum option_id {
+    OPT_SUPERVISOR_FD = 256,
+    OPT_KEY_FD,
+    OPT_LISTEN_FD,
+    OPT_STATE,
+    OPT_DATA,
+    OPT_DOMAIN,
+    OPT_VERSION,
+    OPT_OWNER_UID,
+    OPT_LOG_LEVEL,
+    OPT_DEFAULT_MEMORY,
+    OPT_DEFAULT_CPU,
+    OPT_DEFAULT_TIMEOUT,
+    OPT_MAX_TIMEOUT,
+    OPT_MAX_SANDBOXES,
+};
+
+static const struct option known[] = {
+    {"supervisor-fd", required_argument, NULL, OPT_SUPERVISOR_FD},
+    {"key-fd", required_argument, NULL, OPT_KEY_FD},
+    {"listen-fd", required_argument, NULL,
+     OPT_LISTEN_FD}, /* "7", "7:tcp", "8:unix": who connects is asked of the socket */
+    {"state", required_argument, NULL, OPT_STATE},
+    {"data", required_argument, NULL, OPT_DATA},
+    {"domain", required_argument, NULL, OPT_DOMAIN},
+    {"version", required_argument, NULL, OPT_VERSION},
+    {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},             /* 0 debug to 3 error */
+    {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY},   /* bytes */
+    {"default-cpu", required_argument, NULL, OPT_DEFAULT_CPU},         /* thousandths */
+    {"default-timeout", required_argument, NULL, OPT_DEFAULT_TIMEOUT}, /* milliseconds, as is the next */
+    {"max-timeout", required_argument, NULL, OPT_MAX_TIMEOUT},
+    {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_number(struct str text, uint64_t most, uint64_t *ret_value)
+{
+    uint64_t value;
+    int r = str_to_u64(text, &value);
+    if (r < 0)
+        return r;
+    if (value > most)
+        return -ERANGE;
+    *ret_value = value;
+    return 0;
+}
+
+static int parse_fd(struct str text, int *ret_fd)
+{
+    uint64_t fd = 0;
+    int r = parse_number(text, 1 << 20, &fd);
+    if (r < 0)
+        return r;
+    if (fcntl((int)fd, F_GETFD) < 0)
+        return -errno;
+    *ret_fd = (int)fd;
+    return 0;
+}
+
+static int apply(struct options *o, int id, const char *argument)
+{
+    struct str text = str_of(argument), head;
+    uint64_t number = 0;
+    int r = 0;
+    switch (id) {
+    case OPT_SUPERVISOR_FD:
+        return parse_fd(text, &o->supervisor_fd);
+    case OPT_KEY_FD:
+        return parse_fd(text, &o->key_fd);
+    case OPT_LISTEN_FD:
+        if (o->n_listen == OPTIONS_LISTEN_MAX)
+            return -E2BIG;
+        (void)str_split(&text, ':', &head);
+        if (text.p && !str_eqc(text, "tcp") && !str_eqc(text, "unix"))
+            return -EINVAL;
+        r = parse_fd(head, &o->listen_fd[o->n_listen]);
+        o->n_listen += r == 0;
+        return r;
+    case OPT_STATE:
+        o->state_dir = argument;
+        return 0;
+    case OPT_DATA:
+        o->data_dir = argument;
+        return 0;
+    case OPT_DOMAIN:
+        o->domain = *argument ? argument : NULL;
+        return 0;
+    case OPT_VERSION:
+        o->version = argument;
+        return 0;
+    case OPT_OWNER_UID:
+        r = parse_number(text, UINT32_MAX - 1, &number);
+        o->owner_uid = (uid_t)number;
+        return r;
+    case OPT_LOG_LEVEL:
+        r = parse_number(text, LOG_ERROR, &number);
+        o->log_level = (enum log_level)number;
+        return r;
+    case OPT_DEFAULT_MEMORY:
+        return parse_number(text, UINT64_MAX, &o->default_memory_bytes);
+    case OPT_DEFAULT_CPU:
+        r = parse_number(text, UINT32_MAX, &number);
+        o->default_cpu_milli = (uint32_t)number;
+        return r;
+    case OPT_DEFAULT_TIMEOUT:
+        return parse_number(text, UINT64_MAX, &o->default_timeout_ms);
+    case OPT_MAX_TIMEOUT:
+        return parse_number(text, UINT64_MAX, &o->max_timeout_ms);
+    case OPT_MAX_SANDBOXES:
+        r = parse_number(text, UINT32_MAX, &number);
+        o->max_sandboxes = (uint32_t)number;
+        return r;
+    default:
+        return -EINVAL;
+    }
+}
+
+int options_parse(int argc, char **argv, struct options *ret_options, struct err *err)
+{
+    struct options o = {
+        .supervisor_fd = -1,
+        .key_fd = -1,
+        .version = COVE_VERSION,
+        .log_level = LOG_INFO,
+        .default_memory_bytes = 512ULL << 20,
+        .default_cpu_milli = 2000,
+        .default_timeout_ms = 300000,
+        .max_timeout_ms = 86400000,
+        .max_sandboxes = 1000,
+    };
+    opterr = 0;
+    optind = 1;
+    for (;;) {
+        int index = 0;
+        int id = getopt_long(argc, argv, "", known, &index);
+        if (id < 0)
+            break;
+        if (id == '?')
+            return err_set(err, ERR_INVALID_ARGUMENT, "unknown option or no value: %s", argv[optind - 1]);
+        int r = apply(&o, id, optarg);
+        if (r < 0)
+            return err_errno(err, r, "--%s %.64s", known[index].name, optarg);
+    }
+    if (optind != argc)
+        return err_set(err, ERR_INVALID_ARGUMENT, "not an option: %.64s", argv[optind]);
+    if (o.supervisor_fd < 0 || o.n_listen == 0 || !o.state_dir || !o.data_dir)
+        return err_set(
+            err, ERR_INVALID_ARGUMENT,
+            "--supervisor-fd, --listen-fd, --state and --data are needed; coved starts this program, people don't");
+    *ret_options = o;
+    return 0;
+}

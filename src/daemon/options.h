@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What coved tells the worker when it executes it: descriptors, directories and limits, as arguments (the environment is empty).
+ *
+ *   cove-api --supervisor-fd N --key-fd N --listen-fd N:tcp --listen-fd N:unix --state DIR --data DIR [--domain D] ...
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/str.h"
+
+enum { OPTIONS_LISTEN_MAX = 18 };
+
+struct options {
+    int supervisor_fd; /* SOCK_SEQPACKET to coved */
+    int key_fd;        /* the API key, to end of file; -1: there is none */
+    int listen_fd[OPTIONS_LISTEN_MAX];
+    size_t n_listen;
+    const char *state_dir; /* templates are read here */
+    const char *data_dir;  /* cove.db is written here */
+    const char *domain;    /* NULL: none */
+    const char *version;
+    uid_t owner_uid;
+    enum log_level log_level;
+    uint64_t default_memory_bytes;
+    uint32_t default_cpu_milli;
+    uint64_t default_timeout_ms;
+    uint64_t max_timeout_ms;
+    uint32_t max_sandboxes;
+};
+
+/* Strings are argv's. Descriptors are checked to be open. */
+int options_parse(int argc, char **argv, struct options *ret_options, struct err *err) WARN_UNUSED;

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the server: a connection, its current request, and who may do what to them. Private to server.c, conn.c, parse.c, request.c
+ * and response.c.
+ *
+ * Theory of operation
+ *
+ * 1. All connections are in one epoll set of the server's own, edge-triggered, for reading, writing and hang-ups at once; the set
+ *    itself is one handle of the loop. A registration is never changed: what the kernel last said is kept in can_read, can_write,
+ *    half_closed, and back-pressure is not looking at it. So pausing costs no system call, a hang-up is seen also while paused, and an idle
+ *    connection is this struct and nothing else.
+ * 2. conn_run() is the only place that reads, parses, calls handlers, ends requests and closes. It is entered from the loop only, for
+ *    one connection at a time, and never from itself.
+ * 3. The functions of http/request.h set state and may write to the socket; then they call conn_kick(), which makes conn_run() look
+ *    again: at once when it is what called the handler, else from the next turn of the loop.
+ * 4. Input that is not parsed yet is the run's `cur`, in the server's shared read buffer; what is left at the end of the run is kept in `in`.
+ *    Reading happens only when cur is empty and somebody wants the bytes, so `in` never holds more than one read.
+ * 5. A request exists from the first byte of its head until its on_close returned. Its parser state lives in the connection, because
+ *    the rest of an unwanted body is skipped after the request ended.
+ * 6. A connection that is closed stays on the server's dead list until the run and all events fetched with it are done.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "http/server.h"
+
+#include <llhttp.h>
+
+enum {
+    READ_HEAD = 16 * 1024,  /* while waiting for a head: bounds what pipelining makes us keep */
+    READ_CHUNKED = 64 * 1024,
+    READ_BODY = 256 * 1024, /* size of the shared read buffer */
+    WRITE_GATHER = 16 * 1024, /* less than this waits for the end of the turn */
+    DISCARD_MAX = 256 * 1024, /* an unwanted body up to this is read to keep the connection */
+    LINGER_MS = 2000,
+    LINGER_MAX = 64 * 1024 * 1024,
+    TRAILER_MAX = 8 * 1024, /* trailers, or the extensions of one chunk */
+    RUN_READS = 8,          /* work of one run before others get their turn */
+    RUN_REQUESTS = 32,
+    HTTP_REQUEST_MAGIC = 0x52515448,
+};
+
+enum timed { TIMED_IDLE, TIMED_HEAD, TIMED_BODY, TIMED_WRITE, TIMED_LINGER, TIMED_CLASSES, TIMED_NONE = TIMED_CLASSES };
+
+struct listener {
+    struct list node;
+    struct http_server *server;
+    uv_poll_t poll;
+    void *tag;
+    int fd;
+    bool is_unix, starved;
+};
+
+struct http_server {
+    uv_loop_t *loop;
+    struct http_limits limits;
+    http_request_fn on_request;
+    void *ctx;
+
+    int epoll_fd;
+    uv_poll_t epoll;
+    uv_idle_t idle;   /* active while `pending` is not empty */
+    uv_timer_t timer; /* looks at the heads of `timed` */
+    uint64_t tick_ms;
+
+    struct list listeners;
+    struct list conns, pending, dead;
+    struct list timed[TIMED_CLASSES]; /* each in order of its deadlines, because a class has one duration */
+    unsigned n_conns;
+
+    struct http_request *pool; /* linked by ->next */
+    unsigned n_pool;
+    char *read_buf;
+    struct buf head; /* where response heads are written, for one call at a time */
+    char date[40];
+    int64_t date_second;
+
+    bool draining, closing, starved, running;
+    unsigned handles; /* uv handles whose close callback is still to come */
+    void (*on_closed)(void *ctx);
+    void *on_closed_ctx;
+};
+
+enum conn_state {
+    CONN_HEAD,    /* between requests or inside a head; req is NULL before the first byte */
+    CONN_ACTIVE,  /* the handler has the request */
+    CONN_DISCARD, /* the request is over, the rest of its body is skipped */
+    CONN_LINGER,  /* our side is shut; reads until the client has seen that */
+    CONN_DEAD,
+};
+
+struct conn {
+    struct http_server *server;
+    struct listener *listener;
+    struct http_request *req;
+    struct list node, pending, timed;
+    uint64_t deadline; /* ms of the loop */
+    struct str cur;    /* during a run: input not parsed yet */
+    struct buf in, out;
+    llhttp_t parser;
+    uint64_t skipped;  /* bytes discarded since the request ended, or while lingering */
+    uint32_t overhead; /* bytes of this chunk's extensions, or of the trailers */
+    int fd;
+    uint32_t head_bytes;
+    uint8_t state, timed_class;
+    uint8_t reads_left, requests_left; /* of this run */
+    char last; /* last byte parsed, for what llhttp lets pass */
+    bool running : 1, again : 1;
+    bool can_read : 1, can_write : 1, half_closed : 1, hung_up : 1, eof : 1;
+    bool gone : 1;         /* nobody is there any more */
+    bool refused : 1;      /* an answer of the server's own is in `out`; close behind it */
+    bool message_done : 1; /* the parser is at a message's end */
+    bool stopped : 1;      /* the parser stopped inside a body and may have something to say without further input */
+    bool raw : 1;          /* after http_upgrade() */
+    bool shut : 1;         /* our side is shut down */
+    bool moved_in : 1, moved_out : 1; /* body bytes moved in this run, so that time-outs start again */
+};
+
+struct span {
+    uint32_t at, n;
+};
+
+struct field {
+    struct span name, value;
+};
+
+enum body_reader { READER_NONE, READER_WHOLE, READER_STREAM };
+
+struct added_header {
+    struct added_header *next;
+    struct http_header header;
+};
+
+struct http_request {
+    uint32_t magic;
+    struct conn *conn;
+    struct http_request *next;
+    struct arena arena;
+    void *data;
+
+    char *head; /* all text of the head, one after the other */
+    uint32_t head_len, head_cap;
+    struct span target;
+    struct str path, query;  /* raw */
+    struct str decoded_path; /* once asked for */
+    int64_t content_length;
+    bool keep_alive : 1, http10 : 1, is_head : 1, upgrade : 1, expects_continue : 1, name_done : 1, path_decoded : 1;
+    bool head_complete : 1, body_complete : 1, body_over : 1; /* over: its last callback was made or none is due */
+    bool paused : 1, too_large : 1, body_begun : 1, timed_out : 1;
+
+    bool responded : 1, ended : 1, aborted : 1; /* responded: the response's head exists */
+    bool chunked : 1, until_close : 1, no_body : 1, was_high : 1;
+    int refuse_status; /* the parser's wish: answer this and close */
+    const char *refuse_text;
+    uint64_t response_left;
+    struct added_header *added, **added_tail;
+
+    uint8_t reader;
+    http_body_fn whole_fn;
+    const struct http_body_ops *ops;
+    void *reader_ctx;
+    struct buf body;      /* READER_WHOLE */
+    struct str body_view; /* the whole body where it lies in the input, instead of in `body` */
+
+    http_event_fn on_close, on_drain;
+    void *close_ctx, *drain_ctx;
+
+    unsigned n_fields;
+    struct field fields[];
+};
+
+/* server.c */
+struct http_request *request_new(struct conn *c);
+void request_release(struct http_request *req);
+void server_schedule(struct http_server *s, struct conn *c);
+void server_conn_gone(struct http_server *s, struct conn *c); /* puts it on the dead list */
+const char *server_date(struct http_server *s);
+
+/* conn.c */
+void conn_open(struct http_server *s, struct listener *l, int fd);
+void conn_event(struct conn *c, uint32_t events);
+void conn_run(struct conn *c);
+void conn_kick(struct conn *c);
+void conn_timeout(struct conn *c, enum timed class);
+
+/* parse.c */
+void parse_begin(struct conn *c);
+/* Parses c->cur, or 0 bytes of it: until the head or the message is complete, the handler paused, or the input is used up. False: refuse
+ * with req->refuse_status. */
+bool parse_some(struct conn *c);
+
+/* response.c */
+void conn_flush(struct conn *c);
+void response_refuse(struct conn *c, int status, const char *text); /* queues an answer that no handler gave */
+void response_continue(struct conn *c);
+
+static inline struct str request_span(const struct http_request *req, struct span s)
+{
+    return str_n(req->head + s.at, s.n);
+}
+
+static inline struct conn *request_conn(const struct http_request *req)
+{
+    assert(req && req->magic == HTTP_REQUEST_MAGIC);
+    return req->conn;
+}

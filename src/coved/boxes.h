@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of sandboxes, and the blanks that wait to become one.
+ *
+ * Invariants
+ *  1. A slot (and with it a range of 65,536 host ids, and a control group) is free again only when its last process was reaped, its
+ *     group removed and its files moved to the trash.
+ *  2. What was a sandbox of somebody is never a blank again.
+ *  3. SIGKILL to the first process of a pid namespace is the only way in which a box ends by our hand.
+ *  4. Each create request is answered exactly once; each box that was created is reported ended exactly once.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "coved/loop.h"
+#include "tier/tier.h"
+#include "wire/supervisor.h"
+
+struct boxes;
+
+struct boxes_events {
+    void *ctx;
+    /* The answer to boxes_create(): session_fd is the callee's on success, -1 and err set otherwise. */
+    void (*created)(void *ctx, uint32_t tag, int session_fd, const struct err *err);
+    void (*ended)(void *ctx, const struct sup_ended *ended);
+};
+
+/* Everything passed is borrowed. blanks: how many to keep ready. */
+struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t blanks,
+                        const struct boxes_events *events);
+void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
+
+void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t default_pids);
+int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
+int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
+int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
+void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx);
+size_t boxes_running(const struct boxes *b);
+
+/* Once after every turn of the loop. idle: nothing was ready, so there is time to make a blank. Returns when it wants to be called again. */
+usec_t boxes_tick(struct boxes *b, bool idle);
+
+/* Kills all; done when boxes_left() is 0. */
+void boxes_shutdown(struct boxes *b);
+size_t boxes_left(const struct boxes *b);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/listen.h"
+#include "base/fd.h"
+#include "config/config.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 4096 };
+
+static int open_one(const struct sockaddr *address, socklen_t length, int *ret_fd)
+{
+    static const int on = 1;
+    AUTO_CLOSE int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (address->sa_family != AF_UNIX)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (address->sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    if (bind(fd, address, length) < 0 || listen(fd, BACKLOG) < 0)
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static void add(struct listeners *l, int fd, bool is_unix)
+{
+    assert(l->n < LISTEN_MAX);
+    l->at[l->n++] = (struct listener){fd, is_unix};
+}
+
+/* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else does. */
+static void add_loopback6(struct listeners *l, const struct config_listen *c)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&c->address;
+    if (c->address.ss_family != AF_INET || v4->sin_addr.s_addr != htonl(INADDR_LOOPBACK) || l->n + 2 >= LISTEN_MAX)
+        return;
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd;
+    if (open_one((const struct sockaddr *)&v6, sizeof(v6), &fd) == 0)
+        add(l, fd, false);
+}
+
+static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/cove.sock", run_dir);
+    if (n < 0 || (size_t)n >= sizeof(un.sun_path))
+        return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", run_dir);
+    if (unlink(un.sun_path) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "remove the old socket %s", un.sun_path);
+    int fd, r = open_one((const struct sockaddr *)&un, sizeof(un), &fd);
+    if (r < 0)
+        return err_errno(err, r, "listen on %s", un.sun_path);
+    add(l, fd, true);
+    /* Who may use it is decided by the peer's credentials. */
+    if (chmod(un.sun_path, 0666) < 0)
+        return err_errno(err, errno, "open %s to everybody", un.sun_path);
+    return 0;
+}
+
+int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err)
+{
+    struct listeners l = {.n = 0};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
+        const struct config_listen *c = &config->listen[i];
+        int fd, failed = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
+        if (failed < 0) {
+            r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
+        } else {
+            add(&l, fd, false);
+            add_loopback6(&l, c);
+        }
+    }
+    if (r == 0)
+        r = add_unix(&l, config->run_dir, err);
+    if (r < 0) {
+        listen_close(&l);
+        return r;
+    }
+    *ret_listeners = l;
+    return 0;
+}
+
+void listen_close(struct listeners *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        (void)fd_close(l->at[i].fd);
+    l->n = 0;
+}

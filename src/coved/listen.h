@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The listening sockets: coved holds them, so that connections wait in their queues while the worker behind them is replaced. */
+#pragma once
+
+#include "base/err.h"
+
+struct config;
+
+enum { LISTEN_MAX = 24 };
+
+struct listener {
+    int fd; /* owned; non-blocking, listening */
+    bool is_unix;
+};
+
+struct listeners {
+    struct listener at[LISTEN_MAX];
+    size_t n;
+};
+
+/* All of the config's addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
+int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err) WARN_UNUSED;
+void listen_close(struct listeners *l);

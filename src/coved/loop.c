@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/loop.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { EVENTS = 64 };
+
+struct loop {
+    int epoll_fd;
+    struct epoll_event events[EVENTS];
+    int n, at; /* events[at..n) are still to be delivered */
+};
+
+int loop_new(struct loop **ret_loop)
+{
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    struct loop *l = mem_new(struct loop);
+    l->epoll_fd = fd;
+    *ret_loop = l;
+    return 0;
+}
+
+void loop_free(struct loop *l)
+{
+    (void)fd_close(l->epoll_fd);
+    mem_free(l);
+}
+
+int loop_add(struct loop *l, struct source *s, int fd, uint32_t events, void (*fn)(struct source *s, uint32_t events))
+{
+    struct epoll_event e = {.events = events, .data.ptr = s};
+    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &e) < 0)
+        return -errno;
+    s->fd = fd;
+    s->fn = fn;
+    return 0;
+}
+
+void loop_remove(struct loop *l, struct source *s)
+{
+    if (s->fd < 0)
+        return;
+    (void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    s->fd = -1;
+    for (int i = l->at; i < l->n; i++)
+        if (l->events[i].data.ptr == s)
+            l->events[i].data.ptr = NULL;
+}
+
+int loop_turn(struct loop *l, usec_t deadline)
+{
+    usec_t now = clock_mono();
+    uint64_t wait_ms = deadline <= now ? 0 : (deadline - now + USEC_PER_MS - 1) / USEC_PER_MS;
+    int n = epoll_wait(l->epoll_fd, l->events, EVENTS, deadline == UINT64_MAX ? -1 : (int)MIN(wait_ms, (uint64_t)60000));
+    if (n < 0)
+        return errno == EINTR ? 0 : -errno;
+    l->n = n;
+    for (l->at = 0; l->at < l->n;) {
+        struct epoll_event e = l->events[l->at++];
+        struct source *s = e.data.ptr;
+        if (s)
+            s->fn(s, e.events);
+    }
+    l->n = l->at = 0;
+    return n;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/prepare.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "coved/state.h"
+#include "kernel/tree.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SUITE "bookworm"
+#define PACKAGES                                                                                                       \
+    "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,nano,openssh-client,patch,procps,python-is-python3," \
+    "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
+
+/* What E2B's users expect to find: the account, its rights, the marker of being in a sandbox; nothing of the machine that built it. */
+static const char customize[] =
+    "set -eu; root=\"$1\"\n"
+    "chroot \"$root\" useradd --create-home --shell /bin/bash --uid 1000 user\n"
+    "printf 'user ALL=(ALL) NOPASSWD: ALL\\n' >\"$root/etc/sudoers.d/user\"; chmod 440 \"$root/etc/sudoers.d/user\"\n"
+    "printf 'Defaults !fqdn\\n' >\"$root/etc/sudoers.d/cove\"; chmod 440 \"$root/etc/sudoers.d/cove\"\n"
+    "mkdir -p \"$root/run/e2b\"; printf true >\"$root/run/e2b/.E2B_SANDBOX\"\n"
+    "rm -f \"$root/etc/resolv.conf\" \"$root/etc/hostname\" \"$root/etc/machine-id\"\n"
+    ": >\"$root/etc/resolv.conf\"; : >\"$root/etc/machine-id\"\n"
+    "rm -rf \"$root\"/var/lib/apt/lists/* \"$root\"/var/cache/apt/*.bin \"$root\"/var/log/*.log \"$root\"/tmp/*\n"
+    "mkdir -p \"$root/proc\" \"$root/sys\" \"$root/dev\"\n";
+
+enum { DIGEST_MAX = 72, BLOCK = 1 << 20 };
+
+struct child {
+    pid_t pid;
+    int fd; /* the end of its pipe that is ours; -1: none */
+};
+
+/* Starts a program with one of its standard descriptors on a pipe; `out` takes its stdout to another descriptor. */
+static int start(char *const argv[], int piped, int out, struct child *ret_child, struct err *err)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "make a pipe");
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)dup2(p[piped == STDIN_FILENO ? 0 : 1], piped);
+        if (out >= 0)
+            (void)dup2(out, STDOUT_FILENO);
+        (void)execvp(argv[0], argv);
+        _exit(127);
+    }
+    (void)fd_close(p[piped == STDIN_FILENO ? 0 : 1]);
+    int ours = p[piped == STDIN_FILENO ? 1 : 0];
+    if (pid < 0) {
+        (void)fd_close(ours);
+        return err_errno(err, errno, "start %s", argv[0]);
+    }
+    *ret_child = (struct child){pid, ours};
+    return 0;
+}
+
+static int finish(struct child *c, const char *what, struct err *err)
+{
+    int status = 0;
+    c->fd = fd_close(c->fd);
+    if (c->pid <= 0)
+        return 0;
+    pid_t r = waitpid(c->pid, &status, 0);
+    c->pid = 0;
+    if (r < 0)
+        return err_errno(err, errno, "wait for %s", what);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils", what);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return err_set(err, ERR_INTERNAL, "%s failed (status %d); its messages are above", what, status);
+    return 0;
+}
+
+static void abandon(struct child *c)
+{
+    struct err ignored;
+    if (c->pid > 0)
+        (void)kill(c->pid, SIGTERM);
+    int r UNUSED = finish(c, "a child", &ignored);
+}
+
+static void show(bool to_terminal, usec_t since, uint64_t bytes, bool last)
+{
+    static usec_t shown;
+    usec_t now = clock_mono();
+    if (!last && now - shown < (to_terminal ? 1 : 5) * USEC_PER_SEC)
+        return;
+    shown = now;
+    (void)fprintf(stderr, "%scove: building the base template: %3llu s, %llu MB unpacked%s", to_terminal ? "\r" : "",
+                  (unsigned long long)((now - since) / USEC_PER_SEC), (unsigned long long)(bytes / 1000000),
+                  to_terminal && !last ? "" : "\n");
+}
+
+/* One pass: the tar stream of mmdebstrap goes to tar, which unpacks it, and to sha256sum. */
+static int copy_stream(int from, int to_tar, int to_sum, struct err *err)
+{
+    AUTO_FREE char *block = mem_alloc(BLOCK);
+    bool to_terminal = isatty(STDERR_FILENO) == 1;
+    usec_t since = clock_mono();
+    uint64_t bytes = 0;
+    for (;;) {
+        struct pollfd p = {.fd = from, .events = POLLIN};
+        if (poll(&p, 1, 1000) == 0) {
+            show(to_terminal, since, bytes, false);
+            continue;
+        }
+        ssize_t n = read(from, block, BLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(err, errno, "read from mmdebstrap");
+        if (n == 0)
+            break;
+        int r = fd_write_all(to_tar, block, (size_t)n);
+        r = r ? r : fd_write_all(to_sum, block, (size_t)n);
+        if (r < 0)
+            return err_errno(err, r, "unpack the base template");
+        bytes += (uint64_t)n;
+        show(to_terminal, since, bytes, false);
+    }
+    show(to_terminal, since, bytes, true);
+    return 0;
+}
+
+static char *package_list(const struct config *config)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    (void)buf_append_cstr(&b, PACKAGES);
+    for (size_t i = 0; i < config->n_template_packages; i++)
+        (void)buf_printf(&b, ",%s", config->template_packages[i]);
+    return buf_take(&b);
+}
+
+static int build_tree(const struct config *config, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
+{
+    AUTO_FREE char *packages = package_list(config);
+    AUTO_FREE char *include = mem_printf("--include=%s", packages), *hook = mem_printf("--customize-hook=%s", customize);
+    AUTO_FREE char *target = mem_strdup(dir);
+    char *debstrap[] = {(char[]){"mmdebstrap"}, (char[]){"--quiet"}, (char[]){"--variant=apt"}, (char[]){"--format=tar"}, include, hook,
+                        (char[]){SUITE}, (char[]){"-"}, config->template_mirror, NULL};
+    char *tar[] = {(char[]){"tar"}, (char[]){"-x"}, (char[]){"-p"}, (char[]){"--numeric-owner"}, (char[]){"--xattrs"},
+                   (char[]){"--xattrs-include=*"}, (char[]){"-C"}, target, NULL};
+    char *sum[] = {(char[]){"sha256sum"}, NULL};
+    int result[2];
+    char hex[65] = "";
+    if (pipe2(result, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "make a pipe");
+    AUTO_CLOSE int result_in = result[1];
+    AUTO_CLOSE int result_out = result[0];
+    struct child from = {0, -1}, to_tar = {0, -1}, to_sum = {0, -1};
+    int r = start(sum, STDIN_FILENO, result_in, &to_sum, err);
+    r = r ? r : start(tar, STDIN_FILENO, -1, &to_tar, err);
+    r = r ? r : start(debstrap, STDOUT_FILENO, -1, &from, err);
+    r = r ? r : copy_stream(from.fd, to_tar.fd, to_sum.fd, err);
+    r = r ? r : finish(&from, "mmdebstrap", err);
+    r = r ? r : finish(&to_tar, "tar", err);
+    r = r ? r : finish(&to_sum, "sha256sum", err);
+    if (r < 0) {
+        abandon(&from);
+        abandon(&to_tar);
+        abandon(&to_sum);
+        return r;
+    }
+    if (read(result_out, hex, 64) != 64)
+        return err_set(err, ERR_INTERNAL, "sha256sum printed no digest");
+    (void)snprintf(ret_digest, DIGEST_MAX, "sha256-%.64s", hex);
+    return 0;
+}
+
+/* Changes when what is built would. Not a security matter: the layer's digest is. */
+static uint64_t recipe_id(const struct config *config)
+{
+    AUTO_FREE char *packages = package_list(config);
+    const char *const parts[] = {SUITE, packages, customize, config->template_mirror ? config->template_mirror : ""};
+    uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        for (const char *p = parts[i]; *p; p++)
+            hash = (hash ^ (unsigned char)*p) * 0x100000001b3ULL;
+    return hash;
+}
+
+static bool line_value(struct str text, const char *key, struct str *ret_value)
+{
+    struct str line, name;
+    while (str_split(&text, '\n', &line))
+        if (str_split(&line, '=', &name) && str_eqc(str_trim(name), key)) {
+            *ret_value = str_trim(line);
+            return true;
+        }
+    return false;
+}
+
+static bool is_current(const char *conf_path, const char *layers, uint64_t recipe)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct str text, made_with, layer;
+    char wanted[24];
+    struct stat st;
+    if (fd_read_file(AT_FDCWD, conf_path, &b) < 0)
+        return false;
+    text = buf_str(&b);
+    (void)snprintf(wanted, sizeof(wanted), "%016llx", (unsigned long long)recipe);
+    if (!line_value(text, "recipe", &made_with) || !str_eqc(made_with, wanted) || !line_value(text, "layer", &layer))
+        return false;
+    AUTO_FREE char *path = mem_printf("%s/%.*s", layers, STR_ARG(layer));
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int write_conf(const char *templates, const char *path, const char *digest, uint64_t recipe, struct err *err)
+{
+    AUTO_FREE char *tmp = mem_printf("%s.new", path);
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    char when[CLOCK_TEXT_MAX];
+    clock_format(clock_real(), 0, when);
+    (void)buf_printf(&b, "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\n",
+                     digest, 1ULL << 30, when, (unsigned long long)recipe);
+    int r = fd_write_file(AT_FDCWD, tmp, buf_str(&b), 0644);
+    if (r == 0 && rename(tmp, path) < 0)
+        r = -errno;
+    if (r < 0)
+        return err_errno(err, r, "write %s", path);
+    AUTO_CLOSE int dir = open(templates, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir >= 0)
+        (void)fsync(dir);
+    return 0;
+}
+
+static int install_layer(const char *new_dir, const char *layers, const char *digest, struct err *err)
+{
+    AUTO_FREE char *place = mem_printf("%s/%s", layers, digest);
+    AUTO_CLOSE int fd = open(new_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Its bytes must be on disk before its name says that it is whole. */
+    if (fd < 0 || syncfs(fd) < 0)
+        return err_errno(err, errno, "write the base template to disk");
+    if (rename(new_dir, place) == 0)
+        return 0;
+    if (errno != EEXIST && errno != ENOTEMPTY)
+        return err_errno(err, errno, "store the base template as %s", place);
+    int r = tree_remove(AT_FDCWD, new_dir); /* the same bytes are there already */
+    return r < 0 ? err_errno(err, r, "remove %s", new_dir) : 0;
+}
+
+int prepare_base_template(const struct config *config, bool force, struct err *err)
+{
+    AUTO_CLOSE int lock = -1;
+    if (state_prepare(config, state_worker_uid(), err) < 0)
+        return -1;
+    AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
+    AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);
+    AUTO_FREE char *layers = mem_printf("%s/pool/layers", config->state_dir);
+    AUTO_FREE char *new_root = mem_printf("%s/pool/new", config->state_dir);
+    AUTO_FREE char *dir = mem_printf("%s/base.%d", new_root, (int)getpid());
+    uint64_t recipe = recipe_id(config);
+    if (!force && is_current(conf, layers, recipe))
+        return 0;
+    if (state_lock(config, &lock, err) < 0)
+        return -1;
+    if ((mkdir(layers, 0755) < 0 && errno != EEXIST) || (mkdir(new_root, 0755) < 0 && errno != EEXIST) || mkdir(dir, 0755) < 0)
+        return err_errno(err, errno, "make %s", dir);
+    char digest[DIGEST_MAX];
+    (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
+    int r = build_tree(config, dir, digest, err);
+    r = r ? r : install_layer(dir, layers, digest, err);
+    if (r < 0) {
+        int ignored UNUSED = tree_remove(AT_FDCWD, dir);
+        return err_prefix(err, "base template");
+    }
+    return write_conf(templates, conf, digest, recipe, err);
+}

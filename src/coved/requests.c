@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/requests.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "kernel/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A text field: terminated within its size. */
+static bool is_text(const char *p, size_t size)
+{
+    return memchr(p, 0, size) != NULL;
+}
+
+static bool is_id(const char id[static ID_SANDBOX_LEN + 1])
+{
+    return is_text(id, ID_SANDBOX_LEN + 1) && id_is_sandbox(str_of(id));
+}
+
+static bool is_template_id(const char *p, size_t size)
+{
+    if (!is_text(p, size))
+        return false;
+    for (; *p; p++)
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("._-", *p)))
+            return false;
+    return true;
+}
+
+static void done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err)
+{
+    struct sup_done m;
+    memset(&m, 0, sizeof(m));
+    m.head = (struct sup_head){type, tag};
+    if (err) {
+        m.code = (int32_t)err->code;
+        (void)snprintf(m.message, sizeof(m.message), "%s", err->msg);
+    }
+    worker_send(r->worker, &m, sizeof(m), fd);
+}
+
+void requests_created(void *ctx, uint32_t tag, int session_fd, const struct err *err)
+{
+    AUTO_CLOSE int fd = session_fd;
+    done(ctx, SUP_CREATED, tag, fd, err);
+}
+
+void requests_ended(void *ctx, const struct sup_ended *ended)
+{
+    struct requests *r = ctx;
+    worker_send(r->worker, ended, sizeof(*ended), -1);
+}
+
+static void create(struct requests *r, const struct sup_create *m)
+{
+    struct err err;
+    if (!is_id(m->id) || !is_text(m->layer, sizeof(m->layer)) || !pool_is_digest(m->layer) ||
+        !is_template_id(m->template_id, sizeof(m->template_id))) {
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
+        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        return;
+    }
+    boxes_create(r->boxes, m, r->default_pids);
+}
+
+static void kill_one(struct requests *r, const struct sup_id *m)
+{
+    struct err err;
+    int failed = is_id(m->id) ? boxes_kill(r->boxes, m->id, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    done(r, SUP_DONE, m->head.tag, -1, failed < 0 ? &err : NULL);
+}
+
+static void attach(struct requests *r, const struct sup_id *m)
+{
+    struct err err;
+    AUTO_CLOSE int fd = -1;
+    int failed = is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
+}
+
+static void usage(struct requests *r, const struct sup_id *m)
+{
+    struct err err;
+    struct sup_used used;
+    memset(&used, 0, sizeof(used));
+    used.head = (struct sup_head){SUP_USED, m->head.tag};
+    int failed = is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    used.code = failed < 0 ? (int32_t)err.code : 0;
+    worker_send(r->worker, &used, sizeof(used), -1);
+}
+
+struct listing {
+    struct requests *r;
+    uint32_t tag;
+};
+
+static void list_one(void *ctx, const char *id, usec_t started)
+{
+    struct listing *l = ctx;
+    struct sup_listed m;
+    memset(&m, 0, sizeof(m));
+    m.head = (struct sup_head){SUP_LISTED, l->tag};
+    m.started = started;
+    (void)snprintf(m.id, sizeof(m.id), "%s", id);
+    worker_send(l->r->worker, &m, sizeof(m), -1);
+}
+
+void requests_handle(struct requests *r, const union sup_message *m)
+{
+    struct listing listing = {r, m->head.tag};
+    switch ((enum sup_type)m->head.type) {
+    case SUP_CREATE:
+        create(r, &m->create);
+        return;
+    case SUP_KILL:
+        kill_one(r, &m->id);
+        return;
+    case SUP_ATTACH:
+        attach(r, &m->id);
+        return;
+    case SUP_USAGE:
+        usage(r, &m->id);
+        return;
+    case SUP_LIST:
+        boxes_each(r->boxes, list_one, &listing);
+        done(r, SUP_DONE, m->head.tag, -1, NULL);
+        return;
+    case SUP_CREATED:
+    case SUP_DONE:
+    case SUP_LISTED:
+    case SUP_ATTACHED:
+    case SUP_USED:
+    case SUP_ENDED:
+        break; /* ours to say */
+    }
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the worker asks for, checked field by field, and the answers. The worker may be hostile: nothing it says is believed. */
+#pragma once
+
+#include "coved/boxes.h"
+#include "coved/worker.h"
+
+struct requests {
+    struct boxes *boxes;
+    struct worker *worker;
+    uint32_t default_pids;
+};
+
+void requests_handle(struct requests *r, const union sup_message *m);
+
+/* For struct boxes_events; ctx: struct requests. */
+void requests_created(void *ctx, uint32_t tag, int session_fd, const struct err *err);
+void requests_ended(void *ctx, const struct sup_ended *ended);

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The boot sequence, the loop, and the way down.
+ *
+ *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
+ *  2. All that needs the host's files is opened or read: sockets, agent, key. Then the stage (tier/stage.h) is entered for good.
+ *  3. The first blanks are made before the worker is started, so that the first request finds one.
+ *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the worker is stopped; then the rest is removed.
+ */
+#include "coved/serve.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "coved/boxes.h"
+#include "coved/listen.h"
+#include "coved/requests.h"
+#include "coved/state.h"
+#include "coved/sweeper.h"
+#include "coved/worker.h"
+#include "kernel/cgroup.h"
+#include "kernel/overlay.h"
+#include "kernel/pool.h"
+#include "tier/stage.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FIRST_UID = 0x70000000, BLANKS = 8, OPEN_FILES = 1 << 20, STOP_USEC = 30 * 1000000 };
+
+struct coved {
+    const struct config *config;
+    struct loop *loop;
+    struct tier_host host;
+    struct stage stage;
+    struct listeners listeners;
+    struct boxes *boxes;
+    struct worker *worker;
+    struct requests requests;
+    struct sweeper *sweeper;
+    struct source signals;
+    int signal_fd, lock_fd, ready_fd;
+    char key[STATE_KEY_MAX];
+    char *program;    /* of the worker */
+    char *argv[32];
+    size_t lost;      /* sandboxes of a coved that died */
+    bool stopping;
+    usec_t stop_at;
+};
+
+/* A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards. */
+static int load_agent(const char *dir, int *ret_fd, struct err *err)
+{
+    AUTO_FREE char *path = mem_printf("%s/cove-agent", dir);
+    AUTO_CLOSE int from = open(path, O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int to = memfd_create("cove-agent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct stat st;
+    if (from < 0 || to < 0 || fstat(from, &st) < 0)
+        return err_errno(err, errno, "load %s", path);
+    for (off_t at = 0; at < st.st_size;) {
+        char block[65536];
+        ssize_t n = pread(from, block, sizeof(block), at);
+        int r = n <= 0 ? (n < 0 ? -errno : -EIO) : fd_write_all(to, block, (size_t)n);
+        if (r < 0)
+            return err_errno(err, r, "load %s", path);
+        at += n;
+    }
+    if (fchmod(to, 0555) < 0 || fcntl(to, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return err_errno(err, errno, "seal the agent's program");
+    *ret_fd = TAKE_FD(to);
+    return 0;
+}
+
+static int own_dir(char **ret_dir, struct err *err)
+{
+    char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    if (n < 0)
+        return err_errno(err, errno, "find the directory of our programs");
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    *ret_dir = mem_strndup(path, (size_t)(slash - path));
+    return 0;
+}
+
+static void raise_limits(void)
+{
+    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0};
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        log_warn("can't raise the limit of open files: %s", strerror(errno));
+    (void)setrlimit(RLIMIT_CORE, &none);
+    if (fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-900")) < 0)
+        log_warn("can't protect coved from the out-of-memory killer");
+}
+
+struct leftovers {
+    struct cgroup_tree *tree;
+    size_t n;
+};
+
+static void kill_leftover(void *ctx, const char *name)
+{
+    struct leftovers *l = ctx;
+    int r = cgroup_kill(l->tree, name);
+    /* Version 1 has one directory of this name in each hierarchy: the others find it gone. */
+    for (int i = 0; i < 1000 && (r = cgroup_remove(l->tree, name)) == -EBUSY; i++)
+        (void)usleep(1000);
+    if (r < 0)
+        log_warn("can't remove the control group %s of an earlier run: %s", name, strerror(-r));
+    else
+        l->n++;
+}
+
+static void count_lost(void *ctx, const char *id)
+{
+    struct coved *c = ctx;
+    log_warn("sandbox %s was lost when an earlier coved died", id);
+    c->lost++;
+}
+
+/* One parent group for each state directory, so that two services on a machine don't end each other's sandboxes. */
+static void group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MAX])
+{
+    uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
+    for (const char *p = state_dir; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3ULL;
+    (void)snprintf(ret_name, CGROUP_NAME_MAX, "cove-%08x", (unsigned)(hash ^ hash >> 32));
+}
+
+static int open_groups(struct coved *c, struct err *err)
+{
+    char name[CGROUP_NAME_MAX];
+    group_name(c->config->state_dir, name);
+    int r = cgroup_open(name, 0, &c->host.cgroups);
+    if (r < 0)
+        return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
+    struct leftovers leftovers = {c->host.cgroups, 0};
+    r = cgroup_each(c->host.cgroups, kill_leftover, &leftovers);
+    return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;
+}
+
+static int open_pool(struct coved *c, struct err *err)
+{
+    int r = pool_open("/pool", &c->host.pool);
+    if (r == 0)
+        r = pool_reset(c->host.pool, count_lost, c);
+    return r < 0 ? err_errno(err, r, "open the storage pool") : 0;
+}
+
+static void on_signal(struct source *s, uint32_t events UNUSED)
+{
+    struct coved *c = container_of(s, struct coved, signals);
+    struct signalfd_siginfo info;
+    while (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD || c->stopping)
+            continue; /* children are watched by their pidfds */
+        log_info("stopping: %zu sandboxes", boxes_running(c->boxes));
+        c->stopping = true;
+        c->stop_at = clock_mono() + STOP_USEC;
+        boxes_shutdown(c->boxes);
+    }
+}
+
+static int watch_signals(struct coved *c, struct err *err)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return err_errno(err, errno, "block signals");
+    c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (c->signal_fd < 0)
+        return err_errno(err, errno, "watch signals");
+    int r = loop_add(c->loop, &c->signals, c->signal_fd, EPOLLIN, on_signal);
+    return r < 0 ? err_errno(err, r, "watch signals") : 0;
+}
+
+static void on_worker_message(void *ctx, const union sup_message *m)
+{
+    struct coved *c = ctx;
+    requests_handle(&c->requests, m);
+}
+
+static void worker_arguments(struct coved *c)
+{
+    const struct config *f = c->config;
+    size_t n = 0;
+    c->argv[n++] = mem_strdup("--state");
+    c->argv[n++] = mem_strdup(f->state_dir);
+    c->argv[n++] = mem_strdup("--data");
+    c->argv[n++] = mem_printf("%s/api", f->state_dir);
+    if (f->domain) {
+        c->argv[n++] = mem_strdup("--domain");
+        c->argv[n++] = mem_strdup(f->domain);
+    }
+    c->argv[n++] = mem_strdup("--max-sandboxes");
+    c->argv[n++] = mem_printf("%u", f->max_sandboxes);
+    c->argv[n++] = mem_strdup("--max-timeout-ms");
+    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->max_timeout_ms);
+    c->argv[n++] = mem_strdup("--default-memory");
+    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_memory_bytes);
+    c->argv[n++] = mem_strdup("--default-cpu-milli");
+    c->argv[n++] = mem_printf("%u", f->default_cpu_milli);
+    c->argv[n++] = mem_strdup("--owner-uid");
+    c->argv[n++] = mem_printf("%u", f->owner_uid);
+    c->argv[n++] = mem_strdup("--log-level");
+    c->argv[n++] = mem_printf("%d", (int)f->log_level);
+    assert(n < ARRAY_SIZE(c->argv));
+}
+
+static int set_up(struct coved *c, struct err *err)
+{
+    AUTO_FREE char *dir = NULL, *pool = mem_printf("%s/pool", c->config->state_dir);
+    uid_t worker_uid = state_worker_uid();
+    if (state_prepare(c->config, worker_uid, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
+        state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 || own_dir(&dir, err) < 0)
+        return -1;
+    raise_limits();
+    if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
+        listen_open(c->config, &c->listeners, err) < 0 || stage_enter(pool, c->config->run_dir, &c->stage, err) < 0)
+        return -1;
+    if (open_pool(c, err) < 0)
+        return -1;
+    c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->host.proc_fd < 0)
+        return err_errno(err, errno, "open /proc");
+    int r = loop_new(&c->loop);
+    if (r < 0)
+        return err_errno(err, r, "make the event loop");
+    if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
+        return -1;
+    c->program = mem_printf("%s/cove-api", dir);
+    worker_arguments(c);
+    const struct boxes_events events = {&c->requests, requests_created, requests_ended};
+    const struct worker_spec spec = {c->program, c->argv, worker_uid, c->key, &c->listeners, &c->stage, on_worker_message, c};
+    c->boxes = boxes_new(c->loop, &tier_container, &c->host, BLANKS, &events);
+    c->worker = worker_new(c->loop, &spec);
+    c->requests = (struct requests){c->boxes, c->worker, c->config->default_pids};
+    return 0;
+}
+
+static void say_ready(struct coved *c)
+{
+    if (c->ready_fd < 0)
+        return;
+    if (fd_write_all(c->ready_fd, "ready\n", 6) < 0)
+        log_warn("nobody waits for us to be ready any more");
+    c->ready_fd = fd_close(c->ready_fd);
+}
+
+static int loop_forever(struct coved *c, struct err *err)
+{
+    usec_t next = 0;
+    bool worker_told = false;
+    for (;;) {
+        int n = loop_turn(c->loop, next);
+        if (n < 0)
+            return err_errno(err, n, "wait for events");
+        next = boxes_tick(c->boxes, n == 0);
+        sweeper_tick(c->sweeper);
+        next = MIN(next, worker_tick(c->worker));
+        say_ready(c);
+        if (c->stopping && !worker_told && (boxes_left(c->boxes) == 0 || clock_mono() > c->stop_at)) {
+            worker_told = true;
+            worker_stop(c->worker);
+        }
+        if (worker_told && worker_is_gone(c->worker))
+            return 0;
+        if (c->stopping)
+            next = MIN(next, clock_mono() + 20 * USEC_PER_MS);
+    }
+}
+
+static void tear_down(struct coved *c)
+{
+    if (c->worker)
+        worker_free(c->worker);
+    if (c->sweeper)
+        sweeper_stop(c->sweeper);
+    if (c->boxes && boxes_left(c->boxes) == 0)
+        boxes_free(c->boxes);
+    if (c->host.pool) {
+        int r = pool_sweep(c->host.pool);
+        if (r < 0)
+            log_warn("empty the pool's trash: %s", strerror(-r));
+        pool_close(c->host.pool);
+    }
+    if (c->host.cgroups)
+        cgroup_close(c->host.cgroups, true);
+    if (c->loop)
+        loop_free(c->loop);
+    listen_close(&c->listeners);
+    for (size_t i = 0; c->argv[i]; i++)
+        mem_free(c->argv[i]);
+    mem_free(c->program);
+    mem_wipe(c->key, sizeof(c->key));
+    (void)fd_close(c->host.agent_fd);
+    (void)fd_close(c->host.proc_fd);
+    (void)fd_close(c->stage.host_mount_ns);
+    (void)fd_close(c->stage.host_root);
+    (void)fd_close(c->signal_fd);
+    (void)fd_close(c->lock_fd);
+}
+
+int serve(const struct config *config, int ready_fd, struct err *err)
+{
+    struct coved c = {
+        .config = config,
+        .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID, .overlay_mode = OVERLAY_DETACHED},
+        .stage = {-1, -1},
+        .signals = {.fd = -1},
+        .signal_fd = -1,
+        .lock_fd = -1,
+        .ready_fd = ready_fd,
+    };
+    int r = set_up(&c, err);
+    if (r == 0) {
+        if (c.lost)
+            log_warn("%zu sandboxes of an earlier run were lost; what they left behind is removed", c.lost);
+        log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
+        r = loop_forever(&c, err);
+    }
+    tear_down(&c);
+    return r;
+}

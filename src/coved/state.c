@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/state.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "config/config.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WORKER_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16 };
+
+uid_t state_worker_uid(void)
+{
+    const struct passwd *account = getpwnam("cove");
+    return account && account->pw_uid ? account->pw_uid : WORKER_UID;
+}
+
+static int make_dir(const char *path, mode_t mode, uid_t owner, struct err *err)
+{
+    if (mkdir(path, mode) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "make directory %s", path);
+    if (chown(path, owner, owner) < 0 || chmod(path, mode) < 0)
+        return err_errno(err, errno, "set up directory %s", path);
+    return 0;
+}
+
+static int make_below(const char *dir, const char *name, mode_t mode, uid_t owner, struct err *err)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return err_set(err, ERR_INVALID_ARGUMENT, "path too long: %.64s...", dir);
+    return make_dir(path, mode, owner, err);
+}
+
+int state_prepare(const struct config *config, uid_t worker_uid, struct err *err)
+{
+    (void)umask(022);
+    if (make_dir(config->state_dir, 0755, 0, err) < 0 || make_dir(config->run_dir, 0755, 0, err) < 0)
+        return -1;
+    if (make_below(config->state_dir, "pool", 0700, 0, err) < 0 ||
+        make_below(config->state_dir, "templates", 0755, 0, err) < 0)
+        return -1;
+    return make_below(config->state_dir, "api", 0700, worker_uid, err);
+}
+
+int state_lock(const struct config *config, int *ret_fd, struct err *err)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof(path), "%s/lock", config->state_dir);
+    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "open %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return err_set(err, ERR_ALREADY_EXISTS, "another coved runs on %s; stop it with 'make stop', or set COVE_STATE",
+                           config->state_dir);
+        return err_errno(err, errno, "lock %s", path);
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static bool is_key(struct str s)
+{
+    if (s.n < KEY_LEAST || s.n >= STATE_KEY_MAX)
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] <= ' ' || s.p[i] > '~')
+            return false;
+    return true;
+}
+
+static int make_key(const char *path, char ret_key[static STATE_KEY_MAX], struct err *err)
+{
+    unsigned char random[KEY_BYTES];
+    char text[STATE_KEY_MAX];
+    AUTO_BUF struct buf b = BUF_INIT(STATE_KEY_MAX);
+    id_random_bytes(random, sizeof(random));
+    (void)buf_append_cstr(&b, "e2b_");
+    (void)buf_append_hex(&b, str_n(random, sizeof(random)));
+    (void)buf_append_char(&b, '\n');
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "make the key file %s", path);
+    int r = fd_write_all(fd, buf_data(&b), buf_len(&b));
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    (void)fd_close(fd);
+    if (r < 0)
+        return err_errno(err, r, "write the key file %s", path);
+    (void)snprintf(text, sizeof(text), "%.*s", (int)buf_len(&b) - 1, buf_data(&b));
+    memcpy(ret_key, text, sizeof(text));
+    return 0;
+}
+
+static int copy_key(struct str key, const char *where, char ret_key[static STATE_KEY_MAX], struct err *err)
+{
+    if (!is_key(key))
+        return err_set(err, ERR_INVALID_ARGUMENT, "the API key in %s must have %d to %d printable characters", where, KEY_LEAST,
+                       STATE_KEY_MAX - 1);
+    memcpy(ret_key, key.p, key.n);
+    ret_key[key.n] = 0;
+    return 0;
+}
+
+int state_key(const struct config *config, char ret_key[static STATE_KEY_MAX], struct err *err)
+{
+    const char *given = getenv("COVE_API_KEY");
+    if (given && *given)
+        return copy_key(str_of(given), "COVE_API_KEY", ret_key, err);
+    char path[4096];
+    AUTO_BUF struct buf b = BUF_INIT(STATE_KEY_MAX);
+    (void)snprintf(path, sizeof(path), "%s/key", config->state_dir);
+    int r = fd_read_file(AT_FDCWD, path, &b);
+    if (r == -ENOENT)
+        return make_key(path, ret_key, err);
+    if (r < 0)
+        return err_errno(err, r, "read the key file %s", path);
+    struct str rest = buf_str(&b), line = STR_NULL;
+    (void)str_split(&rest, '\n', &line);
+    return copy_key(line, path, ret_key, err);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deletes what is in the pool's trash, in a process of its own at low priority: a sandbox may have left a million files. */
+#pragma once
+
+#include "base/err.h"
+
+struct pool;
+struct sweeper;
+
+int sweeper_start(struct pool *pool, struct sweeper **ret_sweeper, struct err *err) WARN_UNUSED;
+void sweeper_tick(struct sweeper *s); /* something may be in the trash; cheap */
+void sweeper_stop(struct sweeper *s); /* ends and reaps the process; the rest is left to the caller */

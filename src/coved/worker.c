@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/worker.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kernel/caps.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    BUFFER_BYTES = 8 << 20,
+    YOUNG_USEC = 5 * 1000000,
+    DELAY_LEAST_MS = 100,
+    DELAY_MOST_MS = 5000,
+    STOP_MS = 5000,
+    ARGS_MAX = 128,
+    OPEN_FILES = 262144,
+};
+
+struct worker {
+    struct loop *loop;
+    struct worker_spec spec;
+    struct source sock, pidfd;
+    int sock_fd, pid_fd; /* owned */
+    usec_t started, start_at, kill_at; /* monotonic; 0: not set */
+    uint64_t delay_ms;
+    bool stopping;
+};
+
+struct worker *worker_new(struct loop *loop, const struct worker_spec *spec)
+{
+    struct worker *w = mem_new(struct worker);
+    w->loop = loop;
+    w->spec = *spec;
+    w->sock.fd = w->pidfd.fd = w->sock_fd = w->pid_fd = -1;
+    w->start_at = clock_mono();
+    return w;
+}
+
+void worker_free(struct worker *w)
+{
+    loop_remove(w->loop, &w->sock);
+    loop_remove(w->loop, &w->pidfd);
+    (void)fd_close(w->sock_fd);
+    (void)fd_close(w->pid_fd);
+    mem_free(w);
+}
+
+NORETURN static void die(const char *step)
+{
+    log_error("start cove-api: %s: %s", step, strerror(errno));
+    _exit(127);
+}
+
+static void go_to_host(const struct stage *s)
+{
+    if (setns(s->host_mount_ns, CLONE_NEWNS) < 0 || fchdir(s->host_root) < 0 || chroot(".") < 0 || chdir("/") < 0)
+        die("return to the host's files");
+}
+
+static void drop_privileges(uid_t uid)
+{
+    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0};
+    if (fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-500")) < 0)
+        log_warn("start cove-api: can't protect it from the out-of-memory killer");
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
+        die("set limits");
+    if (setgroups(0, NULL) < 0 || prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) < 0)
+        die("drop groups");
+    sigset_t no_signals;
+    (void)sigemptyset(&no_signals);
+    (void)sigprocmask(SIG_SETMASK, &no_signals, NULL);
+    (void)umask(077);
+    gid_t gid = uid;
+    if (setresgid(gid, gid, gid) < 0)
+        die("change the group");
+    /* The bounding set is emptied while we still may; changing the user drops the rest. */
+    for (int cap = 0; cap < 64 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
+        ;
+    if (setresuid(uid, uid, uid) < 0)
+        die("change the user");
+    if (caps_drop_all() < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        die("drop capabilities");
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        die("tie to coved");
+}
+
+static char *keep(int fd)
+{
+    int r = fd_cloexec(fd, false);
+    if (r < 0) {
+        errno = -r;
+        die("pass a descriptor");
+    }
+    return mem_printf("%d", fd);
+}
+
+NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd)
+{
+    char *argv[ARGS_MAX] = {mem_strdup("cove-api"), mem_strdup("--supervisor-fd"), keep(sock), mem_strdup("--key-fd"), keep(key_fd)};
+    char *const environment[] = {NULL};
+    size_t n = 5;
+    for (size_t i = 0; i < spec->listeners->n; i++) {
+        AUTO_FREE char *fd = keep(spec->listeners->at[i].fd);
+        argv[n++] = mem_strdup("--listen-fd");
+        argv[n++] = mem_printf("%s:%s", fd, spec->listeners->at[i].is_unix ? "unix" : "tcp");
+    }
+    for (char *const *a = spec->argv; *a && n + 1 < ARRAY_SIZE(argv); a++)
+        argv[n++] = *a;
+    go_to_host(spec->stage);
+    drop_privileges(spec->uid);
+    (void)execve(spec->program, argv, environment);
+    die(spec->program);
+}
+
+static int key_pipe(const char *key, int *ret_fd)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -errno;
+    int r = fd_write_all(p[1], key, strlen(key)); /* far less than a pipe takes */
+    (void)fd_close(p[1]);
+    if (r < 0) {
+        (void)fd_close(p[0]);
+        return r;
+    }
+    *ret_fd = p[0];
+    return 0;
+}
+
+static void on_gone(struct source *s, uint32_t events UNUSED)
+{
+    struct worker *w = container_of(s, struct worker, pidfd);
+    siginfo_t info = {0};
+    if (waitid(P_PIDFD, (id_t)w->pid_fd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
+        return;
+    loop_remove(w->loop, &w->sock);
+    loop_remove(w->loop, &w->pidfd);
+    w->sock_fd = fd_close(w->sock_fd);
+    w->pid_fd = fd_close(w->pid_fd);
+    if (w->stopping)
+        return;
+    bool young = clock_mono() - w->started < YOUNG_USEC;
+    w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
+    w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
+    log_error("cove-api ended (%s %d); a new one starts in %llu ms", info.si_code == CLD_EXITED ? "exit code" : "signal",
+              info.si_status, (unsigned long long)w->delay_ms);
+}
+
+static void kill_it(struct worker *w, int signal)
+{
+    if (w->pid_fd >= 0)
+        (void)pidfd_send_signal(w->pid_fd, signal, NULL, 0);
+}
+
+static void on_readable(struct source *s, uint32_t events UNUSED)
+{
+    struct worker *w = container_of(s, struct worker, sock);
+    for (int i = 0; i < 64; i++) {
+        union sup_message m;
+        ssize_t n = recv(w->sock_fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            loop_remove(w->loop, &w->sock); /* its end comes through the pidfd */
+            return;
+        }
+        if ((size_t)n < sizeof(m.head) || (size_t)n > sizeof(m) || (size_t)n != sup_size(m.head.type)) {
+            log_error("cove-api sent a message of a wrong length; it is replaced");
+            kill_it(w, SIGKILL);
+            return;
+        }
+        w->spec.on_message(w->spec.ctx, &m);
+    }
+}
+
+static int start(struct worker *w)
+{
+    static const int size = BUFFER_BYTES;
+    int pair[2];
+    AUTO_CLOSE int key_fd = -1;
+    int r = key_pipe(w->spec.key, &key_fd);
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return -errno;
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+    pid_t pid = fork();
+    if (pid == 0)
+        run(&w->spec, pair[1], key_fd);
+    (void)fd_close(pair[1]);
+    w->sock_fd = pair[0];
+    if (pid < 0)
+        return -errno;
+    w->pid_fd = pidfd_open(pid, 0);
+    if (w->pid_fd < 0)
+        return -errno;
+    w->started = clock_mono();
+    r = loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
+    return r < 0 ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_readable);
+}
+
+void worker_send(struct worker *w, const void *message, size_t n, int fd)
+{
+    if (w->sock_fd < 0)
+        return;
+    int r = fd_send(w->sock_fd, message, n, &fd, fd >= 0 ? 1 : 0);
+    if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
+        log_error("cove-api does not take messages (%s); it is replaced", strerror(-r));
+        kill_it(w, SIGKILL);
+    }
+}
+
+usec_t worker_tick(struct worker *w)
+{
+    usec_t now = clock_mono();
+    if (w->kill_at && now >= w->kill_at) {
+        w->kill_at = 0;
+        kill_it(w, SIGKILL);
+    }
+    if (w->start_at && now >= w->start_at) {
+        w->start_at = 0;
+        int r = start(w);
+        if (r < 0) {
+            log_error("start cove-api: %s", strerror(-r));
+            w->start_at = now + DELAY_MOST_MS * USEC_PER_MS;
+        }
+    }
+    usec_t next = w->start_at ? w->start_at : UINT64_MAX;
+    return w->kill_at ? MIN(next, w->kill_at) : next;
+}
+
+void worker_stop(struct worker *w)
+{
+    w->stopping = true;
+    w->start_at = 0;
+    w->kill_at = clock_mono() + STOP_MS * USEC_PER_MS;
+    kill_it(w, SIGTERM);
+}
+
+bool worker_is_gone(const struct worker *w)
+{
+    return w->pid_fd < 0 && !w->start_at;
+}

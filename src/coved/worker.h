@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cove-api as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
+ * comes at once; one that dies young is replaced more and more slowly (100 ms to 5 s), so that a broken worker does not eat the machine.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "coved/listen.h"
+#include "coved/loop.h"
+#include "tier/stage.h"
+#include "wire/supervisor.h"
+
+struct worker;
+
+struct worker_spec {
+    const char *program;      /* path on the host */
+    char *const *argv;        /* what comes behind the descriptors; NULL-terminated */
+    uid_t uid;
+    const char *key;          /* given through a pipe */
+    const struct listeners *listeners;
+    const struct stage *stage;
+    /* A whole message of the right length for its type. */
+    void (*on_message)(void *ctx, const union sup_message *m);
+    void *ctx;
+};
+
+/* Everything is borrowed. Starts with the first worker_tick(). */
+struct worker *worker_new(struct loop *loop, const struct worker_spec *spec);
+void worker_free(struct worker *w);
+
+/* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages is killed and replaced. */
+void worker_send(struct worker *w, const void *message, size_t n, int fd);
+
+/* Once a turn: starts it when it is due. Returns when it wants to be called again. */
+usec_t worker_tick(struct worker *w);
+
+void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */
+bool worker_is_gone(const struct worker *w);

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs as a copy of coved in the sandbox's namespaces, still with all capabilities in its user namespace. Everything it was born with
+ * that is coved's must be gone before a program of the sandbox runs: descriptors (closed first), mounts (pivot_root), signal mask and
+ * handlers, environment, capabilities, oom protection. Nothing here reads a file of the sandbox's root.
+ */
+#include "tier/container_child.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "kernel/caps.h"
+#include "kernel/cgroup.h"
+#include "kernel/mount.h"
+#include "kernel/namespace.h"
+#include "kernel/seccomp.h"
+#include "tier/tier.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONTROL_FD = 3, AGENT_FD = 4, OPEN_FILES_SOFT = 65536, OPEN_FILES_HARD = 524288 };
+
+NORETURN static void fail(const char *step, int error)
+{
+    char message[TIER_MESSAGE_MAX];
+    int n = snprintf(message, sizeof(message), "%c%s: %s", TIER_FAILED, step, strerror(error < 0 ? -error : error));
+    ssize_t ignored UNUSED = send(CONTROL_FD, message, (size_t)n, MSG_NOSIGNAL);
+    _exit(1);
+}
+
+static void must(int r, const char *step)
+{
+    if (r < 0)
+        fail(step, r);
+}
+
+static void tell(char what)
+{
+    if (send(CONTROL_FD, &what, 1, MSG_NOSIGNAL) != 1)
+        _exit(1); /* coved is gone */
+}
+
+/* Only the control socket and the agent survive; 0 to 2 become the null device. */
+static void settle_descriptors(int sock, int agent_fd)
+{
+    int spare_sock = fcntl(sock, F_DUPFD, 64), spare_agent = fcntl(agent_fd, F_DUPFD, 64);
+    if (spare_sock < 0 || spare_agent < 0 || dup2(spare_sock, CONTROL_FD) < 0 || dup3(spare_agent, AGENT_FD, O_CLOEXEC) < 0)
+        _exit(1);
+    int null = open("/trees/null", O_RDWR);
+    for (int fd = 0; fd <= 2; fd++)
+        must(dup2(null, fd), "open the null device");
+    if (close_range(AGENT_FD + 1, ~0U, 0) < 0)
+        fail("close descriptors", errno);
+}
+
+static void reset_signals(void)
+{
+    sigset_t none;
+    (void)sigemptyset(&none);
+    for (int s = 1; s < _NSIG; s++)
+        (void)signal(s, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static bool exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* Paths of the new /proc that show the machine and not the sandbox, or that act on it. */
+static void mask_proc(void)
+{
+    static const char *const files[] = {"/build/proc/kcore",     "/build/proc/keys",       "/build/proc/kallsyms", "/build/proc/kmsg",
+                                        "/build/proc/timer_list", "/build/proc/sysrq-trigger", "/build/proc/latency_stats",
+                                        "/build/proc/sched_debug", "/build/proc/cmdline", "/build/proc/config.gz"};
+    static const char *const directories[] = {"/build/proc/acpi", "/build/proc/scsi", "/build/proc/asound", "/build/proc/driver"};
+    static const char *const read_only[] = {"/build/proc/bus", "/build/proc/fs", "/build/proc/irq", "/build/proc/sys"};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        if (exists(files[i]))
+            must(mount_bind("/trees/null", files[i], true), files[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
+        if (exists(directories[i]))
+            must(mount_bind("/trees/empty", directories[i], true), directories[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(read_only); i++)
+        if (exists(read_only[i]))
+            must(mount_bind(read_only[i], read_only[i], true), read_only[i]);
+}
+
+/* A boot of its own, as far as programs can tell. The tmpfs that holds the file is reachable through this one mount only. */
+static void give_boot_id(void)
+{
+    static const char *const options[] = {"mode", "0755", "size", "64k", NULL};
+    char text[ID_UUID_LEN + 2];
+    AUTO_CLOSE int fs = -1;
+    id_uuid(text);
+    text[ID_UUID_LEN] = '\n';
+    must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs), "make the boot id's tmpfs");
+    must(mount_attach(fs, AT_FDCWD, "/build/tmp"), "attach the boot id's tmpfs");
+    must(fd_write_file(AT_FDCWD, "/build/tmp/boot_id", str_n(text, ID_UUID_LEN + 1), 0444), "write the boot id");
+    must(mount_bind("/build/tmp/boot_id", "/build/proc/sys/kernel/random/boot_id", true), "bind the boot id");
+    must(umount2("/build/tmp", MNT_DETACH) < 0 ? -errno : 0, "detach the boot id's tmpfs");
+}
+
+static void attach_new(const char *type, const char *const *options, uint64_t attrs, const char *to)
+{
+    AUTO_CLOSE int fd = -1;
+    must(mount_new(type, options, attrs, &fd), type);
+    must(mount_attach(fd, AT_FDCWD, to), to);
+}
+
+static void attach_tree(const char *from, uint64_t attrs, const char *to)
+{
+    AUTO_CLOSE int fd = -1;
+    must(mount_clone(AT_FDCWD, from, &fd), from);
+    must(mount_set(fd, attrs, -1), from);
+    must(mount_attach(fd, AT_FDCWD, to), to);
+}
+
+static void build_mounts(void)
+{
+    static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620", "gid", "5", NULL};
+    static const char *const shm_options[] = {"mode", "1777", NULL};
+    const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+    attach_new("proc", NULL, plain, "/build/proc");
+    mask_proc();
+    give_boot_id();
+    attach_tree("/trees/dev", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, "/build/dev");
+    attach_new("devpts", pts_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, "/build/dev/pts");
+    attach_new("tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, "/build/dev/shm");
+    attach_new("mqueue", NULL, plain, "/build/dev/mqueue");
+    attach_tree("/trees/sys", plain | MOUNT_ATTR_RDONLY, "/build/sys");
+}
+
+static void await_mapped(void)
+{
+    char what;
+    ssize_t n = recv(CONTROL_FD, &what, 1, 0);
+    if (n != 1 || what != TIER_MAPPED)
+        _exit(1);
+}
+
+static void become_blank(void)
+{
+    await_mapped();
+    must(namespace_become_root(), "become root inside");
+    /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
+    must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to coved");
+    must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
+    must(fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("200")), "set oom_score_adj");
+    must(namespace_loopback_up(), "bring loopback up");
+    build_mounts();
+    tell(TIER_READY);
+}
+
+static int await_go(struct container_go *ret_go)
+{
+    char message[1 + sizeof(*ret_go)];
+    int root = -1;
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(CONTROL_FD, message, sizeof(message), &root, 1, &n_fds);
+    if (n == 0)
+        _exit(0); /* never needed: the service stops */
+    if (n != sizeof(message) || message[0] != TIER_GO || n_fds != 1)
+        fail("start order", EPROTO);
+    memcpy(ret_go, message + 1, sizeof(*ret_go));
+    return root;
+}
+
+static void enter_root(int root)
+{
+    static const char *const names[] = {"proc", "dev", "sys"};
+    must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char from[32];
+        (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
+        must(mount_move(from, root, names[i]), names[i]);
+    }
+    must(mount_pivot(root), "enter the root file system");
+}
+
+static void set_limits(void)
+{
+    static const struct {
+        __rlimit_resource_t resource;
+        struct rlimit limit;
+    } limits[] = {
+        {RLIMIT_NOFILE, {OPEN_FILES_SOFT, OPEN_FILES_HARD}},
+        {RLIMIT_CORE, {0, RLIM_INFINITY}},
+        {RLIMIT_MEMLOCK, {8 << 20, 8 << 20}},
+        {RLIMIT_MSGQUEUE, {819200, 819200}},
+        {RLIMIT_NICE, {0, 0}},
+        {RLIMIT_RTPRIO, {0, 0}},
+        {RLIMIT_STACK, {8 << 20, RLIM_INFINITY}},
+        {RLIMIT_NPROC, {RLIM_INFINITY, RLIM_INFINITY}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (setrlimit(limits[i].resource, &limits[i].limit) < 0) {
+            /* The hard limit that we were given may be lower; then that is what the sandbox gets. */
+            struct rlimit now;
+            must(getrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "read a limit");
+            now.rlim_cur = MIN(now.rlim_max, limits[i].limit.rlim_cur);
+            must(setrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "set a limit");
+        }
+}
+
+NORETURN static void run_agent(const struct container_go *go)
+{
+    char id[64], template_id[96];
+    (void)snprintf(id, sizeof(id), "E2B_SANDBOX_ID=%s", go->id);
+    (void)snprintf(template_id, sizeof(template_id), "E2B_TEMPLATE_ID=%s", go->template_id);
+    char *const argv[] = {(char[]){"cove-agent"}, NULL};
+    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+                          (char[]){"LANG=C.UTF-8"},
+                          (char[]){"E2B_SANDBOX=true"},
+                          id,
+                          template_id,
+                          NULL};
+    tell(TIER_RUNS);
+    (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
+    fail("execute cove-agent", errno);
+}
+
+NORETURN void container_child(int sock, const struct tier_host *host, const struct box *box, bool in_group)
+{
+    struct container_go go;
+    /* With the group's files opened by descriptors that the next line closes. 0 is the caller itself. */
+    int joined = in_group ? 0 : cgroup_attach(host->cgroups, box->group, 0);
+    settle_descriptors(sock, host->agent_fd);
+    must(joined, "join the control group");
+    reset_signals();
+    (void)umask(022);
+    become_blank();
+
+    int root = await_go(&go);
+    enter_root(root);
+    (void)fd_close(root);
+    must(sethostname(go.id, strlen(go.id)) < 0 ? -errno : 0, "set the host name");
+    set_limits();
+    must(caps_bound_sandbox(), "bound capabilities");
+    must(seccomp_load_sandbox(), "load the system call filter");
+    run_agent(&go);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/stage.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "kernel/mount.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+struct node {
+    const char *path;
+    mode_t mode;        /* with the type; S_IFDIR, S_IFCHR, S_IFREG or S_IFLNK */
+    unsigned major, minor;
+    const char *text;   /* of a file, or a link's target */
+};
+
+static const struct node nodes[] = {
+    {"proc", S_IFDIR | 0555, 0, 0, NULL},
+    {"pool", S_IFDIR | 0700, 0, 0, NULL},
+    {"build", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/proc", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/dev", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/sys", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/tmp", S_IFDIR | 0755, 0, 0, NULL},
+    {"root", S_IFDIR | 0755, 0, 0, NULL},
+    {"scratch", S_IFDIR | 0700, 0, 0, NULL},
+    {"trees", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/empty", S_IFDIR | 0555, 0, 0, NULL},
+    {"trees/null", S_IFCHR | 0666, 1, 3, NULL},
+
+    {"trees/dev", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/dev/null", S_IFCHR | 0666, 1, 3, NULL},
+    {"trees/dev/zero", S_IFCHR | 0666, 1, 5, NULL},
+    {"trees/dev/full", S_IFCHR | 0666, 1, 7, NULL},
+    {"trees/dev/random", S_IFCHR | 0666, 1, 8, NULL},
+    {"trees/dev/urandom", S_IFCHR | 0666, 1, 9, NULL},
+    {"trees/dev/tty", S_IFCHR | 0666, 5, 0, NULL},
+    {"trees/dev/pts", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/dev/shm", S_IFDIR | 01777, 0, 0, NULL},
+    {"trees/dev/mqueue", S_IFDIR | 01777, 0, 0, NULL},
+    {"trees/dev/ptmx", S_IFLNK, 0, 0, "pts/ptmx"},
+    {"trees/dev/fd", S_IFLNK, 0, 0, "/proc/self/fd"},
+    {"trees/dev/stdin", S_IFLNK, 0, 0, "/proc/self/fd/0"},
+    {"trees/dev/stdout", S_IFLNK, 0, 0, "/proc/self/fd/1"},
+    {"trees/dev/stderr", S_IFLNK, 0, 0, "/proc/self/fd/2"},
+
+    {"trees/sys", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/block", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/class", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/class/net", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/devices", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/devices/system", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/devices/system/cpu", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/fs", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/fs/cgroup", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/kernel", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/kernel/mm", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/kernel/mm/transparent_hugepage", S_IFDIR | 0755, 0, 0, NULL},
+    {"trees/sys/module", S_IFDIR | 0755, 0, 0, NULL},
+};
+
+/* Files whose content is the machine's own; left out where the machine has none. */
+static const char *const copied[] = {
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/possible",
+    "sys/devices/system/cpu/present",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+    "sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
+};
+
+static int make_node(int at, const struct node *n)
+{
+    switch (n->mode & S_IFMT) {
+    case S_IFDIR:
+        if (mkdirat(at, n->path, n->mode & 07777) < 0)
+            return -errno;
+        break;
+    case S_IFCHR:
+        if (mknodat(at, n->path, n->mode, makedev(n->major, n->minor)) < 0)
+            return -errno;
+        break;
+    default:
+        return symlinkat(n->text, at, n->path) < 0 ? -errno : 0;
+    }
+    return fchmodat(at, n->path, n->mode & 07777, 0) < 0 ? -errno : 0;
+}
+
+static int copy_file(int at, const char *path)
+{
+    char from[128], to[128];
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    (void)snprintf(from, sizeof(from), "/%s", path);
+    (void)snprintf(to, sizeof(to), "trees/%s", path);
+    if (fd_read_file(AT_FDCWD, from, &b) < 0)
+        return 0;
+    return fd_write_file(at, to, buf_str(&b), 0444);
+}
+
+static int populate(int root)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(nodes); i++)
+        r = make_node(root, &nodes[i]);
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(copied); i++)
+        r = copy_file(root, copied[i]);
+    return r;
+}
+
+int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_stage, struct err *err)
+{
+    static const char *const tmpfs_options[] = {"mode", "0755", "size", "4m", NULL};
+    AUTO_CLOSE int host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int host_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host_ns < 0 || host_root < 0)
+        return err_errno(err, errno, "open the host's mount namespace");
+    int r = mount_unshare();
+    if (r < 0)
+        return err_errno(err, r, "make a private mount namespace");
+
+    AUTO_CLOSE int root_mount = -1, pool_mount = -1, proc_mount = -1;
+    r = mount_new("tmpfs", tmpfs_options, MOUNT_ATTR_NOEXEC, &root_mount);
+    r = r ? r : mount_attach(root_mount, AT_FDCWD, scratch_on);
+    mode_t mask = umask(0);
+    r = r ? r : populate(root_mount);
+    (void)umask(mask);
+    if (r < 0)
+        return err_errno(err, r, "build the stage on %s", scratch_on);
+    r = mount_clone(AT_FDCWD, pool_dir, &pool_mount);
+    r = r ? r : mount_set(pool_mount, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, -1);
+    r = r ? r : mount_attach(pool_mount, root_mount, "pool");
+    if (r < 0)
+        return err_errno(err, r, "mount the storage pool %s", pool_dir);
+    r = mount_new("proc", NULL, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &proc_mount);
+    r = r ? r : mount_attach(proc_mount, root_mount, "proc");
+    r = r ? r : mount_pivot(root_mount);
+    if (r < 0)
+        return err_errno(err, r, "enter the stage");
+    *ret_stage = (struct stage){TAKE_FD(host_ns), TAKE_FD(host_root)};
+    return 0;
+}

@@ -17,8 +17,7 @@ static const char step_1[] =
     " on_timeout INTEGER NOT NULL, auto_resume INTEGER NOT NULL, secure INTEGER NOT NULL, allow_internet INTEGER NOT NULL,"
     " metadata TEXT NOT NULL, envs TEXT NOT NULL, network TEXT NOT NULL, extra TEXT NOT NULL,"
     " ended_at INTEGER NOT NULL, end_cause TEXT NOT NULL) STRICT, WITHOUT ROWID;"
-    "CREATE INDEX sandboxes_live ON sandboxes (created_at) WHERE ended_at = 0;"
-    "CREATE INDEX sandboxes_ended ON sandboxes (ended_at) WHERE ended_at > 0;"
+    "CREATE INDEX sandboxes_ended ON sandboxes (ended_at, created_at);"
 
     /* The head of a log: its number (in each event's key; never given out again), where its chain ends and where it begins. */
     "CREATE TABLE event_heads ("
@@ -42,6 +41,7 @@ const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)
 {
     sqlite3_stmt *q = NULL;
+    errno = 0;
     int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_step(q);
@@ -58,6 +58,7 @@ static int apply_step(sqlite3 *db, const char *path, const char *step, size_t ve
     char mark[96];
     (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %zu; COMMIT",
                    (int)SCHEMA_APPLICATION_ID, version);
+    errno = 0;
     int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(db, step, NULL, NULL, NULL);

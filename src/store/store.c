@@ -62,9 +62,10 @@ static enum err_code code_of(int rc, int sys)
 
 int db_set_error(sqlite3 *db, const char *path, const char *what, struct err *err)
 {
-    int rc = sqlite3_extended_errcode(db), sys = 0;
+    /* SQLite keeps the errno of some failures only; that of a failed write is where write(2) left it. */
+    int left = errno, rc = sqlite3_extended_errcode(db), sys = 0;
     if ((rc & 0xff) == SQLITE_IOERR || (rc & 0xff) == SQLITE_CANTOPEN)
-        sys = sqlite3_system_errno(db);
+        sys = sqlite3_system_errno(db) ? sqlite3_system_errno(db) : left;
     enum err_code code = code_of(rc, sys);
     const char *why = sqlite3_errmsg(db), *next = "";
     if (code == ERR_RESOURCE_EXHAUSTED && (rc & 0xff) != SQLITE_NOMEM)
@@ -147,6 +148,7 @@ static int on_wal(void *ctx, sqlite3 *db, const char *name, int pages)
 static int connect_db(const char *path, int flags, sqlite3 **ret_db, struct err *err)
 {
     sqlite3 *db = NULL;
+    errno = 0;
     if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL) != SQLITE_OK) {
         if (db)
             (void)db_set_error(db, path, "open it", err);
@@ -331,6 +333,7 @@ int store_wal_pages(const struct store *s)
 static int checkpoint(sqlite3 *db, const char *path, bool *ret_all, struct err *err)
 {
     int in_log = 0, folded = 0;
+    errno = 0;
     int rc = sqlite3_wal_checkpoint_v2(db, NULL, SQLITE_CHECKPOINT_PASSIVE, &in_log, &folded);
     if ((rc & 0xff) == SQLITE_BUSY) /* another checkpoint is at it */
         rc = SQLITE_OK;
@@ -402,6 +405,7 @@ sqlite3_stmt *db_stmt(struct store *s, enum sql id, struct err *err)
 
 int db_run(struct store *s, sqlite3_stmt *q, const char *what, int flags, struct err *err)
 {
+    errno = 0;
     int rc = sqlite3_step(q);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) {
         db_done(q);
@@ -416,6 +420,7 @@ int db_run(struct store *s, sqlite3_stmt *q, const char *what, int flags, struct
 
 int db_row(struct store *s, sqlite3_stmt *q, const char *what, struct err *err)
 {
+    errno = 0;
     int rc = sqlite3_step(q);
     if (rc == SQLITE_ROW)
         return 1;

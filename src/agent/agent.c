@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/agent.h"
+#include "agent/job.h"
+#include "agent/process.h"
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { REAPED_PER_TURN = 256, NOFILE_WANTED = 65536 };
+
+static void reap(struct agent *a)
+{
+    int status;
+    a->zombies = true;
+    for (int i = 0; i < REAPED_PER_TURN; i++) {
+        pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
+        if (pid <= 0) {
+            a->zombies = false;
+            return;
+        }
+        if (!process_reaped(a, pid, status))
+            job_reaped(a, pid);
+    }
+}
+
+static void signals_ready(struct loop_io *io, uint32_t events)
+{
+    struct agent *a = container_of(io, struct agent, signals);
+    struct signalfd_siginfo info[8];
+    (void)events;
+    while (read(io->fd, info, sizeof(info)) == sizeof(info))
+        continue;
+    reap(a);
+}
+
+static void control_ready(struct loop_io *io, uint32_t events)
+{
+    struct agent *a = container_of(io, struct agent, control);
+    char byte = 0;
+    int fd = -1;
+    size_t n_fds = 0;
+    (void)events;
+    ssize_t r = fd_recv(io->fd, &byte, 1, &fd, 1, &n_fds);
+    if (r == -EAGAIN)
+        return;
+    if (r == 0 || r == -ECONNRESET) {
+        a->control_lost = true;
+        return;
+    }
+    if (r == 1 && byte == 'S' && n_fds == 1)
+        session_start(&a->session, TAKE_FD(fd));
+    if (n_fds)
+        (void)fd_close(fd);
+}
+
+int agent_init(struct agent *a, const struct agent_config *config, int control)
+{
+    sigset_t set;
+    *a = (struct agent){
+        .config = *config, .control = LOOP_IO(control_ready), .signals = LOOP_IO(signals_ready), .null_fd = -1};
+    a->control.fd = control;
+    list_init(&a->processes);
+    list_init(&a->ended);
+    list_init(&a->jobs);
+    list_init(&a->waiting_jobs);
+    session_init(&a->session, a);
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+        return -errno;
+    a->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    a->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (a->signals.fd < 0 || a->null_fd < 0)
+        return -errno;
+    if (getrlimit(RLIMIT_NOFILE, &a->nofile) < 0)
+        return -errno;
+    struct rlimit all = {.rlim_cur = MIN(a->nofile.rlim_max, (rlim_t)NOFILE_WANTED), .rlim_max = a->nofile.rlim_max};
+    if (all.rlim_cur > a->nofile.rlim_cur && setrlimit(RLIMIT_NOFILE, &all) < 0)
+        return -errno;
+    int r = loop_init(&a->loop);
+    if (r == 0)
+        r = fd_nonblock(control, true);
+    if (r == 0)
+        r = fd_cloexec(control, true);
+    if (r == 0)
+        r = loop_set(&a->loop, &a->signals, EPOLLIN);
+    if (r == 0)
+        r = loop_set(&a->loop, &a->control, EPOLLIN);
+    return r;
+}
+
+int agent_run(struct agent *a)
+{
+    bool busy = false;
+    while (!a->control_lost) {
+        int r = loop_turn(&a->loop, busy || a->zombies);
+        if (r < 0)
+            return r;
+        if (a->zombies)
+            reap(a);
+        busy = session_settle(&a->session);
+    }
+    return 0;
+}
+
+void agent_fini(struct agent *a)
+{
+    session_fini(&a->session);
+    process_forget_all(a);
+    job_forget_all(a);
+    loop_close(&a->loop, &a->control);
+    loop_close(&a->loop, &a->signals);
+    a->null_fd = fd_close(a->null_fd);
+    loop_fini(&a->loop);
+}

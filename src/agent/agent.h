@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The agent: what PID 1 of a sandbox does, without what only PID 1 can do (that is in main.c). One object, one loop, one thread.
+ *
+ * It gets sessions over a control socket (SOCK_SEQPACKET): each message is the byte 'S' with one descriptor, a stream socket that becomes
+ * the session and replaces the one before. It reaps every child there is.
+ */
+#pragma once
+
+#include "agent/loop.h"
+#include "agent/session.h"
+#include "agent/user.h"
+#include "base/list.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+struct agent_config {
+    struct user_files users;
+    const char *const *environment; /* NULL-terminated; E2B_*, LANG and PATH are taken from it. Borrowed. */
+    usec_t linger;                  /* how long pipes are read after the exit while others hold them */
+    usec_t keep;                    /* how long an ended process can be attached */
+};
+
+#define AGENT_CONFIG_DEFAULT                                                                                           \
+    ((struct agent_config){{"/etc/passwd", "/etc/group"}, NULL, 200 * USEC_PER_MS, 30 * USEC_PER_SEC})
+
+struct agent {
+    struct agent_config config;
+    struct loop loop;
+    struct loop_io control, signals;
+    struct session session;
+    struct list processes; /* in order of start; agent/process.h */
+    struct list ended;     /* those that are done, in that order */
+    uint64_t next_seq;
+    size_t n_live, n_ended;         /* of the processes */
+    size_t input_bytes;             /* waiting for processes to read them */
+    struct list jobs, waiting_jobs; /* agent/job.h */
+    size_t n_jobs, n_watches;
+    int null_fd;
+    struct rlimit nofile; /* what children get; the agent itself uses all that it may */
+    bool zombies;         /* there may be more children to reap */
+    bool control_lost;
+};
+
+/* Takes the control socket, blocks SIGCHLD, ignores SIGPIPE. */
+int agent_init(struct agent *a, const struct agent_config *config, int control) WARN_UNUSED;
+int agent_run(struct agent *a) WARN_UNUSED; /* until the control socket is at its end: 0 */
+void agent_fini(struct agent *a);           /* kills the processes that it knows of */

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cove-agent: PID 1 of every sandbox. It is executed inside the finished sandbox with descriptor 3 as its control socket (agent/agent.h)
+ * and 0 to 2 on /dev/null; its environment is where its children's E2B_*, LANG and PATH come from.
+ */
+#include "agent/agent.h"
+#include "base/fd.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { CONTROL_FD = 3, EXIT_SETUP = 70 };
+
+/* Dispositions and masks survive exec: begin with what the kernel gives a first process. */
+static void reset_signals(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    for (int i = 1; i < NSIG; i++)
+        (void)sigaction(i, &dfl, NULL);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+int main(int argc, char **argv, char **envp)
+{
+    static struct agent agent;
+    struct agent_config config = AGENT_CONFIG_DEFAULT;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        return fd_write_all(1, "cove-agent " COVE_VERSION "\n", strlen("cove-agent " COVE_VERSION "\n")) < 0;
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)syscall(SYS_close_range, CONTROL_FD + 1, ~0U, 0);
+    (void)umask(022);
+    reset_signals();
+    config.environment = (const char *const *)envp;
+    if (agent_init(&agent, &config, CONTROL_FD) < 0)
+        return EXIT_SETUP;
+    int r = agent_run(&agent);
+    /* Nothing of a sandbox outlives its supervisor. As PID 1 this reaches exactly the processes of this sandbox. */
+    if (getpid() == 1)
+        (void)kill(-1, SIGKILL);
+    return r < 0;
+}

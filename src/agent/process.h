@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes that were started for the host, their kept output and who follows it.
+ *
+ * Theory of operation
+ *
+ *  1. A process is starting until its status pipe is at its end, then live, then reaped (its first pid is gone), then done: reaped and
+ *     all of its output read. Done, it is kept for a while for late followers, then forgotten.
+ *  2. Output is read into the ring only as far as process_room() says: WIRE_WINDOW beyond what the slowest follower has consumed. What
+ *     was sent to a follower and not consumed is thus still in the ring when the session is lost and another one attaches.
+ *  3. After the reaping, pipes that others still hold are read for `linger` more; then what is in them is taken and they are closed.
+ */
+#pragma once
+
+#include "agent/agent.h"
+#include "agent/output.h"
+#include "agent/spawn.h"
+
+enum { PROCESS_LIVE_MAX = 1024, PROCESS_ENDED_MAX = 256, PROCESS_FOLLOWERS_MAX = 64 };
+
+struct process {
+    struct agent *agent;
+    struct list node;       /* in agent->processes */
+    struct list ended_node; /* in agent->ended, once done */
+    uint64_t seq;
+    pid_t pid;
+    uint8_t flags; /* enum wire_proc_flag */
+    bool starting, reaped, draining, done;
+    bool superseded; /* its pid or tag belongs to a newer one */
+    usec_t started;
+    char *record; /* owned: tag, cmd, args, env, cwd, user, encoded as WIRE_PROCESSES has them */
+    size_t record_bytes;
+    struct str tag; /* in record */
+    struct output output;
+    struct loop_io out[2], in, status;
+    size_t drain_bytes;      /* that may be read yet while draining */
+    struct loop_timer timer; /* linger, drain, forget */
+    struct list followers;   /* struct follower */
+    size_t n_followers;
+    struct list inputs;  /* agent/input.c */
+    bool close_stdin;    /* once the inputs are written */
+    struct list waiters; /* agent/signal.c: for the reaping */
+    uint64_t seen;
+    uint8_t how; /* enum wire_exit */
+    uint32_t code;
+};
+
+/* A stream that follows the output (agent/follow.c). */
+struct follower {
+    struct stream stream;
+    struct process *process; /* NULL before it was found */
+    struct list node;
+    uint64_t start, sent; /* offsets */
+    uint64_t granted;     /* credit that came back */
+    char *command, *cwd;  /* owned, for EXEC's errors */
+};
+
+/*
+ * Starts it and puts it into the table; it is `starting` then, and follow_started() or follow_not_started() is called for its followers.
+ * Takes `record` (which begins with the tag). -errno.
+ */
+int process_start(struct agent *a, const struct spawn *s, char *record, size_t record_bytes, uint8_t flags,
+                  struct process **ret_process) WARN_UNUSED;
+
+/* By the request's `process` value; NULL with *f set. An ended one only when asked for. Sets NULL and f->code 0 when it was malformed. */
+struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f);
+
+void process_follow(struct process *p, struct follower *f);
+void process_unfollow(struct follower *f);
+void process_consumed(struct process *p); /* a follower moved on: read again if there is room now */
+
+bool process_reaped(struct agent *a, pid_t pid, int status); /* false: no process of the table */
+void process_forget_all(struct agent *a);                    /* kills them */
+
+/* Called by the table. */
+void follow_started(struct follower *f);
+void follow_not_started(struct follower *f, const struct spawn_report *report);
+void input_ready(struct loop_io *io, uint32_t events);
+void input_fail_all(struct process *p, int errnum);
+void signal_reaped(struct process *p);

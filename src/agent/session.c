@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/session.h"
+#include "agent/agent.h"
+#include "agent/verb.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum {
+    OUT_MAX = 8 * 1024 * 1024, /* never reached: beyond OUT_STOP only answers that are under way are added */
+    OUT_STOP = 1024 * 1024,    /* no more requests are taken */
+    OUT_PRODUCE = 64 * 1024,   /* no more DATA is made */
+    COPY_MAX = 8 * 1024,       /* DATA up to this is gathered in `out` with what goes before and after it */
+    IN_SMALL = 16 * 1024,      /* one read while requests are expected */
+    IN_LARGE = 128 * 1024,     /* one read while DATA comes */
+    FRAMES_PER_TURN = 8,       /* before others than the session get their turn */
+    READS_PER_TURN = 8,
+    CREDIT_STEP = WIRE_WINDOW / 4,
+};
+
+static void session_ready(struct loop_io *io, uint32_t events);
+static void parse(struct session *s);
+
+void session_init(struct session *s, struct agent *agent)
+{
+    *s = (struct session){
+        .agent = agent,
+        .io = LOOP_IO(session_ready),
+        .in = BUF_INIT(WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX + IN_LARGE),
+        .out = BUF_INIT(OUT_MAX),
+    };
+    list_init(&s->ready);
+}
+
+static void stream_free(struct stream *st)
+{
+    struct session *s = st->session;
+    (void)map_del_u64(&s->streams, st->id);
+    list_remove(&st->ready);
+    if (st->verb->fini)
+        st->verb->fini(st);
+    mem_free(st);
+}
+
+/* Memory that only traffic needs. */
+static void trim(struct session *s)
+{
+    mem_free(s->scratch);
+    s->scratch = NULL;
+    if (buf_len(&s->in) == 0 && s->in.cap > IN_SMALL)
+        buf_fini(&s->in);
+    if (buf_len(&s->out) == 0 && s->out.cap > IN_SMALL)
+        buf_fini(&s->out);
+}
+
+static void drop(struct session *s)
+{
+    struct stream *st;
+    size_t it = 0;
+    s->broken = true; /* what the verbs say while they are closed goes nowhere */
+    while ((st = map_next(&s->streams, &it))) {
+        list_remove(&st->ready);
+        if (st->verb->fini)
+            st->verb->fini(st);
+        mem_free(st);
+    }
+    loop_close(&s->agent->loop, &s->io);
+    map_fini(&s->streams);
+    buf_fini(&s->in);
+    buf_fini(&s->out);
+    trim(s);
+    s->data_left = 0;
+    s->broken = false;
+}
+
+void session_fini(struct session *s)
+{
+    drop(s);
+}
+
+void session_start(struct session *s, int fd)
+{
+    drop(s);
+    s->io.fd = fd;
+    if (fd_nonblock(fd, true) < 0 || loop_set(&s->agent->loop, &s->io, EPOLLIN) < 0) {
+        drop(s);
+        return;
+    }
+    size_t at = wire_begin(&s->out, WIRE_HELLO, 0, 0);
+    wire_put_u32(&s->out, WIRE_VERSION);
+    wire_end(&s->out, at);
+}
+
+/* Sends what is in `out`, as far as the socket takes it. */
+static void flush(struct session *s)
+{
+    while (!s->broken && buf_len(&s->out)) {
+        ssize_t r = send(s->io.fd, buf_data(&s->out), buf_len(&s->out), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0) {
+            s->broken = s->broken || (errno != EAGAIN && errno != EWOULDBLOCK);
+            return;
+        }
+        buf_consume(&s->out, (size_t)r);
+    }
+}
+
+bool session_settle(struct session *s)
+{
+    if (s->io.fd < 0)
+        return false;
+    bool was_stopped = buf_len(&s->out) >= OUT_STOP;
+    int frames = 0;
+    while (!s->broken && frames < FRAMES_PER_TURN && !list_empty(&s->ready)) {
+        if (buf_len(&s->out) >= OUT_PRODUCE)
+            flush(s);
+        if (buf_len(&s->out) >= OUT_PRODUCE)
+            break;
+        struct stream *st = container_of(s->ready.next, struct stream, ready);
+        list_remove(&st->ready);
+        frames++;
+        if (st->verb->produce(st) && list_empty(&st->ready))
+            list_append(&s->ready, &st->ready);
+    }
+    flush(s);
+    if (was_stopped && buf_len(&s->out) < OUT_STOP)
+        parse(s); /* what had come before the stop */
+    if (s->broken || buf_error(&s->out)) {
+        drop(s);
+        return false;
+    }
+    if (map_count(&s->streams) == 0)
+        trim(s);
+    bool blocked = buf_len(&s->out) > 0;
+    if (loop_set(&s->agent->loop, &s->io, (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (blocked ? EPOLLOUT : 0u)) <
+        0) {
+        drop(s);
+        return false;
+    }
+    return !blocked && !list_empty(&s->ready);
+}
+
+static void open_stream(struct session *s, uint32_t id, struct str payload)
+{
+    struct wire_reader r = wire_reader_of(payload);
+    uint8_t number = wire_get_u8(&r);
+    const struct verb *verb = verb_get(number);
+    if (map_get_u64(&s->streams, id) || map_count(&s->streams) >= WIRE_STREAMS_MAX) {
+        s->broken = true;
+        return;
+    }
+    if (!verb) {
+        char text[64];
+        size_t at = wire_begin(&s->out, WIRE_END, 0, id);
+        wire_put_u16(&s->out, r.bad ? ERR_INVALID_ARGUMENT : ERR_UNIMPLEMENTED);
+        (void)snprintf(text, sizeof(text), "the agent knows no verb %u", number);
+        wire_put_str(&s->out, str_of(text));
+        wire_end(&s->out, at);
+        return;
+    }
+    struct stream *st = mem_zalloc(verb->size);
+    st->session = s;
+    st->verb = verb;
+    st->id = id;
+    st->credit = st->window = WIRE_WINDOW;
+    list_init(&st->ready);
+    (void)map_put_u64(&s->streams, id, st);
+    verb->open(st, &r);
+}
+
+static bool add_credit(struct stream *st, uint32_t bytes, bool delivered)
+{
+    if (st->credit + bytes >= UINT64_C(1) << 63)
+        return false;
+    st->credit += bytes;
+    if (st->verb->credit)
+        st->verb->credit(st, bytes, delivered);
+    return true;
+}
+
+/* A frame other than DATA. False: a violation. */
+static bool take_frame(struct session *s, const struct wire_frame *f, struct str payload)
+{
+    struct stream *st = map_get_u64(&s->streams, f->stream);
+    struct wire_reader r = wire_reader_of(payload);
+    if (f->stream == 0)
+        return false;
+    switch (f->type) {
+    case WIRE_OPEN:
+        open_stream(s, f->stream, payload);
+        return true;
+    case WIRE_CREDIT: {
+        uint32_t bytes = wire_get_u32(&r);
+        return wire_done(&r) && (!st || add_credit(st, bytes, f->flags & WIRE_CREDIT_DELIVERED));
+    }
+    case WIRE_EOF:
+        if (payload.n || (st && st->got_eof))
+            return false;
+        if (st) {
+            st->got_eof = true;
+            if (st->verb->eof)
+                st->verb->eof(st);
+        }
+        return true;
+    case WIRE_CLOSE:
+        if (st)
+            stream_failf(st, ERR_CANCELED, "closed");
+        return payload.n == 0;
+    default:
+        return false;
+    }
+}
+
+/* The header of a DATA frame; its payload follows as it comes. */
+static bool begin_data(struct session *s, const struct wire_frame *f)
+{
+    struct stream *st = map_get_u64(&s->streams, f->stream);
+    if (f->stream == 0 || (st && (!st->verb->data || st->got_eof || f->size > st->window)))
+        return false;
+    if (st)
+        st->window -= f->size;
+    s->data_stream = f->stream;
+    s->data_left = f->size;
+    return true;
+}
+
+static void take_data(struct session *s)
+{
+    size_t n = MIN(buf_len(&s->in), (size_t)s->data_left);
+    struct stream *st = map_get_u64(&s->streams, s->data_stream);
+    s->data_left -= (uint32_t)n;
+    if (st)
+        st->verb->data(st, str_n(buf_data(&s->in), n));
+    buf_consume(&s->in, n);
+}
+
+static void parse(struct session *s)
+{
+    struct wire_frame f;
+    while (!s->broken && buf_len(&s->in) && buf_len(&s->out) < OUT_STOP) {
+        if (s->data_left) {
+            take_data(s);
+            continue;
+        }
+        if (buf_len(&s->in) < WIRE_HEADER_SIZE)
+            break;
+        if (wire_header_get((const uint8_t *)buf_data(&s->in), &f) < 0) {
+            s->broken = true;
+            break;
+        }
+        if (f.type == WIRE_DATA) {
+            buf_consume(&s->in, WIRE_HEADER_SIZE);
+            s->broken = !begin_data(s, &f);
+            continue;
+        }
+        if (buf_len(&s->in) < WIRE_HEADER_SIZE + f.size)
+            break;
+        if (!take_frame(s, &f, str_n(buf_data(&s->in) + WIRE_HEADER_SIZE, f.size)))
+            s->broken = true;
+        buf_consume(&s->in, WIRE_HEADER_SIZE + f.size);
+    }
+}
+
+/* How much to ask the socket for: small requests share a page, a large frame gets all its room at once. */
+static size_t read_size(const struct session *s)
+{
+    struct wire_frame f;
+    if (s->data_left)
+        return IN_LARGE;
+    if (buf_len(&s->in) >= WIRE_HEADER_SIZE && wire_header_get((const uint8_t *)buf_data(&s->in), &f) == 0 &&
+        f.type != WIRE_DATA)
+        return MAX(WIRE_HEADER_SIZE + f.size - MIN(buf_len(&s->in), (size_t)WIRE_HEADER_SIZE + f.size),
+                   (size_t)IN_SMALL);
+    return IN_SMALL;
+}
+
+static void session_ready(struct loop_io *io, uint32_t events)
+{
+    struct session *s = container_of(io, struct session, io);
+    for (int i = 0; i < READS_PER_TURN && (events & ~(uint32_t)EPOLLOUT) && !s->broken && buf_len(&s->out) < OUT_STOP;
+         i++) {
+        size_t room = read_size(s);
+        char *to = buf_reserve(&s->in, room);
+        ssize_t r = to ? recv(io->fd, to, room, MSG_DONTWAIT) : -1;
+        if (r <= 0) {
+            s->broken = r == 0 || !to || (errno != EAGAIN && errno != EINTR);
+            return;
+        }
+        buf_commit(&s->in, (size_t)r);
+        parse(s);
+        if ((size_t)r < room)
+            return;
+    }
+}
+
+static struct buf *begin(struct stream *st, uint8_t type)
+{
+    st->session->frame_at = wire_begin(&st->session->out, type, 0, st->id);
+    return &st->session->out;
+}
+
+struct buf *stream_head(struct stream *s)
+{
+    assert(!s->replied);
+    s->replied = true;
+    return begin(s, WIRE_REPLY);
+}
+
+static void commit(struct stream *s)
+{
+    wire_end(&s->session->out, s->session->frame_at);
+}
+
+void stream_head_commit(struct stream *s)
+{
+    commit(s);
+}
+
+struct buf *stream_tail(struct stream *s)
+{
+    struct buf *b = begin(s, WIRE_END);
+    wire_put_u16(b, ERR_OK);
+    wire_put_str(b, STR_NULL);
+    return b;
+}
+
+void stream_tail_commit(struct stream *s)
+{
+    commit(s);
+    stream_free(s);
+}
+
+void stream_reply(struct stream *s)
+{
+    (void)stream_head(s);
+    stream_head_commit(s);
+}
+
+void stream_eof(struct stream *s)
+{
+    (void)begin(s, WIRE_EOF);
+    commit(s);
+}
+
+void stream_end(struct stream *s)
+{
+    (void)stream_tail(s);
+    stream_tail_commit(s);
+}
+
+void stream_fail(struct stream *s, const struct failure *f)
+{
+    struct buf *b = begin(s, WIRE_END);
+    wire_put_u16(b, (uint16_t)f->code);
+    wire_put_str(b, str_of(f->text));
+    stream_tail_commit(s);
+}
+
+void stream_failf(struct stream *s, enum err_code code, const char *fmt, ...)
+{
+    struct failure f = {.code = code};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(f.text, sizeof(f.text), fmt, ap);
+    va_end(ap);
+    stream_fail(s, &f);
+}
+
+void stream_malformed(struct stream *s)
+{
+    stream_failf(s, ERR_INVALID_ARGUMENT, "malformed request");
+}
+
+void stream_ready(struct stream *s)
+{
+    if (list_empty(&s->ready))
+        list_prepend(&s->session->ready, &s->ready);
+}
+
+size_t stream_room(const struct stream *s)
+{
+    return s->replied ? (size_t)MIN(s->credit, (uint64_t)WIRE_PAYLOAD_MAX) : 0;
+}
+
+char *stream_scratch(struct stream *s)
+{
+    if (!s->session->scratch)
+        s->session->scratch = mem_alloc(WIRE_PAYLOAD_MAX);
+    return s->session->scratch;
+}
+
+void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n_iov)
+{
+    struct session *se = s->session;
+    uint8_t header[WIRE_HEADER_SIZE];
+    struct iovec all[4] = {{header, sizeof(header)}};
+    size_t n = 0, sent = 0;
+    assert(n_iov < (int)ARRAY_SIZE(all));
+    for (int i = 0; i < n_iov; i++) {
+        all[i + 1] = iov[i];
+        n += iov[i].iov_len;
+    }
+    assert(n <= stream_room(s));
+    s->credit -= n;
+    wire_header_put(&(struct wire_frame){.size = (uint32_t)n, .stream = s->id, .type = WIRE_DATA, .flags = flags},
+                    header);
+    if (n > COPY_MAX) {
+        flush(se);
+        if (!se->broken && buf_len(&se->out) == 0) {
+            struct msghdr msg = {.msg_iov = all, .msg_iovlen = (size_t)n_iov + 1};
+            ssize_t r = sendmsg(se->io.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (r < 0 && errno != EAGAIN && errno != EINTR)
+                se->broken = true;
+            sent = r < 0 ? 0 : (size_t)r;
+        }
+    }
+    for (int i = 0; i <= n_iov; i++) {
+        size_t skip = MIN(sent, all[i].iov_len);
+        (void)buf_append(&se->out, (char *)all[i].iov_base + skip, all[i].iov_len - skip);
+        sent -= skip;
+    }
+}
+
+void stream_send_bytes(struct stream *s, const void *p, size_t n)
+{
+    stream_send(s, 0, &(struct iovec){(void *)(uintptr_t)p, n}, 1);
+}
+
+void stream_consumed(struct stream *s, size_t n)
+{
+    s->consumed += (uint32_t)n;
+    if (s->consumed < CREDIT_STEP)
+        return;
+    struct buf *b = begin(s, WIRE_CREDIT);
+    wire_put_u32(b, s->consumed);
+    commit(s);
+    s->window += s->consumed;
+    s->consumed = 0;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/user.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "wire/proto.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+enum { FILE_BYTES_MAX = 1024 * 1024 };
+
+/* Leaves the buffer empty when the file is not what it should be. */
+static void read_accounts(const char *path, struct buf *b)
+{
+    struct stat st;
+    *b = BUF_INIT(FILE_BYTES_MAX);
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)
+        return;
+    if (fd_read_all(fd, b) < 0)
+        buf_fini(b);
+}
+
+/* Splits the next line "a:b:c" into its fields; false at the end. Fields that are not there are empty. */
+static bool next_line(struct str *text, struct str *fields, size_t n_fields)
+{
+    struct str line;
+    if (!str_split(text, '\n', &line))
+        return false;
+    for (size_t i = 0; i < n_fields; i++)
+        if (!str_split(&line, ':', &fields[i]))
+            fields[i] = STR("");
+    return true;
+}
+
+static bool number(struct str s, uint32_t *ret_n)
+{
+    uint64_t v;
+    if (str_to_u64(s, &v) < 0 || v >= UINT32_MAX)
+        return false;
+    *ret_n = (uint32_t)v;
+    return true;
+}
+
+enum { PASSWD_NAME, PASSWD_UID = 2, PASSWD_GID, PASSWD_HOME = 5, PASSWD_SHELL, PASSWD_FIELDS };
+enum { GROUP_NAME, GROUP_GID = 2, GROUP_MEMBERS, GROUP_FIELDS };
+
+static void add_groups(const char *path, struct user *u)
+{
+    AUTO_BUF struct buf file;
+    struct str fields[GROUP_FIELDS], member;
+    uint32_t gid;
+    read_accounts(path, &file);
+    struct str text = buf_str(&file);
+    while (u->n_groups < USER_GROUPS_MAX && next_line(&text, fields, GROUP_FIELDS)) {
+        while (str_split(&fields[GROUP_MEMBERS], ',', &member)) {
+            if (!str_eqc(member, u->name) || !number(fields[GROUP_GID], &gid))
+                continue;
+            if (gid != u->gid)
+                u->groups[u->n_groups++] = gid;
+            break;
+        }
+    }
+}
+
+static char *absolute_or(struct str s, const char *otherwise)
+{
+    if (s.n == 0 || s.p[0] != '/' || s.n >= PATH_TEXT_MAX || str_has_nul(s))
+        s = str_of(otherwise);
+    return mem_strndup(s.p, s.n);
+}
+
+int user_lookup(const struct user_files *files, struct str name, bool want_groups, struct user *ret_user,
+                struct failure *f)
+{
+    AUTO_BUF struct buf file;
+    struct str fields[PASSWD_FIELDS];
+    uint32_t uid, gid;
+    struct user *u = ret_user;
+    *u = (struct user){0};
+    if (name.n == 0)
+        name = STR(WIRE_DEFAULT_USER);
+    read_accounts(files->passwd, &file);
+    struct str text = buf_str(&file);
+    while (!u->name && next_line(&text, fields, PASSWD_FIELDS)) {
+        if (!str_eq(fields[PASSWD_NAME], name) || !number(fields[PASSWD_UID], &uid) ||
+            !number(fields[PASSWD_GID], &gid))
+            continue;
+        u->name = mem_strndup(name.p, name.n);
+        u->home = absolute_or(fields[PASSWD_HOME], "/");
+        u->shell = absolute_or(fields[PASSWD_SHELL], "/bin/sh");
+        u->uid = uid;
+        u->gid = gid;
+    }
+    if (!u->name && str_eqc(name, "root"))
+        *u = (struct user){.name = mem_strdup("root"), .home = mem_strdup("/root"), .shell = mem_strdup("/bin/sh")};
+    if (!u->name)
+        return failure_set(f, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", (int)MIN(name.n, (size_t)256), name.p);
+    u->groups[u->n_groups++] = u->gid;
+    if (want_groups)
+        add_groups(files->group, u);
+    return 0;
+}
+
+void user_fini(struct user *u)
+{
+    mem_free(u->name);
+    mem_free(u->home);
+    mem_free(u->shell);
+    *u = (struct user){0};
+}
+
+int user_path(const struct user *u, struct str path, char ret_path[static PATH_TEXT_MAX], struct failure *f)
+{
+    if (str_has_nul(path))
+        return failure_set(f, ERR_INVALID_ARGUMENT, "path contains a NUL byte");
+    if (path.n && path.p[0] == '~') {
+        if (path.n > 1 && path.p[1] != '/')
+            return failure_set(f, ERR_INVALID_ARGUMENT,
+                               "failed to expand path '%.*s' for user '%s': cannot expand user-specific home dir",
+                               (int)MIN(path.n, (size_t)PATH_TEXT_MAX), path.p, u->name);
+        path = str_sub(path, MIN(path.n, (size_t)2));
+        while (path.n && path.p[0] == '/')
+            path = str_sub(path, 1);
+    } else if (path.n && path.p[0] == '/') {
+        if (path.n >= PATH_TEXT_MAX)
+            return failure_set(f, ERR_INVALID_ARGUMENT, "path of %zu bytes: %s", path.n, errno_text(ENAMETOOLONG));
+        memcpy(ret_path, path.p, path.n);
+        ret_path[path.n] = 0;
+        return 0;
+    }
+    int r = path_join(str_of(u->home), path, ret_path);
+    if (r < 0)
+        return failure_set(f, ERR_INVALID_ARGUMENT, "path of %zu bytes: %s", path.n, errno_text(-r));
+    return 0;
+}
+
+void names_init(struct names *n, const struct user_files *files)
+{
+    *n = (struct names){.files = *files, .passwd = BUF_INIT(FILE_BYTES_MAX), .group = BUF_INIT(FILE_BYTES_MAX)};
+}
+
+void names_fini(struct names *n)
+{
+    buf_fini(&n->passwd);
+    buf_fini(&n->group);
+}
+
+/* Field 2 is the number in both files. */
+static struct str name_of(struct str text, uint32_t id, char digits[static 12])
+{
+    struct str fields[3];
+    uint32_t have;
+    while (next_line(&text, fields, ARRAY_SIZE(fields)))
+        if (number(fields[2], &have) && have == id && fields[0].n && fields[0].n <= 256)
+            return fields[0];
+    (void)snprintf(digits, 12, "%u", id);
+    return str_of(digits);
+}
+
+static void load(struct names *n)
+{
+    if (n->loaded)
+        return;
+    read_accounts(n->files.passwd, &n->passwd);
+    read_accounts(n->files.group, &n->group);
+    n->loaded = true;
+}
+
+struct str names_user(struct names *n, uid_t uid)
+{
+    load(n);
+    if (!n->last_owner.p || n->last_uid != uid)
+        n->last_owner = name_of(buf_str(&n->passwd), n->last_uid = uid, n->digits[0]);
+    return n->last_owner;
+}
+
+struct str names_group(struct names *n, gid_t gid)
+{
+    load(n);
+    if (!n->last_group.p || n->last_gid != gid)
+        n->last_group = name_of(buf_str(&n->group), n->last_gid = gid, n->digits[1]);
+    return n->last_group;
+}

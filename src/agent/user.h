@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The sandbox's accounts. /etc/passwd and /etc/group belong to the sandbox and may be anything (a pipe, a device, endless): they are read
+ * here, as regular files of at most 1 MiB; what is anything else counts as empty. "root" always exists.
+ */
+#pragma once
+
+#include "agent/failure.h"
+#include "base/buf.h"
+#include "base/def.h"
+#include "base/str.h"
+
+struct user_files { /* literals or the configuration's, borrowed */
+    const char *passwd, *group;
+};
+
+enum { USER_GROUPS_MAX = 128 };
+
+struct user {
+    char *name, *home, *shell; /* owned */
+    uid_t uid;
+    gid_t gid;
+    gid_t groups[USER_GROUPS_MAX]; /* the primary one first */
+    size_t n_groups;
+};
+
+/* "" is WIRE_DEFAULT_USER. The groups are read only when asked for. Afterwards user_fini(), also after a failure. */
+int user_lookup(const struct user_files *files, struct str name, bool want_groups, struct user *ret_user,
+                struct failure *f) WARN_UNUSED;
+void user_fini(struct user *u);
+
+static inline UNUSED void user_fini_auto_(struct user *u)
+{
+    user_fini(u);
+}
+#define AUTO_USER __attribute__((cleanup(user_fini_auto_)))
+
+/*
+ * The path of a request as that user's shell would take it: "" and "~" are home, relative ones begin there and are cleaned, absolute
+ * ones stay as they are (".." behind a symlink is the kernel's business).
+ */
+int user_path(const struct user *u, struct str path, char ret_path[static PATH_TEXT_MAX],
+              struct failure *f) WARN_UNUSED;
+
+/* Names for numbers, read on first use. */
+struct names {
+    struct user_files files;
+    bool loaded;
+    struct buf passwd, group;
+    uint32_t last_uid, last_gid; /* of the two texts below, when they are not NULL */
+    struct str last_owner, last_group;
+    char digits[2][12];
+};
+
+void names_init(struct names *n, const struct user_files *files);
+void names_fini(struct names *n);
+struct str names_user(struct names *n,
+                      uid_t uid); /* the number as text when nobody has it; borrowed until the next call */
+struct str names_group(struct names *n, gid_t gid);

@@ -40,7 +40,7 @@ int connect_decode_one(struct str body, size_t max, struct str *ret_message) WAR
 
 enum connect_result {
     CONNECT_NEED_MORE, /* all input was taken */
-    CONNECT_MESSAGE,   /* *ret_message is valid until the next call; call again for the rest of the input */
+    CONNECT_MESSAGE,   /* *ret_message is valid until the next call or as long as the input; call again for the rest of the input */
 };
 
 /* For client streams: envelopes in whatever pieces they arrive. Holds at most max bytes. */
@@ -49,7 +49,8 @@ struct connect_decoder {
     size_t want;        /* bytes of the message that are still missing, once its head is complete */
     uint8_t head[CONNECT_HEAD];
     uint8_t head_len;
-    bool handed_out, broken;
+    bool handed_out;
+    int error;
 };
 
 void connect_decoder_init(struct connect_decoder *d, size_t max);

@@ -5,7 +5,7 @@
  *
  * The caller opens its stream first, then calls http_proxy_start() and delivers what the stream says by http_proxy_feed(), _eof(),
  * _failed() and _writable(); the proxy uses the stream through struct http_upstream_ops. The relay ends by itself: when the response
- * is complete, the client gone or the upstream broken it calls close() once, always from one of the calls above or from the loop, and
+ * is complete, the client gone or the upstream broken it calls close() once, from the loop, never from inside one of these calls, and
  * must not be called afterwards.
  *
  * Sent upstream: the request line, all headers but the hop-by-hop ones (and those that Connection names), "connection: close" (or

@@ -115,8 +115,8 @@ void http_add_header(struct http_request *req, struct str name, struct str value
  * Response headers are the handler's, except these, which the server writes: date, connection, content-length, transfer-encoding.
  * A header that is not valid (http_is_token, http_is_field_value) is left out. Bodies are left out for HEAD, 204 and 304, with the
  * content-length they would have where that is allowed. All of the following copy what they can't send at once, and return 0 or
- * more, or -EPIPE (client gone or request aborted), or -ENOBUFS (write_max exceeded; nothing was taken). Ignoring the result is fine:
- * on_close comes in any case.
+ * more, or -EPIPE (client gone, request aborted or answered already), or -ENOBUFS (something is queued and write_max would be exceeded;
+ * nothing was taken). Ignoring the result is fine: on_close comes in any case.
  */
 int http_respond(struct http_request *req, int status, const struct http_header *headers, size_t n_headers, struct str body);
 
@@ -128,12 +128,13 @@ int http_response_begin(struct http_request *req, int status, const struct http_
                         int64_t content_length);
 
 /*
- * Bytes of the body; small ones are gathered and leave at the end of this loop turn. Returns how many bytes are queued: at write_high
- * or more the caller should stop until http_on_drain. -EMSGSIZE when more than content_length would be sent.
+ * Bytes of the body; small ones are gathered and leave at the end of this loop turn. Returns how many bytes are queued; once
+ * http_response_full() the caller should stop until http_on_drain. -EMSGSIZE when more than content_length would be sent.
  */
 ssize_t http_response_write(struct http_request *req, struct str data);
 ssize_t http_response_writev(struct http_request *req, const struct str *parts, size_t n); /* one chunk of them all; n <= 16 */
 size_t http_response_queued(const struct http_request *req);
+bool http_response_full(const struct http_request *req); /* write_high was reached: stop; http_on_drain comes */
 
 /* The response is complete. One that is shorter than its content_length is cut like http_abort() does. */
 int http_response_end(struct http_request *req);
@@ -141,8 +142,8 @@ int http_response_end(struct http_request *req);
 bool http_response_begun(const struct http_request *req);
 
 /*
- * Cuts the connection so that the client sees a failure: nothing queued is sent any more, a reset where the socket can. on_close
- * follows from the loop. Harmless after the end.
+ * Cuts the connection so that the client sees a failure: what was not sent yet is dropped, there is no terminating chunk, and where a
+ * plain close would look like an end (HTTP/1.0 stream, raw) it is a reset. on_close follows from the loop. Harmless after the end.
  */
 void http_abort(struct http_request *req);
 

@@ -277,6 +277,12 @@ size_t http_response_queued(const struct http_request *req)
     return buf_len(&request_conn(req)->out);
 }
 
+bool http_response_full(const struct http_request *req)
+{
+    (void)request_conn(req);
+    return req->was_high;
+}
+
 int http_response_end(struct http_request *req)
 {
     struct conn *c = request_conn(req);

@@ -147,7 +147,7 @@ static void test_torn_log(void **state)
 {
     struct test_log t = test_log_open(state);
     struct err err;
-    char wal[128], copy[128], copy_wal[136];
+    char wal[128], copy[96], copy_wal[128];
     (void)snprintf(wal, sizeof(wal), "%s-wal", t.dir->db);
     (void)snprintf(copy, sizeof(copy), "%s/torn.db", t.dir->path);
     (void)snprintf(copy_wal, sizeof(copy_wal), "%s-wal", copy);

@@ -16,6 +16,8 @@ static const struct verb *const verbs[] = {
     [WIRE_REMOVE] = &verb_remove,
     [WIRE_READ] = &verb_read,
     [WIRE_WRITE] = &verb_write,
+    [WIRE_WATCH] = &verb_watch,
+    [WIRE_DIAL] = &verb_dial,
     [WIRE_USAGE] = &verb_usage,
     [WIRE_PING] = &verb_ping,
 };

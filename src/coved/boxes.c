@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "kernel/cgroup.h"
 #include "kernel/pool.h"
+#include "wire/control.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,14 +18,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 1024, MAKING_MAX = 2, CLEAN_AGAIN_MS = 2, BLANK_AGAIN_MS = 500 };
+enum { WAITING_MAX = 1024, MAKING_MAX = 2, BLANKS_KEPT = 2, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
 
 enum box_state {
     BOX_MAKING,   /* its body sets itself up */
-    BOX_BLANK,    /* ready, nobody's */
-    BOX_STARTING, /* a request waits for it */
-    BOX_RUNNING,
+    BOX_BLANK,    /* ready for any layer */
+    BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
+    BOX_WARM,     /* the agent runs, nobody's */
+    BOX_RUNNING,  /* somebody's */
     BOX_CLEANING, /* reaped, not yet all gone */
+    BOX_STATES,
+};
+
+struct waiting {
+    struct list node;
+    struct sup_create request;
+    struct cgroup_limits limits;
 };
 
 struct entry {
@@ -33,20 +42,13 @@ struct entry {
     struct box box;
     enum box_state state;
     struct source sock, pidfd;
-    bool was_created;  /* reported as created: its end must be too */
-    bool has_request;
-    uint32_t tag;
-    int session_fd;    /* held until the agent runs */
-    usec_t started;    /* real time */
-    uint64_t memory_limit;
+    char layer[SUP_DIGEST_MAX]; /* that it is dressed in */
+    struct waiting *request;    /* owned; while it is being dressed for somebody */
+    char id[ID_SANDBOX_LEN + 1];
+    char template_id[CONTROL_TEMPLATE_MAX];
+    usec_t started; /* real time */
     struct sup_ended ended;
     char reason[TIER_MESSAGE_MAX]; /* why the body failed */
-};
-
-struct waiting {
-    struct list node;
-    struct sup_create request;
-    uint32_t pids;
 };
 
 struct boxes {
@@ -54,17 +56,21 @@ struct boxes {
     const struct tier *tier;
     const struct tier_host *host;
     struct boxes_events events;
-    uint32_t blanks_wanted;
-    struct list making, blanks, live, cleaning, waiting;
-    size_t n_making, n_blanks, n_live, n_cleaning, n_waiting;
+    uint32_t ready_wanted;
+    struct list lists[BOX_STATES];
+    size_t counts[BOX_STATES];
+    struct list waiting;
+    size_t n_waiting;
     struct map by_id;
     bool slot_used[SUP_SANDBOXES_MAX];
     uint32_t next_slot;
-    usec_t clean_at, blank_at; /* monotonic; 0: none */
+    char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
+    struct cgroup_limits last_limits;
+    usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
     bool stopping;
 };
 
-struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t blanks,
+struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
                         const struct boxes_events *events)
 {
     struct boxes *b = mem_new(struct boxes);
@@ -72,13 +78,11 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     b->tier = tier;
     b->host = host;
     b->events = *events;
-    b->blanks_wanted = blanks;
+    b->ready_wanted = ready;
     b->by_id = MAP_INIT;
-    list_init(&b->making);
-    list_init(&b->blanks);
-    list_init(&b->live);
-    list_init(&b->cleaning);
     list_init(&b->waiting);
+    for (size_t i = 0; i < BOX_STATES; i++)
+        list_init(&b->lists[i]);
     return b;
 }
 
@@ -91,42 +95,25 @@ void boxes_free(struct boxes *b)
 
 size_t boxes_running(const struct boxes *b)
 {
-    return b->n_live;
+    return b->counts[BOX_RUNNING];
 }
 
 size_t boxes_left(const struct boxes *b)
 {
-    return b->n_making + b->n_blanks + b->n_live + b->n_cleaning;
-}
-
-static size_t *counter(struct boxes *b, enum box_state state, struct list **ret_list)
-{
-    switch (state) {
-    case BOX_MAKING:
-        *ret_list = &b->making;
-        return &b->n_making;
-    case BOX_BLANK:
-        *ret_list = &b->blanks;
-        return &b->n_blanks;
-    case BOX_STARTING:
-    case BOX_RUNNING:
-        *ret_list = &b->live;
-        return &b->n_live;
-    case BOX_CLEANING:
-        break;
-    }
-    *ret_list = &b->cleaning;
-    return &b->n_cleaning;
+    size_t n = 0;
+    for (size_t i = 0; i < BOX_STATES; i++)
+        n += b->counts[i];
+    return n;
 }
 
 static void enter(struct entry *e, enum box_state state)
 {
-    struct list *l;
-    (*counter(e->owner, e->state, &l))--;
+    struct boxes *b = e->owner;
+    b->counts[e->state]--;
     list_remove(&e->node);
     e->state = state;
-    (*counter(e->owner, state, &l))++;
-    list_append(l, &e->node);
+    b->counts[state]++;
+    list_append(&b->lists[state], &e->node);
 }
 
 static int take_slot(struct boxes *b, uint32_t *ret_slot)
@@ -143,13 +130,10 @@ static int take_slot(struct boxes *b, uint32_t *ret_slot)
     return -ENOSPC;
 }
 
-static void answer(struct entry *e, const struct err *err)
+static void refuse(struct boxes *b, struct waiting *w, const struct err *err)
 {
-    if (!e->has_request)
-        return;
-    e->has_request = false;
-    e->was_created = !err;
-    e->owner->events.created(e->owner->events.ctx, e->tag, err ? -1 : TAKE_FD(e->session_fd), err);
+    b->events.created(b->events.ctx, w->request.head.tag, -1, err);
+    mem_free(w);
 }
 
 static void kill_body(struct entry *e)
@@ -161,12 +145,10 @@ static void kill_body(struct entry *e)
 static void forget(struct entry *e)
 {
     struct boxes *b = e->owner;
-    struct list *l;
-    (*counter(b, e->state, &l))--;
+    b->counts[e->state]--;
     list_remove(&e->node);
     b->slot_used[e->box.slot] = false;
-    e->session_fd = fd_close(e->session_fd);
-    if (e->was_created)
+    if (e->id[0])
         b->events.ended(b->events.ctx, &e->ended);
     mem_free(e);
 }
@@ -182,7 +164,7 @@ static void clean(struct entry *e)
         return;
     }
     if (r < 0)
-        log_error("sandbox %s: clean up slot %u: %s", e->box.id, e->box.slot, strerror(-r));
+        log_error("clean up slot %u (%s): %s", e->box.slot, e->box.name, strerror(-r));
     forget(e);
 }
 
@@ -193,7 +175,7 @@ static void set_cause(struct entry *e, const siginfo_t *info)
     if (cgroup_usage(e->owner->host->cgroups, e->box.group, &usage) == 0)
         end->oom_kills = usage.oom_kills;
     end->status = (uint32_t)info->si_status;
-    if (end->cause)
+    if (end->cause || e->state != BOX_RUNNING)
         return;
     if (info->si_code == CLD_EXITED)
         end->cause = SUP_CAUSE_EXITED;
@@ -211,48 +193,126 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     set_cause(e, &info);
     loop_remove(b->loop, &e->pidfd);
     loop_remove(b->loop, &e->sock);
-    if (e->has_request) {
+    if (e->request) {
         struct err err;
         (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "", e->reason);
-        answer(e, &err);
-    } else if (e->reason[0] && !b->stopping) {
-        log_error("make a sandbox ahead of need: %s", e->reason);
-        b->blank_at = clock_mono() + BLANK_AGAIN_MS * USEC_PER_MS;
+        refuse(b, TAKE_PTR(e->request), &err);
+    } else if (e->state != BOX_RUNNING && !b->stopping && !e->ended.cause) {
+        log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
+        b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
     }
-    if (map_get(&b->by_id, str_of(e->box.id)) == e)
-        (void)map_del(&b->by_id, str_of(e->box.id));
-    memcpy(e->ended.id, e->box.id, sizeof(e->ended.id));
+    if (e->id[0])
+        (void)map_del(&b->by_id, str_of(e->id));
+    memcpy(e->ended.id, e->id, sizeof(e->ended.id));
     e->box.pid = 0;
     enter(e, BOX_CLEANING);
     clean(e);
 }
 
-static void start_next(struct boxes *b);
+/* The box becomes somebody's. Answers the request. */
+static void start_in(struct entry *e, struct waiting *w)
+{
+    struct boxes *b = e->owner;
+    struct err err;
+    AUTO_CLOSE int session = -1;
+    const struct tier_spec spec = {w->request.id, w->request.template_id, w->limits};
+    if (map_get(&b->by_id, str_of(w->request.id)))
+        (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
+    else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
+        err.code = ERR_OK;
+    if (err.code != ERR_OK) {
+        e->ended.cause = SUP_CAUSE_KILLED;
+        kill_body(e);
+        refuse(b, w, &err);
+        return;
+    }
+    memcpy(e->id, w->request.id, sizeof(e->id));
+    memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
+    e->started = clock_real();
+    (void)map_put(&b->by_id, str_of(e->id), e);
+    enter(e, BOX_RUNNING);
+    b->events.created(b->events.ctx, w->request.head.tag, TAKE_FD(session), NULL);
+    mem_free(w);
+}
+
+static int dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err)
+{
+    struct boxes *b = e->owner;
+    AUTO_CLOSE int layer_fd = -1;
+    int r = pool_layer_open(b->host->pool, layer, &layer_fd);
+    if (r < 0)
+        return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", layer);
+    (void)snprintf(e->layer, sizeof(e->layer), "%s", layer);
+    enter(e, BOX_DRESSING);
+    return b->tier->dress(b->host, &e->box, layer_fd, limits, err);
+}
+
+static struct entry *find_warm(struct boxes *b, const char *layer)
+{
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
+    {
+        if (strcmp(e->layer, layer) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+/* Gives those who wait what there is, in their order. */
+static void serve(struct boxes *b)
+{
+    while (b->n_waiting) {
+        struct waiting *w = LIST_FIRST(struct waiting, &b->waiting, node);
+        struct entry *e = find_warm(b, w->request.layer);
+        bool warm = e != NULL;
+        if (!e)
+            e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+        if (!e)
+            return;
+        list_remove(&w->node);
+        b->n_waiting--;
+        struct err err;
+        if (warm) {
+            start_in(e, w);
+        } else if (dress(e, w->request.layer, &w->limits, &err) == 0) {
+            e->request = w;
+        } else {
+            refuse(b, w, &err);
+            if (e->state != BOX_BLANK) {
+                e->ended.cause = SUP_CAUSE_KILLED;
+                kill_body(e);
+            }
+        }
+    }
+}
 
 static void on_sock(struct source *s, uint32_t events UNUSED)
 {
     struct entry *e = container_of(s, struct entry, sock);
+    struct boxes *b = e->owner;
     char message[TIER_MESSAGE_MAX];
     ssize_t n = recv(e->box.sock, message, sizeof(message) - 1, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN)
         return;
     if (n > 0 && e->state == BOX_MAKING && message[0] == TIER_READY) {
         enter(e, BOX_BLANK);
-        start_next(e->owner);
+        serve(b);
         return;
     }
-    if (n > 0 && e->state == BOX_STARTING && message[0] == TIER_RUNS) {
-        /* From here on the socket is the agent's: it has nothing to say to coved, and is not listened to. */
-        loop_remove(e->owner->loop, &e->sock);
-        enter(e, BOX_RUNNING);
-        answer(e, NULL);
+    /* From 'X' on the socket is the agent's: it has nothing to say to coved, and is not listened to. */
+    loop_remove(b->loop, &e->sock);
+    if (n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS) {
+        if (e->request) {
+            start_in(e, TAKE_PTR(e->request));
+        } else {
+            enter(e, BOX_WARM);
+            serve(b);
+        }
         return;
     }
     if (n > 0 && message[0] == TIER_FAILED) {
         message[n] = 0;
         (void)snprintf(e->reason, sizeof(e->reason), "%s", message + 1);
     }
-    loop_remove(e->owner->loop, &e->sock);
     kill_body(e); /* its end comes through the pidfd */
 }
 
@@ -261,7 +321,7 @@ static int make_blank(struct boxes *b, struct err *err)
     struct entry *e = mem_new(struct entry);
     e->owner = b;
     e->state = BOX_MAKING;
-    e->session_fd = e->sock.fd = e->pidfd.fd = -1;
+    e->sock.fd = e->pidfd.fd = -1;
     e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
     e->ended.head.type = SUP_ENDED;
     int r = take_slot(b, &e->box.slot);
@@ -270,8 +330,8 @@ static int make_blank(struct boxes *b, struct err *err)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
     }
     list_init(&e->node);
-    list_append(&b->making, &e->node);
-    b->n_making++;
+    list_append(&b->lists[BOX_MAKING], &e->node);
+    b->counts[BOX_MAKING]++;
     r = b->tier->blank(b->host, &e->box, err);
     if (e->box.pid > 0) {
         int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, on_pidfd);
@@ -288,53 +348,13 @@ static int make_blank(struct boxes *b, struct err *err)
     return r;
 }
 
-static void start_in(struct entry *e, const struct waiting *w)
-{
-    struct boxes *b = e->owner;
-    const struct sup_create *q = &w->request;
-    struct err err;
-    AUTO_CLOSE int layer = -1;
-    e->tag = q->head.tag;
-    e->has_request = true;
-    e->started = clock_real();
-    e->memory_limit = q->memory_bytes;
-    int r = pool_layer_open(b->host->pool, q->layer, &layer);
-    if (r < 0) {
-        r = err_set(&err, ERR_NOT_FOUND, "layer %s is not in the storage pool", q->layer);
-    } else {
-        const struct tier_spec spec = {q->id, q->template_id, layer, q->memory_bytes, q->cpu_milli, w->pids};
-        r = b->tier->start(b->host, &e->box, &spec, &err);
-    }
-    if (r == 0)
-        r = tier_open_session(&e->box, &e->session_fd, &err);
-    if (r < 0) {
-        answer(e, &err);
-        kill_body(e);
-    }
-    else
-        (void)map_put(&b->by_id, str_of(e->box.id), e);
-    enter(e, BOX_STARTING);
-}
-
-static void start_next(struct boxes *b)
-{
-    while (b->n_waiting && b->n_blanks) {
-        struct waiting *w = LIST_FIRST(struct waiting, &b->waiting, node);
-        list_remove(&w->node);
-        b->n_waiting--;
-        start_in(LIST_FIRST(struct entry, &b->blanks, node), w);
-        mem_free(w);
-    }
-}
-
 static void refuse_all(struct boxes *b, const struct err *err)
 {
     LIST_FOREACH(struct waiting, w, &b->waiting, node)
     {
         list_remove(&w->node);
         b->n_waiting--;
-        b->events.created(b->events.ctx, w->request.head.tag, -1, err);
-        mem_free(w);
+        refuse(b, w, err);
     }
 }
 
@@ -354,10 +374,12 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     }
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
-    w->pids = request->pids ? request->pids : default_pids;
+    w->limits = (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
+    memcpy(b->last_layer, request->layer, sizeof(b->last_layer));
+    b->last_limits = w->limits;
     list_append(&b->waiting, &w->node);
     b->n_waiting++;
-    start_next(b);
+    serve(b);
 }
 
 static struct entry *find(struct boxes *b, const char *id, struct err *err)
@@ -384,9 +406,7 @@ int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct er
     struct entry *e = find(b, id, err);
     if (!e)
         return -1;
-    if (e->state != BOX_RUNNING)
-        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is not running yet", id);
-    return tier_open_session(&e->box, ret_session_fd, err);
+    return tier_open_session(&e->box, e->id, e->template_id, ret_session_fd, err);
 }
 
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err)
@@ -401,7 +421,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     ret_used->cpu_usec = u.cpu_usec;
     ret_used->memory_bytes = u.memory_bytes;
     ret_used->cache_bytes = u.cache_bytes;
-    ret_used->memory_limit_bytes = e->memory_limit;
+    ret_used->memory_limit_bytes = e->box.limits.memory_bytes;
     ret_used->pids = u.pids;
     ret_used->oom_kills = u.oom_kills;
     return 0;
@@ -409,63 +429,120 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
 
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx)
 {
-    LIST_FOREACH(struct entry, e, &b->live, node)
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_RUNNING], node)
     {
-        if (e->state == BOX_RUNNING)
-            fn(ctx, e->box.id, e->started);
+        fn(ctx, e->id, e->started);
     }
 }
 
 static void tick_clean(struct boxes *b)
 {
     b->clean_at = 0;
-    LIST_FOREACH(struct entry, e, &b->cleaning, node)
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_CLEANING], node)
     {
         clean(e);
     }
 }
 
-/* Blanks are wanted for those who wait and for those who will. */
-static bool wants_blank(const struct boxes *b)
+/* Nobody's, or not yet: made, being made, dressed for the next one. */
+static size_t ahead(const struct boxes *b)
 {
-    return !b->stopping && b->n_making < MAKING_MAX && b->n_blanks + b->n_making < b->blanks_wanted + b->n_waiting;
+    size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_DRESSING], node)
+    {
+        n += !e->request;
+    }
+    return n;
+}
+
+static size_t matching(const struct boxes *b)
+{
+    static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH(struct entry, e, &b->lists[states[i]], node)
+        {
+            n += !e->request && strcmp(e->layer, b->last_layer) == 0;
+        }
+    return n;
+}
+
+static struct entry *find_other(struct boxes *b)
+{
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
+    {
+        if (strcmp(e->layer, b->last_layer) != 0)
+            return e;
+    }
+    return NULL;
+}
+
+/* One step of work ahead of need; false when there is nothing to do. */
+static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
+{
+    *ret_r = 0;
+    size_t have = ahead(b), warm = matching(b), warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
+    if (b->last_layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
+        struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+        *ret_r = dress(e, b->last_layer, &b->last_limits, err);
+        if (*ret_r < 0) {
+            b->last_layer[0] = 0;
+            if (e->state != BOX_BLANK)
+                kill_body(e);
+        }
+        return true;
+    }
+    if (have < b->ready_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
+        *ret_r = make_blank(b, err);
+        return true;
+    }
+    struct entry *other = b->last_layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
+    if (other) {
+        other->ended.cause = SUP_CAUSE_KILLED;
+        kill_body(other);
+        enter(other, BOX_DRESSING); /* not to be given to anybody on its way out */
+        return true;
+    }
+    return false;
 }
 
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
     usec_t now = clock_mono();
+    bool more = false;
     if (b->clean_at && now >= b->clean_at)
         tick_clean(b);
-    if (b->blank_at && now >= b->blank_at)
-        b->blank_at = 0;
-    bool pressing = b->n_waiting > b->n_making;
-    if (wants_blank(b) && !b->blank_at && (idle || pressing)) {
+    if (b->ahead_at && now >= b->ahead_at)
+        b->ahead_at = 0;
+    bool pressing = b->n_waiting > b->counts[BOX_MAKING];
+    if (!b->stopping && !b->ahead_at) {
         struct err err;
-        if (make_blank(b, &err) < 0) {
+        int r = 0;
+        more = !(idle || pressing) || work_ahead(b, &err, &r);
+        if (r < 0) {
             refuse_all(b, &err);
             log_error("make a sandbox ahead of need: %s", err.msg);
-            b->blank_at = clock_mono() + BLANK_AGAIN_MS * USEC_PER_MS;
+            b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
         }
     }
-    if (wants_blank(b) && !b->blank_at)
+    if (more && !b->ahead_at)
         return 0;
     usec_t next = UINT64_MAX;
     if (b->clean_at)
         next = MIN(next, b->clean_at);
-    if (b->blank_at)
-        next = MIN(next, b->blank_at);
+    if (b->ahead_at)
+        next = MIN(next, b->ahead_at);
     return next;
 }
 
 void boxes_shutdown(struct boxes *b)
 {
-    struct list *lists[] = {&b->making, &b->blanks, &b->live};
     struct err err;
     b->stopping = true;
     (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
     refuse_all(b, &err);
-    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-        LIST_FOREACH(struct entry, e, lists[i], node)
+    for (size_t i = 0; i < BOX_CLEANING; i++)
+        LIST_FOREACH(struct entry, e, &b->lists[i], node)
         {
             if (!e->ended.cause)
                 e->ended.cause = SUP_CAUSE_SHUTDOWN;

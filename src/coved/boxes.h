@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of sandboxes, and the blanks that wait to become one.
+ * The table of sandboxes, and of the boxes that wait to become one: blank ones, and warm ones in which the agent runs already on top of the
+ * layer, and with the limits, that were asked for last.
  *
  * Invariants
  *  1. A slot (and with it a range of 65,536 host ids, and a control group) is free again only when its last process was reaped, its
  *     group removed and its files moved to the trash.
- *  2. What was a sandbox of somebody is never a blank again.
+ *  2. What was a sandbox of somebody is never anybody else's.
  *  3. SIGKILL to the first process of a pid namespace is the only way in which a box ends by our hand.
  *  4. Each create request is answered exactly once; each box that was created is reported ended exactly once.
  */
@@ -25,8 +26,8 @@ struct boxes_events {
     void (*ended)(void *ctx, const struct sup_ended *ended);
 };
 
-/* Everything passed is borrowed. blanks: how many to keep ready. */
-struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t blanks,
+/* Everything passed is borrowed. ready: how many boxes to keep ahead of need. */
+struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
                         const struct boxes_events *events);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
@@ -37,7 +38,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx);
 size_t boxes_running(const struct boxes *b);
 
-/* Once after every turn of the loop. idle: nothing was ready, so there is time to make a blank. Returns when it wants to be called again. */
+/* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */
 usec_t boxes_tick(struct boxes *b, bool idle);
 
 /* Kills all; done when boxes_left() is 0. */

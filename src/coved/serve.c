@@ -36,7 +36,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_UID = 0x70000000, BLANKS = 8, OPEN_FILES = 1 << 20, STOP_USEC = 30 * 1000000 };
+enum { FIRST_UID = 0x70000000, READY_BOXES = 10, OPEN_FILES = 1 << 20, OPEN_FILES_LEAST = 16384, STOP_USEC = 30 * 1000000 };
 
 struct coved {
     const struct config *config;
@@ -53,7 +53,7 @@ struct coved {
     char key[STATE_KEY_MAX];
     char *program;    /* of the worker */
     char *argv[32];
-    size_t lost;      /* sandboxes of a coved that died */
+    size_t lost;      /* boxes of a coved that died */
     bool stopping;
     usec_t stop_at;
 };
@@ -96,8 +96,12 @@ static int own_dir(char **ret_dir, struct err *err)
 static void raise_limits(void)
 {
     const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0};
-    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
-        log_warn("can't raise the limit of open files: %s", strerror(errno));
+    struct rlimit now;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0 && getrlimit(RLIMIT_NOFILE, &now) == 0) {
+        now.rlim_cur = now.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_max < OPEN_FILES_LEAST)
+            log_warn("at most %llu files can be open: that bounds the number of sandboxes", (unsigned long long)now.rlim_max);
+    }
     (void)setrlimit(RLIMIT_CORE, &none);
     if (fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-900")) < 0)
         log_warn("can't protect coved from the out-of-memory killer");
@@ -121,10 +125,9 @@ static void kill_leftover(void *ctx, const char *name)
         l->n++;
 }
 
-static void count_lost(void *ctx, const char *id)
+static void count_lost(void *ctx, const char *name UNUSED)
 {
     struct coved *c = ctx;
-    log_warn("sandbox %s was lost when an earlier coved died", id);
     c->lost++;
 }
 
@@ -247,7 +250,7 @@ static int set_up(struct coved *c, struct err *err)
     worker_arguments(c);
     const struct boxes_events events = {&c->requests, requests_created, requests_ended};
     const struct worker_spec spec = {c->program, c->argv, worker_uid, c->key, &c->listeners, &c->stage, on_worker_message, c};
-    c->boxes = boxes_new(c->loop, &tier_container, &c->host, BLANKS, &events);
+    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events);
     c->worker = worker_new(c->loop, &spec);
     c->requests = (struct requests){c->boxes, c->worker, c->config->default_pids};
     return 0;
@@ -330,7 +333,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
     int r = set_up(&c, err);
     if (r == 0) {
         if (c.lost)
-            log_warn("%zu sandboxes of an earlier run were lost; what they left behind is removed", c.lost);
+            log_warn("an earlier coved died: what its %zu boxes left behind is removed; cove-api says which sandboxes were lost", c.lost);
         log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
         r = loop_forever(&c, err);
     }

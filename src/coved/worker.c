@@ -73,11 +73,15 @@ static void go_to_host(const struct stage *s)
 
 static void drop_privileges(uid_t uid)
 {
-    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0};
-    if (fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-500")) < 0)
-        log_warn("start cove-api: can't protect it from the out-of-memory killer");
+    const struct rlimit none = {0, 0};
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        die("read limits");
+    files.rlim_cur = files.rlim_max = MIN(files.rlim_max, (rlim_t)OPEN_FILES);
     if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
         die("set limits");
+    /* Only lowered further by somebody with CAP_SYS_RESOURCE; coved has said so already if it may not. */
+    int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-500"));
     if (setgroups(0, NULL) < 0 || prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) < 0)
         die("drop groups");
     sigset_t no_signals;

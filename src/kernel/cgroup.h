@@ -13,7 +13,7 @@ struct cgroup_tree;
 
 struct cgroup_limits {
     uint64_t memory_bytes; /* 0: none. Swap is not given on top */
-    uint32_t cpu_milli;    /* 0: none */
+    uint32_t cpu_milli;    /* thousandths of a CPU; 0: none */
     uint32_t pids;         /* 0: none */
 };
 

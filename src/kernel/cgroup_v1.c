@@ -11,7 +11,7 @@ enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER };
 
 static const char *const names[CGROUP_DIRS_MAX] = {"memory", "cpu", "cpuacct", "pids", "freezer"};
 
-enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
+enum { PERIOD_USEC = 100000 /* the kernel's default */, QUOTA_MIN_USEC = 1000 };
 
 static bool has_option(struct str options, const char *wanted)
 {
@@ -24,21 +24,22 @@ static bool has_option(struct str options, const char *wanted)
 
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
+    const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[PIDS];
     int r = 0;
-    if (l->memory_bytes && t->features.memory) {
-        r = cgroup_write_u64(t->parent_fds[MEMORY], name, "memory.limit_in_bytes", l->memory_bytes);
-        if (r == 0) {
-            r = cgroup_write_u64(t->parent_fds[MEMORY], name, "memory.memsw.limit_in_bytes", l->memory_bytes);
+    if (t->features.memory) {
+        r = l->memory_bytes ? cgroup_write_u64(memory, name, "memory.limit_in_bytes", l->memory_bytes)
+                            : cgroup_write(memory, name, "memory.limit_in_bytes", "-1");
+        if (r == 0 && l->memory_bytes) {
+            r = cgroup_write_u64(memory, name, "memory.memsw.limit_in_bytes", l->memory_bytes);
             r = r == -ENOENT ? 0 : r; /* swap accounting is off: there is no swap to give */
         }
     }
-    if (r == 0 && l->cpu_milli && t->features.cpu) {
+    if (r == 0 && t->features.cpu) {
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
-        r = cgroup_write_u64(t->parent_fds[CPU], name, "cpu.cfs_period_us", PERIOD_USEC);
-        r = r ? r : cgroup_write_u64(t->parent_fds[CPU], name, "cpu.cfs_quota_us", quota);
+        r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota) : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");
     }
-    if (r == 0 && l->pids && t->features.pids)
-        r = cgroup_write_u64(t->parent_fds[PIDS], name, "pids.max", l->pids);
+    if (r == 0 && t->features.pids)
+        r = l->pids ? cgroup_write_u64(pids, name, "pids.max", l->pids) : cgroup_write(pids, name, "pids.max", "max");
     return r;
 }
 

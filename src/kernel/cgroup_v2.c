@@ -13,22 +13,23 @@ enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
 
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
-    int fd = t->parent_fds[0], r = 0;
-    if (l->memory_bytes && t->features.memory) {
-        r = cgroup_write_u64(fd, name, "memory.max", l->memory_bytes);
+    const int fd = t->parent_fds[0];
+    int r = 0;
+    if (t->features.memory) {
+        r = l->memory_bytes ? cgroup_write_u64(fd, name, "memory.max", l->memory_bytes) : cgroup_write(fd, name, "memory.max", "max");
         if (r == 0) {
-            r = cgroup_write(fd, name, "memory.swap.max", "0");
+            r = cgroup_write(fd, name, "memory.swap.max", l->memory_bytes ? "0" : "max");
             r = r == -ENOENT ? 0 : r;
         }
     }
-    if (r == 0 && l->cpu_milli && t->features.cpu) {
+    if (r == 0 && t->features.cpu) {
         char text[48];
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
         (void)snprintf(text, sizeof(text), "%llu %d", (unsigned long long)quota, PERIOD_USEC);
-        r = cgroup_write(fd, name, "cpu.max", text);
+        r = cgroup_write(fd, name, "cpu.max", l->cpu_milli ? text : "max");
     }
-    if (r == 0 && l->pids && t->features.pids)
-        r = cgroup_write_u64(fd, name, "pids.max", l->pids);
+    if (r == 0 && t->features.pids)
+        r = l->pids ? cgroup_write_u64(fd, name, "pids.max", l->pids) : cgroup_write(fd, name, "pids.max", "max");
     return r;
 }
 

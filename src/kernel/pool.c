@@ -19,15 +19,15 @@ struct pool {
     uint64_t serial; /* of names in the trash */
 };
 
-static int directory_box_make(struct pool *p, const char *id)
+static int directory_box_make(struct pool *p, const char *name)
 {
-    char path[ID_SANDBOX_LEN + 8];
-    if (mkdirat(p->boxes_fd, id, 0755) < 0)
+    char path[POOL_NAME_MAX + 8];
+    if (mkdirat(p->boxes_fd, name, 0755) < 0)
         return -errno;
-    (void)snprintf(path, sizeof(path), "%s/u", id);
+    (void)snprintf(path, sizeof(path), "%s/u", name);
     if (mkdirat(p->boxes_fd, path, 0755) < 0)
         return -errno;
-    (void)snprintf(path, sizeof(path), "%s/w", id);
+    (void)snprintf(path, sizeof(path), "%s/w", name);
     return mkdirat(p->boxes_fd, path, 0755) < 0 ? -errno : 0;
 }
 
@@ -119,12 +119,12 @@ static int write_box_file(int upper_fd, const struct pool_file *f)
     return fd_write_file(upper_fd, f->path, str_of(f->text), 0644);
 }
 
-int pool_box_make(struct pool *p, const char *id, const struct pool_file *files, size_t n_files, int *ret_fd)
+int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files, int *ret_fd)
 {
-    int r = p->ops->box_make(p, id);
+    int r = p->ops->box_make(p, name);
     AUTO_CLOSE int box = -1;
     if (r == 0) {
-        box = openat(p->boxes_fd, id, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        box = openat(p->boxes_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         r = box < 0 ? -errno : 0;
     }
     if (r == 0 && n_files) {
@@ -135,7 +135,7 @@ int pool_box_make(struct pool *p, const char *id, const struct pool_file *files,
     }
     if (r < 0) {
         /* What can't be moved away now is found by the next pool_reset(). */
-        int ignored UNUSED = r == -EEXIST ? 0 : pool_box_drop(p, id);
+        int ignored UNUSED = r == -EEXIST ? 0 : pool_box_drop(p, name);
         return r;
     }
     *ret_fd = TAKE_FD(box);
@@ -144,14 +144,14 @@ int pool_box_make(struct pool *p, const char *id, const struct pool_file *files,
 
 static int to_trash(struct pool *p, int from_fd, const char *name)
 {
-    char to[ID_SANDBOX_LEN + 48];
-    (void)snprintf(to, sizeof(to), "%.24s.%d.%llu", name, (int)getpid(), (unsigned long long)p->serial++);
+    char to[POOL_NAME_MAX + 48];
+    (void)snprintf(to, sizeof(to), "%.47s.%d.%llu", name, (int)getpid(), (unsigned long long)p->serial++);
     return renameat(from_fd, name, p->trash_fd, to) < 0 ? -errno : 0;
 }
 
-int pool_box_drop(struct pool *p, const char *id)
+int pool_box_drop(struct pool *p, const char *name)
 {
-    int r = to_trash(p, p->boxes_fd, id);
+    int r = to_trash(p, p->boxes_fd, name);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -173,7 +173,7 @@ static int each_entry(int dir_fd, int (*fn)(void *ctx, const char *name), void *
 struct reset {
     struct pool *p;
     int from_fd;
-    void (*fn)(void *ctx, const char *id);
+    void (*fn)(void *ctx, const char *name);
     void *ctx;
 };
 
@@ -186,7 +186,7 @@ static int reset_one(void *ctx, const char *name)
     return e;
 }
 
-int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *id), void *ctx)
+int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx)
 {
     struct reset boxes = {p, p->boxes_fd, fn, ctx}, half_made = {p, p->new_fd, NULL, NULL};
     int r = each_entry(p->boxes_fd, reset_one, &boxes);

@@ -3,7 +3,7 @@
  * The storage pool below <state>/pool: read-only layers, found by digest, and boxes, the private upper directories of sandboxes.
  *
  *   layers/<digest>/        complete layers only: each was renamed into place
- *   boxes/<id>/{u,w}        upper and work directory of a sandbox
+ *   boxes/<name>/{u,w}      upper and work directory of a sandbox
  *   new/                    layers being made; emptied at start
  *   trash/                  what is to be deleted; emptied in the background by pool_sweep()
  *
@@ -13,15 +13,14 @@
 #pragma once
 
 #include "base/def.h"
-#include "base/id.h"
 
-enum { POOL_DIGEST_MAX = 72 };
+enum { POOL_DIGEST_MAX = 72, POOL_NAME_MAX = 48 };
 
 struct pool;
 
 struct pool_ops {
     const char *name;                                             /* "directory" */
-    int (*box_make)(struct pool *p, const char *id);              /* empty u/ and w/ */
+    int (*box_make)(struct pool *p, const char *name);              /* empty u/ and w/ */
 };
 
 int pool_open(const char *dir, struct pool **ret_pool) WARN_UNUSED;
@@ -39,13 +38,13 @@ struct pool_file {
     const char *path; /* relative, of at most one directory level: "etc/hosts" */
     const char *text;
 };
-int pool_box_make(struct pool *p, const char *id, const struct pool_file *files, size_t n_files, int *ret_fd) WARN_UNUSED;
+int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files, int *ret_fd) WARN_UNUSED;
 
 /* Moves it to the trash at once. */
-int pool_box_drop(struct pool *p, const char *id) WARN_UNUSED;
+int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;
 
-/* Moves every box and every half-made layer to the trash; fn is told the box ids. For the start after a crash. */
-int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *id), void *ctx) WARN_UNUSED;
+/* Moves every box and every half-made layer to the trash; fn is told the boxes' names. For the start after a crash. */
+int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 /* Deletes what is in the trash, entry by entry; returns the number deleted. Slow: for a process of its own. */
 int pool_sweep(struct pool *p) WARN_UNUSED;

@@ -7,6 +7,7 @@
 #include "kernel/pool.h"
 #include "tier/container_child.h"
 #include "tier/tier.h"
+#include "wire/control.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -61,21 +62,21 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
     return r < 0 ? err_errno(err, r, "tell the new process") : 0;
 }
 
-static int make_root(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_fd, struct err *err)
+static int make_root(const struct tier_host *host, struct box *box, int layer_fd, int *ret_fd, struct err *err)
 {
-    char hostname[ID_SANDBOX_LEN + 2], hosts[256];
-    (void)snprintf(hostname, sizeof(hostname), "%s\n", spec->id);
+    char hostname[TIER_NAME_MAX + 1], hosts[256];
+    (void)snprintf(hostname, sizeof(hostname), "%s\n", box->name);
     (void)snprintf(hosts, sizeof(hosts),
-                   "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n", spec->id);
+                   "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n", box->name);
     const struct pool_file files[] = {{"etc/hostname", hostname}, {"etc/hosts", hosts}};
     AUTO_CLOSE int box_fd = -1;
-    int r = pool_box_make(host->pool, spec->id, files, ARRAY_SIZE(files), &box_fd);
+    int r = pool_box_make(host->pool, box->name, files, ARRAY_SIZE(files), &box_fd);
     if (r < 0)
         return err_errno(err, r, "make the private directory in the storage pool");
     box->has_files = true;
     const struct overlay overlay = {
         .mode = (enum overlay_mode)host->overlay_mode,
-        .lower_fds = &spec->layer_fd,
+        .lower_fds = &layer_fd,
         .n_lower = 1,
         .box_fd = box_fd,
         .userns_fd = box->userns_fd,
@@ -86,26 +87,39 @@ static int make_root(const struct tier_host *host, struct box *box, const struct
     return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
 }
 
-static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, struct err *err)
+static int set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits, struct err *err)
 {
-    const struct cgroup_limits limits = {spec->memory_bytes, spec->cpu_milli, spec->pids};
-    int r = cgroup_limit(host->cgroups, box->group, &limits);
+    const struct cgroup_limits *now = &box->limits;
+    if (now->memory_bytes == limits->memory_bytes && now->cpu_milli == limits->cpu_milli && now->pids == limits->pids)
+        return 0;
+    int r = cgroup_limit(host->cgroups, box->group, limits);
     if (r < 0)
         return err_errno(err, r, "set limits");
+    box->limits = *limits;
+    return 0;
+}
+
+static int dress(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits, struct err *err)
+{
+    static uint32_t serial; /* a slot is used again, a name is not */
+    char random[7];
     AUTO_CLOSE int root = -1;
-    (void)snprintf(box->id, sizeof(box->id), "%s", spec->id);
-    if (make_root(host, box, spec, &root, err) < 0)
+    id_token(random, sizeof(random) - 1);
+    (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
+    if (set_limits(host, box, limits, err) < 0 || make_root(host, box, layer_fd, &root, err) < 0)
         return -1;
-    struct container_go go;
-    memset(&go, 0, sizeof(go));
-    (void)snprintf(go.id, sizeof(go.id), "%s", spec->id);
-    (void)snprintf(go.template_id, sizeof(go.template_id), "%s", spec->template_id);
-    char message[1 + sizeof(go)];
-    message[0] = TIER_GO;
-    memcpy(message + 1, &go, sizeof(go));
-    r = fd_send(box->sock, message, sizeof(message), &root, 1);
+    char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
+    memcpy(message + 1, box->name, TIER_NAME_MAX);
+    int r = fd_send(box->sock, message, sizeof(message), &root, 1);
     box->userns_fd = fd_close(box->userns_fd);
-    return r < 0 ? err_errno(err, r, "send the start order") : 0;
+    return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
+}
+
+static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd, struct err *err)
+{
+    if (set_limits(host, box, &spec->limits, err) < 0)
+        return -1;
+    return tier_open_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
 
 static int clean(const struct tier_host *host, struct box *box)
@@ -118,7 +132,7 @@ static int clean(const struct tier_host *host, struct box *box)
         box->has_group = false;
     }
     if (box->has_files)
-        r = pool_box_drop(host->pool, box->id);
+        r = pool_box_drop(host->pool, box->name);
     box->has_files = false;
     box->sock = fd_close(box->sock);
     box->pidfd = fd_close(box->pidfd);
@@ -126,18 +140,20 @@ static int clean(const struct tier_host *host, struct box *box)
     return r;
 }
 
-const struct tier tier_container = {"container", blank, start, clean};
+const struct tier tier_container = {"container", blank, dress, start, clean};
 
-int tier_open_session(struct box *box, int *ret_fd, struct err *err)
+int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {
     static const int size = SESSION_BUFFER_BYTES;
-    const char what = TIER_SESSION;
+    struct control_session order = {.what = CONTROL_SESSION};
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return err_errno(err, errno, "make a socket pair");
     for (int i = 0; i < 2; i++)
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
-    int r = fd_send(box->sock, &what, 1, &pair[1], 1);
+    (void)snprintf(order.id, sizeof(order.id), "%s", id);
+    (void)snprintf(order.template_id, sizeof(order.template_id), "%s", template_id);
+    int r = fd_send(box->sock, &order, sizeof(order), &pair[1], 1);
     (void)fd_close(pair[1]);
     if (r < 0) {
         (void)fd_close(pair[0]);

@@ -150,28 +150,30 @@ static void await_mapped(void)
 
 static void become_blank(void)
 {
+    /* While we still own our own /proc files: before the change of ids. */
+    must(fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("200")), "set oom_score_adj");
     await_mapped();
     must(namespace_become_root(), "become root inside");
     /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
     must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to coved");
     must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
-    must(fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("200")), "set oom_score_adj");
     must(namespace_loopback_up(), "bring loopback up");
     build_mounts();
     tell(TIER_READY);
 }
 
-static int await_go(struct container_go *ret_go)
+/* Returns the detached root mount. */
+static int await_dress(char ret_name[static TIER_NAME_MAX])
 {
-    char message[1 + sizeof(*ret_go)];
+    char message[1 + TIER_NAME_MAX];
     int root = -1;
     size_t n_fds = 0;
     ssize_t n = fd_recv(CONTROL_FD, message, sizeof(message), &root, 1, &n_fds);
     if (n == 0)
         _exit(0); /* never needed: the service stops */
-    if (n != sizeof(message) || message[0] != TIER_GO || n_fds != 1)
-        fail("start order", EPROTO);
-    memcpy(ret_go, message + 1, sizeof(*ret_go));
+    if (n != sizeof(message) || message[0] != TIER_DRESS || n_fds != 1)
+        fail("the order to dress", EPROTO);
+    memcpy(ret_name, message + 1, TIER_NAME_MAX);
     return root;
 }
 
@@ -212,18 +214,11 @@ static void set_limits(void)
         }
 }
 
-NORETURN static void run_agent(const struct container_go *go)
+NORETURN static void run_agent(void)
 {
-    char id[64], template_id[96];
-    (void)snprintf(id, sizeof(id), "E2B_SANDBOX_ID=%s", go->id);
-    (void)snprintf(template_id, sizeof(template_id), "E2B_TEMPLATE_ID=%s", go->template_id);
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
-    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"},
-                          (char[]){"E2B_SANDBOX=true"},
-                          id,
-                          template_id,
-                          NULL};
+    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, (char[]){"LANG=C.UTF-8"},
+                          (char[]){"E2B_SANDBOX=true"}, NULL};
     tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);
@@ -231,7 +226,7 @@ NORETURN static void run_agent(const struct container_go *go)
 
 NORETURN void container_child(int sock, const struct tier_host *host, const struct box *box, bool in_group)
 {
-    struct container_go go;
+    char name[TIER_NAME_MAX];
     /* With the group's files opened by descriptors that the next line closes. 0 is the caller itself. */
     int joined = in_group ? 0 : cgroup_attach(host->cgroups, box->group, 0);
     settle_descriptors(sock, host->agent_fd);
@@ -240,12 +235,12 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     (void)umask(022);
     become_blank();
 
-    int root = await_go(&go);
+    int root = await_dress(name);
     enter_root(root);
     (void)fd_close(root);
-    must(sethostname(go.id, strlen(go.id)) < 0 ? -errno : 0, "set the host name");
+    must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
     set_limits();
     must(caps_bound_sandbox(), "bound capabilities");
     must(seccomp_load_sandbox(), "load the system call filter");
-    run_agent(&go);
+    run_agent();
 }

@@ -3,13 +3,6 @@
 #pragma once
 
 #include "base/def.h"
-#include "base/id.h"
-
-/* Payload of TIER_GO, behind its byte; one descriptor with it: the detached root mount. */
-struct container_go {
-    char id[ID_SANDBOX_LEN + 1];
-    char template_id[64];
-};
 
 struct box;
 struct tier_host;

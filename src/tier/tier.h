@@ -2,22 +2,24 @@
 /*
  * A tier is a kind of boundary around a sandbox. Each implements this small table; coved drives it and owns the boxes.
  *
- * Life of a box:  tier->blank()  -> the body tells 'R' over its socket: ready, belongs to nobody yet
- *                 tier->start()  -> 'X': its agent runs from here on;  'E': it failed, with the reason
- *                 SIGKILL through pidfd, pidfd readable -> reaped by coved -> tier->clean()
+ * Life of a box:
+ *   blank()   namespaces, id maps, control groups, loopback, /proc, /dev, /sys: all that doesn't depend on what it will be for.
+ *             The body tells 'R' over its socket when it is ready
+ *   dress()   a root file system on top of a template's layer, and the agent in it: 'X' when the agent runs, 'E' with the reason when not
+ *   start()   somebody's: limits, name, the agent's first session
+ *   SIGKILL through pidfd -> pidfd readable -> reaped by coved -> clean()
  *
- * A blank is all of a sandbox that doesn't depend on what it will be for: namespaces, id maps, control groups, loopback, /proc, /dev and
- * /sys. Making one takes about a millisecond, and more when the control groups were quiet; it is done ahead of need.
+ * Nothing before start() knows of a user, so all of it is done ahead of need: a create costs what start() costs.
  */
 #pragma once
 
 #include "base/err.h"
 #include "base/id.h"
+#include "kernel/cgroup.h"
 
-struct cgroup_tree;
 struct pool;
 
-enum { TIER_GROUP_MAX = 16, TIER_MESSAGE_MAX = 512 };
+enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512 };
 
 /* What boxes are made with; borrowed from coved for its whole life. */
 struct tier_host {
@@ -33,37 +35,37 @@ struct box {
     uint32_t slot;    /* set by coved before blank() */
     pid_t pid;        /* 0: none */
     int pidfd;        /* owned, -1: none */
-    int sock;         /* owned: SOCK_SEQPACKET to the body, later the agent's control socket */
-    int userns_fd;    /* owned until the box was started */
+    int sock;         /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
+    int userns_fd;    /* owned until it is dressed */
     bool has_group;
     bool has_files;
     char group[TIER_GROUP_MAX];
-    char id[ID_SANDBOX_LEN + 1]; /* "" while blank */
+    char name[TIER_NAME_MAX]; /* host name inside, and name in the storage pool; unique */
+    struct cgroup_limits limits; /* in force */
 };
 
 struct tier_spec {
     const char *id;
     const char *template_id;
-    int layer_fd;     /* borrowed: O_PATH directory of the root file system's layer */
-    uint64_t memory_bytes;
-    uint32_t cpu_milli;
-    uint32_t pids;
+    struct cgroup_limits limits;
 };
 
-/* Messages on a box's socket; one byte, then text or a struct. */
+/* Messages between coved and a body that the agent has not taken over yet; one byte, then text or descriptors. */
 enum tier_message {
-    TIER_MAPPED = 'M',  /* to the body: ids and groups are set */
-    TIER_READY = 'R',   /* from it: blank */
-    TIER_GO = 'G',      /* to it: struct container_go, with the root mount */
-    TIER_RUNS = 'X',    /* from it: the agent is executed next */
-    TIER_FAILED = 'E',  /* from it: reason as text */
-    TIER_SESSION = 'S', /* to the agent: a new session socket */
+    TIER_MAPPED = 'M', /* to the body: its ids are set */
+    TIER_READY = 'R',  /* from it: blank */
+    TIER_DRESS = 'G',  /* to it: box.name, with the root mount */
+    TIER_RUNS = 'X',   /* from it: the agent is executed next */
+    TIER_FAILED = 'E', /* from it: reason as text */
 };
 
 struct tier {
     const char *name;
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
-    int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, struct err *err);
+    /* layer_fd: O_PATH directory of the template's layer. limits: those it will probably be started with. */
+    int (*dress)(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits, struct err *err);
+    /* *ret_session_fd: our end of the agent's first session. */
+    int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd, struct err *err);
     /* After the body was reaped: drops groups, files, descriptors. 0, or -EBUSY: again a little later. */
     int (*clean)(const struct tier_host *host, struct box *box);
 };
@@ -71,4 +73,4 @@ struct tier {
 extern const struct tier tier_container;
 
 /* A session for the agent in the box: one end goes in, *ret_fd is ours. */
-int tier_open_session(struct box *box, int *ret_fd, struct err *err) WARN_UNUSED;
+int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err) WARN_UNUSED;

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Templates: what sandboxes are made from. One file per template, <state>/templates/<anything>.conf, lines `key = value`, '#' begins a
+ * comment:
+ *
+ *   id = base-3f0c          unique; [A-Za-z0-9._-], at most 63 characters
+ *   alias = base            any number; [a-z0-9_-], at most 63 characters, with an optional "namespace/" before and ":tag" behind ("default" when left out)
+ *   layer = sha256-<64 hex> the read-only root file system in the pool
+ *   cpu_milli = 2000        and memory_bytes, disk_bytes, size_bytes: optional, 0 says nothing
+ *   built = 2026-11-21T10:03:07Z
+ *   start_cmd = ...         optional
+ *   env = NAME=value        any number
+ *
+ * A file that is not so is left out and logged once; the others go on. The directory is read again when it changed, which a resolve
+ * finds out with one stat().
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/str.h"
+
+struct template_registry;
+
+enum { TEMPLATE_NAME_MAX = 63, TEMPLATE_LAYER_LEN = 7 + 64, TEMPLATE_ALIASES_MAX = 32, TEMPLATE_ENVS_MAX = 256 };
+
+struct template {
+    const char *id;
+    const char *layer;
+    const char *const *aliases; /* as written */
+    size_t n_aliases;
+    uint32_t cpu_milli;
+    uint64_t memory_bytes, disk_bytes, size_bytes;
+    usec_t built;          /* real time, 0: unknown */
+    const char *start_cmd; /* NULL: none */
+    const char *const *envs; /* "NAME=value" */
+    size_t n_envs;
+};
+
+/* dir need not exist yet. */
+struct template_registry *template_registry_new(const char *dir);
+void template_registry_free(struct template_registry *r);
+
+/*
+ * ref: id or alias, with optional "namespace/" and ":tag". Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
+ * name). ret_alias (may be NULL): the alias that matched without namespace and tag, NULL when the id did.
+ */
+int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template, const char **ret_alias,
+                     struct err *err) WARN_UNUSED;
+
+/* Calls fn for each, by id, until it returns false. */
+void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx);
+
+/* Parses one file's text. For the registry and the fuzzer; template_free() frees. */
+int template_parse(struct str text, struct template **ret_template, struct err *err) WARN_UNUSED;
+void template_free(struct template *t);
+DEFINE_AUTO(struct template *, template_free)

@@ -33,6 +33,9 @@ struct core_config {
     uint32_t max_sandboxes;     /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
     uint64_t max_timeout_ms;    /* larger ones: ERR_INVALID_ARGUMENT */
     const char *version;
+    /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
+    void (*on_supervisor_lost)(void *ctx);
+    void *supervisor_lost_ctx;
 };
 
 /*
@@ -40,7 +43,12 @@ struct core_config {
  * as lost those that are gone. Blocks at start-up only for as long as coved needs to answer. The strings of the config are copied.
  */
 int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err) WARN_UNUSED;
-void core_close(struct core *core); /* lets go of everything; sandboxes live on */
+
+/*
+ * Lets go of everything; sandboxes live on. What still waits is answered ERR_UNAVAILABLE from inside, so not to be called from a callback of the
+ * core. No struct sandbox may be used afterwards. The uv loop must run once more to free the handles.
+ */
+void core_close(struct core *core);
 
 const struct core_config *core_config(const struct core *core);
 uv_loop_t *core_loop(const struct core *core);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "sandbox/internal.h"
+
+void core_unrecorded(struct core *core, const struct err *err)
+{
+    if (core->unrecorded++ == 0)
+        log_error("an event or a row could not be stored: %s", err->msg);
+}
+
+int sandbox_usable(const struct sandbox *sb, struct err *err)
+{
+    if (sandbox_state_is_over(sb->info.state))
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+    if (sb->info.state != SANDBOX_RUNNING)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id, sandbox_state_name(sb->info.state));
+    if (sb->core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    return 0;
+}
+
+static void record(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq)
+{
+    struct err err;
+    uint64_t seq = 0;
+    if (event_append(sb->core->config.events, draft, &seq, &err) < 0)
+        core_unrecorded(sb->core, &err);
+    else
+        keeper_wrote(sb->core->keeper);
+    if (ret_seq)
+        *ret_seq = seq;
+}
+
+int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
+                  struct err *err)
+{
+    const char *rule;
+    struct event_draft draft = {.sandbox = sb->info.id, .kind = kind, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST,
+                                .actor = str_of(actor->name), .data = data};
+    if (guard_decide(sb->core->guard, kind, draft.actor, &rule) == GUARD_DENY) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_str(&d, "kind", str_of(event_kind_name(kind)));
+        event_data_str(&d, "rule", str_of(rule));
+        event_data_json(&d, "action", data);
+        draft.kind = EVENT_GUARD_DENIED;
+        draft.source = EVENT_HOST;
+        draft.data = event_data_end(&d);
+        record(sb, &draft, NULL);
+        return err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
+    }
+    record(sb, &draft, ret_seq);
+    return 0;
+}
+
+int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
+                 struct err *err)
+{
+    if (sandbox_usable(sb, err) < 0)
+        return -1;
+    return action_permit(sb, actor, kind, data, ret_seq, err);
+}
+
+void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data)
+{
+    enum event_source source = grade == EVENT_CLAIMED           ? EVENT_AGENT
+                               : grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL
+                                                                : EVENT_HOST;
+    record(sb, &(struct event_draft){.sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data},
+           NULL);
+}

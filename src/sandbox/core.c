@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/core.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+static void on_lost(void *ctx)
+{
+    struct core *core = ctx;
+    if (core->config.on_supervisor_lost)
+        core->config.on_supervisor_lost(core->config.supervisor_lost_ctx);
+}
+
+static const struct supervisor_ops supervisor_ops = {.on_ended = sandbox_on_ended, .on_lost = on_lost};
+
+int core_open(uv_loop_t *uv, const struct core_config *config, struct core **ret_core, struct err *err)
+{
+    struct core *core = mem_new(struct core);
+    core->config = *config;
+    core->config.state_dir = mem_strdup(config->state_dir);
+    core->config.domain = mem_strdup(config->domain);
+    core->config.version = mem_strdup(config->version);
+    core->guard = &guard_open;
+    core->loop = loop_new(uv);
+    list_init(&core->live);
+    AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
+    core->templates = template_registry_new(templates);
+    core->keeper = keeper_new(core);
+    if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
+        recovery_run(core, err) < 0) {
+        core_close(core);
+        return err_prefix(err, "start");
+    }
+    *ret_core = core;
+    return 0;
+}
+
+static struct sandbox *any_sandbox(struct core *core)
+{
+    size_t it = 0;
+    return map_next(&core->by_id, &it);
+}
+
+void core_close(struct core *core)
+{
+    struct err why;
+    core->closing = true;
+    (void)err_set(&why, ERR_UNAVAILABLE, "the service stops");
+    size_t it = 0;
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+        sandbox_abandon(sb, &why);
+    if (core->supervisor)
+        supervisor_free(core->supervisor);
+    for (struct sandbox *sb; (sb = any_sandbox(core));) {
+        (void)map_del(&core->by_id, str_of(sb->info.id));
+        loop_alarm_clear(core->loop, &sb->forget_alarm);
+        sandbox_unref(sb);
+    }
+    map_fini(&core->by_id);
+    keeper_free(core->keeper);
+    template_registry_free(core->templates);
+    loop_free(core->loop);
+    mem_free((void *)core->config.state_dir);
+    mem_free((void *)core->config.domain);
+    mem_free((void *)core->config.version);
+    mem_free(core);
+}
+
+const struct core_config *core_config(const struct core *core)
+{
+    return &core->config;
+}
+
+uv_loop_t *core_loop(const struct core *core)
+{
+    return loop_uv(core->loop);
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *
+ *  1. Every process that was started through us is followed by us for the record, for all its life: over the EXEC stream that started
+ *     it, or, after a worker died, over an ATTACH stream. This is `struct process`.
+ *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit returns at the
+ *     client's pace (delivered). When it leaves, credit returns at once (not delivered: the agent keeps it for the next client).
+ *     Bytes on their way to it when it left count as not delivered.
+ *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's bytes: it begins with
+ *     what nobody has got, or with now while somebody else follows, or when the output went to a client to its end.
+ *  4. A follow ends with exactly one on_exit or on_error, or with exec_close(). The process does not notice.
+ *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when REPLY is late.
+ *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most KEEP_ENDED_MAX per sandbox.
+ */
+#include "sandbox/exec.h"
+#include "base/mem.h"
+#include "sandbox/process.h"
+
+#include <signal.h>
+
+struct follow {
+    struct sandbox *sb; /* a reference */
+    const struct exec_ops *ops;
+    void *ctx;
+    struct process *process; /* whose stream it shares; NULL: it has its own */
+    struct stream *stream;   /* its own */
+    struct list node;        /* in a process's follows */
+    uint32_t pid;            /* 0 until REPLY */
+    uint32_t owed;           /* given to the client, not acknowledged */
+    struct loop_alarm alarm;
+};
+
+enum { ARGS_MAX = 32768, TEXT_MAX = 4095, TAG_MAX = 1024 };
+
+/* ---- follows ---- */
+
+static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx)
+{
+    struct follow *f = mem_new(struct follow);
+    *f = (struct follow){.sb = sandbox_ref(sb), .ops = ops, .ctx = ctx};
+    list_init(&f->node);
+    return f;
+}
+
+static void follow_free(struct follow *f)
+{
+    loop_alarm_clear(f->sb->core->loop, &f->alarm);
+    list_remove(&f->node);
+    if (f->process)
+        f->process->client = NULL;
+    sandbox_unref(f->sb);
+    mem_free(f);
+}
+
+static void follow_exit(struct follow *f, const struct exec_exit *exit)
+{
+    const struct exec_ops *ops = f->ops;
+    void *ctx = f->ctx;
+    follow_free(f);
+    ops->on_exit(ctx, exit);
+}
+
+static void follow_error(struct follow *f, const struct err *err)
+{
+    const struct exec_ops *ops = f->ops;
+    void *ctx = f->ctx;
+    follow_free(f);
+    ops->on_error(ctx, err);
+}
+
+static struct stream *follow_stream(struct follow *f)
+{
+    return f->process ? f->process->stream : f->stream;
+}
+
+void exec_ack(struct follow *f, size_t bytes)
+{
+    struct stream *st = follow_stream(f);
+    bytes = MIN(bytes, (size_t)f->owed);
+    f->owed -= (uint32_t)bytes;
+    if (st && bytes)
+        stream_grant(st, bytes, true);
+}
+
+void exec_close(struct follow *f)
+{
+    if (!f)
+        return;
+    if (!f->process)
+        stream_close(f->stream);
+    else if (f->process->stream && f->owed)
+        stream_grant(f->process->stream, f->owed, false);
+    follow_free(f);
+}
+
+static void deadline_error(struct err *ret_err)
+{
+    (void)err_set(ret_err, ERR_DEADLINE_EXCEEDED, "the deadline of the request was exceeded");
+}
+
+/* ---- frames ---- */
+
+static bool read_head(struct str head, uint32_t *ret_pid, uint64_t *ret_offset)
+{
+    struct wire_reader r = wire_reader_of(head);
+    *ret_pid = wire_get_u32(&r);
+    *ret_offset = wire_get_u64(&r);
+    return wire_done(&r) && *ret_pid != 0;
+}
+
+static bool read_tail(struct str tail, struct exec_exit *ret_exit)
+{
+    struct wire_reader r = wire_reader_of(tail);
+    uint8_t how = wire_get_u8(&r);
+    ret_exit->code = wire_get_u32(&r);
+    ret_exit->output_bytes = wire_get_u64(&r);
+    ret_exit->signaled = how == WIRE_SIGNALED;
+    return wire_done(&r) && how <= WIRE_SIGNALED && ret_exit->code <= (how == WIRE_SIGNALED ? 64u : 255u);
+}
+
+static void malformed(struct err *ret_err)
+{
+    (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox failed");
+}
+
+/* ---- the record's stream, shared with the first client ---- */
+
+static void process_on_reply(void *user, struct str head)
+{
+    struct process *p = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset) || offset) {
+        stream_violation(p->stream, "a malformed head of EXEC");
+        return;
+    }
+    p->pid = p->log.pid = pid;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "pid", pid);
+    action_observe(p->sb, p->log.cause, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
+    if (p->expired)
+        process_signal(p, SIGKILL);
+    else if (p->client && p->client->ops->on_start)
+        p->client->ops->on_start(p->client->ctx, pid);
+}
+
+static void process_on_data(void *user, uint8_t flags, struct str bytes)
+{
+    struct process *p = user;
+    if (flags == 0 || p->pty != (flags == WIRE_PTY)) {
+        stream_violation(p->stream, "output on a channel that the process does not have");
+        return;
+    }
+    exec_log_output(&p->log, flags, bytes);
+    if (p->client) {
+        p->client->owed += (uint32_t)bytes.n;
+        p->client->ops->on_output(p->client->ctx, flags, bytes);
+    } else {
+        stream_grant(p->stream, bytes.n, false);
+    }
+}
+
+static void process_on_end(void *user, struct str tail, const struct err *err)
+{
+    struct process *p = user;
+    struct follow *f = p->client;
+    struct exec_exit exit = {0};
+    struct err bad;
+    if (!err && !read_tail(tail, &exit)) {
+        stream_violation(p->stream, "a malformed tail of EXEC");
+        malformed(&bad);
+        err = &bad;
+    }
+    exit.output_bytes = p->log.base + p->log.bytes;
+    p->stream = NULL;
+    p->delivered = f != NULL;
+    p->client = NULL;
+    if (f)
+        f->process = NULL;
+    if (!p->sb->core->closing)
+        exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, err);
+    process_ended(p, err == NULL);
+    if (f && err)
+        follow_error(f, err);
+    else if (f)
+        follow_exit(f, &exit);
+}
+
+static const struct stream_ops process_ops = {
+    .on_reply = process_on_reply,
+    .on_data = process_on_data,
+    .on_end = process_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+void process_on_deadline(struct process *p)
+{
+    p->expired = true;
+    if (p->pid)
+        process_signal(p, SIGKILL);
+    if (!p->client)
+        return;
+    struct err err;
+    deadline_error(&err);
+    struct follow *f = p->client;
+    if (p->stream && f->owed)
+        stream_grant(p->stream, f->owed, false);
+    follow_error(f, &err);
+}
+
+/* ---- starting ---- */
+
+static int check_text(const char *what, struct str s, size_t max, struct err *err)
+{
+    if (s.n > max || str_has_nul(s))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: %s", what, s.n > max ? "too long" : "holds a NUL byte");
+    return 0;
+}
+
+static int check_spec(const struct exec_spec *spec, struct err *err)
+{
+    if (!spec->cmd.n)
+        return err_set(err, ERR_INVALID_ARGUMENT, "no command");
+    if (check_text("command", spec->cmd, TEXT_MAX, err) < 0 || check_text("user", spec->user, TEXT_MAX, err) < 0 ||
+        check_text("cwd", spec->cwd, TEXT_MAX, err) < 0 || check_text("tag", spec->tag, TAG_MAX, err) < 0)
+        return -1;
+    if (spec->n_args > ARGS_MAX || spec->n_envs > ARGS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "too many arguments or variables");
+    for (size_t i = 0; i < spec->n_args; i++)
+        if (check_text("argument", spec->args[i], WIRE_PAYLOAD_MAX, err) < 0)
+            return -1;
+    for (size_t i = 0; i < spec->n_envs; i++) {
+        if (!spec->envs[i].key.n || str_find_char(spec->envs[i].key, '=') >= 0 || str_has_nul(spec->envs[i].key))
+            return err_set(err, ERR_INVALID_ARGUMENT, "an environment variable without a proper name");
+        if (check_text("environment variable", spec->envs[i].value, WIRE_PAYLOAD_MAX, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool has_env(const struct exec_spec *spec, struct str key)
+{
+    for (size_t i = 0; i < spec->n_envs; i++)
+        if (str_eq(spec->envs[i].key, key))
+            return true;
+    return false;
+}
+
+static void put_request(struct buf *b, const struct sandbox *sb, const struct exec_spec *spec)
+{
+    wire_put_str(b, spec->cmd);
+    wire_put_u32(b, (uint32_t)spec->n_args);
+    for (size_t i = 0; i < spec->n_args; i++)
+        wire_put_str(b, spec->args[i]);
+    uint32_t n = (uint32_t)spec->n_envs;
+    for (size_t i = 0; i < sb->info.n_envs; i++)
+        n += !has_env(spec, sb->info.envs[i].key);
+    wire_put_u32(b, n);
+    for (size_t i = 0; i < sb->info.n_envs; i++) {
+        if (has_env(spec, sb->info.envs[i].key))
+            continue;
+        wire_put_str(b, sb->info.envs[i].key);
+        wire_put_str(b, sb->info.envs[i].value);
+    }
+    for (size_t i = 0; i < spec->n_envs; i++) {
+        wire_put_str(b, spec->envs[i].key);
+        wire_put_str(b, spec->envs[i].value);
+    }
+    wire_put_str(b, spec->user);
+    wire_put_str(b, spec->cwd);
+    wire_put_str(b, spec->tag);
+    wire_put_u8(b, (uint8_t)((spec->pty ? WIRE_EXEC_PTY : 0) | (spec->stdin_open ? WIRE_EXEC_STDIN : 0) |
+                             (spec->tag.p ? WIRE_EXEC_TAG : 0)));
+    wire_put_u16(b, spec->cols);
+    wire_put_u16(b, spec->rows);
+}
+
+/* Arguments as they are, of the environment the names only: values are often secrets. */
+static void describe(const struct exec_spec *spec, struct event_data *d)
+{
+    enum { LIST_MAX = 4096 };
+    AUTO_BUF struct buf args = BUF_INIT(2 * LIST_MAX);
+    AUTO_BUF struct buf envs = BUF_INIT(2 * LIST_MAX);
+    bool cut = false;
+    event_data_str(d, "cmd", spec->cmd);
+    (void)buf_append_char(&args, '[');
+    for (size_t i = 0; i < spec->n_args && !cut; i++) {
+        struct str arg = str_n(spec->args[i].p, MIN(spec->args[i].n, (size_t)1024));
+        cut = arg.n < spec->args[i].n || buf_len(&args) + arg.n > LIST_MAX;
+        if (i)
+            (void)buf_append_char(&args, ',');
+        (void)buf_append_json_string(&args, arg);
+    }
+    (void)buf_append_char(&args, ']');
+    if (!buf_error(&args))
+        event_data_json(d, "args", buf_str(&args));
+    if (cut || buf_error(&args))
+        event_data_bool(d, "args_cut", true);
+    (void)buf_append_char(&envs, '[');
+    for (size_t i = 0; i < spec->n_envs && buf_len(&envs) < LIST_MAX; i++) {
+        if (i)
+            (void)buf_append_char(&envs, ',');
+        (void)buf_append_json_string(&envs, str_n(spec->envs[i].key.p, MIN(spec->envs[i].key.n, (size_t)256)));
+    }
+    (void)buf_append_char(&envs, ']');
+    if (spec->n_envs && !buf_error(&envs))
+        event_data_json(d, "envs", buf_str(&envs));
+    if (spec->cwd.n)
+        event_data_str(d, "cwd", spec->cwd);
+    if (spec->user.n)
+        event_data_str(d, "user", spec->user);
+    if (spec->tag.p)
+        event_data_str(d, "tag", spec->tag);
+    if (spec->pty)
+        event_data_bool(d, "pty", true);
+    if (spec->timeout_ms)
+        event_data_u64(d, "deadline", clock_real() + spec->timeout_ms * USEC_PER_MS);
+}
+
+int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops, void *ctx,
+               struct follow **ret_follow, struct err *err)
+{
+    uint64_t cause;
+    if (check_spec(spec, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    describe(spec, &d);
+    if (action_begin(sb, actor, EVENT_EXEC_START, event_data_end(&d), &cause, err) < 0)
+        return -1;
+    struct process *p = process_new(sb, cause, spec->tag);
+    p->pty = spec->pty;
+    struct buf *request = session_request(sb->session, WIRE_EXEC);
+    put_request(request, sb, spec);
+    if (stream_open(sb->session, request, &process_ops, p, SESSION_UNARY_MS, &p->stream, err) < 0) {
+        exec_log_exit(&p->log, NULL, 0, false, err);
+        process_free(p);
+        return -1;
+    }
+    struct follow *f = follow_new(sb, ops, ctx);
+    f->process = p;
+    p->client = f;
+    if (spec->timeout_ms)
+        process_arm(p, clock_mono() + spec->timeout_ms * USEC_PER_MS);
+    *ret_follow = f;
+    return 0;
+}
+
+/* ---- taking over from another worker ---- */
+
+static void taken_on_reply(void *user, struct str head)
+{
+    struct process *p = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset) || pid != p->pid) {
+        stream_violation(p->stream, "a malformed head of ATTACH");
+        return;
+    }
+    exec_log_resume(&p->log, offset, p->log.head_done);
+    if (p->expired)
+        process_signal(p, SIGKILL);
+}
+
+static const struct stream_ops taken_ops = {
+    .on_reply = taken_on_reply,
+    .on_data = process_on_data,
+    .on_end = process_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void put_attach(struct buf *b, const struct exec_select *which, enum wire_from from)
+{
+    process_put_select(b, which);
+    wire_put_u8(b, (uint8_t)from);
+    wire_put_u64(b, 0);
+}
+
+int process_take_over(struct process *p, bool head_done, struct err *err)
+{
+    struct buf *request = session_request(p->sb->session, WIRE_ATTACH);
+    put_attach(request, &(struct exec_select){.pid = p->pid}, WIRE_FROM_OFFSET);
+    p->log.head_done = head_done;
+    return stream_open(p->sb->session, request, &taken_ops, p, SESSION_UNARY_MS, &p->stream, err);
+}
+
+/* ---- attaching ---- */
+
+static void follow_on_reply(void *user, struct str head)
+{
+    struct follow *f = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset)) {
+        stream_violation(f->stream, "a malformed head of ATTACH");
+        return;
+    }
+    struct process *p = process_find(f->sb, &(struct exec_select){.pid = pid});
+    f->pid = pid;
+    if (p)
+        list_append(&p->follows, &f->node);
+    if (f->ops->on_start)
+        f->ops->on_start(f->ctx, pid);
+}
+
+static void follow_on_data(void *user, uint8_t flags, struct str bytes)
+{
+    struct follow *f = user;
+    if (flags == 0) {
+        stream_violation(f->stream, "output on no channel");
+        return;
+    }
+    f->owed += (uint32_t)bytes.n;
+    f->ops->on_output(f->ctx, flags, bytes);
+}
+
+static void follow_on_end(void *user, struct str tail, const struct err *err)
+{
+    struct follow *f = user;
+    struct exec_exit exit = {0};
+    struct err bad;
+    if (!err && !read_tail(tail, &exit)) {
+        stream_violation(f->stream, "a malformed tail of ATTACH");
+        malformed(&bad);
+        err = &bad;
+    }
+    if (!list_empty(&f->node) && !err) {
+        /* All of it went to a client: whoever comes later starts behind it. */
+        struct process *p = process_find(f->sb, &(struct exec_select){.pid = f->pid});
+        if (p)
+            p->delivered = true;
+    }
+    if (err)
+        follow_error(f, err);
+    else
+        follow_exit(f, &exit);
+}
+
+static const struct stream_ops follow_ops = {
+    .on_reply = follow_on_reply,
+    .on_data = follow_on_data,
+    .on_end = follow_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void on_follow_alarm(struct loop_alarm *alarm)
+{
+    struct follow *f = container_of(alarm, struct follow, alarm);
+    struct err err;
+    deadline_error(&err);
+    stream_close(f->stream);
+    follow_error(f, &err);
+}
+
+int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,
+                const struct exec_ops *ops, void *ctx, struct follow **ret_follow, struct err *err)
+{
+    uint64_t cause;
+    if (process_check_select(which, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    process_tell_select(&d, which);
+    if (action_begin(sb, actor, EVENT_EXEC_CONNECT, event_data_end(&d), &cause, err) < 0)
+        return -1;
+    const struct process *p = process_find(sb, which);
+    bool seen = p && (p->client || !list_empty(&p->follows) || p->delivered);
+    struct follow *f = follow_new(sb, ops, ctx);
+    struct buf *request = session_request(sb->session, WIRE_ATTACH);
+    put_attach(request, which, seen ? WIRE_FROM_NOW : WIRE_FROM_UNSEEN);
+    if (stream_open(sb->session, request, &follow_ops, f, SESSION_UNARY_MS, &f->stream, err) < 0) {
+        follow_free(f);
+        return -1;
+    }
+    if (timeout_ms)
+        loop_alarm_set(sb->core->loop, &f->alarm, clock_mono() + timeout_ms * USEC_PER_MS, on_follow_alarm);
+    *ret_follow = f;
+    return 0;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * After an earlier worker died: which processes run is asked of the agent (PROCESSES); which action each belongs to, whether its first output is
+ * recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the loop.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/process.h"
+
+#include <jansson.h>
+
+enum { EVENTS_PER_STEP = 2000 };
+
+struct taking_over {
+    struct sandbox *sb; /* a reference */
+    struct process_query *query;
+    struct map running; /* pid -> struct process, not in its table's streams yet */
+    struct map heads;   /* cause -> non-NULL: its exec.output is recorded */
+    struct map deadlines; /* seq of exec.start -> its deadline (usec_t *) */
+    uint64_t next_seq;
+    struct loop_job step;
+};
+
+static void finish(struct taking_over *t)
+{
+    loop_job_cancel(&t->step);
+    t->sb->taking_over = NULL;
+    size_t it = 0;
+    for (usec_t *at; (at = map_next(&t->deadlines, &it));)
+        mem_free(at);
+    map_fini(&t->running);
+    map_fini(&t->heads);
+    map_fini(&t->deadlines);
+    sandbox_unref(t->sb);
+    mem_free(t);
+}
+
+static json_int_t number(struct str data, const char *name)
+{
+    json_t *object = json_loadb(data.p, data.n, 0, NULL);
+    json_int_t v = json_integer_value(json_object_get(object, name));
+    json_decref(object);
+    return v;
+}
+
+static bool on_event(const struct event *e, void *ctx)
+{
+    struct taking_over *t = ctx;
+    t->next_seq = e->seq + 1;
+    if (e->kind == EVENT_EXEC_STARTED) {
+        struct process *p = map_get_u64(&t->running, (uint64_t)number(e->data, "pid"));
+        if (p)
+            p->log.cause = e->cause; /* pids come again: the last one is it */
+    } else if (e->kind == EVENT_EXEC_OUTPUT) {
+        (void)map_put_u64(&t->heads, e->cause, t);
+    } else if (e->kind == EVENT_EXEC_START) {
+        usec_t at = (usec_t)number(e->data, "deadline");
+        if (at)
+            mem_free(map_put_u64(&t->deadlines, e->seq, mem_dup(&at, sizeof(at))));
+    } else if (e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_EXEC_FAILED) {
+        mem_free(map_del_u64(&t->deadlines, e->cause));
+        (void)map_del_u64(&t->heads, e->cause);
+    }
+    return true;
+}
+
+static void attach_all(struct taking_over *t)
+{
+    size_t it = 0;
+    usec_t now = clock_real();
+    for (struct process *p; (p = map_next(&t->running, &it));) {
+        struct err err;
+        const usec_t *deadline = map_get_u64(&t->deadlines, p->log.cause);
+        if (!t->sb->session || process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
+            process_free(p);
+            continue;
+        }
+        if (deadline)
+            process_arm(p, clock_mono() + (*deadline > now ? *deadline - now : 0));
+    }
+}
+
+static void free_all(struct taking_over *t)
+{
+    size_t it = 0;
+    for (struct process *p; (p = map_next(&t->running, &it));)
+        process_free(p);
+}
+
+static void on_step(struct loop_job *job)
+{
+    struct taking_over *t = container_of(job, struct taking_over, step);
+    struct err err;
+    int n = event_read(t->sb->core->config.events, t->sb->info.id, t->next_seq, EVENTS_PER_STEP, on_event, t, &err);
+    if (n < 0)
+        log_warn("the log of sandbox %s can't be read: %s", t->sb->info.id, err.msg);
+    if (n == EVENTS_PER_STEP) {
+        loop_later(t->sb->core->loop, &t->step);
+        return;
+    }
+    attach_all(t);
+    finish(t);
+}
+
+void exec_recover_stop(struct sandbox *sb)
+{
+    struct taking_over *t = sb->taking_over;
+    if (!t || t->query)
+        return; /* the query's end comes with the session's */
+    free_all(t);
+    finish(t);
+}
+
+static void on_records(void *ctx, struct str records, const struct err *err)
+{
+    struct taking_over *t = ctx;
+    struct wire_reader r = wire_reader_of(records);
+    struct process_record record;
+    struct process_query *query = TAKE_PTR(t->query);
+    if (err) {
+        if (!t->sb->core->closing)
+            log_warn("the processes of sandbox %s: %s", t->sb->info.id, err->msg);
+        finish(t);
+        return;
+    }
+    while (map_count(&t->running) < WIRE_STREAMS_MAX / 2 && process_record_next(&r, &record)) {
+        if ((record.flags & WIRE_PROC_ENDED) || map_get_u64(&t->running, record.pid) ||
+            process_find(t->sb, &(struct exec_select){.pid = record.pid}))
+            continue; /* ended, or a client of this worker started it already */
+        struct process *p = process_new(t->sb, 0, record.flags & WIRE_PROC_TAG ? record.tag : STR_NULL);
+        usec_t now = clock_real(), mono = clock_mono();
+        p->pid = p->log.pid = record.pid;
+        p->pty = record.flags & WIRE_PROC_PTY;
+        p->started = mono - MIN(mono, now - MIN(now, record.started));
+        (void)map_put_u64(&t->running, record.pid, p);
+    }
+    if (r.bad)
+        process_query_lie(query);
+    if (t->sb->core->closing || sandbox_state_is_over(t->sb->info.state)) {
+        free_all(t);
+        finish(t);
+        return;
+    }
+    loop_later(t->sb->core->loop, &t->step);
+}
+
+void exec_recover(struct sandbox *sb)
+{
+    struct err err;
+    struct taking_over *t = mem_new(struct taking_over);
+    t->sb = sandbox_ref(sb);
+    sb->taking_over = t;
+    loop_job_init(&t->step, on_step);
+    if (process_query(sb, on_records, t, &t->query, &err) < 0) {
+        log_warn("the processes of sandbox %s: %s", sb->info.id, err.msg);
+        finish(t);
+    }
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of src/sandbox know of each other: the core, a sandbox, and who calls whom. Not for façades. */
+#pragma once
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "event/log.h"
+#include "sandbox/action.h"
+#include "sandbox/guard.h"
+#include "sandbox/session.h"
+#include "sandbox/supervisor.h"
+#include "store/sandbox_rows.h"
+#include "template/template.h"
+
+enum {
+    SANDBOX_KEEP_ENDED_MS = 60000,
+    SANDBOX_SAMPLE_MS = 5000,
+    SANDBOX_SAMPLES_MAX = 4096,
+};
+
+struct core {
+    struct core_config config; /* its strings are ours */
+    struct loop *loop;
+    struct supervisor *supervisor;
+    struct template_registry *templates;
+    const struct guard *guard;
+    struct map by_id;  /* every struct sandbox in memory; holds a reference */
+    struct list live;  /* running (or paused) ones, newest first */
+    size_t n_live, n_creating;
+    bool closing;
+    struct keeper *keeper;
+    uint64_t unrecorded; /* events and rows that could not be written */
+};
+
+struct sandbox {
+    struct core *core;
+    unsigned refs;
+    struct sandbox_info info;
+    struct arena arena; /* info's strings */
+    const char *layer;
+    struct list node; /* in core->live */
+    struct session *session; /* NULL: before coved made it, and after the end */
+    uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */
+    uint64_t ending_seq;     /* the event that began the end */
+
+    sandbox_fn create_done, kill_done; /* NULL once called */
+    void *create_ctx, *kill_ctx;
+
+    const char *end_cause;   /* decided when the end began; SUP_ENDED may know better */
+    bool fails;              /* ends as SANDBOX_FAILED */
+    struct err failure;
+    struct loop_alarm end_alarm, sample_alarm, kill_alarm, forget_alarm;
+    struct list watches;
+    struct loop_job watch_job; /* holds a reference while queued */
+
+    struct list processes; /* struct process (exec.c) */
+    size_t n_ended_processes;
+    struct taking_over *taking_over; /* exec_recover.c, while it goes on */
+
+    struct sandbox_sample *samples;
+    size_t n_samples, cap_samples;
+    uint64_t cpu_usec; /* at the last sample */
+    usec_t cpu_at;     /* monotonic, 0: none yet */
+    uint64_t disk_used, disk_total;
+    uint32_t oom_kills;
+    bool listed; /* by coved, at recovery */
+};
+
+/* sandbox.c */
+struct sandbox *sandbox_new(struct core *core, const char *id);
+void sandbox_enlist(struct sandbox *sb); /* into the live list, at its place */
+void sandbox_delist(struct sandbox *sb);
+struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n);
+
+/* state.c */
+bool sandbox_state_may(enum sandbox_state from, enum sandbox_state to);
+bool sandbox_state_is_over(enum sandbox_state state); /* stopping, ended or failed */
+
+/*
+ * Moves the state, which must be legal, appends the event of the move and writes the row's state. data: JSON object text. Returns
+ * the event's seq (0 when it could not be stored).
+ */
+uint64_t sandbox_move(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event);
+
+/* life.c */
+struct ending {
+    enum event_kind kind; /* the event that begins it; EVENT_KIND_UNKNOWN: seq says it */
+    enum event_grade grade;
+    struct str actor;
+    const char *cause;    /* a literal */
+    bool fails;
+    const char *what;     /* for the event's data and the clients that wait; may be NULL */
+    uint64_t seq;
+};
+void sandbox_end(struct sandbox *sb, const struct ending *ending);
+void sandbox_on_ended(void *core, const struct sup_ended *ended); /* supervisor_ops.on_ended */
+void sandbox_on_created(void *sb, const union sup_message *answer, int fd, const struct err *err); /* answer to CREATE */
+void sandbox_failed(struct sandbox *sb, const struct err *err); /* it is not (any more) there: straight to SANDBOX_FAILED */
+void sandbox_arm_end(struct sandbox *sb);
+void sandbox_forget_later(struct sandbox *sb, usec_t after);
+void sandbox_lost(struct sandbox *sb);          /* in the store only: at recovery */
+void sandbox_kill_leftover(struct sandbox *sb); /* was stopping already when an earlier worker died */
+void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
+extern const struct session_ops sandbox_session_ops;
+
+/* recovery.c */
+int recovery_run(struct core *core, struct err *err) WARN_UNUSED;
+
+/* rows.c: the store's row of a sandbox. Failures are counted and logged. */
+int rows_insert(struct sandbox *sb, struct err *err) WARN_UNUSED;
+void rows_state(struct sandbox *sb);
+void rows_end_at(struct sandbox *sb);
+void rows_ended(struct sandbox *sb);
+void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
+
+/* action.c */
+int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
+                  struct err *err) WARN_UNUSED; /* action_begin() without the look at the state */
+int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
+
+/* keeper.c: commits, suppressed events, checkpoints */
+struct keeper *keeper_new(struct core *core);
+void keeper_free(struct keeper *k);
+void keeper_wrote(struct keeper *k); /* something waits in the store's batch */
+int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
+void core_unrecorded(struct core *core, const struct err *err);
+
+/* exec.c, exec_log.c */
+void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its processes */
+void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
+void exec_recover_stop(struct sandbox *sb);
+
+/* usage.c */
+void usage_start(struct sandbox *sb);

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps the store going: ends its batches (soon after the turn that wrote, at most every COMMIT_MS, and never before what the turn had to send
+ * was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+#include "store/store.h"
+
+enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000 };
+
+struct keeper {
+    struct core *core; /* NULL after keeper_free() while a checkpoint runs */
+    struct loop_job sent, commit;
+    struct loop_alarm commit_alarm, flood_alarm;
+    usec_t last_commit;
+    bool checkpointing;
+    uv_work_t work;
+    char *path;
+    struct err checkpoint_err;
+    int checkpoint_result;
+    uint64_t failed;
+};
+
+static void on_checkpoint(uv_work_t *work)
+{
+    struct keeper *k = work->data;
+    k->checkpoint_result = store_checkpoint_path(k->path, &k->checkpoint_err);
+}
+
+static void keeper_mem_free(struct keeper *k)
+{
+    mem_free(k->path);
+    mem_free(k);
+}
+
+static void after_checkpoint(uv_work_t *work, int status)
+{
+    (void)status;
+    struct keeper *k = work->data;
+    k->checkpointing = false;
+    if (!k->core)
+        keeper_mem_free(k);
+    else if (k->checkpoint_result < 0)
+        log_warn("checkpoint of the store: %s", k->checkpoint_err.msg);
+}
+
+int keeper_commit(struct keeper *k, struct err *err)
+{
+    struct store *store = k->core->config.store;
+    k->last_commit = clock_mono();
+    if (store_commit(store, err) < 0) {
+        if (k->failed++ == 0)
+            log_error("the store: %s", err->msg);
+        return -1;
+    }
+    if (!k->checkpointing && store_wal_pages(store) > WAL_PAGES_MAX) {
+        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
+    }
+    return 0;
+}
+
+static void commit(struct keeper *k)
+{
+    struct err err;
+    if (!store_pending(k->core->config.store))
+        return;
+    if (keeper_commit(k, &err) < 0)
+        k->core->unrecorded++;
+}
+
+static void on_commit_alarm(struct loop_alarm *alarm)
+{
+    commit(container_of(alarm, struct keeper, commit_alarm));
+}
+
+static void on_commit_job(struct loop_job *job)
+{
+    struct keeper *k = container_of(job, struct keeper, commit);
+    usec_t due = k->last_commit + COMMIT_MS * USEC_PER_MS;
+    if (clock_mono() >= due)
+        commit(k);
+    else if (!k->commit_alarm.slot)
+        loop_alarm_set(k->core->loop, &k->commit_alarm, due, on_commit_alarm);
+}
+
+static void on_sent_job(struct loop_job *job)
+{
+    struct keeper *k = container_of(job, struct keeper, sent);
+    loop_later(k->core->loop, &k->commit);
+}
+
+static void on_flood_alarm(struct loop_alarm *alarm)
+{
+    struct keeper *k = container_of(alarm, struct keeper, flood_alarm);
+    struct err err;
+    if (event_flush_suppressed(k->core->config.events, &err) < 0)
+        core_unrecorded(k->core, &err);
+    keeper_wrote(k);
+    loop_alarm_set(k->core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
+}
+
+void keeper_wrote(struct keeper *k)
+{
+    loop_before_sleep(k->core->loop, &k->sent);
+}
+
+struct keeper *keeper_new(struct core *core)
+{
+    struct keeper *k = mem_new(struct keeper);
+    k->core = core;
+    k->work.data = k;
+    k->path = mem_strdup(store_path(core->config.store));
+    loop_job_init(&k->sent, on_sent_job);
+    loop_job_init(&k->commit, on_commit_job);
+    loop_alarm_set(core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
+    return k;
+}
+
+void keeper_free(struct keeper *k)
+{
+    if (!k)
+        return;
+    commit(k);
+    loop_job_cancel(&k->sent);
+    loop_job_cancel(&k->commit);
+    loop_alarm_clear(k->core->loop, &k->commit_alarm);
+    loop_alarm_clear(k->core->loop, &k->flood_alarm);
+    k->core = NULL;
+    if (!k->checkpointing)
+        keeper_mem_free(k);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation: a sandbox's way from coved's answer to its end
+ *
+ *  1. coved says what lives. The end is final when it says SUP_ENDED, or that it knows no such sandbox; a KILL is repeated until then.
+ *  2. As soon as the end is decided (killed, expired, the agent lied or is gone) the sandbox is stopping: out of the list, its session
+ *     closed, every waiting call answered, every watcher told (all in later turns), and nobody can use it any more.
+ *  3. create_done and kill_done are called exactly once, from the loop, never from within the call that gave them.
+ *  4. A client hears of its new sandbox only when the row is committed.
+ *  5. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
+ *     END_CHECK_MS: a step of the real clock moves the end by at most that.
+ */
+#include "base/log.h"
+#include "base/fd.h"
+#include "sandbox/internal.h"
+
+enum { END_CHECK_MS = 30000, KILL_AGAIN_MS = 5000 };
+
+static void kill_again(struct loop_alarm *alarm);
+
+static void forget(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, forget_alarm);
+    (void)map_del(&sb->core->by_id, str_of(sb->info.id));
+    sandbox_unref(sb);
+}
+
+void sandbox_forget_later(struct sandbox *sb, usec_t after)
+{
+    loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, forget);
+}
+
+static void tell_creator(struct sandbox *sb, const struct err *err)
+{
+    if (!sb->create_done)
+        return;
+    sandbox_fn done = sb->create_done;
+    sb->create_done = NULL;
+    done(sb->create_ctx, err ? NULL : sb, err);
+}
+
+static void tell_killer(struct sandbox *sb, const struct err *err)
+{
+    if (!sb->kill_done)
+        return;
+    sandbox_fn done = sb->kill_done;
+    sb->kill_done = NULL;
+    done(sb->kill_ctx, err ? NULL : sb, err);
+}
+
+void sandbox_abandon(struct sandbox *sb, const struct err *why)
+{
+    if (sb->session)
+        session_drop(TAKE_PTR(sb->session), why);
+    exec_sandbox_gone(sb);
+    tell_creator(sb, why);
+    tell_killer(sb, why);
+    sandbox_delist(sb);
+    if (!list_empty(&sb->watch_job.node)) {
+        loop_job_cancel(&sb->watch_job);
+        sandbox_unref(sb);
+    }
+}
+
+void sandbox_kill_leftover(struct sandbox *sb)
+{
+    sb->end_cause = "killed";
+    kill_again(&sb->kill_alarm);
+}
+
+/* Nobody can use it from here on. */
+static void let_go(struct sandbox *sb, const struct err *why)
+{
+    struct core *core = sb->core;
+    if (sb->info.state == SANDBOX_CREATING)
+        core->n_creating--;
+    sandbox_delist(sb);
+    loop_alarm_clear(core->loop, &sb->end_alarm);
+    loop_alarm_clear(core->loop, &sb->sample_alarm);
+    if (sb->session)
+        session_close(TAKE_PTR(sb->session), why);
+    if (!list_empty(&sb->watches) && list_empty(&sb->watch_job.node))
+        loop_later(sandbox_ref(sb)->core->loop, &sb->watch_job);
+}
+
+static void say_why(const struct sandbox *sb, struct err *ret_err)
+{
+    if (sb->failure.code)
+        *ret_err = sb->failure;
+    else
+        (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox has ended (%s)", sb->end_cause ? sb->end_cause : "unknown");
+}
+
+/* All of it is gone. */
+static void finish(struct sandbox *sb, const struct event_draft *event)
+{
+    struct err why;
+    say_why(sb, &why);
+    if (!sandbox_state_is_over(sb->info.state))
+        let_go(sb, &why);
+    else if (sb->info.state != SANDBOX_STOPPING)
+        return;
+    loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
+    sb->info.ended = clock_real();
+    sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
+    (void)sandbox_move(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
+    exec_sandbox_gone(sb);
+    sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
+    tell_creator(sb, &why);
+    tell_killer(sb, NULL);
+}
+
+static void finish_with(struct sandbox *sb, enum event_grade grade, const struct sup_ended *ended)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "cause", str_of(sb->fails ? "failed" : sb->end_cause));
+    if (sb->failure.code)
+        event_data_str(&d, "message", str_of(sb->failure.msg));
+    if (ended) {
+        event_data_u64(&d, "status", ended->status);
+        event_data_u64(&d, "oom_kills", ended->oom_kills);
+    }
+    finish(sb, &(struct event_draft){.kind = sb->fails ? EVENT_SANDBOX_FAILED : EVENT_SANDBOX_ENDED,
+                                     .source = grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL : EVENT_HOST,
+                                     .grade = grade,
+                                     .cause = sb->ending_seq ? sb->ending_seq : sb->create_seq,
+                                     .data = event_data_end(&d)});
+}
+
+void sandbox_failed(struct sandbox *sb, const struct err *err)
+{
+    sb->fails = true;
+    sb->failure = *err;
+    finish_with(sb, EVENT_OBSERVED_HOST, NULL);
+}
+
+void sandbox_lost(struct sandbox *sb)
+{
+    sb->end_cause = "lost";
+    finish_with(sb, EVENT_OBSERVED_HOST, NULL);
+}
+
+/* ---- the end ---- */
+
+static void on_killed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    (void)fd_close(fd);
+    if (sb->info.state == SANDBOX_STOPPING && !sb->core->closing) {
+        if (answer) {
+            tell_killer(sb, NULL);
+        } else if (err->code == ERR_NOT_FOUND) {
+            finish_with(sb, EVENT_OBSERVED_HOST, NULL);
+        } else {
+            log_warn("kill sandbox %s: %s", sb->info.id, err->msg);
+            tell_killer(sb, err);
+            loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + KILL_AGAIN_MS * USEC_PER_MS, kill_again);
+        }
+    }
+    sandbox_unref(sb);
+}
+
+static int ask_kill(struct sandbox *sb, struct err *err)
+{
+    sandbox_ref(sb);
+    if (supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, on_killed, sb, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    return -1;
+}
+
+static void kill_again(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, kill_alarm);
+    struct err err;
+    if (ask_kill(sb, &err) < 0)
+        loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + KILL_AGAIN_MS * USEC_PER_MS, kill_again);
+}
+
+void sandbox_end(struct sandbox *sb, const struct ending *e)
+{
+    struct err why, err;
+    sb->end_cause = e->cause;
+    sb->fails = e->fails;
+    if (e->fails)
+        (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
+    say_why(sb, &why);
+    let_go(sb, &why);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    if (e->what)
+        event_data_str(&d, "what", str_of(e->what));
+    uint64_t seq = sandbox_move(sb, SANDBOX_STOPPING,
+                                &(struct event_draft){.kind = e->kind, .source = EVENT_HOST, .grade = e->grade, .actor = e->actor,
+                                                      .cause = sb->create_seq, .data = event_data_end(&d)});
+    sb->ending_seq = e->seq ? e->seq : seq;
+    tell_creator(sb, &why);
+    if (ask_kill(sb, &err) < 0)
+        loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + KILL_AGAIN_MS * USEC_PER_MS, kill_again);
+}
+
+void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
+{
+    static const char *const names[] = {
+        [SUP_CAUSE_KILLED] = "killed", [SUP_CAUSE_EXITED] = "exited",     [SUP_CAUSE_SIGNALED] = "signaled",
+        [SUP_CAUSE_OOM] = "oom",       [SUP_CAUSE_SHUTDOWN] = "shutdown",
+    };
+    struct core *core = ctx;
+    struct sandbox *sb = map_get(&core->by_id, str_of(ended->id));
+    if (!sb || sb->info.state == SANDBOX_ENDED || sb->info.state == SANDBOX_FAILED)
+        return;
+    const char *cause = ended->cause < ARRAY_SIZE(names) && names[ended->cause] ? names[ended->cause] : "exited";
+    if (ended->oom_kills > sb->oom_kills) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_u64(&d, "kills", ended->oom_kills - sb->oom_kills);
+        sb->oom_kills = ended->oom_kills;
+        action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+    }
+    /* Our own reason for killing it says more than that it was killed; an agent that was gone has coved's. */
+    if (ended->cause != SUP_CAUSE_KILLED) {
+        if (!sb->end_cause || strcmp(sb->end_cause, "lost") == 0)
+            sb->end_cause = cause;
+        if (sb->info.state == SANDBOX_CREATING) {
+            sb->fails = true;
+            (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox did not start: its first process ended (%s)", cause);
+        }
+    } else if (!sb->end_cause) {
+        sb->end_cause = cause;
+    } else if (strcmp(sb->end_cause, "lost") == 0) {
+        sb->fails = true; /* it lived, and had closed its socket */
+        (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: its agent closed the connection");
+    }
+    finish_with(sb, EVENT_OBSERVED_KERNEL, ended);
+}
+
+/* ---- the deadline ---- */
+
+static void on_end_alarm(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, end_alarm);
+    if (clock_real() < sb->info.end_at) {
+        sandbox_arm_end(sb);
+        return;
+    }
+    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED, .grade = EVENT_OBSERVED_HOST, .actor = STR("timer"),
+                                     .cause = "timeout"});
+    keeper_wrote(sb->core->keeper);
+}
+
+void sandbox_arm_end(struct sandbox *sb)
+{
+    if (!sb->info.end_at) {
+        loop_alarm_clear(sb->core->loop, &sb->end_alarm);
+        return;
+    }
+    usec_t now = clock_real();
+    usec_t left = sb->info.end_at > now ? sb->info.end_at - now : 0;
+    loop_alarm_set(sb->core->loop, &sb->end_alarm, clock_mono() + MIN(left, END_CHECK_MS * USEC_PER_MS), on_end_alarm);
+}
+
+int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only, struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    uint64_t seq;
+    if (timeout_ms > sb->core->config.max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
+                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "timeout_ms", timeout_ms);
+    event_data_bool(&d, "extend_only", extend_only);
+    if (action_begin(sb, actor, EVENT_SANDBOX_TIMEOUT, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    usec_t end_at = clock_real() + timeout_ms * USEC_PER_MS;
+    if (extend_only && (!i->end_at || i->end_at >= end_at))
+        return 0;
+    i->end_at = end_at;
+    i->timeout_ms = timeout_ms;
+    rows_end_at(sb);
+    sandbox_arm_end(sb);
+    return 0;
+}
+
+int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx, struct err *err)
+{
+    uint64_t seq;
+    if (sandbox_state_is_over(sb->info.state) || sb->info.state == SANDBOX_CREATING)
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+    if (sb->core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (action_permit(sb, actor, EVENT_SANDBOX_KILL, STR("{}"), &seq, err) < 0)
+        return -1;
+    sb->kill_done = done;
+    sb->kill_ctx = ctx;
+    sandbox_end(sb, &(struct ending){.seq = seq, .cause = "killed"});
+    return 0;
+}
+
+/* ---- the beginning ---- */
+
+static void fail(struct sandbox *sb, const struct err *err)
+{
+    sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
+}
+
+static void on_ready(void *ctx)
+{
+    struct sandbox *sb = ctx;
+    struct err err;
+    if (sb->info.state == SANDBOX_CREATING) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
+        (void)sandbox_move(sb, SANDBOX_RUNNING,
+                           &(struct event_draft){.kind = EVENT_SANDBOX_STARTED, .source = EVENT_HOST, .grade = EVENT_OBSERVED_HOST,
+                                                 .cause = sb->create_seq, .data = event_data_end(&d)});
+        sb->core->n_creating--;
+        sandbox_enlist(sb);
+        usage_start(sb);
+    }
+    if (keeper_commit(sb->core->keeper, &err) < 0) {
+        (void)err_prefix(&err, "create sandbox");
+        tell_creator(sb, &err);
+        if (!sandbox_state_is_over(sb->info.state))
+            fail(sb, &err);
+        return;
+    }
+    tell_creator(sb, NULL);
+}
+
+static void on_broken(void *ctx, bool violation, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    struct err what = *err; /* the session's own goes with it */
+    /* An agent that is gone is coved's to explain: its SUP_ENDED follows. */
+    sandbox_end(sb, &(struct ending){.kind = violation ? EVENT_AGENT_VIOLATION : EVENT_AGENT_LOST,
+                                     .grade = EVENT_OBSERVED_HOST,
+                                     .cause = violation ? "failed" : "lost",
+                                     .fails = violation || sb->info.state == SANDBOX_CREATING,
+                                     .what = what.msg});
+}
+
+const struct session_ops sandbox_session_ops = {.on_ready = on_ready, .on_broken = on_broken};
+
+void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    struct err local;
+    if (sb->core->closing) {
+        (void)fd_close(fd);
+    } else if (sb->info.state != SANDBOX_CREATING) {
+        /* It ended meanwhile, and coved may have answered that KILL before it made it. */
+        (void)fd_close(fd);
+        if (answer && supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, NULL, NULL, &local) < 0)
+            log_warn("kill sandbox %s: %s", sb->info.id, local.msg);
+    } else if (!answer && err->code != ERR_DEADLINE_EXCEEDED) {
+        sandbox_failed(sb, err);
+    } else if (!answer) {
+        fail(sb, err);
+    } else if (fd < 0) {
+        fail(sb, &(struct err){.code = ERR_INTERNAL, .msg = "the supervisor sent no socket"});
+    } else {
+        sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+        if (session_start(sb->session, fd, &local) < 0)
+            fail(sb, &local);
+    }
+    sandbox_unref(sb);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking over from a worker that died: what the store says was alive, against what coved says lives.
+ *
+ *   in both           taken over: a session of its own, its deadline, its processes' output, as if nothing had been
+ *   in the store only lost: nobody saw its end
+ *   in coved only     killed: it was never promised to anybody
+ *   half made         killed if it is there, failed in any case
+ *   stopping          killed again
+ */
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+struct unknown {
+    struct list node;
+    char id[ID_SANDBOX_LEN + 1];
+};
+
+struct recovery {
+    struct core *core;
+    struct list unknown;
+};
+
+static bool load(const struct store_sandbox *row, void *ctx)
+{
+    struct recovery *r = ctx;
+    if (!id_is_sandbox(str_of(row->id))) {
+        log_warn("the store has a sandbox with the id '%s': ignored", row->id);
+        return true;
+    }
+    struct sandbox *sb = sandbox_new(r->core, row->id);
+    rows_fill(sb, row);
+    if (sb->info.state == SANDBOX_CREATING)
+        r->core->n_creating++;
+    return true;
+}
+
+static void on_listed(void *ctx, const struct sup_listed *listed)
+{
+    struct recovery *r = ctx;
+    struct sandbox *sb = map_get(&r->core->by_id, str_of(listed->id));
+    if (sb) {
+        sb->listed = true;
+    } else {
+        struct unknown *u = mem_new(struct unknown);
+        memcpy(u->id, listed->id, sizeof(u->id));
+        list_append(&r->unknown, &u->node);
+    }
+}
+
+static void on_attached(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    struct err local;
+    if (sb->core->closing || !sb->session) {
+        (void)fd_close(fd);
+    } else if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0) {
+        struct ending e = {.kind = EVENT_AGENT_LOST, .grade = EVENT_OBSERVED_HOST, .cause = "lost"};
+        e.what = !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg;
+        sandbox_end(sb, &e);
+    }
+    sandbox_unref(sb);
+}
+
+static void take_over(struct sandbox *sb)
+{
+    struct err err;
+    sb->info.state = SANDBOX_RUNNING;
+    sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+    sandbox_enlist(sb);
+    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    sandbox_arm_end(sb);
+    usage_start(sb);
+    exec_recover(sb);
+    sandbox_ref(sb);
+    if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)
+        on_attached(sb, NULL, -1, &err);
+}
+
+static void decide(struct sandbox *sb)
+{
+    struct err err;
+    enum sandbox_state state = sb->info.state;
+    if (state == SANDBOX_ENDED || state == SANDBOX_FAILED)
+        return; /* coved reported its end while we asked */
+    (void)err_set(&err, ERR_UNAVAILABLE, "the service was interrupted while the sandbox was made");
+    if (state == SANDBOX_CREATING && sb->listed)
+        sandbox_end(sb, &(struct ending){.cause = "failed", .fails = true, .what = err.msg});
+    else if (state == SANDBOX_CREATING)
+        sandbox_failed(sb, &err);
+    else if (state == SANDBOX_STOPPING && sb->listed)
+        sandbox_kill_leftover(sb);
+    else if (!sb->listed)
+        sandbox_lost(sb);
+    else
+        take_over(sb);
+}
+
+int recovery_run(struct core *core, struct err *err)
+{
+    struct recovery r = {.core = core};
+    struct err local;
+    list_init(&r.unknown);
+    if (sandbox_rows_each_live(core->config.store, load, &r, err) < 0)
+        return -1;
+    int result = supervisor_list(core->supervisor, on_listed, &r, err);
+    while (!list_empty(&r.unknown)) {
+        struct unknown *u = LIST_FIRST(struct unknown, &r.unknown, node);
+        list_remove(&u->node);
+        if (result == 0) {
+            log_warn("sandbox %s is nobody's: it is killed", u->id);
+            if (supervisor_call_id(core->supervisor, SUP_KILL, u->id, NULL, NULL, &local) < 0)
+                log_error("kill sandbox %s: %s", u->id, local.msg);
+        }
+        mem_free(u);
+    }
+    if (result < 0)
+        return -1;
+    size_t it = 0, lost = 0;
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+        decide(sb);
+        lost += sandbox_state_is_over(sb->info.state);
+    }
+    if (map_count(&core->by_id))
+        log_info("%zu sandboxes taken over, %zu lost or ended", core->n_live, lost);
+    return keeper_commit(core->keeper, err);
+}

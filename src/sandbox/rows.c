@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "sandbox/internal.h"
+
+#include <jansson.h>
+
+static void put_pairs(struct buf *b, const struct pair *pairs, size_t n)
+{
+    (void)buf_append_char(b, '{');
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            (void)buf_append_char(b, ',');
+        (void)buf_append_json_string(b, pairs[i].key);
+        (void)buf_append_char(b, ':');
+        (void)buf_append_json_string(b, pairs[i].value);
+    }
+    (void)buf_append(b, "}", 2); /* with its NUL */
+}
+
+/* What we wrote ourselves; damaged text is an empty object. */
+static const struct pair *get_pairs(struct arena *a, const char *text, size_t *ret_n)
+{
+    *ret_n = 0;
+    json_t *object = json_loads(text, JSON_ALLOW_NUL, NULL);
+    size_t n = object && json_is_object(object) ? json_object_size(object) : 0;
+    struct pair *pairs = n ? arena_alloc(a, n * sizeof(struct pair)) : NULL;
+    const char *key;
+    json_t *value;
+    if (n) {
+        json_object_foreach(object, key, value) {
+            struct str v = str_n(json_string_value(value), json_string_length(value));
+            pairs[*ret_n] = (struct pair){arena_str(a, str_of(key)), arena_str(a, v.p ? v : STR(""))};
+            ++*ret_n;
+        }
+    }
+    json_decref(object);
+    return pairs;
+}
+
+static void done(struct sandbox *sb, int r, const struct err *err)
+{
+    if (r < 0)
+        core_unrecorded(sb->core, err);
+    else
+        keeper_wrote(sb->core->keeper);
+}
+
+int rows_insert(struct sandbox *sb, struct err *err)
+{
+    const struct sandbox_info *i = &sb->info;
+    AUTO_BUF struct buf metadata = BUF_INIT(16 << 20);
+    AUTO_BUF struct buf envs = BUF_INIT(16 << 20);
+    put_pairs(&metadata, i->metadata, i->n_metadata);
+    put_pairs(&envs, i->envs, i->n_envs);
+    if (buf_error(&metadata) || buf_error(&envs))
+        return err_set(err, ERR_INVALID_ARGUMENT, "metadata and environment are too large");
+    struct store_sandbox row = {
+        .id = i->id,
+        .state = (int)i->state,
+        .tier = "container",
+        .template_id = i->template_id,
+        .template_alias = i->template_alias,
+        .layer_digest = sb->layer,
+        .created_at = i->started,
+        .started_at = i->started,
+        .end_at = i->end_at,
+        .timeout = i->timeout_ms * USEC_PER_MS,
+        .cpu_milli = i->cpu_milli,
+        .memory_bytes = i->memory_bytes,
+        .disk_bytes = i->disk_bytes,
+        .envd_token = i->access_token,
+        .traffic_token = i->traffic_token,
+        .on_timeout = i->pause_on_timeout ? STORE_ON_TIMEOUT_PAUSE : STORE_ON_TIMEOUT_KILL,
+        .auto_resume = i->auto_resume,
+        .secure = i->secure,
+        .allow_internet = i->allow_internet,
+        .metadata = buf_data(&metadata),
+        .envs = buf_data(&envs),
+        .network = "{}",
+        .extra = "{}",
+    };
+    if (sandbox_rows_insert(sb->core->config.store, &row, err) < 0)
+        return -1;
+    keeper_wrote(sb->core->keeper);
+    return 0;
+}
+
+void rows_state(struct sandbox *sb)
+{
+    struct err err;
+    done(sb, sandbox_rows_update_state(sb->core->config.store, sb->info.id, (int)sb->info.state, &err), &err);
+}
+
+void rows_end_at(struct sandbox *sb)
+{
+    struct err err;
+    done(sb, sandbox_rows_update_end_at(sb->core->config.store, sb->info.id, sb->info.end_at, sb->info.timeout_ms * USEC_PER_MS, &err),
+         &err);
+}
+
+void rows_ended(struct sandbox *sb)
+{
+    struct err err;
+    done(sb,
+         sandbox_rows_update_ended(sb->core->config.store, sb->info.id, (int)sb->info.state, sb->info.ended, sb->info.end_cause, &err),
+         &err);
+}
+
+static const char *text_or_null(struct arena *a, const char *s)
+{
+    return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
+}
+
+void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
+{
+    struct sandbox_info *i = &sb->info;
+    struct arena *a = &sb->arena;
+    i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state : SANDBOX_STOPPING;
+    i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
+    i->template_alias = text_or_null(a, row->template_alias);
+    sb->layer = arena_strndup(a, row->layer_digest, strlen(row->layer_digest));
+    i->started = row->started_at;
+    i->end_at = row->end_at;
+    i->timeout_ms = row->timeout / USEC_PER_MS;
+    i->cpu_milli = row->cpu_milli;
+    i->memory_bytes = row->memory_bytes;
+    i->disk_bytes = row->disk_bytes;
+    i->access_token = text_or_null(a, row->envd_token);
+    i->traffic_token = text_or_null(a, row->traffic_token);
+    i->pause_on_timeout = row->on_timeout == STORE_ON_TIMEOUT_PAUSE;
+    i->auto_resume = row->auto_resume;
+    i->secure = row->secure;
+    i->allow_internet = row->allow_internet;
+    i->metadata = get_pairs(a, row->metadata, &i->n_metadata);
+    i->envs = get_pairs(a, row->envs, &i->n_envs);
+}

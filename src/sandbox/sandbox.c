@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of sandboxes: finding, listing, references, and who wants to hear of an end. */
+#include "sandbox/sandbox.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+static void on_watch_job(struct loop_job *job)
+{
+    struct sandbox *sb = container_of(job, struct sandbox, watch_job);
+    while (!list_empty(&sb->watches)) {
+        struct sandbox_watch *w = LIST_FIRST(struct sandbox_watch, &sb->watches, node);
+        list_remove(&w->node);
+        w->fn(w, sb);
+    }
+    sandbox_unref(sb);
+}
+
+struct sandbox *sandbox_new(struct core *core, const char *id)
+{
+    struct sandbox *sb = mem_new(struct sandbox);
+    sb->core = core;
+    sb->refs = 1;
+    memcpy(sb->info.id, id, ID_SANDBOX_LEN);
+    list_init(&sb->node);
+    list_init(&sb->watches);
+    list_init(&sb->processes);
+    loop_job_init(&sb->watch_job, on_watch_job);
+    (void)map_put(&core->by_id, str_of(sb->info.id), sb);
+    return sb;
+}
+
+struct sandbox *sandbox_ref(struct sandbox *sb)
+{
+    sb->refs++;
+    return sb;
+}
+
+void sandbox_unref(struct sandbox *sb)
+{
+    assert(sb->refs);
+    if (--sb->refs)
+        return;
+    assert(!sb->session && list_empty(&sb->processes));
+    struct loop *loop = sb->core->loop;
+    loop_job_cancel(&sb->watch_job);
+    loop_alarm_clear(loop, &sb->end_alarm);
+    loop_alarm_clear(loop, &sb->sample_alarm);
+    loop_alarm_clear(loop, &sb->kill_alarm);
+    loop_alarm_clear(loop, &sb->forget_alarm);
+    arena_fini(&sb->arena);
+    mem_free(sb->samples);
+    mem_free(sb);
+}
+
+void sandbox_enlist(struct sandbox *sb)
+{
+    struct core *core = sb->core;
+    struct list *before = core->live.next; /* newest first: nearly always the first place is right */
+    for (; before != &core->live; before = before->next) {
+        const struct sandbox_info *other = &container_of(before, struct sandbox, node)->info;
+        if (other->started < sb->info.started ||
+            (other->started == sb->info.started && strcmp(other->id, sb->info.id) < 0))
+            break;
+    }
+    list_append(before, &sb->node);
+    core->n_live++;
+}
+
+void sandbox_delist(struct sandbox *sb)
+{
+    if (list_empty(&sb->node))
+        return;
+    list_remove(&sb->node);
+    sb->core->n_live--;
+}
+
+const struct sandbox_info *sandbox_info(const struct sandbox *sb)
+{
+    return &sb->info;
+}
+
+struct sandbox *sandbox_find(struct core *core, struct str id)
+{
+    if (id.n > ID_SANDBOX_LEN && id.p[ID_SANDBOX_LEN] == '-')
+        id.n = ID_SANDBOX_LEN;
+    if (id.n != ID_SANDBOX_LEN)
+        return NULL;
+    struct sandbox *sb = map_get(&core->by_id, id);
+    return sb && sb->info.state == SANDBOX_CREATING ? NULL : sb; /* nobody was told the id of that one yet */
+}
+
+struct sandbox *sandbox_only(struct core *core)
+{
+    return core->n_live == 1 ? LIST_FIRST(struct sandbox, &core->live, node) : NULL;
+}
+
+void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
+{
+    LIST_FOREACH(struct sandbox, sb, &core->live, node)
+    {
+        if (!fn(ctx, sb))
+            return;
+    }
+}
+
+size_t sandbox_count(const struct core *core)
+{
+    return core->n_live;
+}
+
+void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w)
+{
+    list_append(&sb->watches, &w->node);
+    if (sandbox_state_is_over(sb->info.state) && list_empty(&sb->watch_job.node))
+        loop_later(sandbox_ref(sb)->core->loop, &sb->watch_job);
+}
+
+void sandbox_unwatch(struct sandbox_watch *w)
+{
+    list_remove(&w->node);
+}
+
+struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n)
+{
+    struct pair *copy = n ? arena_alloc(a, n * sizeof(*copy)) : NULL;
+    for (size_t i = 0; i < n; i++)
+        copy[i] = (struct pair){arena_str(a, pairs[i].key), arena_str(a, pairs[i].value)};
+    return copy;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What session.c and stream.c share: the state of a session and of one stream, and the checks of what an agent says on it. */
+#pragma once
+
+#include "base/map.h"
+#include "sandbox/session.h"
+
+struct session {
+    struct loop *loop;
+    const struct session_ops *ops;
+    void *ctx;
+    uv_poll_t poll; /* initialised when fd >= 0 */
+    int fd;
+    bool ready, broken, violation, closing, wants_write;
+    struct err why;
+    struct map streams; /* id -> struct stream, from OPEN to END */
+    uint32_t last_id;
+    struct buf outbox, partial;
+    struct stream *data; /* whose DATA is coming in, data_left bytes of it */
+    uint8_t data_flags;
+    size_t data_left;
+    struct list credits, starved;
+    struct loop_job flush, room, broken_job, closed_job;
+    struct loop_alarm hello;
+};
+
+struct stream {
+    struct session *session;
+    const struct stream_ops *ops;
+    void *user;
+    uint32_t id;
+    unsigned timeout_ms;
+    uint32_t recv_credit; /* what the agent may still send */
+    uint32_t send_credit;
+    uint32_t held;        /* given to the user, not granted again */
+    uint32_t due_delivered, due_plain;
+    bool replied, agent_eof, host_eof, closed, ended;
+    struct loop_alarm alarm;
+    struct list credit_node, starved_node;
+};
+
+bool session_is_over(const struct session *s); /* broken or closing */
+void session_lie(struct session *s, uint32_t stream, const char *what);
+void session_touch(struct session *s); /* there is something to send */
+size_t session_send_data(struct session *s, uint32_t stream, struct str bytes);
+
+/* Appends the CREDIT frames that are due. */
+void stream_put_credit(struct stream *st, struct buf *out);
+
+/*
+ * Checks a frame against the stream's state and brings that up to date. Returns NULL, or what is wrong. The payload of DATA may be missing:
+ * only its size is looked at.
+ */
+const char *stream_check_frame(struct stream *st, const struct wire_frame *f, struct str payload) WARN_UNUSED;
+
+/* Decodes END. *ret_err: its code is ERR_OK on success. */
+const char *stream_check_end(struct stream *st, struct str payload, struct str *ret_tail, struct err *ret_err) WARN_UNUSED;

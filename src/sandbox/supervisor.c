@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/supervisor.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+#include <poll.h>
+#include <string.h>
+
+enum {
+    ANSWER_MS = 30000,
+    QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
+    MESSAGES_PER_TURN = 64,
+};
+
+struct supervisor {
+    struct loop *loop;
+    const struct supervisor_ops *ops;
+    void *ctx;
+    uv_poll_t poll;
+    int fd;
+    bool lost, freed, wants_write;
+    uint32_t last_tag;
+    struct map requests; /* tag -> struct request */
+    struct list queue;   /* struct request that are still to be sent */
+    size_t n_queued;
+    struct loop_job lost_job;
+    /* supervisor_list() */
+    void (*each)(void *ctx, const struct sup_listed *listed);
+    void *each_ctx;
+};
+
+struct request {
+    struct supervisor *sup;
+    uint32_t tag;
+    supervisor_fn fn;
+    void *ctx;
+    struct loop_alarm alarm;
+    struct list node; /* in the queue while `message` waits */
+    union sup_message message;
+};
+
+static void finish(struct request *q, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct supervisor *sup = q->sup;
+    (void)map_del_u64(&sup->requests, q->tag);
+    loop_alarm_clear(sup->loop, &q->alarm);
+    if (!list_empty(&q->node))
+        sup->n_queued--;
+    list_remove(&q->node);
+    if (q->fn)
+        q->fn(q->ctx, answer, fd, err);
+    else
+        (void)fd_close(fd);
+    mem_free(q);
+}
+
+static void fail_all(struct supervisor *sup)
+{
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor is gone");
+    for (;;) {
+        size_t it = 0;
+        struct request *q = map_next(&sup->requests, &it);
+        if (!q)
+            break;
+        finish(q, NULL, -1, &err);
+    }
+}
+
+static void on_lost_job(struct loop_job *job)
+{
+    struct supervisor *sup = container_of(job, struct supervisor, lost_job);
+    fail_all(sup);
+    sup->ops->on_lost(sup->ctx);
+}
+
+static void lose(struct supervisor *sup, const char *why)
+{
+    if (sup->lost)
+        return;
+    log_error("the supervisor: %s", why);
+    sup->lost = true;
+    (void)uv_poll_stop(&sup->poll);
+    loop_later(sup->loop, &sup->lost_job);
+}
+
+static void on_alarm(struct loop_alarm *alarm)
+{
+    struct err err;
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "the supervisor did not answer within %d s", ANSWER_MS / 1000);
+    finish(container_of(alarm, struct request, alarm), NULL, -1, &err);
+}
+
+/* ---- out ---- */
+
+static void on_poll(uv_poll_t *handle, int status, int events);
+
+static void send_queue(struct supervisor *sup)
+{
+    struct request *q;
+    while (!sup->lost && (q = LIST_FIRST(struct request, &sup->queue, node))) {
+        int r = fd_send(sup->fd, &q->message, sup_size(q->message.head.type), NULL, 0);
+        if (r == -EAGAIN || r == -ENOBUFS)
+            break;
+        if (r < 0) {
+            lose(sup, strerror(-r));
+            return;
+        }
+        list_remove(&q->node);
+        sup->n_queued--;
+    }
+    bool want = !list_empty(&sup->queue);
+    if (want != sup->wants_write && !sup->lost) {
+        sup->wants_write = want;
+        (void)uv_poll_start(&sup->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+    }
+}
+
+int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx, struct err *err)
+{
+    if (sup->lost)
+        return err_set(err, ERR_UNAVAILABLE, "the supervisor is gone");
+    if (sup->n_queued >= QUEUE_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "the supervisor has too much to do: try again later");
+    struct request *q = mem_new(struct request);
+    q->sup = sup;
+    q->fn = fn;
+    q->ctx = ctx;
+    do
+        q->tag = ++sup->last_tag;
+    while (!q->tag || map_get_u64(&sup->requests, q->tag));
+    q->message = *request;
+    q->message.head.tag = q->tag;
+    list_init(&q->node);
+    list_append(&sup->queue, &q->node);
+    sup->n_queued++;
+    (void)map_put_u64(&sup->requests, q->tag, q);
+    loop_alarm_set(sup->loop, &q->alarm, clock_mono() + ANSWER_MS * USEC_PER_MS, on_alarm);
+    send_queue(sup);
+    return 0;
+}
+
+int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx, struct err *err)
+{
+    union sup_message m = {.id = {.head = {.type = type}}};
+    assert(strlen(id) == ID_SANDBOX_LEN);
+    memcpy(m.id.id, id, ID_SANDBOX_LEN);
+    return supervisor_call(sup, &m, fn, ctx, err);
+}
+
+/* ---- in ---- */
+
+static int answer_error(union sup_message *m, struct err *ret_err)
+{
+    if (m->head.type == SUP_USED) {
+        if (m->used.code)
+            return err_set(ret_err, (enum err_code)m->used.code, "no figures: %s", err_code_name((enum err_code)m->used.code));
+        return 0;
+    }
+    if (!m->done.code)
+        return 0;
+    m->done.message[SUP_TEXT_MAX - 1] = 0;
+    return err_set(ret_err, (enum err_code)m->done.code, "%s", m->done.message);
+}
+
+static void take(struct supervisor *sup, union sup_message *m, int fd)
+{
+    struct request *q = map_get_u64(&sup->requests, m->head.tag);
+    switch (m->head.type) {
+    case SUP_ENDED:
+        m->ended.id[ID_SANDBOX_LEN] = 0;
+        sup->ops->on_ended(sup->ctx, &m->ended);
+        break;
+    case SUP_LISTED:
+        m->listed.id[ID_SANDBOX_LEN] = 0;
+        if (sup->each)
+            sup->each(sup->each_ctx, &m->listed);
+        break;
+    case SUP_CREATED:
+    case SUP_DONE:
+    case SUP_ATTACHED:
+    case SUP_USED: {
+        struct err err;
+        if (!q)
+            break; /* answered too late */
+        if (answer_error(m, &err) < 0)
+            finish(q, NULL, -1, &err);
+        else
+            finish(q, m, TAKE_FD(fd), NULL);
+        break;
+    }
+    default:
+        break;
+    }
+    (void)fd_close(fd);
+}
+
+/* 1: a message was taken, 0: there is none, -1: lost. */
+static int take_one(struct supervisor *sup)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    int fd = -1;
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(sup->fd, &m, sizeof(m), &fd, 1, &n_fds);
+    if (n == -EAGAIN)
+        return 0;
+    if (n_fds == 0)
+        fd = -1;
+    if (n <= 0 || (size_t)n < sizeof(m.head) || (size_t)n != sup_size(m.head.type)) {
+        lose(sup, n == 0 ? "end of file" : n < 0 ? strerror((int)-n) : "a message that is none");
+        (void)fd_close(fd);
+        return -1;
+    }
+    take(sup, &m, fd);
+    return 1;
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct supervisor *sup = handle->data;
+    if (events & UV_WRITABLE)
+        send_queue(sup);
+    if (status == 0 && !(events & UV_READABLE))
+        return;
+    for (int i = 0; i < MESSAGES_PER_TURN && !sup->lost && !sup->freed && take_one(sup) > 0; i++)
+        ;
+}
+
+struct listing {
+    bool done;
+    struct err err;
+};
+
+static void on_listed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct listing *l = ctx;
+    (void)fd_close(fd);
+    l->done = true;
+    if (!answer)
+        l->err = *err;
+}
+
+int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx, struct err *err)
+{
+    struct listing l = {0};
+    union sup_message m = {.head = {.type = SUP_LIST}};
+    usec_t deadline = clock_mono() + ANSWER_MS * USEC_PER_MS;
+    sup->each = each;
+    sup->each_ctx = ctx;
+    if (supervisor_call(sup, &m, on_listed, &l, err) < 0)
+        return -1;
+    while (!l.done && !sup->lost) {
+        usec_t now = clock_mono();
+        if (now >= deadline)
+            break;
+        struct pollfd p = {.fd = sup->fd, .events = POLLIN};
+        (void)poll(&p, 1, (int)((deadline - now) / USEC_PER_MS + 1));
+        while (!l.done && take_one(sup) > 0)
+            ;
+    }
+    sup->each = NULL;
+    if (l.done && l.err.code == ERR_OK)
+        return 0;
+    /* The request's context ends with this frame. */
+    struct request *q = map_get_u64(&sup->requests, sup->last_tag);
+    if (q && q->ctx == &l)
+        finish(q, NULL, -1, &(struct err){.code = ERR_UNAVAILABLE});
+    return err_set(err, ERR_UNAVAILABLE, "the supervisor did not say which sandboxes live%s%s", l.done ? ": " : "", l.err.msg);
+}
+
+/* ---- life ---- */
+
+int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, void *ctx, struct supervisor **ret_sup,
+                   struct err *err)
+{
+    struct supervisor *sup = mem_new(struct supervisor);
+    int r = fd_nonblock(fd, true);
+    if (r >= 0)
+        r = uv_poll_init(loop_uv(loop), &sup->poll, fd);
+    if (r < 0) {
+        (void)fd_close(fd);
+        mem_free(sup);
+        return err_errno(err, r, "watch the supervisor's socket");
+    }
+    sup->loop = loop;
+    sup->ops = ops;
+    sup->ctx = ctx;
+    sup->fd = fd;
+    sup->poll.data = sup;
+    list_init(&sup->queue);
+    loop_job_init(&sup->lost_job, on_lost_job);
+    (void)uv_poll_start(&sup->poll, UV_READABLE, on_poll);
+    *ret_sup = sup;
+    return 0;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    mem_free(handle->data);
+}
+
+void supervisor_free(struct supervisor *sup)
+{
+    sup->freed = true;
+    sup->lost = true; /* nothing new */
+    loop_job_cancel(&sup->lost_job);
+    fail_all(sup);
+    map_fini(&sup->requests);
+    uv_close((uv_handle_t *)&sup->poll, on_closed);
+    (void)fd_close(sup->fd);
+}

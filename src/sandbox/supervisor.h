@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client of coved: tagged requests over the worker's seqpacket socket (wire/supervisor.h). Internal to src/sandbox. */
+#pragma once
+
+#include "base/err.h"
+#include "sandbox/loop.h"
+#include "wire/supervisor.h"
+
+struct supervisor;
+
+struct supervisor_ops {
+    void (*on_ended)(void *ctx, const struct sup_ended *ended);
+    void (*on_lost)(void *ctx); /* once: coved is gone; all pending requests have failed */
+};
+
+int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, void *ctx, struct supervisor **ret_sup,
+                   struct err *err) WARN_UNUSED; /* takes fd, also when it fails */
+void supervisor_free(struct supervisor *sup);    /* pending requests fail at once with ERR_UNAVAILABLE */
+
+/*
+ * Called once for each request: with the answer (fd is the session socket of CREATED and ATTACHED, yours now; else -1), or with NULL and the
+ * error: coved's own, ERR_DEADLINE_EXCEEDED after 30 s, ERR_UNAVAILABLE.
+ */
+typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, int fd, const struct err *err);
+
+/* The head's type is set by the caller, the tag here. fn NULL: nobody wants to know. */
+int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+
+/* KILL, ATTACH, USAGE. */
+int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
+                       struct err *err) WARN_UNUSED;
+
+/* LIST, waiting for the end of it (at most 30 s). For start-up, before the loop runs; ends that come meanwhile are reported as always. */
+int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx,
+                    struct err *err) WARN_UNUSED;

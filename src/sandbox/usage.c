@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory and CPU from coved (measured from outside), the disk's from the agent
+ * (a claim, refreshed beside, so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
+ */
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+struct sampling {
+    struct sandbox *sb; /* holds a reference */
+    sandbox_sample_fn done; /* NULL: the regular one, which is kept */
+    void *ctx;
+};
+
+static void keep(struct sandbox *sb, const struct sandbox_sample *sample)
+{
+    if (sb->n_samples == SANDBOX_SAMPLES_MAX) {
+        sb->n_samples = 0;
+        for (size_t i = 0; i < SANDBOX_SAMPLES_MAX; i += 2)
+            sb->samples[sb->n_samples++] = sb->samples[i];
+    }
+    if (sb->n_samples == sb->cap_samples) {
+        sb->cap_samples = MIN((size_t)SANDBOX_SAMPLES_MAX, MAX((size_t)16, sb->cap_samples * 2));
+        sb->samples = mem_realloc(sb->samples, sb->cap_samples * sizeof(*sb->samples));
+    }
+    sb->samples[sb->n_samples++] = *sample;
+}
+
+static void on_used(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sampling *s = ctx;
+    struct sandbox *sb = s->sb;
+    (void)fd_close(fd);
+    if (answer && !sandbox_state_is_over(sb->info.state)) {
+        const struct sup_used *u = &answer->used;
+        usec_t now = clock_mono();
+        uint32_t cpus = MAX((sb->info.cpu_milli + 999) / 1000, 1u);
+        struct sandbox_sample sample = {
+            .at = clock_real(),
+            .cpu_count = cpus,
+            .memory_used = u->memory_bytes,
+            .memory_total = u->memory_limit_bytes ? u->memory_limit_bytes : sb->info.memory_bytes,
+            .memory_cache = u->cache_bytes,
+            .disk_used = sb->disk_used,
+            .disk_total = sb->disk_total,
+        };
+        usec_t since = sb->cpu_at ? sb->cpu_at : now - MIN(now, clock_real() - MIN(clock_real(), sb->info.started));
+        uint64_t used = u->cpu_usec > sb->cpu_usec ? u->cpu_usec - sb->cpu_usec : 0;
+        if (now > since)
+            sample.cpu_used_pct = 100.0 * (double)used / (double)(now - since) / cpus;
+        if (!s->done) {
+            sb->cpu_usec = u->cpu_usec;
+            sb->cpu_at = now;
+            keep(sb, &sample);
+        }
+        if (u->oom_kills > sb->oom_kills) {
+            AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+            event_data_u64(&d, "kills", u->oom_kills - sb->oom_kills);
+            sb->oom_kills = u->oom_kills;
+            action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+        }
+        if (s->done)
+            s->done(s->ctx, &sample, NULL);
+    } else if (s->done) {
+        struct err ended;
+        (void)err_set(&ended, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+        s->done(s->ctx, NULL, err ? err : &ended);
+    }
+    sandbox_unref(sb);
+    mem_free(s);
+}
+
+static int ask(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err)
+{
+    struct sampling *s = mem_new(struct sampling);
+    *s = (struct sampling){sandbox_ref(sb), done, ctx};
+    if (supervisor_call_id(sb->core->supervisor, SUP_USAGE, sb->info.id, on_used, s, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    mem_free(s);
+    return -1;
+}
+
+int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err)
+{
+    if (sandbox_usable(sb, err) < 0)
+        return -1;
+    return ask(sb, done, ctx, err);
+}
+
+/* ---- the disk: the stream's user is the sandbox, which outlives its session ---- */
+
+static void on_disk(void *user, struct str tail, const struct err *err)
+{
+    struct sandbox *sb = user;
+    struct wire_reader r = wire_reader_of(tail);
+    uint64_t total = wire_get_u64(&r), used = wire_get_u64(&r);
+    (void)wire_get_u32(&r);
+    if (err || !wire_done(&r) || used > total) {
+        sandbox_unref(sb);
+        return;
+    }
+    sb->disk_total = total;
+    sb->disk_used = used;
+    sandbox_unref(sb);
+}
+
+static const struct stream_ops disk_ops = {.on_end = on_disk};
+
+static void ask_disk(struct sandbox *sb)
+{
+    struct stream *st;
+    struct err err;
+    if (!sb->session)
+        return;
+    sandbox_ref(sb);
+    if (stream_open(sb->session, session_request(sb->session, WIRE_USAGE), &disk_ops, sb, SESSION_UNARY_MS, &st, &err) < 0)
+        sandbox_unref(sb);
+}
+
+static void on_sample_alarm(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, sample_alarm);
+    struct err err;
+    ask_disk(sb);
+    (void)!ask(sb, NULL, NULL, &err);
+    loop_alarm_set(sb->core->loop, alarm, clock_mono() + SANDBOX_SAMPLE_MS * USEC_PER_MS, on_sample_alarm);
+}
+
+void usage_start(struct sandbox *sb)
+{
+    uint16_t random;
+    id_random_bytes(&random, sizeof(random));
+    loop_alarm_set(sb->core->loop, &sb->sample_alarm, clock_mono() + (usec_t)random % SANDBOX_SAMPLE_MS * USEC_PER_MS,
+                   on_sample_alarm);
+}
+
+const struct sandbox_sample *sandbox_samples(const struct sandbox *sb, size_t *ret_n)
+{
+    *ret_n = sb->n_samples;
+    return sb->samples;
+}

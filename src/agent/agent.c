@@ -40,19 +40,22 @@ static void signals_ready(struct loop_io *io, uint32_t events)
 static void control_ready(struct loop_io *io, uint32_t events)
 {
     struct agent *a = container_of(io, struct agent, control);
-    char byte = 0;
+    struct control_session order;
     int fd = -1;
     size_t n_fds = 0;
     (void)events;
-    ssize_t r = fd_recv(io->fd, &byte, 1, &fd, 1, &n_fds);
+    ssize_t r = fd_recv(io->fd, &order, sizeof(order), &fd, 1, &n_fds);
     if (r == -EAGAIN)
         return;
     if (r == 0 || r == -ECONNRESET) {
         a->control_lost = true;
         return;
     }
-    if (r == 1 && byte == 'S' && n_fds == 1)
+    if (r == sizeof(order) && order.what == CONTROL_SESSION && n_fds == 1) {
+        order.id[sizeof(order.id) - 1] = order.template_id[sizeof(order.template_id) - 1] = 0;
+        a->identity = order;
         session_start(&a->session, TAKE_FD(fd));
+    }
     if (n_fds)
         (void)fd_close(fd);
 }

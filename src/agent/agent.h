@@ -2,8 +2,8 @@
 /*
  * The agent: what PID 1 of a sandbox does, without what only PID 1 can do (that is in main.c). One object, one loop, one thread.
  *
- * It gets sessions over a control socket (SOCK_SEQPACKET): each message is the byte 'S' with one descriptor, a stream socket that becomes
- * the session and replaces the one before. It reaps every child there is.
+ * It gets sessions over a control socket (wire/control.h): each message brings a stream socket that becomes the session and replaces the
+ * one before. It reaps every child there is.
  */
 #pragma once
 
@@ -11,13 +11,14 @@
 #include "agent/session.h"
 #include "agent/user.h"
 #include "base/list.h"
+#include "wire/control.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 
 struct agent_config {
     struct user_files users;
-    const char *const *environment; /* NULL-terminated; E2B_*, LANG and PATH are taken from it. Borrowed. */
+    const char *const *environment; /* NULL-terminated; E2B_SANDBOX, LANG and PATH are taken from it. Borrowed. */
     usec_t linger;                  /* how long pipes are read after the exit while others hold them */
     usec_t keep;                    /* how long an ended process can be attached */
 };
@@ -37,6 +38,7 @@ struct agent {
     size_t input_bytes;             /* waiting for processes to read them */
     struct list jobs, waiting_jobs; /* agent/job.h */
     size_t n_jobs, n_watches;
+    struct control_session identity; /* whose sandbox this is; what == 0: nobody's yet */
     int null_fd;
     struct rlimit nofile; /* what children get; the agent itself uses all that it may */
     bool zombies;         /* there may be more children to reap */

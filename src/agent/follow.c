@@ -117,7 +117,7 @@ static void make_env(struct env *e, const struct agent *a, const struct exec_req
                      bool *ret_nul)
 {
     struct wire_reader r = wire_reader_of(q->env);
-    size_t most = (size_t)q->n_env + 8;
+    size_t most = (size_t)q->n_env + 10;
     for (const char *const *v = a->config.environment; v && *v; v++)
         most++;
     e->vars = arena_alloc(e->arena, most * sizeof(*e->vars));
@@ -126,6 +126,10 @@ static void make_env(struct env *e, const struct agent *a, const struct exec_req
         struct str value = str_of(*v), name;
         if (str_split(&value, '=', &name) && value.p && (is_inherited(name) || str_eqc(name, "PATH")))
             env_set(e, name, value);
+    }
+    if (a->identity.what) {
+        env_set(e, STR("E2B_SANDBOX_ID"), str_of(a->identity.id));
+        env_set(e, STR("E2B_TEMPLATE_ID"), str_of(a->identity.template_id));
     }
     env_set(e, STR("HOME"), str_of(u->home));
     env_set(e, STR("USER"), str_of(u->name));

@@ -87,7 +87,8 @@ void rig_connect(struct rig *r)
     int ends[2];
     rig_disconnect(r);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    assert_int_equal(fd_send(r->control, "S", 1, &ends[1], 1), 0);
+    const struct control_session order = {.what = CONTROL_SESSION, .id = "i0123456789abcdefghij", .template_id = "base"};
+    assert_int_equal(fd_send(r->control, &order, sizeof(order), &ends[1], 1), 0);
     (void)close(ends[1]);
     r->session = ends[0];
     struct frame *f = rig_expect(r, 0, WIRE_HELLO);

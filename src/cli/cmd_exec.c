@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/environment.h"
+#include "cli/exec.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { CAPTURE_MAX = 64 << 20 };
+
+static const struct flag flags[] = {
+    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours. Without it, it reads nothing."},
+    {'t', 't', "tty", NULL, "Gives the command a terminal; implies -i. Ours must be one."},
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+};
+
+static void print_json(const struct exec_result *result, const struct buf *out, const struct buf *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8 * CAPTURE_MAX);
+    buf_printf(&b, result->signaled ? "{\"exit_code\":null,\"signal\":%u" : "{\"exit_code\":%u,\"signal\":null",
+               result->code);
+    buf_append_cstr(&b, ",\"stdout\":");
+    buf_append_json_string(&b, buf_str(out));
+    buf_append_cstr(&b, ",\"stderr\":");
+    buf_append_json_string(&b, buf_str(err));
+    buf_append_cstr(&b, "}\n");
+    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+}
+
+static int run_in(struct context *ctx, struct exec_request *request)
+{
+    AUTO(service_close) struct service *s = NULL;
+    AUTO_FREE char *id = NULL;
+    AUTO_BUF struct buf out = BUF_INIT(CAPTURE_MAX), err = BUF_INIT(CAPTURE_MAX);
+    struct exec_result result = {0};
+    const struct exec_io io = {
+        .stdin_fd = STDIN_FILENO,
+        .stdout_fd = ctx->json ? -1 : STDOUT_FILENO,
+        .stderr_fd = ctx->json ? -1 : STDERR_FILENO,
+        .captured_stdout = &out,
+        .captured_stderr = &err,
+        .forwards_signals = true,
+    };
+    s = service_open(ctx);
+    if (!s || service_resolve(s, request->id, &id) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    request->id = id;
+    exec_block_signals();
+    bool failed = exec_in_sandbox(ctx, s, request, &io, &result) < 0;
+    int status = exec_status(ctx, &result, failed);
+    if (failed)
+        return context_fail(ctx, status);
+    if (ctx->json)
+        print_json(&result, &out, &err);
+    return status;
+}
+
+static int run(struct context *ctx)
+{
+    AUTO_JSON json_t *env = NULL;
+    struct exec_request request = {0};
+    const char *value;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        switch (flag) {
+        case 'i':
+            request.has_stdin = true;
+            break;
+        case 't':
+            request.has_stdin = request.has_pty = true;
+            break;
+        case 'e':
+            if (environment_add(ctx, value, &env) < 0)
+                return context_fail(ctx, STATUS_USAGE);
+            break;
+        case 'u':
+            request.user = value;
+            break;
+        case 'w':
+            request.cwd = value;
+            break;
+        default:
+            break;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    request.argv = ctx->argv + ctx->argi;
+    if (context_operands(ctx) == 0)
+        return context_usage(ctx, "the sandbox's id is missing");
+    request.id = *request.argv++;
+    if (*request.argv && strcmp(*request.argv, "--") == 0)
+        request.argv++;
+    if (!*request.argv)
+        return context_usage(ctx, "the command is missing: cove exec %s -- ls", request.id);
+    if (request.has_pty && isatty(STDIN_FILENO) != 1)
+        return context_usage(ctx, "-t needs a terminal, and standard input is none; use -i alone");
+    if (request.has_pty && ctx->json)
+        return context_usage(ctx, "--json and -t exclude each other");
+    request.env = env;
+    return run_in(ctx, &request);
+}
+
+const struct command cmd_exec = {
+    .name = "exec",
+    .summary = "run a command in a sandbox that is there",
+    .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
+    .description =
+        "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Output, exit code and signals are as "
+        "with cove run. The command lives on when cove exec is killed.\n"
+        "\n"
+        "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end: exit_code, signal, stdout, "
+        "stderr.",
+    .exit_status = " N      the command's exit code\n"
+                   " 128+N  the command ended by signal N\n"
+                   " 125    Cove failed: no service, no such sandbox; stderr says which\n"
+                   " 126    the command was found but can't be executed\n"
+                   " 127    the command was not found\n"
+                   " 2      the command line is wrong",
+    .examples = "cove exec i3k -- ps aux\n"
+                "cove exec -it i3k -- bash\n"
+                "cove exec -u root i3k -- apt-get install -y jq",
+    .operands = "id command",
+    COMMAND_FLAGS(flags),
+    .flags_end_at_operand = true,
+    .run = run,
+};

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/service.h"
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+enum { FLAG_FROM = 256, FLAG_VERIFY };
+
+static const struct flag flags[] = {
+    {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
+    {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
+    {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
+};
+
+static const char *text_of(const json_t *event, const char *name)
+{
+    const char *text = json_string_value(json_object_get(event, name));
+    return text ? text : "";
+}
+
+static void print_event(const json_t *e, bool is_tty)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    const json_t *gap = json_object_get(e, "gap");
+    if (gap) {
+        (void)printf("events %lld to %lld are no longer kept\n",
+                     (long long)json_integer_value(json_object_get(gap, "from")),
+                     (long long)json_integer_value(json_object_get(gap, "to")));
+        return;
+    }
+    long long cause = json_integer_value(json_object_get(e, "cause"));
+    buf_printf(&b, "%5lld  %s  %-20s  %-15s  ", (long long)json_integer_value(json_object_get(e, "seq")),
+               text_of(e, "time"), text_of(e, "kind"), text_of(e, "grade"));
+    if (cause > 0)
+        buf_printf(&b, "of %lld  ", cause);
+    if (*text_of(e, "actor"))
+        buf_printf(&b, "by %s  ", text_of(e, "actor"));
+    AUTO_FREE char *data = json_dumps(json_object_get(e, "data"), JSON_COMPACT);
+    buf_append_cstr(&b, data ? data : "");
+    terminal_print(stdout, is_tty, buf_str(&b));
+    (void)fputc('\n', stdout);
+}
+
+/* An error in the middle of a stream is a line of its own. */
+static bool is_error(struct context *ctx, const json_t *line)
+{
+    const char *message = json_string_value(json_object_get(json_object_get(line, "error"), "message"));
+    if (message)
+        (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
+    return message != NULL;
+}
+
+static int print_events(struct context *ctx, struct service *s, const char *id, const char *from, bool follows)
+{
+    AUTO_FREE char *target = service_target(id, "/events?from=%s&follow=%d", from, follows);
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    struct str line;
+    int r;
+    if (service_stream(s, "GET", target) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (follows)
+        http_client_timeout(service_client(s), -1);
+    while ((r = service_line(s, &line)) > 0) {
+        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
+        if (is_error(ctx, event))
+            return context_fail(ctx, STATUS_FAILED);
+        if (ctx->json) {
+            (void)fwrite(line.p, 1, line.n, stdout);
+            (void)fputc('\n', stdout);
+        } else {
+            print_event(event, is_tty);
+        }
+        if (follows && fflush(stdout) < 0)
+            break;
+    }
+    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+static int verify(struct context *ctx, struct service *s, const char *id)
+{
+    AUTO_FREE char *target = service_target(id, "/verify");
+    AUTO_JSON json_t *verdict = NULL;
+    if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    bool intact = json_is_true(json_object_get(verdict, "intact"));
+    if (ctx->json) {
+        (void)json_dumpf(verdict, stdout, JSON_COMPACT);
+        (void)fputc('\n', stdout);
+    } else if (intact) {
+        (void)printf("intact: %lld events, %lld to %lld\n",
+                     (long long)json_integer_value(json_object_get(verdict, "checked")),
+                     (long long)json_integer_value(json_object_get(verdict, "first")),
+                     (long long)json_integer_value(json_object_get(verdict, "last")));
+    } else {
+        (void)fputs("broken: ", stdout);
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text_of(verdict, "detail")));
+        (void)fputc('\n', stdout);
+    }
+    return intact ? STATUS_OK : STATUS_FAILED;
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *from = "1";
+    uint64_t number;
+    bool follows = false, verifies = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_FROM) {
+            if (str_to_u64(str_of(value), &number) < 0)
+                return context_usage(ctx, "--from %s: write the number of an event", value);
+            from = value;
+        } else if (flag == FLAG_VERIFY) {
+            verifies = true;
+        } else {
+            follows = true;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) != 1)
+        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+
+    AUTO_FREE char *id = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
+}
+
+const struct command cmd_log = {
+    .name = "log",
+    .summary = "print or check a sandbox's event log",
+    .synopsis = "[--from SEQ] [-f] ID\n--verify ID",
+    .description =
+        "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
+        "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
+        "outlives the sandbox; of one that has ended, the whole id is needed.\n"
+        "\n"
+        "Each event carries the hash of all before it. --verify computes them again and says where they differ.\n"
+        "\n"
+        "With --json one object for each line.",
+    .exit_status =
+        " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
+    .examples = "cove log i3k\n"
+                "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
+                "cove log --verify i3k",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

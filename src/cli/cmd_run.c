@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox lives exactly as long as `cove run`, whatever happens to it: it is made with a short time to live, which is prolonged while
+ * the command runs; so a `cove run` that is killed leaves a sandbox that ends by itself soon.
+ */
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/environment.h"
+#include "cli/exec.h"
+#include "cli/terminal.h"
+#include "config/units.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <unistd.h>
+
+enum { LEASE_MS = 120000, RENEW_MS = 30000, CAPTURE_MAX = 64 << 20 };
+
+enum { FLAG_MEMORY = 256, FLAG_CPUS, FLAG_TIMEOUT, FLAG_KEEP, FLAG_TEMPLATE, FLAG_METADATA };
+
+static const struct flag flags[] = {
+    {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
+    {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
+    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: as long as the command runs; with --keep the service's."},
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours. Without it, it reads nothing."},
+    {'t', 't', "tty", NULL, "Gives the command a terminal; implies -i. Ours must be one."},
+    {FLAG_KEEP, 0, "keep", NULL, "Does not remove the sandbox at the end, and says its id on stderr."},
+};
+
+struct run {
+    struct context *ctx;
+    struct service *service; /* what is done to the sandbox; the command has a connection of its own */
+    json_t *spec;
+    struct exec_request exec;
+    char *id;
+    bool keeps, has_timeout;
+};
+
+static int parse(struct context *ctx, struct run *r)
+{
+    const char *value;
+    uint64_t number;
+    uint32_t milli;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        switch (flag) {
+        case FLAG_TEMPLATE:
+            if (json_object_set_new(r->spec, "template", json_string(value)) < 0)
+                return context_usage(ctx, "--template must be UTF-8");
+            break;
+        case FLAG_MEMORY:
+            if (unit_parse_size(str_of(value), &number) < 0 || number > INT64_MAX)
+                return context_usage(ctx, "--memory %s: write a size such as 512M or 2GiB", value);
+            (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
+            break;
+        case FLAG_CPUS:
+            if (unit_parse_cpus(str_of(value), &milli) < 0)
+                return context_usage(ctx, "--cpus %s: write a number such as 1.5", value);
+            (void)json_object_set_new(r->spec, "cpu_milli", json_integer(milli));
+            break;
+        case FLAG_TIMEOUT:
+            if (unit_parse_duration(str_of(value), &number) < 0 || number == 0 || number > INT64_MAX)
+                return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
+            (void)json_object_set_new(r->spec, "timeout_ms", json_integer((json_int_t)number));
+            r->has_timeout = true;
+            break;
+        case 'e':
+            if (environment_add(ctx, value, &r->exec.env) < 0)
+                return context_fail(ctx, STATUS_USAGE);
+            break;
+        case FLAG_METADATA: {
+            json_t *metadata = json_object_get(r->spec, "metadata");
+            AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
+            if (!strchr(value, '=') || !*key)
+                return context_usage(ctx, "--metadata %s: write KEY=VALUE", value);
+            if (!metadata)
+                (void)json_object_set_new(r->spec, "metadata", metadata = json_object());
+            if (json_object_set_new(metadata, key, json_string(strchr(value, '=') + 1)) < 0)
+                return context_usage(ctx, "--metadata must be UTF-8");
+            break;
+        }
+        case 'u':
+            r->exec.user = value;
+            break;
+        case 'w':
+            r->exec.cwd = value;
+            break;
+        case 'i':
+            r->exec.has_stdin = true;
+            break;
+        case 't':
+            r->exec.has_stdin = r->exec.has_pty = true;
+            break;
+        case FLAG_KEEP:
+            r->keeps = true;
+            break;
+        default:
+            break;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) == 0)
+        return context_usage(ctx, "the command is missing: cove run -- echo hello");
+    if (r->exec.has_pty && isatty(STDIN_FILENO) != 1)
+        return context_usage(ctx, "-t needs a terminal, and standard input is none; use -i alone");
+    if (r->exec.has_pty && ctx->json)
+        return context_usage(ctx, "--json and -t exclude each other");
+    r->exec.argv = ctx->argv + ctx->argi;
+    return -1;
+}
+
+static int create(struct run *r)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    if (!r->has_timeout && !r->keeps)
+        (void)json_object_set_new(r->spec, "timeout_ms", json_integer(LEASE_MS));
+    if (service_call(r->service, "POST", "/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
+        return -1;
+    const char *id = json_string_value(json_object_get(sandbox, "id"));
+    if (!id || !id_is_sandbox(str_of(id)))
+        return err_set(&r->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
+    r->id = mem_strdup(id);
+    r->exec.id = r->id;
+    return 0;
+}
+
+/* A renewal that fails is tried again next time: there is time for three. */
+static int renew(void *ctx)
+{
+    struct run *r = ctx;
+    struct context scratch = *r->ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", LEASE_MS, "extend_only", 1);
+    AUTO_FREE char *target = service_target(r->id, "/timeout");
+    r->ctx->config = scratch.config;
+    int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
+    return 0;
+}
+
+/* Says why, when the sandbox ended under the command; true when that was its timeout. */
+static bool explain(struct run *r)
+{
+    struct context scratch = *r->ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_JSON json_t *sandbox = NULL;
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    r->ctx->config = scratch.config;
+    if (!s || service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
+        return false;
+    const char *cause = json_string_value(json_object_get(sandbox, "end_cause"));
+    if (!cause)
+        return false;
+    bool timed_out = strcmp(cause, "timeout") == 0;
+    if (timed_out)
+        (void)err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up");
+    else
+        (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended under the command (%.32s)", cause);
+    return timed_out;
+}
+
+static int remove_sandbox(struct run *r)
+{
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    return service_call(r->service, "DELETE", target, NULL, "removing the sandbox", NULL);
+}
+
+static void print_json(const struct run *r, const struct exec_result *result, const struct buf *out,
+                       const struct buf *err, usec_t started)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8 * CAPTURE_MAX);
+    buf_printf(&b, "{\"sandbox\":\"%s\",\"kept\":%s,\"exit_code\":", r->id, r->keeps ? "true" : "false");
+    if (result->signaled)
+        buf_printf(&b, "null,\"signal\":%u", result->code);
+    else
+        buf_printf(&b, "%u,\"signal\":null", result->code);
+    buf_printf(&b, ",\"duration_ms\":%llu,\"stdout\":", (unsigned long long)((clock_mono() - started) / USEC_PER_MS));
+    buf_append_json_string(&b, buf_str(out));
+    buf_append_cstr(&b, ",\"stderr\":");
+    buf_append_json_string(&b, buf_str(err));
+    buf_append_cstr(&b, "}\n");
+    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+}
+
+static int run_command(struct run *r, usec_t started)
+{
+    struct context *ctx = r->ctx;
+    AUTO_BUF struct buf out = BUF_INIT(CAPTURE_MAX), err = BUF_INIT(CAPTURE_MAX);
+    struct exec_result result = {0};
+    const struct exec_io io = {
+        .stdin_fd = STDIN_FILENO,
+        .stdout_fd = ctx->json ? -1 : STDOUT_FILENO,
+        .stderr_fd = ctx->json ? -1 : STDERR_FILENO,
+        .captured_stdout = &out,
+        .captured_stderr = &err,
+        .forwards_signals = true,
+        .tick = r->has_timeout || r->keeps ? NULL : renew,
+        .tick_ctx = r,
+        .tick_ms = RENEW_MS,
+    };
+    AUTO(service_close) struct service *s = service_open(ctx);
+    bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, &result) < 0;
+    int status = exec_status(ctx, &result, failed);
+    if (failed) {
+        if (result.started && explain(r))
+            status = STATUS_TIMEOUT;
+        return context_fail(ctx, status);
+    }
+    if (ctx->json)
+        print_json(r, &result, &out, &err, started);
+    return status;
+}
+
+static int run_all(struct run *r)
+{
+    struct context *ctx = r->ctx;
+    usec_t started = clock_mono();
+    exec_block_signals();
+    r->service = service_open(ctx);
+    if (!r->service || create(r) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    int sig = exec_pending_signal();
+    int status = sig ? STATUS_SIGNAL + sig : run_command(r, started);
+    if (r->keeps) {
+        if (!ctx->json)
+            (void)fprintf(stderr, "cove run: sandbox %s is kept; 'cove rm %s' removes it\n", r->id, r->id);
+    } else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
+        (void)context_fail(ctx, 0);
+    }
+    return status;
+}
+
+static int run(struct context *ctx)
+{
+    struct run r = {.ctx = ctx, .spec = json_object()};
+    int status = parse(ctx, &r);
+    if (status < 0)
+        status = run_all(&r);
+    service_close(r.service);
+    json_decref(r.spec);
+    json_decref(r.exec.env);
+    mem_free(r.id);
+    return status;
+}
+
+const struct command cmd_run = {
+    .name = "run",
+    .summary = "run a command in a sandbox of its own",
+    .synopsis = "[OPTION]... [--] COMMAND [ARGUMENT]...",
+    .description =
+        "Makes a sandbox, runs COMMAND in it, and removes the sandbox. What the command writes comes out here as it comes, stdout and "
+        "stderr apart, and its exit code is ours.\n"
+        "\n"
+        "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for "
+        "it. The sandbox is removed in any case, unless --keep is given. Should cove run itself be killed, the sandbox ends within two "
+        "minutes.\n"
+        "\n"
+        "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end: sandbox, kept, "
+        "exit_code, signal, duration_ms, stdout, stderr.",
+    .exit_status = " N      the command's exit code\n"
+                   " 128+N  the command ended by signal N\n"
+                   " 124    the sandbox's time (--timeout) was up\n"
+                   " 125    Cove failed: no service, no such template, a limit; stderr says which\n"
+                   " 126    the command was found but can't be executed\n"
+                   " 127    the command was not found\n"
+                   " 2      the command line is wrong",
+    .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
+                "cove run --memory 1G --timeout 2m -- make test\n"
+                "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
+                "cove run -it -- bash",
+    .operands = "command",
+    COMMAND_FLAGS(flags),
+    .flags_end_at_operand = true,
+    .run = run,
+};

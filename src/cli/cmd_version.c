@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/commands.h"
+#include "cli/service.h"
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+static int run(struct context *ctx)
+{
+    const char *value;
+    if (context_next_flag(ctx, &value) < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) > 0)
+        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
+
+    /* A service that does not run is no failure here. */
+    AUTO_JSON json_t *info = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    bool answered = s && service_call(s, "GET", "/v1/info", NULL, NULL, &info) == 0;
+    const char *version = json_string_value(json_object_get(info, "version"));
+    if (ctx->json) {
+        AUTO_JSON json_t *answer = json_pack("{s:s, s:O?}", "cove", COVE_VERSION, "service", info);
+        (void)json_dumpf(answer, stdout, JSON_COMPACT);
+        (void)fputc('\n', stdout);
+        return STATUS_OK;
+    }
+    (void)printf("cove %s\n", COVE_VERSION);
+    if (answered) {
+        (void)fputs("service ", stdout);
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(version ? version : "?"));
+        (void)printf(", %lld sandboxes\n", (long long)json_integer_value(json_object_get(info, "sandboxes")));
+    } else {
+        (void)fputs("service: ", stdout);
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(ctx->err.msg));
+        (void)fputc('\n', stdout);
+    }
+    return STATUS_OK;
+}
+
+const struct command cmd_version = {
+    .name = "version",
+    .summary = "print the versions of the command and of the service",
+    .synopsis = "",
+    .description = "Prints the version of this program and of the service that it talks to, if that answers.",
+    .examples = "cove version\ncove version --json",
+    .operands = "",
+    .run = run,
+};

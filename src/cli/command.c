@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
+#include "config/config.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAGS_MAX = 32 };
+
+const struct flag common_flags[] = {
+    {FLAG_JSON, 0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
+    {FLAG_HOST, 0, "host", "ADDRESS",
+     "Where the service is: unix:/path, host:port or http://host:port. Default: COVE_HOST, else the local socket."},
+    {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
+};
+const size_t n_common_flags = ARRAY_SIZE(common_flags);
+
+static const struct flag *find_flag(const struct command *command, int id)
+{
+    for (size_t i = 0; i < command->n_flags; i++)
+        if (command->flags[i].id == id)
+            return &command->flags[i];
+    for (size_t i = 0; i < n_common_flags; i++)
+        if (common_flags[i].id == id)
+            return &common_flags[i];
+    return NULL;
+}
+
+static void add_flag(const struct flag *flag, struct option *option, char letters[], size_t *n_letters)
+{
+    *option = (struct option){flag->name, flag->argument ? required_argument : no_argument, NULL, flag->id};
+    if (flag->letter) {
+        letters[(*n_letters)++] = flag->letter;
+        if (flag->argument)
+            letters[(*n_letters)++] = ':';
+    }
+}
+
+int context_next_flag(struct context *ctx, const char **ret_value)
+{
+    struct option options[FLAGS_MAX + 1] = {{0}};
+    char letters[2 * FLAGS_MAX + 3] = ":";
+    size_t n = 0, n_letters = 1;
+    const struct command *command = ctx->command;
+
+    assert(command->n_flags + n_common_flags <= FLAGS_MAX);
+    if (command->flags_end_at_operand)
+        memcpy(letters, "+:", n_letters = 2);
+    for (size_t i = 0; i < command->n_flags; i++)
+        add_flag(&command->flags[i], &options[n++], letters, &n_letters);
+    for (size_t i = 0; i < n_common_flags; i++)
+        add_flag(&common_flags[i], &options[n++], letters, &n_letters);
+
+    opterr = 0;
+    for (;;) {
+        int id = getopt_long(ctx->argc, ctx->argv, letters, options, NULL);
+        switch (id) {
+        case -1:
+            ctx->argi = optind;
+            return FLAGS_DONE;
+        case FLAG_HELP:
+            help_command(ctx->command, stdout);
+            ctx->err.code = ERR_OK;
+            return FLAGS_STOP;
+        case FLAG_JSON:
+            ctx->json = true;
+            break;
+        case FLAG_HOST:
+            ctx->host = optarg;
+            break;
+        case ':':
+            (void)context_usage(ctx, "%s needs a value", ctx->argv[optind - 1]);
+            return FLAGS_STOP;
+        case '?':
+            if (optopt && optopt < 256 && !find_flag(command, optopt))
+                (void)context_usage(ctx, "unknown option -%c", optopt);
+            else
+                (void)context_usage(ctx, "unknown option %s", ctx->argv[optind - 1]);
+            return FLAGS_STOP;
+        default:
+            *ret_value = optarg;
+            return id;
+        }
+    }
+}
+
+int context_exit(const struct context *ctx)
+{
+    return ctx->err.code == ERR_OK ? STATUS_OK : STATUS_USAGE;
+}
+
+static void print_error(const struct context *ctx)
+{
+    if (ctx->json) {
+        AUTO_BUF struct buf b = BUF_INIT(8192);
+        buf_printf(&b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(ctx->err.code));
+        buf_append_json_string(&b, str_of(ctx->err.msg));
+        if (*ctx->hint) {
+            buf_append_cstr(&b, ",\"hint\":");
+            buf_append_json_string(&b, str_of(ctx->hint));
+        }
+        buf_append_cstr(&b, "}}\n");
+        (void)fwrite(buf_data(&b), 1, buf_len(&b), stderr);
+        return;
+    }
+    bool tty = isatty(STDERR_FILENO) == 1;
+    (void)fputs("cove", stderr);
+    if (ctx->command)
+        (void)fprintf(stderr, " %s", ctx->command->name);
+    (void)fputs(": ", stderr);
+    terminal_print(stderr, tty, str_of(ctx->err.msg));
+    (void)fputc('\n', stderr);
+    if (*ctx->hint) {
+        (void)fputs("  ", stderr);
+        terminal_print(stderr, tty, str_of(ctx->hint));
+        (void)fputc('\n', stderr);
+    }
+}
+
+int context_fail(struct context *ctx, int status)
+{
+    print_error(ctx);
+    return status;
+}
+
+int context_usage(struct context *ctx, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(ctx->err.msg, sizeof(ctx->err.msg), fmt, args);
+    va_end(args);
+    ctx->err.code = ERR_INVALID_ARGUMENT;
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
+    return context_fail(ctx, STATUS_USAGE);
+}
+
+const struct config *context_config(struct context *ctx)
+{
+    if (!ctx->config && config_load(NULL, &ctx->config, &ctx->err) < 0)
+        return NULL;
+    return ctx->config;
+}
+
+const struct command *command_find(const struct command *const *commands, const char *name)
+{
+    for (size_t i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}

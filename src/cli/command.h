@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a command of `cove` is: a row of text for help and completion, a table of its options, and a function. Each stands in its own
+ * cmd_<name>.c; main.c lists them.
+ */
+#pragma once
+
+#include "base/def.h"
+#include "base/err.h"
+#include "base/str.h"
+
+struct config;
+
+enum {
+    STATUS_OK = 0,
+    STATUS_FAILED = 1,
+    STATUS_USAGE = 2,
+    STATUS_TIMEOUT = 124,        /* run: the sandbox's time was up, as timeout(1) says it */
+    STATUS_COVE = 125,           /* run, exec: Cove failed, not the command */
+    STATUS_NOT_EXECUTABLE = 126, /* run, exec: as shells do, as is the next */
+    STATUS_NOT_FOUND = 127,
+    STATUS_SIGNAL = 128, /* + its number */
+};
+
+struct flag {
+    int id;               /* the letter when it has one, else 256 and up; unique within the command */
+    char letter;          /* 0: none */
+    const char *name;     /* without dashes */
+    const char *argument; /* "SIZE"; NULL: takes none */
+    const char *help;     /* a sentence */
+};
+
+struct context;
+
+struct command {
+    const char *name, *summary;
+    const char *synopsis;    /* after "cove NAME", one line for each form */
+    const char *description; /* paragraphs; a line that begins with a blank is kept as it is */
+    const char *exit_status; /* NULL: 0, 1 and 2 */
+    const char *examples;    /* lines */
+    const char *operands;    /* for completion: "id", "ids", "file", "command", "shell", "" */
+    const struct flag *flags;
+    size_t n_flags;
+    bool flags_end_at_operand;       /* what follows the first operand is another program's */
+    int (*run)(struct context *ctx); /* an exit code */
+};
+
+#define COMMAND_FLAGS(table) .flags = (table), .n_flags = ARRAY_SIZE(table)
+
+/* One run of the program. */
+struct context {
+    const struct command *command;
+    const struct command *const *commands; /* all, NULL-terminated */
+    int argc;
+    char **argv; /* argv[0] is the command's name; after context_next_flag() ended, argv[argi] is the first operand */
+    int argi;
+    bool json;
+    bool before_dashes;    /* operands came before a "--" */
+    const char *host;      /* --host or COVE_HOST; NULL: the local socket */
+    struct config *config; /* loaded when first asked for */
+    struct err err;
+    char hint[256]; /* what to do about err; empty: nothing comes to mind */
+};
+
+/*
+ * The next flag of the command line: its id (and *ret_value, NULL for one without argument), 0 when only operands are left, or -1:
+ * return context_exit(). Flags that all commands know (--help, --json, --host) are dealt with here.
+ */
+enum { FLAGS_DONE = 0, FLAGS_STOP = -1 };
+int context_next_flag(struct context *ctx, const char **ret_value);
+int context_exit(const struct context *ctx); /* after FLAGS_STOP: STATUS_OK for --help, else STATUS_USAGE */
+
+static inline int context_operands(const struct context *ctx)
+{
+    return ctx->argc - ctx->argi;
+}
+
+/* Says what is wrong with the command line and where help is. Returns STATUS_USAGE. */
+int context_usage(struct context *ctx, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Prints ctx->err with its hint to stderr, as JSON when --json. Returns `status`. */
+int context_fail(struct context *ctx, int status);
+
+/* The configuration, or NULL with ctx->err. */
+const struct config *context_config(struct context *ctx);
+
+const struct command *command_find(const struct command *const *commands, const char *name);
+
+extern const struct flag common_flags[];
+extern const size_t n_common_flags;

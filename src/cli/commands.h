@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every command, each in its cmd_<name>.c. */
+#pragma once
+
+#include "cli/command.h"
+
+extern const struct command cmd_run, cmd_ls, cmd_exec, cmd_cp, cmd_rm, cmd_logs, cmd_log, cmd_key, cmd_doctor,
+    cmd_version, cmd_completion, cmd_help;

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Single files go as bodies of the files routes. Directories go as tar streams to or from a tar that runs in the sandbox, because one
+ * stream beats a request for each file; on our side the stream is made or taken apart by a child process.
+ *
+ * Where a name ends up is as with cp: a directory as destination, or one that ends with '/', takes the source under its own name.
+ */
+#include "cli/copy.h"
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/archive.h"
+#include "cli/exec.h"
+#include "cli/terminal.h"
+#include "config/units.h"
+#include "http/url.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCK = 64 * 1024, STDERR_MAX = 4096 };
+
+void place_parse(const char *text, struct place *ret_place)
+{
+    size_t n = 0;
+    while ((text[n] >= 'a' && text[n] <= 'z') || (text[n] >= '0' && text[n] <= '9'))
+        n++;
+    *ret_place = (struct place){.path = text};
+    if (n > 0 && text[n] == ':')
+        *ret_place = (struct place){.is_remote = true, .id = mem_strndup(text, n), .path = text + n + 1};
+}
+
+void place_fini(struct place *p)
+{
+    mem_free(p->id);
+}
+
+static char *base_name(const char *path)
+{
+    struct str base = path_base(str_of(path));
+    return mem_strndup(base.p, base.n);
+}
+
+static bool ends_with_slash(const char *path)
+{
+    return *path && path[strlen(path) - 1] == '/';
+}
+
+static char *files_target(const struct copy *c, const char *path)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    buf_printf(&b, "/v1/sandboxes/%s/files?path=", c->id);
+    (void)url_encode(&b, str_of(path), true);
+    if (c->user) {
+        buf_append_cstr(&b, "&user=");
+        (void)url_encode(&b, str_of(c->user), false);
+    }
+    return buf_take(&b);
+}
+
+enum remote_kind { REMOTE_NONE, REMOTE_FILE, REMOTE_DIRECTORY, REMOTE_OTHER };
+
+static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_kind)
+{
+    AUTO_FREE char *target = files_target(c, path);
+    if (service_stream(c->service, "HEAD", target) < 0) {
+        if (c->ctx->err.code != ERR_NOT_FOUND)
+            return -1;
+        c->ctx->err.code = ERR_OK;
+        *c->ctx->hint = '\0';
+        *ret_kind = REMOTE_NONE;
+        return 0;
+    }
+    struct str type = http_client_header(service_client(c->service), "x-cove-type");
+    *ret_kind = str_eqc(type, "file") ? REMOTE_FILE : str_eqc(type, "directory") ? REMOTE_DIRECTORY : REMOTE_OTHER;
+    char rest[1];
+    return http_client_read(service_client(c->service), rest, sizeof(rest)) < 0
+               ? service_broken(c->service, -EPIPE, "look at the file in the sandbox")
+               : 0;
+}
+
+static void show(struct progress *p, uint64_t bytes)
+{
+    char text[UNIT_TEXT_MAX];
+    unit_format_size(bytes, text);
+    progress_show(p, "%s copied", text);
+}
+
+/* ---- a tar in the sandbox, a child process here ---- */
+
+struct child {
+    pid_t pid;
+    int message_fd; /* its error text */
+};
+
+/* Runs fn on one end of a pipe; *ret_fd is the other, for us: to read from when packs, else to write to. */
+static int child_start(struct context *ctx, bool packs, const char *dir, struct child *ret_child, int *ret_fd)
+{
+    int data[2], message[2];
+    if (pipe2(data, O_CLOEXEC) < 0 || pipe2(message, O_CLOEXEC) < 0)
+        return err_errno(&ctx->err, errno, "make a pipe");
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_errno(&ctx->err, errno, "start a process");
+    if (pid == 0) {
+        struct err err = {0};
+        (void)signal(SIGPIPE, SIG_DFL);
+        (void)fd_close(data[packs ? 0 : 1]);
+        int r = packs ? archive_pack(dir, data[1], &err) : archive_unpack(data[0], dir, &err);
+        if (r < 0 && fd_write_all(message[1], err.msg, strlen(err.msg)) < 0)
+            _exit(2);
+        _exit(r < 0 ? 1 : 0);
+    }
+    (void)fd_close(data[packs ? 1 : 0]);
+    (void)fd_close(message[1]);
+    *ret_child = (struct child){pid, message[0]};
+    *ret_fd = data[packs ? 0 : 1];
+    return 0;
+}
+
+/* Its end, after our end of the data pipe was closed. */
+static int child_wait(struct context *ctx, struct child *child)
+{
+    AUTO_BUF struct buf message = BUF_INIT(512);
+    int status = 0, ignored UNUSED = fd_read_all(child->message_fd, &message);
+    (void)fd_close(child->message_fd);
+    while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    if (buf_len(&message) == 0)
+        return err_set(&ctx->err, ERR_ABORTED, "the copy was cut short");
+    return err_set(&ctx->err, ERR_UNKNOWN, "%.*s", STR_ARG(buf_str(&message)));
+}
+
+/* A program of the sandbox, its stdin from in_fd (-1: none), its stdout to out_fd (-1: dropped). Non-zero ends are errors. */
+static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd)
+{
+    AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(STDERR_MAX);
+    struct exec_request request = {.id = c->id, .argv = argv, .user = c->user, .has_stdin = in_fd >= 0};
+    const struct exec_io io = {
+        .stdin_fd = in_fd,
+        .stdout_fd = out_fd,
+        .stderr_fd = -1,
+        .captured_stdout = &nothing,
+        .captured_stderr = &message,
+        .forwards_signals = true,
+    };
+    struct exec_result result;
+    AUTO(service_close) struct service *s = service_open(c->ctx);
+    exec_block_signals();
+    if (!s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0)
+        return -1;
+    if (result.interrupted || result.signaled)
+        return err_set(&c->ctx->err, ERR_CANCELED, "interrupted");
+    if (result.code != 0) {
+        struct str text = buf_str(&message);
+        while (text.n > 0 && text.p[text.n - 1] == '\n')
+            text.n--;
+        return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
+    }
+    return 0;
+}
+
+static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
+{
+    static char script[] = "mkdir -p -- \"$1\" && exec tar -xf - --no-same-owner -C \"$1\"";
+    AUTO_FREE char *dest = mem_strdup(to);
+    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, script, (char[]){"cove-cp"}, dest, NULL};
+    struct child child;
+    int fd;
+    if (child_start(c->ctx, true, from, &child, &fd) < 0)
+        return -1;
+    int r = run_inside(c, argv, fd, -1);
+    (void)fd_close(fd);
+    struct err remote = c->ctx->err;
+    int local = child_wait(c->ctx, &child);
+    if (r < 0)
+        c->ctx->err = remote; /* a child that lost its reader has nothing better to say */
+    return r < 0 ? r : local;
+}
+
+static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
+{
+    AUTO_FREE char *source = mem_strdup(from);
+    char *argv[] = {(char[]){"tar"}, (char[]){"-cf"}, (char[]){"-"}, (char[]){"-C"},
+                    source,          (char[]){"--"},  (char[]){"."}, NULL};
+    struct child child;
+    int fd;
+    if (mkdir(to, 0777) < 0 && errno != EEXIST)
+        return err_errno(&c->ctx->err, errno, "make the directory %s", to);
+    if (child_start(c->ctx, false, to, &child, &fd) < 0)
+        return -1;
+    int r = run_inside(c, argv, -1, fd);
+    (void)fd_close(fd);
+    struct err remote = c->ctx->err;
+    int local = child_wait(c->ctx, &child);
+    if (r < 0 && local == 0)
+        c->ctx->err = remote;
+    return r < 0 ? r : local;
+}
+
+/* ---- up ---- */
+
+static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
+{
+    struct http_client *client = service_client(c->service);
+    AUTO_FREE char *block = mem_alloc(BLOCK);
+    struct progress p;
+    progress_start(&p, c->ctx->json);
+    int r = 0;
+    while (r == 0 && (!sized || c->bytes < size)) {
+        ssize_t n = read(fd, block, sized ? (size_t)MIN((uint64_t)BLOCK, size - c->bytes) : BLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            r = err_errno(&c->ctx->err, errno, "read the file");
+        else if (n == 0 && sized)
+            r = err_set(&c->ctx->err, ERR_ABORTED, "the file became shorter while it was copied");
+        if (n <= 0)
+            break;
+        int w = http_client_write(client, str_n(block, (size_t)n));
+        if (w == -EPIPE) /* it has answered already, usually with what is wrong */
+            break;
+        if (w < 0)
+            r = service_broken(c->service, w, "copy");
+        c->bytes += (uint64_t)n;
+        show(&p, c->bytes);
+    }
+    progress_end(&p);
+    return r;
+}
+
+static int send_file(struct copy *c, const char *from, const char *to)
+{
+    struct stat st;
+    bool is_stdin = strcmp(from, "-") == 0;
+    AUTO_CLOSE int opened = is_stdin ? -1 : open(from, O_RDONLY | O_CLOEXEC);
+    int fd = is_stdin ? STDIN_FILENO : opened;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(&c->ctx->err, errno, "open %s", from);
+    bool sized = !is_stdin && S_ISREG(st.st_mode);
+    AUTO_FREE char *target = files_target(c, to);
+    if (service_begin(c->service, "PUT", target, sized ? st.st_size : -1) < 0 ||
+        send_body(c, fd, (uint64_t)st.st_size, sized) < 0)
+        return -1;
+    int r = http_client_end(service_client(c->service));
+    if (r < 0 && r != -EPIPE)
+        return service_broken(c->service, r, "copy");
+    if (service_answer(c->service, "waiting for the file to be written", NULL) < 0)
+        return -1;
+    if (sized && (st.st_mode & 0111)) {
+        AUTO_FREE char *dest = mem_strdup(to), *mode = mem_printf("%o", st.st_mode & 0777);
+        char *argv[] = {(char[]){"chmod"}, mode, (char[]){"--"}, dest, NULL};
+        return run_inside(c, argv, -1, -1);
+    }
+    return 0;
+}
+
+int copy_to_sandbox(struct copy *c, const char *from, const char *to)
+{
+    struct stat st = {0};
+    bool is_stdin = strcmp(from, "-") == 0;
+    if (!is_stdin && stat(from, &st) < 0)
+        return err_errno(&c->ctx->err, errno, "open %s", from);
+    AUTO_FREE char *dest = mem_strdup(*to ? to : ".");
+    enum remote_kind kind;
+    if (remote_kind(c, dest, &kind) < 0)
+        return -1;
+    bool into = kind == REMOTE_DIRECTORY || ends_with_slash(dest);
+    if (into && is_stdin)
+        return err_set(&c->ctx->err, ERR_INVALID_ARGUMENT,
+                       "%s is a directory: name the file that standard input is to become", dest);
+    if (into) {
+        /* "." and ".." have no name of their own: their content is what is meant. */
+        AUTO_FREE char *name = base_name(from);
+        bool named = strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "/") != 0;
+        char *joined = named ? mem_printf("%s%s%s", dest, ends_with_slash(dest) ? "" : "/", name) : mem_strdup(dest);
+        mem_free(dest);
+        dest = joined;
+    }
+    return S_ISDIR(st.st_mode) ? pack_to_sandbox(c, from, dest) : send_file(c, from, dest);
+}
+
+/* ---- down ---- */
+
+static int receive_body(struct copy *c, int fd)
+{
+    struct http_client *client = service_client(c->service);
+    AUTO_FREE char *block = mem_alloc(BLOCK);
+    struct progress p;
+    ssize_t n;
+    int r = 0;
+    progress_start(&p, c->ctx->json);
+    while (r == 0 && (n = http_client_read(client, block, BLOCK)) > 0) {
+        r = fd_write_all(fd, block, (size_t)n);
+        c->bytes += (uint64_t)n;
+        show(&p, c->bytes);
+    }
+    progress_end(&p);
+    if (r < 0)
+        return err_errno(&c->ctx->err, r, "write the file");
+    return n < 0 ? service_broken(c->service, (int)n, "copy") : 0;
+}
+
+static mode_t received_mode(const struct copy *c)
+{
+    struct str text = http_client_header(service_client(c->service), "x-cove-mode");
+    mode_t mode = 0;
+    for (size_t i = 0; i < text.n && i < 5; i++)
+        mode = mode * 8 + (mode_t)(text.p[i] & 7);
+    return text.n ? (mode & 0777) | 0600 : 0644;
+}
+
+/* Under a name of its own until it is whole. */
+static int receive_file(struct copy *c, const char *from, const char *to)
+{
+    AUTO_FREE char *target = files_target(c, from);
+    if (service_stream(c->service, "GET", target) < 0)
+        return -1;
+    if (strcmp(to, "-") == 0)
+        return receive_body(c, STDOUT_FILENO);
+
+    struct stat st;
+    if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) { /* /dev/null, a FIFO */
+        AUTO_CLOSE int fd = open(to, O_WRONLY | O_CLOEXEC);
+        return fd < 0 ? err_errno(&c->ctx->err, errno, "open %s", to) : receive_body(c, fd);
+    }
+    AUTO_FREE char *temporary = mem_printf("%s.cove-XXXXXX", to);
+    AUTO_CLOSE int fd = mkostemp(temporary, O_CLOEXEC);
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    if (fd < 0)
+        return err_errno(&c->ctx->err, errno, "make %s", to);
+    int r = receive_body(c, fd);
+    if (r == 0 && (fchmod(fd, received_mode(c) & ~mask) < 0 || rename(temporary, to) < 0))
+        r = err_errno(&c->ctx->err, errno, "make %s", to);
+    if (r < 0)
+        (void)unlink(temporary);
+    return r;
+}
+
+int copy_from_sandbox(struct copy *c, const char *from, const char *to)
+{
+    struct stat st;
+    enum remote_kind kind;
+    bool to_stdout = strcmp(to, "-") == 0;
+    bool is_dir = !to_stdout && stat(to, &st) == 0 && S_ISDIR(st.st_mode);
+    if (remote_kind(c, *from ? from : ".", &kind) < 0)
+        return -1;
+    if (kind == REMOTE_NONE)
+        return err_set(&c->ctx->err, ERR_NOT_FOUND, "there is no %s in the sandbox", from);
+    if (kind == REMOTE_OTHER)
+        return err_set(&c->ctx->err, ERR_INVALID_ARGUMENT, "%s is neither a file nor a directory", from);
+    if (kind == REMOTE_DIRECTORY && to_stdout)
+        return err_set(&c->ctx->err, ERR_INVALID_ARGUMENT,
+                       "%s is a directory: 'cove exec %.8s -- tar -c %s' makes a stream of it", from, c->id, from);
+    AUTO_FREE char *name = base_name(*from ? from : ".");
+    bool named = strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "/") != 0 && *name;
+    AUTO_FREE char *dest =
+        is_dir && named ? mem_printf("%s%s%s", to, ends_with_slash(to) ? "" : "/", name) : mem_strdup(to);
+    return kind == REMOTE_DIRECTORY ? unpack_from_sandbox(c, *from ? from : ".", dest) : receive_file(c, from, dest);
+}

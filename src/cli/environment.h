@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* -e NAME=VALUE, or -e NAME for the value that we have ourselves: gathered as a JSON object. */
+#pragma once
+
+#include "cli/command.h"
+
+#include <jansson.h>
+
+/* Adds to *env, which is made when it is NULL. -1: ctx->err. A name that we don't have ourselves is left out, as if it were not said. */
+int environment_add(struct context *ctx, const char *text, json_t **env) WARN_UNUSED;

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Help texts, made from the tables of commands and flags. */
+#pragma once
+
+#include "cli/command.h"
+
+#include <stdio.h>
+
+void help_command(const struct command *command, FILE *out);
+void help_overview(const struct command *const *commands, FILE *out);

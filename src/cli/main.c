@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cove: the command line of the service. */
+#include "base/mem.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "config/config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {
+    &cmd_run, &cmd_ls,     &cmd_exec,    &cmd_cp,         &cmd_rm,   &cmd_logs, &cmd_log,
+    &cmd_key, &cmd_doctor, &cmd_version, &cmd_completion, &cmd_help, NULL,
+};
+
+/* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
+static int finish(int status)
+{
+    if ((fflush(stdout) < 0 || ferror(stdout)) && errno != EPIPE && status == STATUS_OK) {
+        (void)fprintf(stderr, "cove: write the output: %s\n", strerror(errno));
+        return STATUS_FAILED;
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    const char *name = argc > 1 ? argv[1] : "";
+    if (argc < 2 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        help_overview(commands, argc < 2 ? stderr : stdout);
+        return finish(argc < 2 ? STATUS_USAGE : STATUS_OK);
+    }
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+
+    const struct command *command = command_find(commands, name);
+    if (!command) {
+        (void)fprintf(stderr, "cove: there is no command \"%.64s\"\n  'cove help' lists them\n", name);
+        return STATUS_USAGE;
+    }
+    struct context ctx = {.command = command, .commands = commands, .argc = argc - 1, .argv = argv + 1};
+    int status = command->run(&ctx);
+    config_free(ctx.config);
+    return finish(status);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/service.h"
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/terminal.h"
+#include "config/config.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CONNECT_MS = 5000, ANSWER_MS = 90000, ANSWER_MAX = 64 << 20, LINE_MAX_BYTES = 4 << 20, KEY_MAX = 512 };
+
+struct service {
+    struct context *ctx;
+    struct http_client *client;
+    char *endpoint;
+    char *key; /* NULL over the unix socket */
+    bool is_local;
+    struct buf line; /* what was read of a stream and not handed out */
+    size_t line_used;
+};
+
+static int broken_connection(struct context *ctx, const char *endpoint, bool is_local, int error)
+{
+    (void)err_errno(&ctx->err, error, "cannot reach the service at %s", endpoint);
+    if (error == -EINVAL)
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                      "\"%s\" is no address of a service; write unix:/path or host:port", endpoint);
+    else if (is_local && error == -EACCES)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
+    else if (is_local)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "start it with 'make start'; if it runs elsewhere, say where by COVE_HOST or COVE_RUN");
+    else
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "check that it runs there and that the address is right (--host, COVE_HOST)");
+    return -1;
+}
+
+/* COVE_API_KEY, else the key of the service on this machine when it may be read. */
+static char *find_key(struct context *ctx)
+{
+    const char *given = getenv("COVE_API_KEY");
+    if (given && *given)
+        return mem_strdup(given);
+    const struct config *config = context_config(ctx);
+    if (!config)
+        return NULL;
+    AUTO_FREE char *path = mem_printf("%s/key", config->state_dir);
+    AUTO_BUF struct buf b = BUF_INIT(KEY_MAX);
+    if (fd_read_file(AT_FDCWD, path, &b) < 0)
+        return NULL;
+    while (buf_len(&b) > 0 && buf_data(&b)[buf_len(&b) - 1] == '\n')
+        b.end--;
+    return buf_take(&b);
+}
+
+struct service *service_open(struct context *ctx)
+{
+    AUTO(service_close) struct service *s = mem_new(struct service);
+    s->ctx = ctx;
+    buf_init(&s->line, LINE_MAX_BYTES);
+    if (!ctx->host || !*ctx->host)
+        ctx->host = getenv("COVE_HOST");
+    if (ctx->host && *ctx->host) {
+        s->endpoint = mem_strdup(ctx->host);
+        s->is_local = str_starts(str_of(ctx->host), STR("unix:")) || ctx->host[0] == '/';
+    } else {
+        const struct config *config = context_config(ctx);
+        if (!config)
+            return NULL;
+        s->endpoint = mem_printf("unix:%s/cove.sock", config->run_dir);
+        s->is_local = true;
+    }
+    if (!s->is_local)
+        s->key = find_key(ctx);
+    int r = http_client_open(s->endpoint, CONNECT_MS, &s->client);
+    if (r < 0) {
+        (void)broken_connection(ctx, s->endpoint, s->is_local, r);
+        return NULL;
+    }
+    http_client_timeout(s->client, ANSWER_MS);
+    return TAKE_PTR(s);
+}
+
+void service_close(struct service *s)
+{
+    if (!s)
+        return;
+    http_client_free(s->client);
+    buf_fini(&s->line);
+    if (s->key)
+        mem_wipe(s->key, strlen(s->key));
+    mem_free(s->key);
+    mem_free(s->endpoint);
+    mem_free(s);
+}
+
+struct http_client *service_client(struct service *s)
+{
+    return s->client;
+}
+
+int service_broken(struct service *s, int error, const char *doing)
+{
+    struct context *ctx = s->ctx;
+    if (error == -EACCES || error == -ENOENT || error == -ECONNREFUSED || error == -EHOSTUNREACH)
+        return broken_connection(ctx, s->endpoint, s->is_local, error);
+    if (error == -ETIMEDOUT) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log may say what it is busy with");
+        return err_set(&ctx->err, ERR_DEADLINE_EXCEEDED, "%s: the service at %s does not answer", doing, s->endpoint);
+    }
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "sandboxes live on when the service restarts: try again");
+    return err_set(&ctx->err, ERR_UNAVAILABLE, "%s: the connection to the service at %s broke (%s)", doing, s->endpoint,
+                   strerror(-error));
+}
+
+/* Waits until the answer begins, with a line for the person when that takes long. */
+static void wait_answer(struct service *s, const char *what)
+{
+    struct progress p;
+    progress_start(&p, !what || s->ctx->json);
+    struct pollfd pfd = {.fd = http_client_fd(s->client), .events = POLLIN};
+    for (int ms = 0; p.is_on && ms < ANSWER_MS && !http_client_pending(s->client) && poll(&pfd, 1, 250) == 0; ms += 250)
+        progress_show(&p, "%s, %d s", what, (ms + 250) / 1000);
+    progress_end(&p);
+}
+
+static const char *string_member(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+/* An answer of 400 and up: {"error":{...}} of the native API, or {"code":n,"message":""} of the server itself. */
+static int refused(struct service *s, const json_t *answer)
+{
+    struct context *ctx = s->ctx;
+    const json_t *error = json_object_get(answer, "error");
+    const char *message = string_member(error ? error : answer, "message"), *code = string_member(error, "code");
+    int status = http_client_status(s->client);
+    enum err_code found = status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN;
+    for (int c = ERR_CANCELED; c < ERR_CODE_MAX; c++)
+        if (strcmp(err_code_name((enum err_code)c), code) == 0)
+            found = (enum err_code)c;
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
+    if (!*message)
+        return err_set(&ctx->err, found, "the service at %s answered %d %s; is it a Cove?", s->endpoint, status,
+                       http_status_text(status));
+    return err_set(&ctx->err, found, "%s", message);
+}
+
+static int read_answer(struct service *s, json_t **ret_json)
+{
+    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
+    int status = http_client_status(s->client);
+    int r = http_client_read_all(s->client, &b);
+    if (r < 0)
+        return service_broken(s, r, "read the answer");
+    json_error_t why;
+    AUTO_JSON json_t *json = buf_len(&b) ? json_loadb(buf_data(&b), buf_len(&b), 0, &why) : NULL;
+    if (status >= 400)
+        return refused(s, json);
+    if (!json && ret_json)
+        return err_set(&s->ctx->err, ERR_INTERNAL,
+                       "the service at %s answered with something that is not JSON; is it a Cove?", s->endpoint);
+    if (ret_json)
+        *ret_json = TAKE_PTR(json);
+    return 0;
+}
+
+/* The headers of every request; *auth is what "authorization" borrows. */
+static size_t request_headers(struct service *s, struct http_header headers[static 4], char **auth, bool has_json)
+{
+    size_t n = 0;
+    if (s->key) {
+        *auth = mem_printf("Bearer %s", s->key);
+        headers[n++] = HTTP_HEADER_STR("authorization", str_of(*auth));
+    }
+    if (has_json)
+        headers[n++] = HTTP_JSON;
+    return n;
+}
+
+static int send_request(struct service *s, const char *method, const char *target, struct str body,
+                        const char *protocol)
+{
+    AUTO_FREE char *auth = NULL;
+    struct http_header headers[4];
+    size_t n = request_headers(s, headers, &auth, body.n > 0);
+    if (protocol)
+        headers[n++] = HTTP_HEADER_STR("upgrade", str_of(protocol));
+    buf_clear(&s->line);
+    s->line_used = 0;
+    int r = http_client_send(s->client, method, target, headers, n, body);
+    return r < 0 ? service_broken(s, r, "send the request") : 0;
+}
+
+static int receive(struct service *s, const char *what)
+{
+    wait_answer(s, what);
+    int r = http_client_receive(s->client);
+    return r < 0 ? service_broken(s, r, what ? what : "wait for the answer") : 0;
+}
+
+int service_call(struct service *s, const char *method, const char *target, const json_t *body, const char *what,
+                 json_t **ret_json)
+{
+    AUTO_FREE char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    if (send_request(s, method, target, str_of(text), NULL) < 0 || receive(s, what) < 0)
+        return -1;
+    return read_answer(s, ret_json);
+}
+
+int service_stream(struct service *s, const char *method, const char *target)
+{
+    if (send_request(s, method, target, STR_NULL, NULL) < 0 || receive(s, NULL) < 0)
+        return -1;
+    return http_client_status(s->client) >= 400 ? read_answer(s, NULL) : 0;
+}
+
+int service_begin(struct service *s, const char *method, const char *target, int64_t content_length)
+{
+    AUTO_FREE char *auth = NULL;
+    struct http_header headers[4];
+    size_t n = request_headers(s, headers, &auth, false);
+    int r = http_client_begin(s->client, method, target, headers, n, content_length);
+    return r < 0 ? service_broken(s, r, "send the request") : 0;
+}
+
+int service_answer(struct service *s, const char *what, json_t **ret_json)
+{
+    return receive(s, what) < 0 ? -1 : read_answer(s, ret_json);
+}
+
+int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol)
+{
+    AUTO_FREE char *text = json_dumps(body, JSON_COMPACT);
+    if (send_request(s, "POST", target, str_of(text), protocol) < 0 || receive(s, "starting the command") < 0)
+        return -1;
+    if (http_client_status(s->client) == 101)
+        return 0;
+    if (read_answer(s, NULL) < 0)
+        return -1;
+    return err_set(&s->ctx->err, ERR_INTERNAL, "the service at %s does not speak %s; is it of another version?",
+                   s->endpoint, protocol);
+}
+
+int service_line(struct service *s, struct str *ret_line)
+{
+    buf_consume(&s->line, s->line_used);
+    s->line_used = 0;
+    for (;;) {
+        ssize_t end = str_find_char(buf_str(&s->line), '\n');
+        if (end >= 0) {
+            *ret_line = str_n(buf_data(&s->line), (size_t)end);
+            s->line_used = (size_t)end + 1;
+            return 1;
+        }
+        char *room = buf_reserve(&s->line, 16 * 1024);
+        if (!room)
+            return err_set(&s->ctx->err, ERR_INTERNAL, "the service sent a line that is too long");
+        ssize_t n = http_client_read(s->client, room, 16 * 1024);
+        if (n < 0)
+            return service_broken(s, (int)n, "read the answer");
+        if (n == 0)
+            return 0;
+        buf_commit(&s->line, (size_t)n);
+    }
+}
+
+char *service_target(const char *id, const char *fmt, ...)
+{
+    char suffix[8192]; /* an encoded path of 4,095 bytes may be longer: callers build those themselves */
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(suffix, sizeof(suffix), fmt, args);
+    va_end(args);
+    return mem_printf("/v1/sandboxes/%s%s", id, suffix);
+}
+
+int service_sandboxes(struct service *s, json_t **ret_array)
+{
+    AUTO_JSON json_t *all = json_array();
+    AUTO_FREE char *target = mem_strdup("/v1/sandboxes");
+    while (target) {
+        AUTO_JSON json_t *page = NULL;
+        if (service_call(s, "GET", target, NULL, "listing sandboxes", &page) < 0)
+            return -1;
+        (void)json_array_extend(all, json_object_get(page, "sandboxes"));
+        const char *next = json_string_value(json_object_get(page, "next"));
+        mem_free(target);
+        target = next ? mem_printf("/v1/sandboxes?after=%.64s", next) : NULL;
+    }
+    *ret_array = TAKE_PTR(all);
+    return 0;
+}
+
+int service_resolve(struct service *s, const char *text, char **ret_id)
+{
+    AUTO_JSON json_t *all = NULL;
+    const char *found = NULL;
+    size_t i, n = strlen(text);
+    json_t *one;
+    if (id_is_sandbox(str_of(text))) {
+        *ret_id = mem_strdup(text);
+        return 0;
+    }
+    if (n == 0 || n > ID_SANDBOX_LEN) {
+        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s\" is no sandbox's id", text);
+    }
+    if (service_sandboxes(s, &all) < 0)
+        return -1;
+    json_array_foreach(all, i, one)
+    {
+        const char *id = string_member(one, "id");
+        if (strncmp(id, text, n) != 0)
+            continue;
+        if (found)
+            return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "several sandboxes begin with %s: %s, %s", text, found,
+                           id);
+        found = id;
+    }
+    if (!found) {
+        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
+        return err_set(&s->ctx->err, ERR_NOT_FOUND, "there is no sandbox %s", text);
+    }
+    *ret_id = mem_strdup(found);
+    return 0;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The connection to the service and its native API. Errors end up in the context (err and hint), said so that a person knows what to do.
+ * Expects that json_set_alloc_funcs(mem_alloc, mem_free) was called.
+ */
+#pragma once
+
+#include "cli/command.h"
+#include "http/client.h"
+
+#include <jansson.h>
+
+struct service;
+
+/* Connects to --host, COVE_HOST or the local socket. NULL: ctx->err. */
+struct service *service_open(struct context *ctx);
+void service_close(struct service *s);
+DEFINE_AUTO(struct service *, service_close)
+
+struct http_client *service_client(struct service *s);
+
+/*
+ * A request with a JSON answer. body NULL: none. ret_json may be NULL. -1: ctx->err, also for an answer of 400 and up.
+ * `what` is for the line that appears when it takes long: "creating a sandbox"; NULL: no line.
+ */
+int service_call(struct service *s, const char *method, const char *target, const json_t *body, const char *what,
+                 json_t **ret_json) WARN_UNUSED;
+
+/* A request without body whose answer streams: 0 when the status was below 400, then read from service_client(). */
+int service_stream(struct service *s, const char *method, const char *target) WARN_UNUSED;
+
+/* A request whose body the caller sends: its headers. Then service_client(), then service_answer(). */
+int service_begin(struct service *s, const char *method, const char *target, int64_t content_length) WARN_UNUSED;
+int service_answer(struct service *s, const char *what, json_t **ret_json) WARN_UNUSED;
+
+/* POST with a JSON body that asks for an upgrade; 0 when the service answered 101. */
+int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol) WARN_UNUSED;
+
+/* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
+int service_line(struct service *s, struct str *ret_line) WARN_UNUSED;
+
+/* The full id of what the person wrote, which may be the beginning of one. -1: none or several. */
+int service_resolve(struct service *s, const char *text, char **ret_id) WARN_UNUSED;
+
+/* Puts a transport error (-errno) into ctx->err. Returns -1. */
+int service_broken(struct service *s, int error, const char *doing);
+
+/* All sandboxes, as an array. */
+int service_sandboxes(struct service *s, json_t **ret_array) WARN_UNUSED;
+
+/* "/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
+char *service_target(const char *id, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static inline UNUSED void json_decref_auto_(json_t **json)
+{
+    json_decref(*json);
+}
+#define AUTO_JSON __attribute__((cleanup(json_decref_auto_)))

@@ -14,7 +14,10 @@ struct list {
     struct list *next, *prev;
 };
 
-#define LIST_INIT(name) {&(name), &(name)}
+#define LIST_INIT(name)                                                                                                \
+    {                                                                                                                  \
+        &(name), &(name)                                                                                               \
+    }
 
 static inline void list_init(struct list *l)
 {
@@ -49,7 +52,9 @@ static inline void list_remove(struct list *node)
 
 #define LIST_FIRST(type, l, member) (list_empty(l) ? NULL : container_of((l)->next, type, member))
 
+/* Two loops, because one can't declare variables of two types; while the body runs the outer one is set to end, for `break`. */
 #define LIST_FOREACH(type, var, l, member)                                                                             \
-    for (struct list *var##_it_ = (l)->next, *var##_next_ = var##_it_->next; var##_it_ != (l);                         \
+    for (struct list *var##_it_ = (l)->next, *var##_next_ = var##_it_->next, *var##_keep_ = NULL; var##_it_ != (l);    \
          var##_it_ = var##_next_, var##_next_ = var##_it_->next)                                                       \
-        for (type *var = container_of(var##_it_, type, member); var; var = NULL)
+        for (type *var = (var##_keep_ = var##_next_, var##_next_ = (l), container_of(var##_it_, type, member)); var;   \
+             var = NULL, var##_next_ = var##_keep_)

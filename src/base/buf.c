@@ -103,9 +103,10 @@ int buf_printf(struct buf *b, const char *fmt, ...)
         return b->error;
     }
     /* vsnprintf() wants room for its NUL, which is not part of the text: one byte beyond the maximum is tolerated here. */
-    b->max++;
+    size_t max = b->max;
+    b->max = max < SIZE_MAX ? max + 1 : max;
     char *to = buf_reserve(b, (size_t)n + 1);
-    b->max--;
+    b->max = max;
     if (to) {
         (void)vsnprintf(to, (size_t)n + 1, fmt, again);
         b->end += (size_t)n;

@@ -18,6 +18,8 @@ int buf_append_json_string(struct buf *b, struct str s)
 {
     buf_append_char(b, '"');
     size_t from = 0, i = 0;
+    if (s.n == 0)
+        return buf_append_char(b, '"');
     while (i < s.n) {
         unsigned char c = (unsigned char)s.p[i];
         if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {

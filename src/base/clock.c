@@ -54,16 +54,23 @@ static bool digits_at(struct str s, size_t at, size_t n, int *ret_v)
     return true;
 }
 
+static int days_of(int year, int month)
+{
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return month == 2 ? 28 + leap : month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31;
+}
+
 int clock_parse(struct str s, usec_t *ret_real)
 {
     int year, month, day, hour, min, sec;
-    if (!digits_at(s, 0, 4, &year) || !digits_at(s, 5, 2, &month) || !digits_at(s, 8, 2, &day) || !digits_at(s, 11, 2, &hour) ||
-        !digits_at(s, 14, 2, &min) || !digits_at(s, 17, 2, &sec))
+    if (!digits_at(s, 0, 4, &year) || !digits_at(s, 5, 2, &month) || !digits_at(s, 8, 2, &day) ||
+        !digits_at(s, 11, 2, &hour) || !digits_at(s, 14, 2, &min) || !digits_at(s, 17, 2, &sec))
         return -EINVAL;
     if (s.p[4] != '-' || s.p[7] != '-' || (s.p[10] != 'T' && s.p[10] != 't' && s.p[10] != ' ') || s.p[13] != ':' ||
         s.p[16] != ':')
         return -EINVAL;
-    if (year < 1970 || month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || min > 59 || sec > 60)
+    if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days_of(year, month) || hour > 23 || min > 59 ||
+        sec > 60)
         return -EINVAL;
     size_t at = 19;
     usec_t fraction = 0;
@@ -86,7 +93,8 @@ int clock_parse(struct str s, usec_t *ret_real)
             return -EINVAL;
         offset_min = (oh * 60 + om) * (zone.p[0] == '-' ? -1 : 1);
     }
-    struct tm tm = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = hour, .tm_min = min, .tm_sec = sec};
+    struct tm tm = {
+        .tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day, .tm_hour = hour, .tm_min = min, .tm_sec = sec};
     int64_t t = (int64_t)timegm(&tm) - (int64_t)offset_min * 60;
     if (t < 0)
         return -EINVAL;

@@ -196,8 +196,8 @@ int json_get_array(const json_t *object, const char *name, json_t **ret_value, s
     return 1;
 }
 
-int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items, size_t *ret_n,
-                  struct err *err)
+int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items,
+                  size_t *ret_n, struct err *err)
 {
     json_t *array = NULL;
     struct str *items;
@@ -220,8 +220,8 @@ int json_get_strs(const json_t *object, const char *name, struct arena *arena, c
     return 1;
 }
 
-int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items, size_t *ret_n,
-                   struct err *err)
+int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items,
+                   size_t *ret_n, struct err *err)
 {
     json_t *map = NULL, *value;
     struct pair *items;

@@ -36,10 +36,10 @@ int json_get_object(const json_t *object, const char *name, json_t **ret_value, 
 int json_get_array(const json_t *object, const char *name, json_t **ret_value, struct err *err) WARN_UNUSED;
 
 /* Array of strings, and object of strings (in the order given). The vectors live in the arena. */
-int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items, size_t *ret_n,
-                  struct err *err) WARN_UNUSED;
-int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items, size_t *ret_n,
-                   struct err *err) WARN_UNUSED;
+int json_get_strs(const json_t *object, const char *name, struct arena *arena, const struct str **ret_items,
+                  size_t *ret_n, struct err *err) WARN_UNUSED;
+int json_get_pairs(const json_t *object, const char *name, struct arena *arena, const struct pair **ret_items,
+                   size_t *ret_n, struct err *err) WARN_UNUSED;
 
 static inline UNUSED void json_decref_auto_(json_t **json)
 {

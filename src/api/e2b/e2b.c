@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/e2b.h"
+
+#include "api/e2b/call.h"
+#include "api/e2b/control.h"
+#include "api/e2b/envd.h"
+#include "api/e2b/port_proxy.h"
+#include "api/e2b/proxy_error.h"
+#include "api/e2b/target.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#include <stdio.h>
+
+struct e2b *e2b_new(const struct e2b_config *config)
+{
+    struct e2b *e2b = mem_new(struct e2b);
+
+    e2b->core = config->core;
+    e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
+    e2b->domain = mem_strdup(config->domain);
+    snprintf(e2b->control_actor, sizeof(e2b->control_actor), "e2b:%.8s", e2b->api_key);
+    buf_init(&e2b->scratch, 2 * WIRE_PAYLOAD_MAX);
+    if (timers_init(&e2b->timers, core_loop(config->core)) < 0) {
+        e2b_free(e2b);
+        return NULL;
+    }
+    return e2b;
+}
+
+void e2b_free(struct e2b *e2b)
+{
+    if (!e2b)
+        return;
+    envd_watchers_free(e2b);
+    timers_fini(&e2b->timers);
+    buf_fini(&e2b->scratch);
+    mem_wipe(e2b->api_key, strlen(e2b->api_key));
+    mem_free(e2b->api_key);
+    mem_free(e2b->domain);
+    mem_free(e2b);
+}
+
+static enum target_kind target_of(struct http_request *req, struct target *ret_target)
+{
+    return target_parse(http_header_get(req, "host"), http_header_get(req, "e2b-sandbox-id"),
+                        http_header_get(req, "e2b-sandbox-port"), ret_target);
+}
+
+bool e2b_claims(struct http_request *req)
+{
+    struct target target;
+
+    return target_of(req, &target) != TARGET_CONTROL;
+}
+
+static bool is_internal(struct http_request *req)
+{
+    struct str path = http_path(req);
+    char clean[PATH_TEXT_MAX];
+
+    return path.n && path_clean(path, clean) >= 0 && envd_is_internal(str_of(clean));
+}
+
+static void handle_sandbox(struct e2b *e2b, struct http_request *req, const struct target *target)
+{
+    struct sandbox *sb;
+
+    if (target->port == ENVD_PORT && is_internal(req)) {
+        proxy_error_internal_route(req, http_raw_path(req));
+        return;
+    }
+    sb = sandbox_find(e2b->core, target->id);
+    if (!sb || sandbox_info(sb)->state != SANDBOX_RUNNING)
+        proxy_error_not_found(req, target->id);
+    else if (target->port == ENVD_PORT)
+        envd_handle(e2b, req, sb);
+    else
+        port_proxy_handle(e2b, req, sb, target->port);
+}
+
+bool e2b_handle(struct e2b *e2b, struct http_request *req)
+{
+    struct target target;
+
+    switch (target_of(req, &target)) {
+    case TARGET_SANDBOX:
+        handle_sandbox(e2b, req, &target);
+        return true;
+    case TARGET_BAD:
+        proxy_error_bad_target(req, target.problem);
+        return true;
+    case TARGET_CONTROL:
+        break;
+    }
+    if (str_eq(http_raw_path(req), STR("/files"))) {
+        envd_handle_files(e2b, req);
+        return true;
+    }
+    return control_handle(e2b, req);
+}

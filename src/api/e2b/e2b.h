@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The E2B façade: what the public E2B SDKs speak, over our core.
+ *
+ * One listener serves both planes. Data plane: a request that is addressed to a port of a sandbox (api/e2b/target.h). Port 49983 is
+ * the in-sandbox daemon's API, which we answer from here; every other port is relayed to what listens there. All else is the
+ * control plane.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "http/request.h"
+#include "sandbox/core.h"
+
+struct e2b;
+
+struct e2b_config {
+    struct core *core;  /* borrowed, outlives the façade */
+    struct str api_key; /* empty: no key is asked for; copied */
+    const char *domain; /* of <port>-<id>.<domain>; NULL: none; copied */
+};
+
+struct e2b *e2b_new(const struct e2b_config *config);
+void e2b_free(struct e2b *e2b); /* when the server it served is closed */
+
+/*
+ * Is the request addressed to a sandbox, by headers or Host? Then it is the sandbox's whatever its path, and whoever routes between
+ * façades by path must not look further.
+ */
+bool e2b_claims(struct http_request *req);
+
+/* Answers the request, now or later. False, with nothing done, when no route of the control plane matches. */
+bool e2b_handle(struct e2b *e2b, struct http_request *req);

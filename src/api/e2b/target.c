@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/target.h"
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static struct str host_name(struct str host)
+{
+    ssize_t end;
+
+    if (host.n && host.p[0] == '[')
+        return host;
+    end = str_find_char(host, ':');
+    return end < 0 ? host : str_n(host.p, (size_t)end);
+}
+
+static bool is_address(struct str name)
+{
+    if (name.n == 0)
+        return true;
+    if (name.p[0] == '[')
+        return true;
+    for (size_t i = 0; i < name.n; i++)
+        if (!is_digit(name.p[i]) && name.p[i] != '.')
+            return false;
+    return true;
+}
+
+/* "<digits>-<something>[-…]." and what stands in it. */
+static bool host_label(struct str name, struct str *ret_port, struct str *ret_id)
+{
+    ssize_t dot = str_find_char(name, '.');
+    struct str label, port, id;
+
+    if (dot < 0)
+        return false;
+    label = str_n(name.p, (size_t)dot);
+    if (!str_split(&label, '-', &port) || port.n == 0 || !str_split(&label, '-', &id))
+        return false;
+    for (size_t i = 0; i < port.n; i++)
+        if (!is_digit(port.p[i]))
+            return false;
+    *ret_port = port;
+    *ret_id = id;
+    return true;
+}
+
+static enum target_kind check(struct str id, struct str port, struct target *ret_target)
+{
+    uint64_t number;
+
+    ret_target->id = id;
+    if (id.n == 0 || id.n > 63) {
+        ret_target->problem = "Invalid sandbox ID";
+        return TARGET_BAD;
+    }
+    for (size_t i = 0; i < id.n; i++) {
+        if (!is_digit(id.p[i]) && !(id.p[i] >= 'a' && id.p[i] <= 'z')) {
+            ret_target->problem = "Invalid sandbox ID";
+            return TARGET_BAD;
+        }
+    }
+    if (str_to_u64(port, &number) < 0 || number == 0 || number > UINT16_MAX) {
+        ret_target->problem = "Invalid sandbox port";
+        return TARGET_BAD;
+    }
+    ret_target->port = (uint16_t)number;
+    return TARGET_SANDBOX;
+}
+
+enum target_kind target_parse(struct str host, struct str id_header, struct str port_header, struct target *ret_target)
+{
+    struct str name = host_name(host), port, id;
+    bool has_headers = id_header.n || port_header.n;
+    bool host_is_silent =
+        str_eq_nocase(name, STR("localhost")) || is_address(name) || (str_starts(name, STR("sandbox.")) && name.n > 8);
+    bool host_says = host_label(name, &port, &id);
+
+    *ret_target = (struct target){0};
+    if (has_headers && (host_is_silent || !host_says)) {
+        if (!id_header.n || !port_header.n) {
+            ret_target->problem = "missing header";
+            return TARGET_BAD;
+        }
+        return check(id_header, port_header, ret_target);
+    }
+    return host_says ? check(id, port, ret_target) : TARGET_CONTROL;
+}

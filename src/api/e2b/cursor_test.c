@@ -31,9 +31,10 @@ static void what_is_not_a_cursor_is_refused(void **state)
     (void)state;
     assert_int_equal(cursor_parse(STR(""), &cursor), -EINVAL);
     assert_int_equal(cursor_parse(STR("!!"), &cursor), -EINVAL);
-    assert_int_equal(cursor_parse(STR("aGVsbG8="), &cursor), -EINVAL);                         /* hello */
-    assert_int_equal(cursor_parse(STR("eF9feQ=="), &cursor), -EINVAL);                         /* x__y */
-    assert_int_equal(cursor_parse(STR("MjAyNi0wMS0wMVQwMDowMDowMFpfX2lhX19kZXNj"), &cursor), -EINVAL); /* ..__ia__desc */
+    assert_int_equal(cursor_parse(STR("aGVsbG8="), &cursor), -EINVAL); /* hello */
+    assert_int_equal(cursor_parse(STR("eF9feQ=="), &cursor), -EINVAL); /* x__y */
+    assert_int_equal(cursor_parse(STR("MjAyNi0wMS0wMVQwMDowMDowMFpfX2lhX19kZXNj"), &cursor),
+                     -EINVAL);                                                                 /* ..__ia__desc */
     assert_int_equal(cursor_parse(STR("MjAyNi0wMS0wMVQwMDowMDowMFpfXw=="), &cursor), -EINVAL); /* no id */
     assert_int_equal(cursor_parse(STR("MjAyNi0wMS0wMVQwMDowMDowMFpfX2lh"), &cursor), 0);
     assert_string_equal(cursor.id, "ia");

@@ -16,7 +16,7 @@ struct signature {
     struct str operation; /* "read" or "write" */
     struct str user;      /* "" when the query names none */
     bool expires;
-    int64_t expiration;   /* seconds since 1970 */
+    int64_t expiration; /* seconds since 1970 */
 };
 
 /* Fails with -ENOBUFS for what no URL can hold. */

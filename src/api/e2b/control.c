@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/control.h"
+
+#include "api/e2b/sandbox_json.h"
+#include "http/url.h"
+
+#include <stdio.h>
+
+/* route->what of features that come with other building blocks. */
+static void not_yet(struct call *c)
+{
+    call_fail(c, 501, "%s are not available yet", c->route->what);
+}
+
+/* The same for a sandbox: one that does not exist is told from one that could not. */
+static void not_yet_of_sandbox(struct call *c)
+{
+    if (control_sandbox(c))
+        not_yet(c);
+}
+
+static const struct route routes[] = {
+    {HTTP_METHOD_POST, "/sandboxes", control_create, NULL},
+    {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, NULL},
+    {HTTP_METHOD_GET, "/sandboxes", control_list, NULL},
+    {HTTP_METHOD_GET, "/v2/sandboxes", control_list_v2, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/metrics", control_metrics_many, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}", control_get, NULL},
+    {HTTP_METHOD_DELETE, "/sandboxes/{}", control_kill, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/connect", control_connect, NULL},
+    {HTTP_METHOD_POST, "/v2/sandboxes/{}/connect", control_connect_v2, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/resume", control_resume, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", control_timeout, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/refreshes", control_refresh, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/metrics", control_metrics, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, NULL},
+    {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, NULL},
+
+    {HTTP_METHOD_POST, "/sandboxes/{}/pause", not_yet_of_sandbox, "paused sandboxes"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", not_yet_of_sandbox, "snapshots"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet_of_sandbox, "forks"},
+    {HTTP_METHOD_PUT, "/sandboxes/{}/network", not_yet_of_sandbox, "network rules"},
+    {HTTP_METHOD_GET, "/snapshots", not_yet, "snapshots"},
+
+    {HTTP_METHOD_GET, "/templates", not_yet, "template lists"},
+    {HTTP_METHOD_POST, "/templates", not_yet, "template builds"},
+    {HTTP_METHOD_GET, "/v2/templates", not_yet, "template lists"},
+    {HTTP_METHOD_POST, "/v2/templates", not_yet, "template builds"},
+    {HTTP_METHOD_POST, "/v3/templates", not_yet, "template builds"},
+    {HTTP_METHOD_POST, "/templates/tags", not_yet, "template tags"},
+    {HTTP_METHOD_DELETE, "/templates/tags", not_yet, "template tags"},
+    {HTTP_METHOD_GET, "/templates/aliases/{}", not_yet, "template lists"},
+    {HTTP_METHOD_GET, "/templates/{}", not_yet, "template lists"},
+    {HTTP_METHOD_POST, "/templates/{}", not_yet, "template builds"},
+    {HTTP_METHOD_PATCH, "/templates/{}", not_yet, "template changes"},
+    {HTTP_METHOD_PATCH, "/v2/templates/{}", not_yet, "template changes"},
+    {HTTP_METHOD_DELETE, "/templates/{}", not_yet, "template changes"},
+    {HTTP_METHOD_GET, "/templates/{}/tags", not_yet, "template tags"},
+    {HTTP_METHOD_GET, "/templates/{}/files/{}", not_yet, "template builds"},
+    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, "template builds"},
+    {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", not_yet, "template builds"},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", not_yet, "template builds"},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", not_yet, "template builds"},
+
+    {HTTP_METHOD_GET, "/volumes", not_yet, "volumes"},
+    {HTTP_METHOD_POST, "/volumes", not_yet, "volumes"},
+    {HTTP_METHOD_GET, "/volumes/{}", not_yet, "volumes"},
+    {HTTP_METHOD_DELETE, "/volumes/{}", not_yet, "volumes"},
+    {HTTP_METHOD_GET, "/secrets", not_yet, "secrets"},
+    {HTTP_METHOD_POST, "/secrets", not_yet, "secrets"},
+    {HTTP_METHOD_GET, "/secrets/{}", not_yet, "secrets"},
+    {HTTP_METHOD_POST, "/secrets/{}", not_yet, "secrets"},
+    {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, "secrets"},
+    {HTTP_METHOD_GET, "/teams", not_yet, "teams"},
+};
+
+/* X-API-KEY, or the same key as a bearer token. NULL when it is right, else what to tell. */
+static const char *check_key(const struct e2b *e2b, const struct http_request *req)
+{
+    struct str expected = str_of(e2b->api_key), given;
+
+    if (expected.n == 0)
+        return NULL;
+    given = http_header_get(req, "x-api-key");
+    if (!given.p) {
+        given = http_header_get(req, "authorization");
+        if (!given.p)
+            return "authorization header is missing";
+        if (given.n < 7 || !str_eq_nocase(str_n(given.p, 7), STR("bearer ")))
+            return "authorization header is malformed";
+        given = str_trim(str_sub(given, 7));
+    }
+    return str_eq_secret(given, expected) ? NULL : "Invalid API key";
+}
+
+/* Scripts of any site may call us when they have the key; without a key in force none may. */
+static bool handle_cors(struct e2b *e2b, struct http_request *req)
+{
+    struct str headers = http_header_get(req, "access-control-request-headers");
+
+    if (!e2b->api_key[0] || !http_header_get(req, "origin").p)
+        return false;
+    http_add_header(req, STR("access-control-allow-origin"), STR("*"));
+    http_add_header(
+        req, STR("access-control-expose-headers"),
+        STR("X-Next-Token, X-Total-Running, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After"));
+    if (http_method(req) != HTTP_METHOD_OPTIONS || !http_header_get(req, "access-control-request-method").p)
+        return false;
+    http_add_header(req, STR("access-control-allow-methods"), STR("GET, POST, PUT, PATCH, DELETE"));
+    if (headers.p)
+        http_add_header(req, STR("access-control-allow-headers"), headers);
+    http_add_header(req, STR("access-control-max-age"), STR("7200"));
+    http_respond(req, 204, NULL, 0, STR_NULL);
+    return true;
+}
+
+bool control_handle(struct e2b *e2b, struct http_request *req)
+{
+    struct str path = http_raw_path(req), args[ROUTE_ARGS_MAX] = {0};
+    const struct route *route = NULL;
+    enum route_result found;
+    const char *problem;
+    struct call *c;
+
+    if (http_method(req) == HTTP_METHOD_GET && str_eq(path, STR("/health"))) {
+        http_respond(req, 200, &HTTP_HEADER("content-type", "text/plain"), 1, STR("Cove is well\n"));
+        return true;
+    }
+    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args);
+    if (found == ROUTE_UNKNOWN)
+        return false;
+    if (handle_cors(e2b, req))
+        return true;
+    if (found == ROUTE_WRONG_METHOD) {
+        http_respond_error(req, 404, "validation error: method not allowed");
+        return true;
+    }
+    problem = check_key(e2b, req);
+    if (problem) {
+        http_respond_error(req, 401, problem);
+        return true;
+    }
+
+    c = call_new(e2b, req, e2b->control_actor);
+    c->route = route;
+    for (size_t i = 0; i < ROUTE_ARGS_MAX; i++) {
+        if (args[i].p && (url_decode(http_arena(req), args[i], URL_PATH, &c->args[i]) < 0 || str_has_nul(c->args[i]))) {
+            call_fail(c, 400, "validation error: malformed path");
+            return true;
+        }
+    }
+    route->handler(c);
+    return true;
+}
+
+struct sandbox *control_sandbox(struct call *c)
+{
+    struct str id = c->args[0], short_id;
+    struct sandbox *sb;
+
+    /* "<id>" or, as old clients say, "<id>-<client>". */
+    str_split(&id, '-', &short_id);
+    if (str_find_char(id, '-') >= 0 || short_id.n == 0 || short_id.n > 63)
+        goto invalid;
+    for (size_t i = 0; i < short_id.n; i++) {
+        char ch = short_id.p[i];
+
+        if (!(ch >= 'a' && ch <= 'z') && !(ch >= '0' && ch <= '9'))
+            goto invalid;
+    }
+    sb = sandbox_find(c->e2b->core, short_id);
+    if (!sb || !sandbox_json_state(sandbox_info(sb)->state)) {
+        call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));
+        return NULL;
+    }
+    return sb;
+invalid:
+    call_fail(c, 400, "Invalid sandbox ID");
+    return NULL;
+}

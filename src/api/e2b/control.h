@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control plane: its handlers, one for each route of control.c's table. */
+#pragma once
+
+#include "api/e2b/call.h"
+
+/* Answers when a route matches; false, with nothing done, when none does. */
+bool control_handle(struct e2b *e2b, struct http_request *req);
+
+/* The running sandbox that args[0] names; NULL when there is none, and then the call was answered (400 or 404). */
+struct sandbox *control_sandbox(struct call *c);
+
+void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */
+void control_create_v2(struct call *c);
+void control_list(struct call *c); /* v1: running ones, no pages */
+void control_list_v2(struct call *c);
+void control_get(struct call *c);
+void control_kill(struct call *c);
+void control_connect(struct call *c);
+void control_connect_v2(struct call *c);
+void control_resume(struct call *c);
+void control_timeout(struct call *c);
+void control_refresh(struct call *c);
+void control_metrics(struct call *c);
+void control_metrics_many(struct call *c);
+void control_logs(struct call *c);
+void control_logs_v2(struct call *c);

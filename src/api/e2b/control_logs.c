@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/control.h"
+#include "api/e2b/sandbox_json.h"
+#include "base/mem.h"
+
+enum {
+    LINES_MAX = 1000,  /* of an answer */
+    SCAN_MAX = 100000, /* of the log, for the newest of them or those that match */
+    SEARCH_MAX = 256,
+};
+
+#define WEEK (7 * 24 * 3600 * USEC_PER_SEC)
+
+static const char *const levels[] = {"debug", "info", "warn", "error"};
+
+struct line {
+    usec_t at;
+    const char *level;
+    char *logger, *message; /* owned */
+};
+
+/* The lines that fit the request: the first `limit` of them, or the last ones in a ring. */
+struct lines {
+    struct line *ring;
+    size_t limit, n; /* n: how many fitted in all */
+    bool newest;
+    usec_t until;
+    size_t level; /* least */
+    struct str search;
+};
+
+static size_t level_number(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(levels); i++)
+        if (str_eqc(name, levels[i]))
+            return i;
+    return 1;
+}
+
+static void line_fini(struct line *line)
+{
+    mem_free(line->logger);
+    mem_free(line->message);
+    *line = (struct line){0};
+}
+
+static bool collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+{
+    struct lines *lines = ctx;
+    struct line *line;
+
+    if (at > lines->until)
+        return lines->newest;
+    if (level_number(str_of(level)) < lines->level ||
+        (lines->search.n && !memmem(message, strlen(message), lines->search.p, lines->search.n)))
+        return true;
+    if (!lines->newest && lines->n == lines->limit)
+        return false;
+    line = &lines->ring[lines->n++ % lines->limit];
+    line_fini(line);
+    *line = (struct line){at, levels[level_number(str_of(level))], mem_strdup(logger), mem_strdup(message)};
+    return true;
+}
+
+static const struct line *line_at(const struct lines *lines, size_t i)
+{
+    return &lines->ring[lines->newest ? (lines->n - 1 - i) % lines->limit : i];
+}
+
+/* {"timestamp":…,"level":…,"message":…,"fields":{…}} */
+static void append_entry(struct buf *b, const struct line *line)
+{
+    buf_append_cstr(b, "{\"timestamp\":");
+    sandbox_json_time(b, line->at);
+    buf_printf(b, ",\"level\":\"%s\",\"message\":", line->level);
+    buf_append_json_string(b, str_of(line->message));
+    buf_append_cstr(b, ",\"fields\":{\"logger\":");
+    buf_append_json_string(b, str_of(line->logger));
+    buf_append_cstr(b, "}}");
+}
+
+/* {"timestamp":…,"line":"<the entry as one JSON text>"} */
+static void append_line(struct buf *b, const struct line *line)
+{
+    AUTO_BUF struct buf text = BUF_INIT(BODY_MAX);
+
+    buf_append_cstr(&text, "{\"timestamp\":");
+    sandbox_json_time(&text, line->at);
+    buf_printf(&text, ",\"level\":\"%s\",\"logger\":", line->level);
+    buf_append_json_string(&text, str_of(line->logger));
+    buf_append_cstr(&text, ",\"message\":");
+    buf_append_json_string(&text, str_of(line->message));
+    buf_append_char(&text, '}');
+
+    buf_append_cstr(b, "{\"timestamp\":");
+    sandbox_json_time(b, line->at);
+    buf_append_cstr(b, ",\"line\":");
+    buf_append_json_string(b, buf_str(&text));
+    buf_append_char(b, '}');
+}
+
+static void append_all(struct buf *b, const struct lines *lines, void (*append)(struct buf *b, const struct line *line))
+{
+    size_t n = MIN(lines->n, lines->limit);
+
+    buf_append_char(b, '[');
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            buf_append_char(b, ',');
+        append(b, line_at(lines, i));
+    }
+    buf_append_char(b, ']');
+}
+
+/* A number in a query parameter: false after answering when it is malformed or above max. */
+static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t *ret_number)
+{
+    struct str value;
+    int r = http_query_get(c->req, name, &value);
+
+    if (r > 0 && value.n) {
+        r = str_to_u64(value, ret_number);
+        if (r == 0 && *ret_number > max)
+            r = -ERANGE;
+    }
+    if (r >= 0)
+        return true;
+    call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: must be an integer up to %llu", name,
+              (unsigned long long)max);
+    return false;
+}
+
+static bool read_log(struct call *c, struct lines *lines, usec_t from)
+{
+    size_t scan = lines->newest || lines->level || lines->search.n ? SCAN_MAX : lines->limit;
+    struct err err;
+
+    lines->ring = mem_array(lines->limit + 1, sizeof(struct line));
+    if (lines->limit == 0 || sandbox_logs(c->e2b->core, c->args[0], from, scan, collect, lines, &err) == 0)
+        return true;
+    call_fail_err(c, &err);
+    return false;
+}
+
+static void lines_fini(struct lines *lines)
+{
+    for (size_t i = 0; lines->ring && i < lines->limit; i++)
+        line_fini(&lines->ring[i]);
+    mem_free(lines->ring);
+}
+
+void control_logs(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
+    uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
+    struct lines lines = {.until = UINT64_MAX};
+
+    if (!control_sandbox(c) || !get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
+        !get_number(c, "limit", INT32_MAX, &limit))
+        return;
+    lines.limit = MIN(limit, (uint64_t)LINES_MAX);
+    if (read_log(c, &lines, start_ms * USEC_PER_MS)) {
+        buf_append_cstr(&b, "{\"logs\":");
+        append_all(&b, &lines, append_line);
+        buf_append_cstr(&b, ",\"logEntries\":");
+        append_all(&b, &lines, append_entry);
+        buf_append_char(&b, '}');
+        call_json_buf(c, 200, &b);
+    }
+    lines_fini(&lines);
+}
+
+void control_logs_v2(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
+    uint64_t limit = LINES_MAX, cursor_ms = 0;
+    struct lines lines = {.newest = true, .until = UINT64_MAX};
+    struct str value;
+    usec_t from;
+
+    if (!control_sandbox(c) || !get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) ||
+        !get_number(c, "limit", LINES_MAX, &limit))
+        return;
+    if (http_query_get(c->req, "direction", &value) == 1 && value.n) {
+        lines.newest = !str_eq(value, STR("forward"));
+        if (lines.newest && !str_eq(value, STR("backward"))) {
+            call_fail(c, 400,
+                      "validation error: parameter \"direction\" in query has an error: "
+                      "value is not one of the allowed values [\"forward\",\"backward\"]");
+            return;
+        }
+    }
+    if (http_query_get(c->req, "level", &value) == 1)
+        lines.level = level_number(value);
+    if (http_query_get(c->req, "search", &value) == 1)
+        lines.search = value.n > SEARCH_MAX ? str_n(value.p, SEARCH_MAX) : value;
+    lines.limit = (size_t)limit;
+
+    if (lines.newest) {
+        lines.until = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real();
+        from = lines.until > WEEK ? lines.until - WEEK : 0;
+    } else {
+        from = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real() - WEEK;
+    }
+    if (read_log(c, &lines, from)) {
+        buf_append_cstr(&b, "{\"logs\":");
+        append_all(&b, &lines, append_entry);
+        buf_append_char(&b, '}');
+        call_json_buf(c, 200, &b);
+    }
+    lines_fini(&lines);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/control.h"
+#include "api/e2b/sandbox_json.h"
+
+void control_get(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(2 * BODY_MAX);
+    struct sandbox *sb = control_sandbox(c);
+
+    if (!sb)
+        return;
+    sandbox_json_detail(&b, sandbox_info(sb), c->e2b->domain);
+    call_json_buf(c, 200, &b);
+}
+
+static void on_killed(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)sb;
+    if (c->req && err)
+        call_fail_err(c, err);
+    else if (c->req)
+        call_empty(c, 204);
+    call_unref(c);
+}
+
+void control_kill(struct call *c)
+{
+    struct sandbox *sb = control_sandbox(c);
+    struct err err;
+
+    if (!sb)
+        return;
+    call_ref(c);
+    if (sandbox_kill(sb, &c->actor, on_killed, c, &err) < 0) {
+        call_fail_err(c, &err);
+        call_unref(c);
+    }
+}
+
+/* ---- time to live ---- */
+
+static bool set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only)
+{
+    struct err err;
+
+    if (sandbox_set_timeout(sb, &c->actor, (uint64_t)seconds * 1000, extend_only, &err) == 0)
+        return true;
+    call_fail_err(c, &err);
+    return false;
+}
+
+/* Reads an integer member; answers and returns false when it is malformed, or absent though required. */
+static bool get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds)
+{
+    struct err err;
+    int r = json_get_int(body, name, 0, INT32_MAX, ret_seconds, &err);
+
+    if (r < 0)
+        call_fail(c, 400, "validation error: request body has an error: %s", err.msg);
+    else if (r == 0 && required)
+        call_fail(c, 400, "validation error: request body has an error: property \"%s\" is missing", name);
+    else
+        return true;
+    return false;
+}
+
+static void keep_alive(struct call *c, const json_t *body, bool timeout_required)
+{
+    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+    int64_t seconds = 300;
+    struct sandbox *sb;
+
+    if (!get_seconds(c, body, "timeout", timeout_required, &seconds))
+        return;
+    sb = control_sandbox(c);
+    if (!sb)
+        return;
+    if (sandbox_info(sb)->state != SANDBOX_RUNNING) {
+        call_fail(c, 501, "resuming sandboxes is not available yet");
+        return;
+    }
+    if (!set_timeout(c, sb, seconds, true))
+        return;
+    sandbox_json_access(&b, sandbox_info(sb), c->e2b->domain);
+    call_json(c, 200, buf_str(&b));
+}
+
+static void on_connect(struct call *c, const json_t *body)
+{
+    keep_alive(c, body, true);
+}
+
+static void on_connect_v2(struct call *c, const json_t *body)
+{
+    keep_alive(c, body, false);
+}
+
+void control_connect(struct call *c)
+{
+    call_read_json(c, true, on_connect);
+}
+
+void control_connect_v2(struct call *c)
+{
+    call_read_json(c, false, on_connect_v2);
+}
+
+static void on_resume(struct call *c, const json_t *body)
+{
+    struct sandbox *sb = control_sandbox(c);
+
+    (void)body;
+    if (!sb)
+        return;
+    if (sandbox_info(sb)->state == SANDBOX_RUNNING)
+        call_fail(c, 409, "Sandbox \"%s\" is already running", sandbox_info(sb)->id);
+    else
+        call_fail(c, 501, "resuming sandboxes is not available yet");
+}
+
+void control_resume(struct call *c)
+{
+    call_read_json(c, false, on_resume);
+}
+
+static void on_timeout(struct call *c, const json_t *body)
+{
+    int64_t seconds = 0;
+    struct sandbox *sb;
+
+    if (!get_seconds(c, body, "timeout", true, &seconds))
+        return;
+    sb = control_sandbox(c);
+    if (sb && set_timeout(c, sb, seconds, false))
+        call_empty(c, 204);
+}
+
+void control_timeout(struct call *c)
+{
+    call_read_json(c, true, on_timeout);
+}
+
+static void on_refresh(struct call *c, const json_t *body)
+{
+    int64_t seconds = 15;
+    struct sandbox *sb;
+
+    if (!get_seconds(c, body, "duration", false, &seconds))
+        return;
+    if (seconds > 3600) {
+        call_fail(c, 400, "validation error: request body has an error: field \"duration\" must be between 0 and 3600");
+        return;
+    }
+    sb = control_sandbox(c);
+    if (sb && set_timeout(c, sb, MAX(seconds, (int64_t)15), true))
+        call_empty(c, 204);
+}
+
+void control_refresh(struct call *c)
+{
+    call_read_json(c, true, on_refresh);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/create_spec.h"
+
+#include <ctype.h>
+
+static bool is_name(struct str s, const char *more)
+{
+    if (s.n == 0)
+        return false;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+
+        if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && (c == '\0' || !strchr(more, c)))
+            return false;
+    }
+    return true;
+}
+
+int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref, struct err *err)
+{
+    struct str trimmed = str_trim(given), name, tag, namespace;
+    char *lower = arena_strndup(arena, trimmed.p ? trimmed.p : "", trimmed.n);
+    ssize_t colon, slash;
+
+    for (size_t i = 0; i < trimmed.n; i++)
+        lower[i] = (char)tolower((unsigned char)lower[i]);
+    name = str_n(lower, trimmed.n);
+    colon = str_find_char(name, ':');
+    if (colon >= 0) {
+        tag = str_sub(name, (size_t)colon + 1);
+        name.n = (size_t)colon;
+        if (!is_name(tag, "-_."))
+            return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid tag: %.*s", STR_ARG(tag));
+        if (str_eq(tag, STR("default")))
+            trimmed.n = name.n;
+    }
+    slash = str_find_char(name, '/');
+    if (slash >= 0) {
+        namespace = str_n(name.p, (size_t)slash);
+        name = str_sub(name, (size_t)slash + 1);
+        if (!is_name(namespace, "-_"))
+            return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid namespace: %.*s",
+                           STR_ARG(namespace));
+    }
+    if (!is_name(name, "-_"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid template ID: %.*s",
+                       STR_ARG(given));
+    *ret_ref = str_n(lower, trimmed.n);
+    return 0;
+}
+
+static int not_yet(struct err *err, const char *what)
+{
+    return err_set(err, ERR_UNIMPLEMENTED, "%s are not available yet", what);
+}
+
+/* Is the member absent, null, false or empty, that is: does it ask for nothing? */
+static bool asks_nothing(const json_t *object, const char *name)
+{
+    const json_t *value = json_member(object, name);
+
+    return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
+static int check_network(const json_t *body, struct err *err)
+{
+    static const char *const rules[] = {"allowOut", "denyOut", "rules", "egressProxy", "maskRequestHost", "httpsPorts"};
+    json_t *network = NULL;
+    bool is_public = true;
+    int r = json_get_object(body, "network", &network, err);
+
+    if (r <= 0)
+        return r;
+    for (size_t i = 0; i < ARRAY_SIZE(rules); i++)
+        if (!asks_nothing(network, rules[i]))
+            return not_yet(err, "network rules");
+    if (json_get_bool(network, "allowPublicTraffic", &is_public, err) < 0)
+        return -1;
+    return is_public ? 0 : not_yet(err, "traffic access tokens");
+}
+
+static int check_later(const json_t *body, struct err *err)
+{
+    json_t *iam = NULL;
+
+    if (check_network(body, err) < 0 || json_get_object(body, "iam", &iam, err) < 0)
+        return -1;
+    if (iam && !asks_nothing(iam, "tokens"))
+        return not_yet(err, "workload identities");
+    if (!asks_nothing(body, "volumeMounts"))
+        return not_yet(err, "volumes");
+    return 0;
+}
+
+static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct err *err)
+{
+    json_t *resume = NULL;
+    bool keeps_memory = true;
+
+    if (json_get_bool(body, "autoPause", &spec->pause_on_timeout, err) < 0 ||
+        json_get_bool(body, "autoPauseMemory", &keeps_memory, err) < 0 ||
+        json_get_object(body, "autoResume", &resume, err) < 0)
+        return -1;
+    if (resume && json_get_bool(resume, "enabled", &spec->auto_resume, err) < 0)
+        return -1;
+    if (!keeps_memory && !spec->pause_on_timeout)
+        return err_set(err, ERR_INVALID_ARGUMENT, "autoPauseMemory=false only applies when autoPause is true.");
+    if (!keeps_memory && spec->auto_resume)
+        return err_set(
+            err, ERR_INVALID_ARGUMENT,
+            "autoPauseMemory=false cannot be combined with autoResume: without its memory a sandbox is not resumed by traffic");
+    if (!keeps_memory)
+        return not_yet(err, "sandboxes paused without their memory");
+    return 0;
+}
+
+static int read_timeout(const json_t *body, enum create_version version, uint64_t max_timeout_ms, uint64_t *ret_ms,
+                        struct err *err)
+{
+    int64_t seconds = version == CREATE_V1 ? 15 : 300;
+
+    if (json_get_int(body, "timeout", 0, INT32_MAX, &seconds, err) < 0)
+        return -1;
+    if (seconds == 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "Timeout must be greater than 0");
+    if (max_timeout_ms && (uint64_t)seconds * 1000 > max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "Timeout cannot be greater than %llu hours",
+                       (unsigned long long)(max_timeout_ms / 3600000));
+    *ret_ms = (uint64_t)seconds * 1000;
+    return 0;
+}
+
+int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
+                     struct sandbox_spec *ret_spec, struct err *err)
+{
+    struct sandbox_spec spec = {.allow_internet = true, .secure = version == CREATE_V2};
+    struct str template = STR_NULL;
+    bool ignored;
+    int r;
+
+    r = json_get_str(body, "templateID", &template, err);
+    if (r < 0)
+        goto malformed;
+    if (r == 0) {
+        err_set(err, ERR_INVALID_ARGUMENT, "property \"templateID\" is missing");
+        goto malformed;
+    }
+    if (json_get_bool(body, "secure", version == CREATE_V1 ? &spec.secure : &ignored, err) < 0 ||
+        json_get_bool(body, "allow_internet_access", &spec.allow_internet, err) < 0 ||
+        json_get_pairs(body, "metadata", arena, &spec.metadata, &spec.n_metadata, err) < 0 ||
+        json_get_pairs(body, "envVars", arena, &spec.envs, &spec.n_envs, err) < 0)
+        goto malformed;
+    if (template_ref_read(template, arena, &spec.template_ref, err) < 0 ||
+        read_timeout(body, version, max_timeout_ms, &spec.timeout_ms, err) < 0 ||
+        read_lifecycle(body, &spec, err) < 0 || check_later(body, err) < 0)
+        return -1;
+    *ret_spec = spec;
+    return 0;
+malformed:
+    return err_prefix(err, "validation error: request body has an error");
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of a create request as what the core wants to know. */
+#pragma once
+
+#include "api/json_read.h"
+#include "sandbox/sandbox.h"
+
+enum create_version {
+    CREATE_V1, /* 15 s unless told, a token when "secure" */
+    CREATE_V2, /* 300 s unless told, always a token */
+};
+
+/*
+ * ERR_INVALID_ARGUMENT for what is wrong, ERR_UNIMPLEMENTED for what would need something that Cove does not have yet: nothing that
+ * a client asks for is silently left out. The spec points into body and arena.
+ */
+int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
+                     struct sandbox_spec *ret_spec, struct err *err) WARN_UNUSED;
+
+/* "[namespace/]name[:tag]", trimmed and lower-cased; the tag "default" is dropped. ERR_INVALID_ARGUMENT. */
+int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref, struct err *err) WARN_UNUSED;

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A sandbox as the control plane shows it, in its three forms. */
+#pragma once
+
+#include "base/buf.h"
+#include "sandbox/sandbox.h"
+
+/* RFC 3339 in quotes; 0 ("never") is the last second of the year 9999, because clients insist on a time. */
+void sandbox_json_time(struct buf *b, usec_t real);
+
+/* "running", "paused", or NULL for one that clients should no longer see (or not yet). */
+const char *sandbox_json_state(enum sandbox_state state);
+
+/* The answer of create and connect. */
+void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain);
+
+/* An element of the list, and the detail. */
+void sandbox_json_listed(struct buf *b, const struct sandbox_info *info);
+void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const char *domain);
+
+/* {"timestamp":…,"timestampUnix":…,…} */
+void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample);

@@ -55,9 +55,11 @@ static void an_entry_leaves_out_what_is_default(void **state)
     };
 
     (void)state;
-    entry_reads(&entry, "{\"name\":\"a.txt\",\"type\":\"FILE_TYPE_FILE\",\"path\":\"/home/user/a.txt\",\"size\":\"5\",\"mode\":420,"
-                        "\"permissions\":\"-rw-r--r--\",\"owner\":\"user\",\"group\":\"user\","
-                        "\"modifiedTime\":\"2023-11-14T22:13:20.123456789Z\"}");
+    entry_reads(
+        &entry,
+        "{\"name\":\"a.txt\",\"type\":\"FILE_TYPE_FILE\",\"path\":\"/home/user/a.txt\",\"size\":\"5\",\"mode\":420,"
+        "\"permissions\":\"-rw-r--r--\",\"owner\":\"user\",\"group\":\"user\","
+        "\"modifiedTime\":\"2023-11-14T22:13:20.123456789Z\"}");
 
     entry.metadata = metadata;
     entry.n_metadata = 2;
@@ -84,8 +86,9 @@ static void a_link_tells_its_target_and_a_broken_one_has_no_type(void **state)
     };
 
     (void)state;
-    entry_reads(&entry, "{\"name\":\"l\",\"path\":\"/l\",\"size\":\"7\",\"permissions\":\"Lrwxrwxrwx\",\"owner\":\"root\","
-                        "\"group\":\"root\",\"modifiedTime\":\"2023-11-14T22:13:20.123Z\",\"symlinkTarget\":\"/l\"}");
+    entry_reads(&entry,
+                "{\"name\":\"l\",\"path\":\"/l\",\"size\":\"7\",\"permissions\":\"Lrwxrwxrwx\",\"owner\":\"root\","
+                "\"group\":\"root\",\"modifiedTime\":\"2023-11-14T22:13:20.123Z\",\"symlinkTarget\":\"/l\"}");
 }
 
 int main(void)

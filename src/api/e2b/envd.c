@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every request to the in-sandbox daemon's API goes through: CORS, the access token, the user, the route. */
+#include "api/e2b/envd.h"
+
+static const struct route routes[] = {
+    {HTTP_METHOD_POST, "/process.Process/Start", envd_start, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, NULL},
+    {HTTP_METHOD_POST, "/process.Process/List", envd_list, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendInput", envd_send_input, NULL},
+    {HTTP_METHOD_POST, "/process.Process/StreamInput", envd_stream_input, NULL},
+    {HTTP_METHOD_POST, "/process.Process/CloseStdin", envd_close_stdin, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendSignal", envd_send_signal, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Update", envd_update, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Stat", envd_stat, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/MakeDir", envd_make_dir, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Move", envd_move, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/ListDir", envd_list_dir, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Remove", envd_remove, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/WatchDir", envd_watch_dir, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/CreateWatcher", envd_create_watcher, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/GetWatcherEvents", envd_get_watcher_events, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, NULL},
+    {HTTP_METHOD_GET, "/files", envd_download, NULL},
+    {HTTP_METHOD_POST, "/files", envd_upload, NULL},
+    {HTTP_METHOD_POST, "/files/compose", envd_compose, NULL},
+    {HTTP_METHOD_GET, "/health", envd_health, NULL},
+    {HTTP_METHOD_GET, "/metrics", envd_metrics, NULL},
+    {HTTP_METHOD_GET, "/envs", envd_envs, NULL},
+};
+
+bool envd_is_internal(struct str path)
+{
+    static const char *const internal[] = {"/init",   "/freeze",   "/unfreeze", "/fsfreeze",
+                                           "/fsthaw", "/collapse", "/upgrade"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(internal); i++)
+        if (str_eqc(path, internal[i]))
+            return true;
+    return false;
+}
+
+/* True when it was a preflight, which is answered. The answers themselves are for scripts of any site: the token is what counts. */
+static bool handle_cors(struct http_request *req)
+{
+    struct str method = http_header_get(req, "access-control-request-method");
+    struct str headers = http_header_get(req, "access-control-request-headers");
+
+    http_add_header(req, STR("vary"), STR("Origin"));
+    if (!http_header_get(req, "origin").p)
+        return false;
+    http_add_header(req, STR("access-control-allow-origin"), STR("*"));
+    if (http_method(req) != HTTP_METHOD_OPTIONS || !method.p) {
+        http_add_header(
+            req, STR("access-control-expose-headers"),
+            STR("Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options"));
+        return false;
+    }
+    http_add_header(req, STR("access-control-allow-methods"), method);
+    if (headers.n)
+        http_add_header(req, STR("access-control-allow-headers"), headers);
+    http_add_header(req, STR("access-control-max-age"), STR("7200"));
+    http_respond(req, 204, NULL, 0, STR_NULL);
+    return true;
+}
+
+/* These prove their right by themselves (/files: token or signature) or need none. */
+static bool needs_token(const struct http_request *req, struct str path)
+{
+    enum http_method method = http_method(req);
+
+    if (str_eq(path, STR("/files")))
+        return method != HTTP_METHOD_GET && method != HTTP_METHOD_HEAD && method != HTTP_METHOD_POST;
+    return !(method == HTTP_METHOD_GET && str_eq(path, STR("/health")));
+}
+
+/* The user name of "Basic base64(name:password)"; empty when there is none. */
+static struct str basic_user(struct http_request *req)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(1024);
+    struct str value = http_header_get(req, "authorization");
+    ssize_t colon;
+
+    if (value.n < 6 || !str_eq_nocase(str_n(value.p, 6), STR("basic ")))
+        return STR("");
+    if (buf_append_unbase64(&plain, str_trim(str_sub(value, 6))) < 0)
+        return STR("");
+    colon = str_find_char(buf_str(&plain), ':');
+    if (colon < 0)
+        return STR("");
+    return arena_str(http_arena(req), str_n(buf_data(&plain), (size_t)colon));
+}
+
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+{
+    const struct sandbox_info *info = sandbox_info(sb);
+    struct str path = http_raw_path(req), token = http_header_get(req, "x-access-token"), user;
+    struct str args[ROUTE_ARGS_MAX] = {0};
+    const struct route *route = NULL;
+    enum route_result found;
+    struct call *c;
+
+    if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
+        http_respond_error(req, 401,
+                           "unauthorized access, please provide a valid access token or method signing if supported");
+        return;
+    }
+    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args);
+    if (found == ROUTE_UNKNOWN) {
+        http_respond(req, 404, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1,
+                     STR("404 page not found\n"));
+        return;
+    }
+    if (found == ROUTE_WRONG_METHOD) {
+        http_add_header(req, STR("allow"),
+                        str_starts(path, STR("/files"))            ? STR("GET, HEAD, POST")
+                        : str_find_char(str_sub(path, 1), '/') > 0 ? STR("POST")
+                                                                   : STR("GET"));
+        http_respond(req, 405, NULL, 0, STR_NULL);
+        return;
+    }
+    user = basic_user(req);
+    if (str_has_nul(user)) {
+        http_respond_error(req, 401, "invalid username");
+        return;
+    }
+    c = call_new(e2b, req, info->access_token ? "e2b:token" : "e2b:open");
+    c->route = route;
+    c->user = user;
+    call_use_sandbox(c, sb);
+    route->handler(c);
+}
+
+void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+{
+    if (!handle_cors(req))
+        handle(e2b, req, sb);
+}
+
+void envd_handle_files(struct e2b *e2b, struct http_request *req)
+{
+    struct sandbox *sb = handle_cors(req) ? NULL : envd_find_by_signature(e2b, req);
+
+    if (sb)
+        handle(e2b, req, sb);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The in-sandbox daemon's API, as clients find it on port 49983 of each sandbox. There is no such daemon in our sandboxes: the
+ * handlers below translate to the core.
+ */
+#pragma once
+
+#include "api/e2b/call.h"
+
+/* How the caller proved that it may; decided before the handlers run. */
+void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
+
+/* Is it a route of the daemon that only its host may use (/init and the like)? */
+bool envd_is_internal(struct str path);
+
+/*
+ * /files without a sandbox: URLs that were made for one base address. The signature or the token tells which sandbox it is; without
+ * either it is the only one there is.
+ */
+void envd_handle_files(struct e2b *e2b, struct http_request *req);
+struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req); /* NULL: answered */
+
+/* Handlers. process.Process */
+void envd_start(struct call *c);
+void envd_connect(struct call *c);
+void envd_list(struct call *c);
+void envd_send_input(struct call *c);
+void envd_stream_input(struct call *c);
+void envd_close_stdin(struct call *c);
+void envd_send_signal(struct call *c);
+void envd_update(struct call *c);
+
+/* filesystem.Filesystem */
+void envd_stat(struct call *c);
+void envd_make_dir(struct call *c);
+void envd_move(struct call *c);
+void envd_list_dir(struct call *c);
+void envd_remove(struct call *c);
+void envd_watch_dir(struct call *c);
+void envd_create_watcher(struct call *c);
+void envd_get_watcher_events(struct call *c);
+void envd_remove_watcher(struct call *c);
+void envd_watchers_free(struct e2b *e2b); /* all of them */
+
+/* Plain HTTP */
+void envd_health(struct call *c);
+void envd_metrics(struct call *c);
+void envd_envs(struct call *c);
+void envd_download(struct call *c);
+void envd_upload(struct call *c);
+void envd_compose(struct call *c);

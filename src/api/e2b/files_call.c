@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/files_call.h"
+
+#include "api/e2b/envd.h"
+#include "api/status.h"
+
+bool files_begin(struct call *c, enum files_operation operation, struct files_query *ret_query)
+{
+    const struct sandbox_info *info = sandbox_info(c->sandbox);
+    const char *refused;
+    struct err err;
+
+    if (files_query_parse(http_query(c->req), http_arena(c->req), ret_query, &err) < 0) {
+        call_respond(c, 400, "text/plain; charset=utf-8", str_of(err.msg));
+        return false;
+    }
+    refused = files_query_refused(ret_query, operation, str_of(info->access_token),
+                                  http_header_get(c->req, "x-access-token"), clock_real());
+    if (refused) {
+        call_fail(c, 401, "%s", refused);
+        return false;
+    }
+    c->user = ret_query->user;
+    if (info->access_token && !http_header_get(c->req, "x-access-token").n)
+        c->actor.name = "e2b:signature";
+    return true;
+}
+
+void files_fail(struct call *c, const struct err *err)
+{
+    int status = api_status(err->code);
+
+    if (err->code == ERR_RESOURCE_EXHAUSTED && strstr(err->msg, "not enough"))
+        status = 507;
+    if (!call_lost(c))
+        call_fail(c, status, "%s", err->msg);
+}
+
+/* ---- which sandbox? ---- */
+
+struct search {
+    struct files_query query;
+    enum files_operation operation;
+    struct str header;
+    struct sandbox *found;
+};
+
+static bool try_sandbox(void *ctx, struct sandbox *sb)
+{
+    const struct sandbox_info *info = sandbox_info(sb);
+    struct search *s = ctx;
+    struct str token = str_of(info->access_token);
+
+    if (info->state != SANDBOX_RUNNING || !token.p)
+        return true;
+    if (s->header.n ? str_eq_secret(s->header, token) : files_query_signed_by(&s->query, s->operation, token))
+        s->found = sb;
+    return !s->found;
+}
+
+struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
+{
+    struct search s = {.operation = http_method(req) == HTTP_METHOD_POST ? FILES_WRITE : FILES_READ,
+                       .header = http_header_get(req, "x-access-token")};
+    struct err err;
+
+    if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
+        http_respond(req, 400, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1, str_of(err.msg));
+        return NULL;
+    }
+    if (s.header.n || s.query.signature.p) {
+        sandbox_each(e2b->core, try_sandbox, &s);
+        if (!s.found)
+            http_respond_error(req, 401, s.header.n ? "no sandbox has this access token" : "invalid signature");
+        return s.found;
+    }
+    s.found = sandbox_only(e2b->core);
+    if (!s.found || sandbox_info(s.found)->state != SANDBOX_RUNNING) {
+        s.found = NULL;
+        http_respond_error(req, 400,
+                           "which sandbox is meant? Send E2b-Sandbox-Id and E2b-Sandbox-Port, or sign the URL");
+    }
+    return s.found;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connect RPC as the data plane's services use it: JSON only. A unary call has a bare JSON body and tells errors by HTTP status; a
+ * stream answers 200 with envelopes whatever happens, and ends with an envelope that says how.
+ */
+#pragma once
+
+#include "api/e2b/call.h"
+
+typedef void (*rpc_fn)(struct call *c, const json_t *message);
+
+/*
+ * Reads the one message of the request and calls fn with it, an object borrowed for the call; what is malformed is answered. max
+ * bounds the body. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
+ */
+enum { RPC_TIMEOUT_MS = 600 * 1000 };
+void rpc_unary(struct call *c, size_t max, rpc_fn fn);
+void rpc_stream(struct call *c, rpc_fn fn);
+
+/* Checks the headers of a stream whose messages the handler reads itself; false: answered. */
+bool rpc_stream_accept(struct call *c);
+
+/* Fails the call, of either kind. A sandbox that is gone cuts it. */
+void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void rpc_fail_err(struct call *c, const struct err *err);
+
+/* Sends the head of a stream's answer, once. */
+void rpc_begin(struct call *c);
+
+/* Sends an envelope that is complete already; returns what http_response_write() does. */
+ssize_t rpc_send(struct call *c, struct str envelope);
+
+/* Ends the stream well. */
+void rpc_end(struct call *c);
+
+/* Keepalive-Ping-Interval in milliseconds. */
+uint64_t rpc_keepalive_ms(const struct http_request *req);
+
+/* Base64 of either alphabet, as proto3 JSON allows. -EILSEQ, -ENOBUFS. */
+int rpc_append_bytes(struct buf *b, struct str base64) WARN_UNUSED;

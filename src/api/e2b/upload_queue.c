@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/upload_queue.h"
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "base/mem.h"
+
+/* More than one piece of a body plus what one step of decompression yields. */
+enum { WAITING_MAX = 1024 * 1024 };
+
+struct upload {
+    struct list node;
+    char *path; /* owned */
+    size_t path_n;
+    struct buf waiting;
+    bool complete; /* no more bytes come */
+};
+
+struct upload_queue {
+    struct upload_target target;
+    const struct upload_queue_ops *ops;
+    void *ctx;
+    struct list files;       /* the first is being written */
+    struct file_call *write; /* of the first; NULL before it began */
+    bool ready;              /* the core takes bytes */
+    bool eof_sent, failed, was_busy;
+};
+
+static int write_first(struct upload_queue *q, struct err *err);
+
+static void upload_free(struct upload *u)
+{
+    list_remove(&u->node);
+    mem_free(u->path);
+    buf_fini(&u->waiting);
+    mem_free(u);
+}
+
+struct upload_queue *upload_queue_new(const struct upload_target *target, const struct upload_queue_ops *ops, void *ctx)
+{
+    struct upload_queue *q = mem_new(struct upload_queue);
+
+    q->target = *target;
+    q->ops = ops;
+    q->ctx = ctx;
+    list_init(&q->files);
+    return q;
+}
+
+static void stop(struct upload_queue *q)
+{
+    if (q->write)
+        file_call_cancel(TAKE_PTR(q->write));
+    while (!list_empty(&q->files))
+        upload_free(LIST_FIRST(struct upload, &q->files, node));
+}
+
+void upload_queue_free(struct upload_queue *q)
+{
+    stop(q);
+    mem_free(q);
+}
+
+bool upload_queue_is_empty(const struct upload_queue *q)
+{
+    return list_empty(&q->files);
+}
+
+bool upload_queue_is_busy(const struct upload_queue *q)
+{
+    const struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+
+    if (!first)
+        return false;
+    return !q->ready || first->complete || buf_len(&first->waiting) || first->node.next != &q->files;
+}
+
+/* Gives the core as much as it takes; the rest waits for on_ready. */
+static size_t give(struct upload_queue *q, struct str bytes)
+{
+    size_t given = 0;
+
+    while (q->ready && given < bytes.n) {
+        size_t n = file_write_data(q->write, str_sub(bytes, given));
+
+        q->ready = n > 0;
+        given += n;
+    }
+    return given;
+}
+
+static void push(struct upload_queue *q)
+{
+    struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+
+    buf_consume(&first->waiting, give(q, buf_str(&first->waiting)));
+    if (first->complete && buf_len(&first->waiting) == 0 && q->ready && !q->eof_sent) {
+        q->eof_sent = true;
+        file_write_eof(q->write);
+    }
+}
+
+static void fail(struct upload_queue *q, const struct err *err)
+{
+    q->failed = true;
+    stop(q);
+    q->ops->on_error(q->ctx, err);
+}
+
+static void on_ready(void *ctx)
+{
+    struct upload_queue *q = ctx;
+
+    q->ready = true;
+    push(q);
+    if (!upload_queue_is_busy(q))
+        q->ops->on_idle(q->ctx);
+}
+
+static void on_end(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct upload_queue *q = ctx;
+    struct err begin_err;
+
+    q->write = NULL;
+    if (err) {
+        fail(q, err);
+        return;
+    }
+    upload_free(LIST_FIRST(struct upload, &q->files, node));
+    q->ops->on_written(q->ctx, entry);
+    if (!list_empty(&q->files) && write_first(q, &begin_err) < 0)
+        fail(q, &begin_err);
+    else if (!upload_queue_is_busy(q))
+        q->ops->on_idle(q->ctx);
+}
+
+static const struct file_write_ops ops = {on_ready, on_end};
+
+static int write_first(struct upload_queue *q, struct err *err)
+{
+    const struct upload *first = LIST_FIRST(struct upload, &q->files, node);
+    const struct upload_target *t = &q->target;
+
+    q->ready = q->eof_sent = false;
+    return file_write(t->sandbox, t->actor, t->user, str_n(first->path, first->path_n), t->metadata, t->n_metadata,
+                      &ops, q, &q->write, err);
+}
+
+int upload_queue_begin(struct upload_queue *q, struct str path, struct err *err)
+{
+    struct upload *u = mem_new(struct upload);
+    bool first = list_empty(&q->files);
+
+    u->path = mem_strndup(path.p ? path.p : "", path.n);
+    u->path_n = path.n;
+    buf_init(&u->waiting, WAITING_MAX);
+    list_append(&q->files, &u->node);
+    if (!first || write_first(q, err) == 0)
+        return 0;
+    q->failed = true;
+    upload_free(u);
+    return -1;
+}
+
+static struct upload *last(struct upload_queue *q)
+{
+    assert(!list_empty(&q->files));
+    return container_of(q->files.prev, struct upload, node);
+}
+
+void upload_queue_data(struct upload_queue *q, struct str bytes)
+{
+    struct upload *u;
+
+    if (q->failed)
+        return;
+    u = last(q);
+    if (q->files.next == &u->node && buf_len(&u->waiting) == 0)
+        bytes = str_sub(bytes, give(q, bytes));
+    if (bytes.n)
+        buf_append_str(&u->waiting, bytes);
+    assert(buf_error(&u->waiting) == 0);
+}
+
+void upload_queue_end(struct upload_queue *q)
+{
+    struct upload *u;
+
+    if (q->failed)
+        return;
+    u = last(q);
+    u->complete = true;
+    if (q->files.next == &u->node)
+        push(q);
+}

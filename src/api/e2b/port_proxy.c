@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *  1. The relay of http/proxy.h starts at once; what it writes waits in a queue until the connection inside is open. Programs that
+ *     were just started need a moment until they listen, so a refused connection is tried again a few times.
+ *  2. Towards the sandbox the queue is bounded because the relay stops above HTTP_PROXY_HIGH. From the sandbox, bytes are acknowledged when
+ *     they are handed on, unless the relay has said that its client is slow: then not until it resumes.
+ *  3. Two parties hold the relay: the proxy until it calls close(), the request until on_done(). The last one frees it.
+ */
+#include "api/e2b/port_proxy.h"
+
+#include "api/e2b/proxy_error.h"
+#include "base/mem.h"
+#include "http/proxy.h"
+
+enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH };
+
+struct relay {
+    struct e2b *e2b;
+    struct sandbox *sandbox; /* referenced */
+    struct http_proxy *proxy;
+    struct file_call *dial; /* NULL between tries and once it ended */
+    struct timer retry;
+    struct buf queue; /* for the sandbox */
+    size_t unacked;
+    unsigned tries, refs;
+    uint16_t port;
+    bool open, ended, paused, eof_wanted, eof_sent, eof_seen, stalled;
+};
+
+static const struct actor actor = {.name = "e2b:traffic"};
+
+static void relay_unref(struct relay *r)
+{
+    if (--r->refs)
+        return;
+    sandbox_unref(r->sandbox);
+    buf_fini(&r->queue);
+    mem_free(r);
+}
+
+/* ---- to the sandbox ---- */
+
+static void flush(struct relay *r)
+{
+    if (!r->open || !r->dial)
+        return;
+    while (buf_len(&r->queue)) {
+        size_t n = dial_write(r->dial, buf_str(&r->queue));
+
+        if (n == 0)
+            return;
+        buf_consume(&r->queue, n);
+    }
+    if (r->eof_wanted && !r->eof_sent) {
+        r->eof_sent = true;
+        dial_eof(r->dial);
+    }
+}
+
+static ssize_t upstream_write(void *upstream, const struct str *parts, size_t n)
+{
+    struct relay *r = upstream;
+
+    if (r->ended)
+        return -EPIPE;
+    for (size_t i = 0; i < n; i++) {
+        struct str part = parts[i];
+
+        if (r->open && r->dial && buf_len(&r->queue) == 0)
+            part = str_sub(part, dial_write(r->dial, part));
+        if (part.n)
+            buf_append_str(&r->queue, part);
+    }
+    if (buf_error(&r->queue) < 0)
+        return buf_error(&r->queue);
+    r->stalled = buf_len(&r->queue) > HTTP_PROXY_HIGH;
+    return (ssize_t)buf_len(&r->queue);
+}
+
+static void upstream_end(void *upstream)
+{
+    struct relay *r = upstream;
+
+    r->eof_wanted = true;
+    flush(r);
+}
+
+static void upstream_pause(void *upstream)
+{
+    struct relay *r = upstream;
+
+    r->paused = true;
+}
+
+static void upstream_resume(void *upstream)
+{
+    struct relay *r = upstream;
+
+    r->paused = false;
+    if (r->dial && r->unacked)
+        dial_ack(r->dial, r->unacked);
+    r->unacked = 0;
+}
+
+static void upstream_close(void *upstream)
+{
+    struct relay *r = upstream;
+
+    r->ended = true;
+    r->proxy = NULL;
+    timer_stop(&r->retry);
+    if (r->dial)
+        file_call_cancel(TAKE_PTR(r->dial));
+    relay_unref(r);
+}
+
+static const struct http_upstream_ops upstream_ops = {
+    .write = upstream_write,
+    .end = upstream_end,
+    .pause = upstream_pause,
+    .resume = upstream_resume,
+    .close = upstream_close,
+};
+
+/* ---- from the sandbox ---- */
+
+static void on_open(void *ctx)
+{
+    struct relay *r = ctx;
+
+    r->open = true;
+    flush(r);
+    if (r->stalled && buf_len(&r->queue) < HTTP_PROXY_HIGH / 4) {
+        r->stalled = false;
+        http_proxy_writable(r->proxy);
+    }
+}
+
+static void on_data(void *ctx, struct str bytes)
+{
+    struct relay *r = ctx;
+
+    if (r->paused)
+        r->unacked += bytes.n;
+    else
+        dial_ack(r->dial, bytes.n);
+    http_proxy_feed(r->proxy, bytes); /* may end the relay */
+}
+
+static void on_writable(void *ctx)
+{
+    struct relay *r = ctx;
+
+    flush(r);
+    if (r->stalled && buf_len(&r->queue) < HTTP_PROXY_HIGH / 4) {
+        r->stalled = false;
+        http_proxy_writable(r->proxy);
+    }
+}
+
+static void on_eof(void *ctx)
+{
+    struct relay *r = ctx;
+
+    r->eof_seen = true;
+    http_proxy_eof(r->proxy);
+}
+
+static void on_end(void *ctx, const struct err *err)
+{
+    struct relay *r = ctx;
+
+    r->dial = NULL;
+    if (err && !r->open && err->code == ERR_UNAVAILABLE && r->tries < TRIES_MAX &&
+        sandbox_info(r->sandbox)->state == SANDBOX_RUNNING) {
+        timer_set(&r->e2b->timers, &r->retry, r->tries * PAUSE_MS);
+        return;
+    }
+    r->ended = true;
+    if (err)
+        http_proxy_failed(r->proxy, r->open ? -ECONNRESET : -ECONNREFUSED);
+    else if (!r->eof_seen)
+        http_proxy_eof(r->proxy);
+}
+
+static const struct dial_ops dial_callbacks = {on_open, on_data, on_writable, on_eof, on_end};
+
+static void try_to_dial(struct relay *r)
+{
+    struct err err;
+
+    r->tries++;
+    if (dial_open(r->sandbox, &actor, r->port, &dial_callbacks, r, &r->dial, &err) < 0) {
+        r->dial = NULL;
+        r->ended = true;
+        http_proxy_failed(r->proxy, -ECONNREFUSED);
+    }
+}
+
+static void on_retry(struct timer *t)
+{
+    try_to_dial(container_of(t, struct relay, retry));
+}
+
+/* ---- the request ---- */
+
+static void on_bad_gateway(struct http_request *req, int error, void *ctx)
+{
+    struct relay *r = ctx;
+    struct str id = str_of(sandbox_info(r->sandbox)->id);
+
+    if (sandbox_info(r->sandbox)->state != SANDBOX_RUNNING)
+        proxy_error_not_found(req, id);
+    else if (error == -ECONNREFUSED)
+        proxy_error_port_closed(req, id, r->port);
+    else
+        proxy_error_bad_answer(req, id, r->port);
+}
+
+static void on_done(struct http_request *req, void *ctx)
+{
+    (void)req;
+    relay_unref(ctx);
+}
+
+/* True when the sandbox asks for a token and the request has not got it; then it was answered. */
+static bool is_refused(struct http_request *req, const struct sandbox_info *info)
+{
+    struct str given = http_header_get(req, "e2b-traffic-access-token");
+
+    if (!info->traffic_token || str_eq_secret(given, str_of(info->traffic_token)))
+        return false;
+    proxy_error_traffic_token(req, str_of(info->id), given.n == 0);
+    return true;
+}
+
+void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
+{
+    static const char *const drop[] = {"x-api-key", "e2b-traffic-access-token", NULL};
+    struct http_proxy_options options = {.drop = drop, .on_bad_gateway = on_bad_gateway, .on_done = on_done};
+    struct relay *r;
+
+    if (is_refused(req, sandbox_info(sb)))
+        return;
+    r = mem_new(struct relay);
+    r->e2b = e2b;
+    r->sandbox = sandbox_ref(sb);
+    r->port = port;
+    r->refs = 2;
+    buf_init(&r->queue, QUEUE_MAX);
+    timer_init(&r->retry, on_retry);
+    options.ctx = r;
+    if (http_proxy_start(req, &upstream_ops, r, &options, &r->proxy) < 0) {
+        r->refs = 1;
+        relay_unref(r);
+        http_respond_error(req, 400, "the request can't be relayed");
+        return;
+    }
+    try_to_dial(r);
+}

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Relays a request to a port inside a sandbox, HTTP and WebSocket. */
+#pragma once
+
+#include "api/e2b/call.h"
+
+void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);

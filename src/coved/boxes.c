@@ -445,7 +445,7 @@ static void tick_clean(struct boxes *b)
 }
 
 /* Nobody's, or not yet: made, being made, dressed for the next one. */
-static size_t ahead(const struct boxes *b)
+static size_t ahead(struct boxes *b)
 {
     size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
     LIST_FOREACH(struct entry, e, &b->lists[BOX_DRESSING], node)
@@ -455,7 +455,7 @@ static size_t ahead(const struct boxes *b)
     return n;
 }
 
-static size_t matching(const struct boxes *b)
+static size_t matching(struct boxes *b)
 {
     static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
     size_t n = 0;

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
+#include "coved/doctor.h"
 #include "coved/prepare.h"
 #include "coved/serve.h"
 
@@ -18,6 +19,7 @@ static const char usage[] =
     "\n"
     "  run [--ready-fd N]   run the service in the foreground until TERM or INT\n"
     "  prepare [--force]    build the base template if it is not there\n"
+    "  doctor [--json]      measure what this machine can enforce\n"
     "  version              print the version\n"
     "\n"
     "Configuration: /etc/cove/cove.yaml (COVE_CONFIG), COVE_STATE, COVE_RUN, COVE_LISTEN, COVE_API_KEY.\n"
@@ -54,12 +56,20 @@ static int command_prepare(const struct config *config, int argc, char **argv)
     return prepare_base_template(config, force, &err) < 0 ? fail(&err) : 0;
 }
 
+static int command_doctor(const struct config *config, int argc, char **argv)
+{
+    bool json = argc == 1 && strcmp(argv[0], "--json") == 0;
+    if (argc != 0 && !json)
+        return wrong_usage();
+    return doctor(config, json);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(const struct config *config, int argc, char **argv);
-    } commands[] = {{"run", command_run}, {"prepare", command_prepare}};
+    } commands[] = {{"run", command_run}, {"prepare", command_prepare}, {"doctor", command_doctor}};
 
     AUTO(config_free) struct config *config = NULL;
     struct err err;

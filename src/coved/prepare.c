@@ -21,20 +21,17 @@
 
 #define SUITE "bookworm"
 #define PACKAGES                                                                                                       \
-    "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,nano,openssh-client,patch,procps,python-is-python3," \
+    "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,mount,nano,openssh-client,patch,procps,python-is-python3," \
     "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
 
 /* What E2B's users expect to find: the account, its rights, the marker of being in a sandbox; nothing of the machine that built it. */
 static const char customize[] =
-    "set -eu; root=\"$1\"\n"
-    "chroot \"$root\" useradd --create-home --shell /bin/bash --uid 1000 user\n"
-    "printf 'user ALL=(ALL) NOPASSWD: ALL\\n' >\"$root/etc/sudoers.d/user\"; chmod 440 \"$root/etc/sudoers.d/user\"\n"
-    "printf 'Defaults !fqdn\\n' >\"$root/etc/sudoers.d/cove\"; chmod 440 \"$root/etc/sudoers.d/cove\"\n"
-    "mkdir -p \"$root/run/e2b\"; printf true >\"$root/run/e2b/.E2B_SANDBOX\"\n"
-    "rm -f \"$root/etc/resolv.conf\" \"$root/etc/hostname\" \"$root/etc/machine-id\"\n"
-    ": >\"$root/etc/resolv.conf\"; : >\"$root/etc/machine-id\"\n"
-    "rm -rf \"$root\"/var/lib/apt/lists/* \"$root\"/var/cache/apt/*.bin \"$root\"/var/log/*.log \"$root\"/tmp/*\n"
-    "mkdir -p \"$root/proc\" \"$root/sys\" \"$root/dev\"\n";
+    "chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 user"
+    " && echo 'user ALL=(ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\""
+    " && mkdir -p \"$1/run/e2b\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1/run/e2b/.E2B_SANDBOX\""
+    " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
+    " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
+    " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/log/*.log \"$1\"/tmp/*";
 
 enum { DIGEST_MAX = 72, BLOCK = 1 << 20 };
 

@@ -7,13 +7,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MAX = 64 * 1024, KILL_ROUNDS = 64 };
+enum { FILE_MAX = 64 * 1024, KILL_ROUNDS = 500 };
 
 static void join(char *to, size_t size, const char *name, const char *file)
 {
@@ -194,6 +195,8 @@ int cgroup_kill(struct cgroup_tree *t, const char *name)
     if (any == t->n)
         return -ENOENT;
     for (int round = 0; round < KILL_ROUNDS; round++) {
+        if (round > 0)
+            (void)poll(NULL, 0, 1);
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
         int r = read_file(t->parent_fds[any], name, "cgroup.procs", &b);
         if (r < 0)

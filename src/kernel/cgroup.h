@@ -51,7 +51,7 @@ int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSE
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
 int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
 
-/* SIGKILL to every process in the group. */
+/* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a second at most, then -EBUSY). */
 int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /* Names of all child groups, for cleaning up after a crash. */

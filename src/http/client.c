@@ -42,6 +42,7 @@ struct http_client {
     llhttp_t parser;
     struct fields fields;
     int status;
+    int error; /* of BROKEN */
     char *to; /* where on_body copies, for one call */
     size_t to_n;
 };
@@ -252,11 +253,11 @@ static int on_head(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
     if (parser->status_code < 200 && parser->status_code != 101)
-        return 0;
+        return 1; /* and no body, whatever its headers say */
     c->status = parser->status_code;
     c->phase = c->status == 101 ? RAW : READING;
     c->keep_alive = c->phase == READING && llhttp_should_keep_alive(parser);
-    if (c->head_only)
+    if (c->head_only || c->status == 204 || c->status == 304)
         parser->flags |= F_SKIPBODY;
     return HPE_PAUSED;
 }
@@ -291,6 +292,12 @@ static const llhttp_settings_t settings = {
     .on_message_complete = on_complete,
 };
 
+static int break_off(struct http_client *c, int error)
+{
+    c->phase = BROKEN;
+    return c->error = error;
+}
+
 /* Parses at most max bytes of `in`, so that no more body than that can come of it. */
 static int parse(struct http_client *c, size_t max)
 {
@@ -305,8 +312,7 @@ static int parse(struct http_client *c, size_t max)
         else
             llhttp_resume_after_upgrade(&c->parser);
     } else if (r != HPE_OK) {
-        c->phase = BROKEN;
-        return -EPROTO;
+        return break_off(c, -EPROTO);
     }
     buf_consume(&c->in, n);
     return 0;
@@ -322,13 +328,12 @@ static int more(struct http_client *c)
     if (r == -ECONNRESET)
         r = -EPIPE;
     if (r == 0 && c->eof && buf_len(&c->in) == 0 && c->phase != RAW) {
-        if (c->phase != READING || llhttp_finish(&c->parser) != HPE_OK || c->phase != COMPLETE)
-            r = -EPIPE;
+        if (c->phase == READING)
+            (void)llhttp_finish(&c->parser); /* ends a body that goes until close, by on_complete() */
+        r = c->phase == COMPLETE ? 0 : -EPIPE;
         c->keep_alive = false;
     }
-    if (r < 0 && r != -ETIMEDOUT)
-        c->phase = BROKEN;
-    return r;
+    return r < 0 && r != -ETIMEDOUT ? break_off(c, r) : r;
 }
 
 /* ---- requests ---- */
@@ -375,10 +380,8 @@ static int start(struct http_client *c, const char *method, const char *target, 
         return r;
     if (!reusable(c)) {
         r = connect_any(c);
-        if (r < 0) {
-            c->phase = BROKEN;
-            return r;
-        }
+        if (r < 0)
+            return break_off(c, r);
     }
     fields_reset(&c->fields);
     llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
@@ -487,13 +490,13 @@ ssize_t http_client_read(struct http_client *c, void *p, size_t n)
         if (c->phase == COMPLETE && c->to_n == n)
             return 0;
         if (c->phase != READING && c->phase != COMPLETE)
-            return -EPIPE;
+            return c->phase == BROKEN ? c->error : -EPIPE;
         /* Without a body the end follows without another byte. */
         int r = parse(c, c->to_n);
+        if (c->to_n < n)
+            return (ssize_t)(n - c->to_n); /* an error is told by the next call */
         if (r < 0)
             return r;
-        if (c->to_n < n)
-            return (ssize_t)(n - c->to_n);
         if (c->phase == READING && buf_len(&c->in) == 0 && (r = more(c)) < 0)
             return r;
     }

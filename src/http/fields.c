@@ -37,7 +37,7 @@ int fields_add_name(struct fields *f, const char *p, size_t n)
 
 int fields_name_done(struct fields *f)
 {
-    if (f->n == 0 || f->name_done)
+    if (f->n == 0 || f->name_done || f->at[f->n - 1].name_n == 0)
         return -1; /* a header without a name */
     f->name_done = true;
     f->at[f->n - 1].value_at = (uint32_t)buf_len(&f->text);

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HTTP_PROXY_MAGIC = 0x59585250, REQUEST_HEAD_MAX = 64 * 1024 };
+enum { HTTP_PROXY_MAGIC = 0x59585250, REQUEST_HEAD_MAX = 64 * 1024, BODILESS = 1 /* for llhttp: no body whatever the headers say */ };
 
 struct http_proxy {
     uint32_t magic;
@@ -53,7 +53,7 @@ static void fail(struct http_proxy *p, int error)
 
 static void write_upstream(struct http_proxy *p, const struct str *parts, size_t n)
 {
-    if (p->over)
+    if (p->over && !p->upgraded)
         return;
     ssize_t queued = p->ops->write(p->upstream, parts, n);
     if (queued < 0)
@@ -199,17 +199,17 @@ static int on_head(llhttp_t *parser)
     int status = parser->status_code;
     if (status == 101)
         return begin_raw(p);
-    if (status < 200)
-        return status < 100 ? -1 : 0;
-    if (status > 999)
+    if (status < 100 || status > 999)
         return -1;
-    bool head_only = http_method(p->req) == HTTP_METHOD_HEAD;
+    if (status < 200)
+        return BODILESS;
+    bool head_only = http_method(p->req) == HTTP_METHOD_HEAD || status == 204 || status == 304;
     bool known = (parser->flags & F_CONTENT_LENGTH) && !(parser->flags & F_CHUNKED) && parser->content_length <= INT64_MAX;
     struct http_header headers[FIELDS_MAX];
     size_t n = end_to_end(p, headers);
     p->begun = true;
     (void)http_response_begin(p->req, status, headers, n, known ? (int64_t)parser->content_length : -1);
-    return head_only ? 1 : 0;
+    return head_only ? BODILESS : 0;
 }
 
 static int on_body(llhttp_t *parser, const char *at, size_t n)
@@ -268,8 +268,9 @@ void http_proxy_eof(struct http_proxy *p)
     if (p->upgraded) {
         p->over = true;
         (void)http_response_end(p->req);
-    } else if (llhttp_finish(&p->parser) != HPE_OK || !p->over) {
-        fail(p, p->begun ? -EPROTO : -EPIPE);
+    } else {
+        (void)llhttp_finish(&p->parser); /* ends a body that goes until close, by on_complete() */
+        fail(p, -EPIPE);
     }
 }
 

@@ -142,7 +142,7 @@ int http_response_end(struct http_request *req);
 bool http_response_begun(const struct http_request *req);
 
 /*
- * Cuts the connection so that the client sees a failure: what was not sent yet is dropped, there is no terminating chunk, and where a
+ * Cuts the connection so that the client sees a failure: what the socket does not take at once is dropped, there is no terminating chunk, and where a
  * plain close would look like an end (HTTP/1.0 stream, raw) it is a reset. on_close follows from the loop. Harmless after the end.
  */
 void http_abort(struct http_request *req);

@@ -309,6 +309,8 @@ void http_abort(struct http_request *req)
     struct conn *c = request_conn(req);
     if (req->ended && !c->raw)
         return;
+    if (!req->aborted)
+        conn_flush(c); /* what was gathered in this turn */
     req->aborted = true;
     buf_clear(&c->out);
     conn_kick(c);

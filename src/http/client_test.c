@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The blocking client against our own server in another thread, and against scripted answers. */
+#include "http/client.h"
+#include "http/test_server.h"
+
+#include "base/fd.h"
+#include "base/mem.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static struct test_server t;
+static uv_thread_t thread;
+static uv_async_t stop;
+
+static void on_stop(uv_async_t *async)
+{
+    uv_close((uv_handle_t *)async, NULL);
+    uv_stop(&t.loop);
+}
+
+static void run_loop(void *arg)
+{
+    (void)arg;
+    uv_run(&t.loop, UV_RUN_DEFAULT);
+}
+
+static int open_server(void **state)
+{
+    test_server_open(&t, NULL, *state != NULL);
+    assert_int_equal(uv_async_init(&t.loop, &stop, on_stop), 0);
+    assert_int_equal(uv_thread_create(&thread, run_loop, NULL), 0);
+    return 0;
+}
+
+static int close_server(void **state)
+{
+    (void)state;
+    uv_async_send(&stop);
+    uv_thread_join(&thread);
+    test_server_close(&t);
+    return 0;
+}
+
+static struct http_client *connect_client(void)
+{
+    char endpoint[128];
+    struct http_client *c = NULL;
+    if (t.unix_path[0])
+        (void)snprintf(endpoint, sizeof(endpoint), "unix:%s", t.unix_path);
+    else
+        (void)snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d/", t.port);
+    assert_int_equal(http_client_open(endpoint, 10000, &c), 0);
+    return c;
+}
+
+static void expect(struct http_client *c, const char *method, const char *target, struct str body, int status, const char *wanted)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    assert_int_equal(http_client_send(c, method, target, NULL, 0, body), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    assert_int_equal(http_client_status(c), status);
+    assert_int_equal(http_client_read_all(c, &b), 0);
+    assert_str(buf_str(&b), wanted);
+    char more;
+    assert_int_equal(http_client_read(c, &more, 1), 0);
+}
+
+static void test_requests(void **state)
+{
+    (void)state;
+    AUTO(http_client_free) struct http_client *c = connect_client();
+    int fd = http_client_fd(c);
+    expect(c, "GET", "/hello", STR(""), 200, "hello GET");
+    expect(c, "HEAD", "/hello", STR(""), 200, "");
+    assert_str(http_client_header(c, "Content-Length"), "10");
+    expect(c, "POST", "/echo", STR("a body"), 200, "a body");
+    expect(c, "POST", "/stream", STR("a body"), 200, "a body");
+    expect(c, "DELETE", "/later", STR(""), 200, "later");
+    assert_int_equal(http_client_fd(c), fd); /* one connection for all of these */
+    assert_int_equal(http_client_send(c, "GET", "/headers", &HTTP_HEADER("x-key", "v"), 1, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    AUTO_BUF struct buf b = BUF_INIT(1000);
+    assert_int_equal(http_client_read_all(c, &b), 0);
+    assert_has(buf_str(&b), "x-key=v\n");
+    /* Not read to its end: the next request goes on a new connection. */
+    assert_int_equal(http_client_send(c, "GET", "/endless", NULL, 0, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    expect(c, "GET", "/hello", STR(""), 200, "hello GET");
+}
+
+static void test_streams(void **state)
+{
+    (void)state;
+    AUTO(http_client_free) struct http_client *c = connect_client();
+    static char block[100000];
+    char digits[64];
+    static const int64_t lengths[] = {-1, 100 * (int64_t)sizeof(block)};
+    for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
+        assert_int_equal(http_client_begin(c, "PUT", "/count", NULL, 0, lengths[i]), 0);
+        for (int k = 0; k < 100; k++)
+            assert_int_equal(http_client_write(c, str_n(block, sizeof(block))), 0);
+        if (lengths[i] > 0)
+            assert_int_equal(http_client_write(c, STR("x")), -EMSGSIZE);
+        assert_int_equal(http_client_end(c), 0);
+        assert_int_equal(http_client_receive(c), 0);
+        ssize_t n = http_client_read(c, digits, sizeof(digits));
+        assert_str(str_n(digits, (size_t)n), "10000000");
+        assert_int_equal(http_client_read(c, digits, sizeof(digits)), 0);
+    }
+    /* Both sides full at once must not end in both waiting. */
+    assert_int_equal(http_client_begin(c, "PUT", "/stream", NULL, 0, -1), 0);
+    for (int k = 0; k < 20; k++)
+        assert_int_equal(http_client_write(c, str_n(block, sizeof(block))), 0);
+    assert_int_equal(http_client_end(c), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    size_t total = 0;
+    ssize_t n;
+    while ((n = http_client_read(c, block, sizeof(block))) > 0)
+        total += (size_t)n;
+    assert_int_equal(n, 0);
+    assert_int_equal(total, 20 * sizeof(block));
+    assert_int_equal(http_client_send(c, "GET", "/chunked?n=5000000", NULL, 0, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    for (total = 0; (n = http_client_read(c, block, 777)) > 0;)
+        total += (size_t)n;
+    assert_int_equal(total, 5000000);
+}
+
+static void test_upgrade(void **state)
+{
+    (void)state;
+    AUTO(http_client_free) struct http_client *c = connect_client();
+    char piece[64];
+    assert_int_equal(http_client_send(c, "GET", "/up", &HTTP_HEADER("upgrade", "raw"), 1, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), 0);
+    assert_int_equal(http_client_status(c), 101);
+    assert_str(http_client_header(c, "upgrade"), "raw");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(http_client_write(c, STR("ping")), 0);
+        struct pollfd p = {.fd = http_client_fd(c), .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_int_equal(http_client_read(c, piece, sizeof(piece)), 4);
+    }
+    assert_int_equal(http_client_end(c), 0);
+    assert_int_equal(http_client_read(c, piece, sizeof(piece)), 0);
+}
+
+/* A server that says `answer` to whoever connects, and closes. */
+static int script(const char *answer, struct http_client **ret)
+{
+    int pair[2];
+    char path[64], drop[4096];
+    (void)snprintf(path, sizeof(path), "/tmp/cove-http-script-%d.sock", (int)getpid());
+    (void)unlink(path);
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    memcpy(addr.sun_path, path, sizeof(path));
+    AUTO_CLOSE int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(listening, 1), 0);
+    assert_int_equal(http_client_open(path, 200, ret), 0);
+    pair[0] = accept(listening, NULL, NULL);
+    assert_true(pair[0] >= 0);
+    assert_int_equal(http_client_send(*ret, "GET", "/", NULL, 0, STR_NULL), 0);
+    assert_true(recv(pair[0], drop, sizeof(drop), 0) > 0);
+    assert_int_equal(fd_write_all(pair[0], answer, strlen(answer)), 0);
+    (void)close(pair[0]);
+    (void)unlink(path);
+    return http_client_receive(*ret);
+}
+
+static void test_scripted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer;
+        int head, end;
+        const char *body;
+    } cases[] = {
+        {"HTTP/1.1 200 OK\r\n\r\nuntil close", 0, 0, "until close"},
+        {"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabcdef", 0, 0, "abc"},
+        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", 0, 0, "a"},
+        {"HTTP/1.1 204 No Content\r\n\r\n", 0, 0, ""},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", 0, -EPIPE, "abc"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", 0, -EPIPE, "abc"},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nX", 0, -EPROTO, "abc"},
+        {"", -EPIPE, 0, ""},
+        {"HTTP/1.1 200", -EPIPE, 0, ""},
+        {"rubbish\r\n", -EPROTO, 0, ""},
+        {"HTTP/1.1 200 OK\r\n: nameless\r\n\r\n", -EPROTO, 0, ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        AUTO(http_client_free) struct http_client *c = NULL;
+        AUTO_BUF struct buf b = BUF_INIT(1000);
+        assert_int_equal(script(cases[i].answer, &c), cases[i].head);
+        if (cases[i].head == 0) {
+            assert_int_equal(http_client_read_all(c, &b), cases[i].end);
+            assert_str(buf_str(&b), cases[i].body);
+        } else {
+            assert_int_equal(http_client_read_all(c, &b), cases[i].head);
+        }
+    }
+}
+
+static void test_patience(void **state)
+{
+    (void)state;
+    AUTO(http_client_free) struct http_client *c = connect_client();
+    http_client_timeout(c, 20);
+    assert_int_equal(http_client_send(c, "GET", "/hold", NULL, 0, STR_NULL), 0);
+    assert_int_equal(http_client_receive(c), -ETIMEDOUT);
+}
+
+static void test_endpoints(void **state)
+{
+    (void)state;
+    struct http_client *c = NULL;
+    assert_int_equal(http_client_open("unix:/nonexistent/x.sock", 100, &c), -ENOENT);
+    assert_int_equal(http_client_open("http://127.0.0.1:1", 1000, &c), -ECONNREFUSED);
+    static const char *const bad[] = {"", "unix:", "http://", "https://a", "http://a/b", "a:b"};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        assert_int_equal(http_client_open(bad[i], 100, &c), -EINVAL);
+    assert_null(c);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_server, close_server)
+#define TEST_UNIX(fn) {#fn " (unix)", fn, open_server, close_server, &t}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_requests),      TEST_UNIX(test_requests), TEST(test_streams),  TEST_UNIX(test_streams),          TEST(test_upgrade),
+        TEST_UNIX(test_upgrade),  TEST(test_patience),      cmocka_unit_test(test_scripted), cmocka_unit_test(test_endpoints),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

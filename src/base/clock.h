@@ -19,4 +19,4 @@ enum { CLOCK_TEXT_MAX = 32 };
 void clock_format(usec_t real, int digits, char ret_text[static CLOCK_TEXT_MAX]);
 
 /* RFC 3339 with any offset and up to 9 digits of fraction (cut to microseconds); -EINVAL else. */
-int clock_parse(struct str text, usec_t *ret_real) WARN_UNUSED;
+int clock_parse(struct str s, usec_t *ret_real) WARN_UNUSED;

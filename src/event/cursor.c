@@ -14,8 +14,8 @@ enum { CURRENT_MAX = EVENT_DATA_MAX + EVENT_ACTOR_MAX + 4096 };
 int event_subscribe(struct event_log *log, const char *sandbox, uint64_t from_seq, event_wake_fn wake, void *ctx,
                     struct event_cursor **ret_cursor, struct err *err)
 {
-    struct tail *t;
-    if (tail_get(log, sandbox, &t, err) < 0)
+    struct tail *t = tail_get(log, sandbox, err);
+    if (!t)
         return -1;
     if (from_seq > t->committed + 1)
         return err_set(err, ERR_OUT_OF_RANGE, "sandbox %s: its log ends with event %llu", sandbox,

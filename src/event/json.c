@@ -72,6 +72,7 @@ static int unicode_escape(struct scan *s)
 
 static int string(struct scan *s)
 {
+    static const char escapes[] = {'"', '\\', '/', 'b', 'f', 'n', 'r', 't'};
     const char *from = s->p;
     if (!at(s, '"'))
         return -EILSEQ;
@@ -87,7 +88,7 @@ static int string(struct scan *s)
         if (s->p >= s->end)
             return -EILSEQ;
         c = *s->p++;
-        if (c == 'u' ? unicode_escape(s) < 0 : !memchr("\"\\/bfnrt", c, 8))
+        if (c == 'u' ? unicode_escape(s) < 0 : !memchr(escapes, c, sizeof(escapes)))
             return -EILSEQ;
     }
     return str_is_utf8(str_n(from, (size_t)(s->p - from))) ? copy(s, from) : -EILSEQ;

@@ -66,8 +66,8 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
 {
     assert(!log->busy);
     assert(draft->kind > EVENT_KIND_UNKNOWN && draft->kind < EVENT_KIND_MAX && !event_kind_info(draft->kind)->last);
-    struct tail *t;
-    if (tail_get(log, draft->sandbox, &t, err) < 0)
+    struct tail *t = tail_get(log, draft->sandbox, err);
+    if (!t)
         return -1;
     if (!t->floods)
         t->floods = mem_array(EVENT_KIND_MAX, sizeof(*t->floods));

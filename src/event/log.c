@@ -65,18 +65,19 @@ int tail_load(struct event_log *log, struct tail *t, struct err *err)
     return 0;
 }
 
-int tail_get(struct event_log *log, const char *sandbox, struct tail **ret_tail, struct err *err)
+struct tail *tail_get(struct event_log *log, const char *sandbox, struct err *err)
 {
-    if (!id_ok(sandbox))
-        return err_set(err, ERR_INVALID_ARGUMENT, "event log: not a sandbox id");
+    if (!id_ok(sandbox)) {
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "event log: not a sandbox id");
+        return NULL;
+    }
     struct tail *t = map_get(&log->tails, str_of(sandbox));
     if (t) {
         if (!t->loaded && tail_load(log, t, err) < 0)
-            return -1;
+            return NULL;
         list_remove(&t->used_node);
         list_append(&log->used, &t->used_node);
-        *ret_tail = t;
-        return 0;
+        return t;
     }
     t = mem_new(struct tail);
     memcpy(t->sandbox, sandbox, strlen(sandbox));
@@ -86,14 +87,13 @@ int tail_get(struct event_log *log, const char *sandbox, struct tail **ret_tail,
     list_init(&t->flooded_node);
     if (tail_load(log, t, err) < 0) {
         mem_free(t);
-        return -1;
+        return NULL;
     }
     t->committed = t->head.last_seq;
     evict(log);
     (void)map_put(&log->tails, str_of(sandbox), t);
     list_append(&log->used, &t->used_node);
-    *ret_tail = t;
-    return 0;
+    return t;
 }
 
 void tail_mark(struct event_log *log, struct tail *t)
@@ -274,8 +274,8 @@ int event_append(struct event_log *log, const struct event_draft *draft, uint64_
 {
     assert(!log->busy);
     assert(draft->kind > EVENT_KIND_UNKNOWN && draft->kind < EVENT_KIND_MAX);
-    struct tail *t;
-    if (tail_get(log, draft->sandbox, &t, err) < 0)
+    struct tail *t = tail_get(log, draft->sandbox, err);
+    if (!t)
         return -1;
     if (event_kind_info(draft->kind)->last && !list_empty(&t->flooded_node) && flood_flush(log, t, true, err) < 0)
         return -1;

@@ -74,8 +74,8 @@ static int note_pruned(struct event_log *log, struct tail *t, uint64_t from, uin
 int event_prune(struct event_log *log, const char *sandbox, uint64_t keep_from, struct err *err)
 {
     assert(!log->busy);
-    struct tail *t;
-    if (tail_get(log, sandbox, &t, err) < 0)
+    struct tail *t = tail_get(log, sandbox, err);
+    if (!t)
         return -1;
     struct event_head_row head = t->head;
     uint64_t goal = MIN(keep_from, t->committed);
@@ -102,9 +102,9 @@ int event_prune(struct event_log *log, const char *sandbox, uint64_t keep_from, 
 int event_erase(struct event_log *log, const char *sandbox, struct err *err)
 {
     assert(!log->busy);
-    struct tail *t;
     uint64_t nth = 0;
-    if (tail_get(log, sandbox, &t, err) < 0)
+    struct tail *t = tail_get(log, sandbox, err);
+    if (!t)
         return -1;
     if (t->head.log == 0)
         return 0;

@@ -59,8 +59,8 @@ struct event_cursor {
     struct list woken_node; /* log->woken */
 };
 
-/* Loaded, and made when it is not there. */
-int tail_get(struct event_log *log, const char *sandbox, struct tail **ret_tail, struct err *err) WARN_UNUSED;
+/* Loaded, and made when it is not there; NULL with *err. */
+struct tail *tail_get(struct event_log *log, const char *sandbox, struct err *err) WARN_UNUSED;
 int tail_load(struct event_log *log, struct tail *t, struct err *err) WARN_UNUSED;
 void tail_mark(struct event_log *log, struct tail *t); /* changed in this batch */
 

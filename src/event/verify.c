@@ -2,7 +2,6 @@
 #include "event/verify.h"
 #include "event/tail.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 static const char *const names[] = {
@@ -27,13 +26,9 @@ struct walk {
     bool failed;
 };
 
-PRINTF_LIKE(4, 5) static bool fault(struct walk *w, enum event_fault fault, uint64_t seq, const char *fmt, ...)
+static bool fault(struct walk *w, enum event_fault what, uint64_t seq)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(w->verdict.detail, sizeof(w->verdict.detail), fmt, ap);
-    va_end(ap);
-    w->verdict.fault = fault;
+    w->verdict.fault = what;
     w->verdict.bad_seq = seq;
     return false;
 }
@@ -41,15 +36,12 @@ PRINTF_LIKE(4, 5) static bool fault(struct walk *w, enum event_fault fault, uint
 static bool on_row(const struct event_row *row, void *ctx)
 {
     struct walk *w = ctx;
-    unsigned long long seq = row->seq, expected = w->expected;
     if (row->seq < w->expected)
-        return fault(w, EVENT_FAULT_EXTRA, row->seq, "event %llu is back, though the log begins with %llu", seq,
-                     expected);
+        return fault(w, EVENT_FAULT_EXTRA, row->seq);
     if (row->seq > w->expected && w->expected <= w->head.last_seq)
-        return fault(w, EVENT_FAULT_GAP, w->expected, "event %llu is missing", expected);
+        return fault(w, EVENT_FAULT_GAP, w->expected);
     if (row->seq > w->head.last_seq)
-        return fault(w, EVENT_FAULT_EXTRA, row->seq, "event %llu stands behind the recorded end, %llu", seq,
-                     (unsigned long long)w->head.last_seq);
+        return fault(w, EVENT_FAULT_EXTRA, row->seq);
     struct event e = event_of_row(w->sandbox, row);
     int r = chain_next(w->log->chain, w->hash, &e, w->hash, w->err);
     if (r < 0) {
@@ -57,8 +49,7 @@ static bool on_row(const struct event_row *row, void *ctx)
         return false;
     }
     if (r > 0 || memcmp(w->hash, e.hash, sizeof(w->hash)) != 0)
-        return fault(w, EVENT_FAULT_HASH, row->seq,
-                     "event %llu was changed: its hash does not follow from the one before it", seq);
+        return fault(w, EVENT_FAULT_HASH, row->seq);
     w->expected++;
     w->verdict.checked++;
     return true;
@@ -85,14 +76,37 @@ static int walk(struct walk *w, struct err *err)
     if (w->verdict.fault != EVENT_INTACT)
         return 0;
     if (w->expected <= w->head.last_seq)
-        (void)fault(w, EVENT_FAULT_TRUNCATED, w->expected, "events %llu to %llu are missing at the end",
-                    (unsigned long long)w->expected, (unsigned long long)w->head.last_seq);
+        (void)fault(w, EVENT_FAULT_TRUNCATED, w->expected);
     else if (memcmp(w->hash, w->head.last_hash, sizeof(w->hash)) != 0)
-        (void)fault(w, EVENT_FAULT_HEAD, w->head.last_seq, "the log ends otherwise than was recorded");
-    else
-        (void)snprintf(w->verdict.detail, sizeof(w->verdict.detail), "events %llu to %llu are intact",
-                       (unsigned long long)w->verdict.first, (unsigned long long)w->verdict.last);
+        (void)fault(w, EVENT_FAULT_HEAD, w->head.last_seq);
     return 0;
+}
+
+static void describe(struct event_verdict *v)
+{
+    unsigned long long bad = v->bad_seq, first = v->first, last = v->last;
+    char *to = v->detail;
+    size_t n = sizeof(v->detail);
+    switch (v->fault) {
+    case EVENT_INTACT:
+        (void)snprintf(to, n, "events %llu to %llu are intact", first, last);
+        break;
+    case EVENT_FAULT_HASH:
+        (void)snprintf(to, n, "event %llu was changed, or another stands in its place", bad);
+        break;
+    case EVENT_FAULT_GAP:
+        (void)snprintf(to, n, "event %llu is missing", bad);
+        break;
+    case EVENT_FAULT_TRUNCATED:
+        (void)snprintf(to, n, "events %llu to %llu are missing at the end", bad, last);
+        break;
+    case EVENT_FAULT_EXTRA:
+        (void)snprintf(to, n, "event %llu was added: the log goes from %llu to %llu", bad, first, last);
+        break;
+    case EVENT_FAULT_HEAD:
+        (void)snprintf(to, n, "event %llu is not the one that the log was recorded to end with", bad);
+        break;
+    }
 }
 
 int event_verify(struct event_log *log, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
@@ -103,7 +117,9 @@ int event_verify(struct event_log *log, const char *sandbox, struct event_verdic
         return -1;
     int r = walk(&w, err);
     store_read_end(log->store);
-    if (r == 0)
-        *ret_verdict = w.verdict;
-    return r;
+    if (r < 0)
+        return -1;
+    describe(&w.verdict);
+    *ret_verdict = w.verdict;
+    return 0;
 }

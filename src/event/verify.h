@@ -22,7 +22,7 @@ struct event_verdict {
     uint64_t bad_seq;     /* the first bad or missing one; 0 when intact */
     uint64_t first, last; /* range that the head says there is */
     uint64_t checked;     /* good events */
-    char detail[128];     /* for people: "event 17 was changed: its hash does not follow from event 16" */
+    char detail[128];     /* for people: "event 17 was changed, or another stands in its place" */
 };
 
 /* ERR_NOT_FOUND when there is no such log. A broken chain is not an error but a verdict. */

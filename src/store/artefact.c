@@ -88,8 +88,8 @@ static int update(struct store *s, const struct artefact *a, struct err *err)
 
 int artefact_append(struct store *s, const struct artefact_key *key, struct str data, struct err *err)
 {
-    struct artefact a;
-    uint64_t total;
+    struct artefact a = {0};
+    uint64_t total = 0;
     if (db_write(s, err) < 0)
         return -1;
     int found = find(s, key, &a, err);
@@ -128,7 +128,7 @@ static int must_find(struct store *s, const struct artefact_key *key, struct art
 
 int artefact_stat(struct store *s, const struct artefact_key *key, struct artefact_info *ret_info, struct err *err)
 {
-    struct artefact a;
+    struct artefact a = {0};
     if (must_find(s, key, &a, err) < 0)
         return -1;
     *ret_info = (struct artefact_info){.stored = a.stored, .dropped = a.dropped};
@@ -138,7 +138,7 @@ int artefact_stat(struct store *s, const struct artefact_key *key, struct artefa
 int artefact_read(struct store *s, const struct artefact_key *key, uint64_t offset, size_t n, struct buf *ret_data,
                   struct err *err)
 {
-    struct artefact a;
+    struct artefact a = {0};
     if (must_find(s, key, &a, err) < 0)
         return -1;
     if (offset >= a.stored || n == 0)

@@ -194,9 +194,9 @@ static int value(struct scan *s)
 
 int json_compact(struct str text, struct buf *b)
 {
-    struct scan s = {.p = text.p, .end = text.p + text.n, .out = b};
-    if (!text.p)
+    if (text.n == 0)
         return -EILSEQ;
+    struct scan s = {.p = text.p, .end = text.p + text.n, .out = b};
     blanks(&s);
     int r = value(&s);
     blanks(&s);
@@ -205,9 +205,9 @@ int json_compact(struct str text, struct buf *b)
 
 bool json_member(struct str object, const char *name, struct str *ret_value)
 {
-    struct scan s = {.p = object.p, .end = object.p + object.n};
-    if (!object.p || !at(&s, '{'))
+    if (object.n == 0 || object.p[0] != '{')
         return false;
+    struct scan s = {.p = object.p, .end = object.p + object.n};
     s.p++;
     while (at(&s, '"')) {
         const char *from = s.p;

@@ -238,6 +238,8 @@ static void test_json(void **state)
     assert_false(json_member(object, "c", &v));
     assert_false(json_member(STR("[1]"), "a", &v));
     assert_false(json_member(STR("{}"), "a", &v));
+    assert_false(json_member(STR_NULL, "a", &v));
+    assert_int_equal(json_compact(STR_NULL, &b), -EILSEQ);
 }
 
 int main(void)

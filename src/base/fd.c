@@ -58,7 +58,7 @@ int fd_read_all(int fd, struct buf *b)
 {
     for (;;) {
         size_t room = MIN(b->max - buf_len(b), (size_t)16384);
-        char extra;
+        char extra = 0;
         char *to = room ? buf_reserve(b, room) : &extra;
         if (!to)
             return buf_error(b);

@@ -144,7 +144,7 @@ static void test_unwanted(void **state)
     assert_int_equal(open_fds(), during);
 
     /* A peer that sends more than FD_PASS_MAX at once. */
-    int many[FD_PASS_MAX * 4];
+    int many[FD_PASS_MAX * 4] = {0};
     for (size_t i = 0; i < ARRAY_SIZE(many); i++)
         many[i] = send[0];
     char control[CMSG_SPACE(sizeof(many))] __attribute__((aligned(16))) = {0};

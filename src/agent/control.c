@@ -126,7 +126,9 @@ static void resize_open(struct stream *s, struct wire_reader *r)
 {
     struct failure why;
     struct process *p = process_find(s->session->agent, r, false, &why);
-    struct winsize size = {.ws_col = wire_get_u16(r), .ws_row = wire_get_u16(r)};
+    struct winsize size = {0};
+    size.ws_col = wire_get_u16(r);
+    size.ws_row = wire_get_u16(r);
     if (!wire_done(r) || (!p && why.code == ERR_OK))
         stream_malformed(s);
     else if (!p)

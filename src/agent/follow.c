@@ -335,6 +335,7 @@ static bool follow_produce(struct stream *s)
         return true;
     if (!p->done)
         return false;
+    process_follower_ended(f);
     struct buf *b = stream_tail(s);
     wire_put_u8(b, p->how);
     wire_put_u32(b, p->code);

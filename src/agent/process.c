@@ -4,7 +4,9 @@
 #include "base/mem.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,7 +62,7 @@ static void check_done(struct process *p)
 }
 
 /* How much may be read now (invariant 2). */
-static size_t process_room(const struct process *p)
+static size_t process_room(struct process *p)
 {
     uint64_t room = READ_MAX;
     LIST_FOREACH (struct follower, f, &p->followers, node) {
@@ -70,13 +72,22 @@ static size_t process_room(const struct process *p)
     return (size_t)(p->draining ? MIN(room, (uint64_t)p->drain_bytes) : room);
 }
 
+static bool is_empty(int fd)
+{
+    int n = 0;
+    return ioctl(fd, FIONREAD, &n) == 0 && n == 0;
+}
+
 /* False when the end was reached. */
-static bool read_output(struct process *p, struct loop_io *io)
+static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
 {
     struct iovec iov[2];
     for (int i = 0; i < READS_PER_TURN; i++) {
         size_t room = process_room(p);
         if (room == 0 && p->draining && p->drain_bytes == 0)
+            return false;
+        /* A follower that takes nothing must not keep the end from the others. */
+        if (room == 0 && (p->draining || events & EPOLLHUP) && is_empty(io->fd))
             return false;
         if (room == 0) {
             (void)loop_set(&p->agent->loop, io, 0);
@@ -97,23 +108,21 @@ static bool read_output(struct process *p, struct loop_io *io)
     return true;
 }
 
-static void output_ready(struct process *p, struct loop_io *io)
+static void output_ready(struct process *p, struct loop_io *io, uint32_t events)
 {
-    if (io->fd >= 0 && !read_output(p, io))
+    if (!read_output(p, io, events))
         loop_close(&p->agent->loop, io);
     check_done(p);
 }
 
 static void first_ready(struct loop_io *io, uint32_t events)
 {
-    (void)events;
-    output_ready(container_of(io, struct process, out[0]), io);
+    output_ready(container_of(io, struct process, out[0]), io, events);
 }
 
 static void second_ready(struct loop_io *io, uint32_t events)
 {
-    (void)events;
-    output_ready(container_of(io, struct process, out[1]), io);
+    output_ready(container_of(io, struct process, out[1]), io, events);
 }
 
 static void timer_fired(struct loop_timer *t)
@@ -131,7 +140,7 @@ static void timer_fired(struct loop_timer *t)
         p->drain_bytes = DRAIN_MAX;
     }
     for (size_t i = 0; i < ARRAY_SIZE(p->out); i++) {
-        if (p->out[i].fd >= 0 && !read_output(p, &p->out[i]))
+        if (p->out[i].fd >= 0 && !read_output(p, &p->out[i], 0))
             loop_close(&p->agent->loop, &p->out[i]);
         else if (p->out[i].fd >= 0 && p->out[i].events)
             loop_timer_set(&p->agent->loop, t, 0);
@@ -169,6 +178,34 @@ void process_unfollow(struct follower *f)
     p->n_followers--;
     f->process = NULL;
     process_consumed(p);
+}
+
+void process_follower_ended(struct follower *f)
+{
+    struct process *p = f->process;
+    p->ended_followers[p->n_ended_followers++ % PROCESS_LATE_MAX] =
+        (struct ended_follower){f->stream.id, f->start + f->granted};
+}
+
+void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes, bool delivered)
+{
+    LIST_FOREACH (struct process, p, &a->ended, ended_node) {
+        for (size_t i = 0; i < PROCESS_LATE_MAX; i++) {
+            struct ended_follower *e = &p->ended_followers[i];
+            if (e->stream != stream)
+                continue;
+            e->granted += MIN((uint64_t)bytes, p->output.head - MIN(p->output.head, e->granted));
+            if (delivered)
+                p->seen = MAX(p->seen, MIN(e->granted, p->output.head));
+            return;
+        }
+    }
+}
+
+void process_session_gone(struct agent *a)
+{
+    LIST_FOREACH (struct process, p, &a->ended, ended_node)
+        memset(p->ended_followers, 0, sizeof(p->ended_followers));
 }
 
 static void started(struct process *p)

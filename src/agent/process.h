@@ -16,7 +16,13 @@
 #include "agent/output.h"
 #include "agent/spawn.h"
 
-enum { PROCESS_LIVE_MAX = 1024, PROCESS_ENDED_MAX = 256, PROCESS_FOLLOWERS_MAX = 64 };
+enum { PROCESS_LIVE_MAX = 1024, PROCESS_ENDED_MAX = 256, PROCESS_FOLLOWERS_MAX = 64, PROCESS_LATE_MAX = 4 };
+
+/* A follower whose END was sent: what the host has acknowledged may still be on its way. */
+struct ended_follower {
+    uint32_t stream;  /* 0: none, or of a session that is gone */
+    uint64_t granted; /* up to this offset */
+};
 
 struct process {
     struct agent *agent;
@@ -41,7 +47,9 @@ struct process {
     bool close_stdin;    /* once the inputs are written */
     struct list waiters; /* agent/signal.c: for the reaping */
     uint64_t seen;
-    uint8_t how; /* enum wire_exit */
+    struct ended_follower ended_followers[PROCESS_LATE_MAX];
+    size_t n_ended_followers; /* in all; the last ones are in the array */
+    uint8_t how;              /* enum wire_exit */
     uint32_t code;
 };
 
@@ -67,6 +75,10 @@ struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_
 
 void process_follow(struct process *p, struct follower *f);
 void process_unfollow(struct follower *f);
+void process_follower_ended(struct follower *f);
+void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes,
+                         bool delivered); /* of no stream that is open */
+void process_session_gone(struct agent *a);
 void process_consumed(struct process *p); /* a follower moved on: read again if there is room now */
 
 bool process_reaped(struct agent *a, pid_t pid, int status); /* false: no process of the table */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/session.h"
 #include "agent/agent.h"
+#include "agent/process.h"
 #include "agent/verb.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -68,6 +69,7 @@ static void drop(struct session *s)
             st->verb->fini(st);
         mem_free(st);
     }
+    process_session_gone(s->agent);
     loop_close(&s->agent->loop, &s->io);
     map_fini(&s->streams);
     buf_fini(&s->in);
@@ -196,7 +198,10 @@ static bool take_frame(struct session *s, const struct wire_frame *f, struct str
         return true;
     case WIRE_CREDIT: {
         uint32_t bytes = wire_get_u32(&r);
-        return wire_done(&r) && (!st || add_credit(st, bytes, f->flags & WIRE_CREDIT_DELIVERED));
+        bool delivered = f->flags & WIRE_CREDIT_DELIVERED;
+        if (wire_done(&r) && !st)
+            process_late_credit(s->agent, f->stream, bytes, delivered);
+        return wire_done(&r) && (!st || add_credit(st, bytes, delivered));
     }
     case WIRE_EOF:
         if (payload.n || (st && st->got_eof))

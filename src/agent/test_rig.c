@@ -56,6 +56,22 @@ static void exec_agent(const char *dir, int control)
     _exit(2);
 }
 
+struct stream_rules {
+    bool replied, ended;
+    uint64_t credit;
+};
+
+static struct stream_rules *rules_of(struct rig *r, uint32_t stream)
+{
+    struct stream_rules *rules = map_get_u64(&r->rules, stream);
+    if (!rules) {
+        rules = mem_new(struct stream_rules);
+        rules->credit = WIRE_WINDOW;
+        (void)map_put_u64(&r->rules, stream, rules);
+    }
+    return rules;
+}
+
 void rig_start(struct rig *r)
 {
     int ends[2];
@@ -87,7 +103,8 @@ void rig_connect(struct rig *r)
     int ends[2];
     rig_disconnect(r);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    const struct control_session order = {.what = CONTROL_SESSION, .id = "i0123456789abcdefghij", .template_id = "base"};
+    const struct control_session order = {
+        .what = CONTROL_SESSION, .id = "i0123456789abcdefghij", .template_id = "base"};
     assert_int_equal(fd_send(r->control, &order, sizeof(order), &ends[1], 1), 0);
     (void)close(ends[1]);
     r->session = ends[0];
@@ -105,6 +122,10 @@ void rig_disconnect(struct rig *r)
     buf_clear(&r->in);
     LIST_FOREACH (struct frame, f, &r->arrived, node)
         frame_free(f);
+    void *rules;
+    for (size_t it = 0; (rules = map_next(&r->rules, &it));)
+        mem_free(rules);
+    map_fini(&r->rules);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -174,6 +195,7 @@ void rig_credit(struct rig *r, uint32_t stream, uint32_t bytes, bool delivered)
 {
     AUTO_BUF struct buf b = BUF_INIT(4);
     wire_put_u32(&b, bytes);
+    rules_of(r, stream)->credit += bytes;
     rig_send(r, WIRE_CREDIT, delivered ? WIRE_CREDIT_DELIVERED : 0, stream, buf_data(&b), 4);
 }
 
@@ -237,6 +259,25 @@ void frame_free(struct frame *f)
     mem_free(f);
 }
 
+/* wire/proto.h, theory of operation 2 to 5. */
+static void check_rules(struct rig *r, const struct wire_frame *h)
+{
+    struct stream_rules *rules = rules_of(r, h->stream);
+    assert_true(h->stream < r->next_stream);
+    assert_int_equal(h->stream == 0, h->type == WIRE_HELLO);
+    assert_false(rules->ended);
+    if (h->type == WIRE_REPLY) {
+        assert_false(rules->replied);
+        rules->replied = true;
+    } else if (h->type == WIRE_DATA) {
+        assert_true(rules->replied);
+        assert_true(h->size <= rules->credit);
+        rules->credit -= h->size;
+    } else if (h->type == WIRE_END) {
+        rules->ended = true;
+    }
+}
+
 /* Moves whole frames from the buffer to the list. */
 static void parse(struct rig *r)
 {
@@ -245,6 +286,7 @@ static void parse(struct rig *r)
         assert_int_equal(wire_header_get((const uint8_t *)buf_data(&r->in), &h), 0);
         if (buf_len(&r->in) < WIRE_HEADER_SIZE + h.size)
             return;
+        check_rules(r, &h);
         struct frame *f = mem_new(struct frame);
         *f = (struct frame){.type = h.type, .flags = h.flags, .stream = h.stream, .n = h.size};
         f->payload = mem_dup(buf_data(&r->in) + WIRE_HEADER_SIZE, h.size);
@@ -318,11 +360,9 @@ void rig_result(struct rig *r, uint32_t stream, bool ack, struct result *ret)
         assert_non_null(f);
         struct wire_reader reader = wire_reader_of(str_n(f->payload, f->n));
         if (f->type == WIRE_REPLY) {
-            assert_false(ret->has_head);
             ret->has_head = true;
             (void)buf_append(&ret->head, f->payload, f->n);
         } else if (f->type == WIRE_DATA) {
-            assert_true(ret->has_head);
             assert_true(f->flags <= WIRE_PTY);
             (void)buf_append(&ret->data, f->payload, f->n);
             memset(buf_reserve(&ret->marks, f->n), marks[f->flags], f->n);
@@ -368,7 +408,8 @@ struct exit_info result_exit(const struct result *x)
     if (x->code)
         print_message("END: %s\n", x->message);
     assert_int_equal(x->code, ERR_OK);
-    struct exit_info e = {.pid = wire_get_u32(&head), .offset = wire_get_u64(&head)};
+    struct exit_info e = {.pid = wire_get_u32(&head)};
+    e.offset = wire_get_u64(&head);
     e.how = wire_get_u8(&tail);
     e.code = wire_get_u32(&tail);
     e.total = wire_get_u64(&tail);

@@ -14,6 +14,7 @@ struct rig {
     uint32_t next_stream;
     struct buf in;
     struct list arrived; /* frames of streams that nobody waited for yet */
+    struct map rules;    /* stream -> struct stream_rules: what the agent may send on it */
 };
 
 struct frame {

@@ -51,7 +51,7 @@ static int run_in(struct context *ctx, struct exec_request *request)
     request->id = id;
     exec_block_signals();
     bool failed = exec_in_sandbox(ctx, s, request, &io, &result) < 0;
-    int status = exec_status(ctx, &result, failed);
+    int status = exec_status(&result, failed);
     if (failed)
         return context_fail(ctx, status);
     if (ctx->json)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The event log as a person reads it who wants to know what ran and what it wrote. */
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/service.h"
@@ -7,30 +8,123 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Goes on with the lines to come, until the sandbox ends."},
+    {'f', 'f', "follow", NULL, "Goes on with what comes, until the sandbox ends."},
 };
 
-static const char *text_of(const json_t *line, const char *name)
+struct printer {
+    bool is_tty;
+    char time[16]; /* of the event at hand: "10:03:07.123" */
+};
+
+static const char *text_of(const json_t *object, const char *name)
 {
-    const char *text = json_string_value(json_object_get(line, name));
+    const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
 
-static void print_line(const json_t *line, bool is_tty)
+static void print_lines(const struct printer *p, const char *mark, struct str text)
 {
-    struct str message = str_of(text_of(line, "message"));
-    while (message.n > 0 && message.p[message.n - 1] == '\n')
-        message.n--;
-    (void)printf("%s  %-5s  ", text_of(line, "at"), text_of(line, "level"));
-    terminal_print(stdout, is_tty, message);
-    (void)fputc('\n', stdout);
+    struct str line;
+    if (text.n > 0 && text.p[text.n - 1] == '\n')
+        text.n--;
+    while (str_split(&text, '\n', &line)) {
+        (void)printf("%s %s ", p->time, mark);
+        terminal_print(stdout, p->is_tty, line);
+        (void)fputc('\n', stdout);
+    }
+}
+
+/* "  key=value" for each member that is not nested. */
+static void append_members(struct buf *b, const json_t *data)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)data, key, value)
+    {
+        if (json_is_object(value) || json_is_array(value))
+            continue;
+        AUTO_FREE char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        buf_printf(b, " %s=%s", key, text ? text : json_string_value(value));
+    }
+}
+
+static void print_command(const struct printer *p, const json_t *data)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    size_t i;
+    json_t *arg;
+    buf_append_cstr(&b, text_of(data, "cmd"));
+    json_array_foreach(json_object_get(data, "args"), i, arg)
+    {
+        const char *text = json_string_value(arg);
+        bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
+        buf_printf(&b, plain ? " %s" : " '%s'", text ? text : "");
+    }
+    print_lines(p, "$", buf_str(&b));
+}
+
+static void print_output(const struct printer *p, const json_t *data)
+{
+    size_t i;
+    json_t *piece, *value;
+    const char *channel;
+    json_array_foreach(json_object_get(data, "output"), i, piece)
+    {
+        json_object_foreach(piece, channel, value)
+        {
+            if (json_is_string(value))
+                print_lines(p, strcmp(channel, "stderr") == 0 ? "!" : " ",
+                            str_n(json_string_value(value), json_string_length(value)));
+        }
+    }
+}
+
+static void print_event(struct printer *p, const json_t *event)
+{
+    const json_t *data = json_object_get(event, "data");
+    const char *kind = text_of(event, "kind"), *time = strchr(text_of(event, "time"), 'T');
+    (void)snprintf(p->time, sizeof(p->time), "%.12s", time ? time + 1 : "");
+    if (strcmp(kind, "exec.output") == 0) {
+        print_output(p, data);
+    } else if (strcmp(kind, "exec.start") == 0) {
+        print_command(p, data);
+    } else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ||
+               str_starts(str_of(kind), STR("sandbox.")) || str_starts(str_of(kind), STR("limit."))) {
+        AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+        buf_append_cstr(&b, kind);
+        append_members(&b, data);
+        print_lines(p, "-", buf_str(&b));
+    }
+}
+
+static int print_all(struct context *ctx, struct service *s, bool follows)
+{
+    struct printer p = {.is_tty = isatty(STDOUT_FILENO) == 1};
+    struct str line;
+    int r;
+    while ((r = service_line(s, &line)) > 0) {
+        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
+        const char *message = text_of(json_object_get(event, "error"), "message");
+        if (*message) {
+            (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
+            r = -1;
+            break;
+        }
+        if (ctx->json && str_starts(str_of(text_of(event, "kind")), STR("exec.")))
+            (void)printf("%.*s\n", STR_ARG(line));
+        else if (!ctx->json)
+            print_event(&p, event);
+        if (follows && fflush(stdout) < 0)
+            break;
+    }
+    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 static int run(struct context *ctx)
 {
     const char *value;
-    bool follows = false, is_tty = isatty(STDOUT_FILENO) == 1;
-    int flag, r;
+    bool follows = false;
+    int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
         follows = true;
     if (flag < 0)
@@ -42,23 +136,12 @@ static int run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    target = service_target(id, "/logs?follow=%d", follows);
+    target = service_target(id, "/events?follow=%d", follows);
     if (service_stream(s, "GET", target) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (follows)
         http_client_timeout(service_client(s), -1);
-
-    struct str text;
-    while ((r = service_line(s, &text)) > 0) {
-        AUTO_JSON json_t *line = json_loadb(text.p, text.n, 0, NULL);
-        if (ctx->json)
-            (void)printf("%.*s\n", STR_ARG(text));
-        else
-            print_line(line, is_tty);
-        if (follows && fflush(stdout) < 0)
-            break;
-    }
-    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+    return print_all(ctx, s, follows);
 }
 
 const struct command cmd_logs = {
@@ -66,10 +149,11 @@ const struct command cmd_logs = {
     .summary = "print what a sandbox's processes wrote and what became of it",
     .synopsis = "[-f] ID",
     .description =
-        "Prints the lines of the sandbox's log: its start and end, its processes and what they wrote, oldest first. Long output is kept in "
-        "part only. 'cove log' has every action, with who did it.\n"
+        "Prints what ran in the sandbox, what it wrote and how it ended, oldest first; the time is UTC. A line begins with $ for a command, ! "
+        "for what went to stderr, - for what happened to a process or to the sandbox. Of long output the beginning and the end are kept. "
+        "'cove log' has every action, with who did it.\n"
         "\n"
-        "With --json one object for each line: at, level, logger, message.",
+        "With --json the events of processes, one object for each line.",
     .examples = "cove logs i3k\n"
                 "cove logs -f i3k",
     .operands = "id",

@@ -12,8 +12,8 @@
 #include "cli/terminal.h"
 #include "config/units.h"
 
-#include <inttypes.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { LEASE_MS = 120000, RENEW_MS = 30000, CAPTURE_MAX = 64 << 20 };
@@ -147,17 +147,30 @@ static int renew(void *ctx)
     return 0;
 }
 
-/* Says why, when the sandbox ended under the command; true when that was its timeout. */
-static bool explain(struct run *r)
+/* Its end_cause; NULL while it lives or when it can't be asked. */
+static const char *end_cause(struct run *r, json_t **ret_sandbox)
 {
     struct context scratch = *r->ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_JSON json_t *sandbox = NULL;
     AUTO_FREE char *target = service_target(r->id, "%s", "");
     r->ctx->config = scratch.config;
-    if (!s || service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
-        return false;
-    const char *cause = json_string_value(json_object_get(sandbox, "end_cause"));
+    if (!s || service_call(s, "GET", target, NULL, NULL, ret_sandbox) < 0)
+        return NULL;
+    return json_string_value(json_object_get(*ret_sandbox, "end_cause"));
+}
+
+/* Says why, when the sandbox ended under the command; true when that was its timeout. */
+static bool explain(struct run *r)
+{
+    static const struct timespec pause = {.tv_nsec = 20000000};
+    AUTO_JSON json_t *sandbox = NULL;
+    const char *cause = NULL;
+    /* The command is told a moment before its sandbox is wholly gone. */
+    for (int i = 0; i < 50 && !(cause = end_cause(r, &sandbox)) && json_object_get(sandbox, "id"); i++) {
+        json_decref(sandbox);
+        sandbox = NULL;
+        (void)nanosleep(&pause, NULL);
+    }
     if (!cause)
         return false;
     bool timed_out = strcmp(cause, "timeout") == 0;
@@ -209,7 +222,7 @@ static int run_command(struct run *r, usec_t started)
     };
     AUTO(service_close) struct service *s = service_open(ctx);
     bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, &result) < 0;
-    int status = exec_status(ctx, &result, failed);
+    int status = exec_status(&result, failed);
     if (failed) {
         if (result.started && explain(r))
             status = STATUS_TIMEOUT;

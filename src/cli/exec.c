@@ -22,7 +22,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_MAX = 32 * 1024, IN_MAX = 2 * (EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX), PIPE_PIECE = 4096 };
+enum {
+    READ_MAX = EXEC_STREAM_PAYLOAD_MAX,
+    IN_MAX = 2 * (EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX),
+    PIPE_PIECE = 4096
+};
 
 /* One of our stdout and stderr. */
 struct sink {
@@ -121,6 +125,20 @@ static void read_exit(struct session *x, struct str payload)
     x->ended = true;
 }
 
+/*
+ * Which of a shell's two codes it is when a command does not start. The service has one error code for both, so here the text decides: its
+ * ends are fixed, because SDKs show them to their users.
+ */
+static int refusal(struct str message)
+{
+    if (str_ends(message, STR("executable file not found in $PATH")) ||
+        str_ends(message, STR("no such file or directory")))
+        return STATUS_NOT_FOUND;
+    if (str_ends(message, STR("permission denied")) || str_ends(message, STR("exec format error")))
+        return STATUS_NOT_EXECUTABLE;
+    return 0;
+}
+
 static void read_error(struct session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
@@ -131,6 +149,8 @@ static void read_error(struct session *x, struct str payload)
         if (strcmp(err_code_name((enum err_code)c), code) == 0)
             found = (enum err_code)c;
     (void)err_set(&x->ctx->err, found, "%s", message ? message : "the command could not be run");
+    if (!x->result->started && message)
+        x->result->refused = refusal(str_of(message));
     x->ended = x->failed = true;
 }
 
@@ -371,15 +391,11 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
     return r;
 }
 
-int exec_status(const struct context *ctx, const struct exec_result *result, bool failed)
+int exec_status(const struct exec_result *result, bool failed)
 {
     if (result->interrupted)
         return STATUS_SIGNAL + result->interrupted;
     if (!failed)
         return result->signaled ? STATUS_SIGNAL + (int)(result->code & 0x7f) : (int)(result->code & 0xff);
-    if (!result->started && ctx->err.code == ERR_NOT_FOUND)
-        return STATUS_NOT_FOUND;
-    if (!result->started && ctx->err.code == ERR_PERMISSION_DENIED)
-        return STATUS_NOT_EXECUTABLE;
-    return STATUS_COVE;
+    return result->refused ? result->refused : STATUS_COVE;
 }

@@ -30,6 +30,7 @@ struct exec_io {
 
 struct exec_result {
     bool started;
+    int refused; /* STATUS_NOT_FOUND, STATUS_NOT_EXECUTABLE: the command itself could not be started */
     bool signaled;
     uint32_t code;   /* exit code or signal */
     int interrupted; /* the signal with which the person gave up waiting; 0 */
@@ -45,4 +46,4 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
                     const struct exec_io *io, struct exec_result *result) WARN_UNUSED;
 
 /* The exit code of `cove run` and `cove exec` for this end. failed: exec_in_sandbox() returned -1. */
-int exec_status(const struct context *ctx, const struct exec_result *result, bool failed);
+int exec_status(const struct exec_result *result, bool failed);

@@ -26,8 +26,10 @@ struct exec {
     struct exec_call *pending; /* the client's frame that is being handled */
     size_t unacked;            /* output that waits for the client */
     uint32_t pid;              /* 0: not started yet */
-    bool pty, in_done, is_over;
+    bool pty, is_over;
     struct buf in;
+    struct buf
+        input; /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
 };
 
 static void exec_closed(struct call *c)
@@ -41,6 +43,7 @@ static void exec_closed(struct call *c)
     x->follow = NULL;
     x->is_over = true;
     buf_fini(&x->in);
+    buf_fini(&x->input);
     sandbox_unref(x->sb);
     c->closed = NULL;
 }
@@ -131,8 +134,24 @@ static void frame_done(void *ctx, const struct err *err)
     next_frame(x);
 }
 
+/* The frame's bytes and those of all such frames behind it. */
+static struct str gather_input(struct exec *x, struct str first, struct str *in)
+{
+    struct exec_stream_frame f;
+    struct str rest = *in;
+    if (exec_stream_next(&rest, &f) <= 0 || f.kind != EXEC_STREAM_STDIN)
+        return first;
+    buf_clear(&x->input);
+    (void)buf_append_str(&x->input, first); /* all of it fits: it is part of `in` */
+    do {
+        (void)buf_append_str(&x->input, f.payload);
+        *in = rest;
+    } while (exec_stream_next(&rest, &f) > 0 && f.kind == EXEC_STREAM_STDIN);
+    return buf_str(&x->input);
+}
+
 /* 1: done or without effect, 0: frame_done() follows, -EPROTO. */
-static int handle_frame(struct exec *x, const struct exec_stream_frame *f)
+static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struct str *in)
 {
     struct exec_select which = {.pid = x->pid};
     const struct actor *actor = &x->call->actor;
@@ -140,11 +159,13 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f)
     uint16_t columns, rows;
     int r;
     switch (f->kind) {
-    case EXEC_STREAM_STDIN:
-        if (f->payload.n == 0)
+    case EXEC_STREAM_STDIN: {
+        struct str bytes = gather_input(x, f->payload, in);
+        if (bytes.n == 0)
             return 1;
-        r = exec_input(x->sb, actor, &which, x->pty, f->payload, frame_done, x, &x->pending, &err);
+        r = exec_input(x->sb, actor, &which, x->pty, bytes, frame_done, x, &x->pending, &err);
         break;
+    }
     case EXEC_STREAM_STDIN_EOF:
         r = exec_close_stdin(x->sb, actor, &which, frame_done, x, &x->pending, &err);
         break;
@@ -180,7 +201,7 @@ static void next_frame(struct exec *x)
         if (r == 0)
             break;
         if (r > 0)
-            r = handle_frame(x, &f) < 0 ? -EPROTO : 1;
+            r = handle_frame(x, &f, &in) < 0 ? -EPROTO : 1;
         if (r < 0) {
             http_abort(x->call->req);
             return;
@@ -278,6 +299,7 @@ static void spec_body(struct http_request *req, int error, struct str body, void
     x->call = c;
     x->pty = spec.pty;
     buf_init(&x->in, IN_MAX);
+    buf_init(&x->input, IN_MAX);
     if (exec_start(sb, &c->actor, &spec, &ops, x, &x->follow, &err) < 0) {
         native_error(c, &err);
         return;

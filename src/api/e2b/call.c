@@ -3,7 +3,6 @@
 
 #include "api/status.h"
 #include "base/mem.h"
-#include "http/server.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -148,11 +147,6 @@ void call_fail_err(struct call *c, const struct err *err)
         call_fail(c, api_status(err->code), "%s", err->msg);
 }
 
-bool call_is_full(ssize_t queued)
-{
-    return queued >= 0 && (size_t)queued >= HTTP_LIMITS_DEFAULT.write_high;
-}
-
 /* ---- large answers ---- */
 
 static void large_continue(struct http_request *req, void *ctx)
@@ -161,12 +155,11 @@ static void large_continue(struct http_request *req, void *ctx)
 
     while (buf_len(&c->large)) {
         size_t n = MIN(buf_len(&c->large), (size_t)PIECE);
-        ssize_t queued = http_response_write(req, str_n(buf_data(&c->large), n));
 
-        if (queued < 0)
+        if (http_response_write(req, str_n(buf_data(&c->large), n)) < 0)
             return;
         buf_consume(&c->large, n);
-        if (call_is_full(queued) && buf_len(&c->large))
+        if (http_response_full(req) && buf_len(&c->large))
             return;
     }
     call_done(c);

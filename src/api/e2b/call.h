@@ -92,7 +92,4 @@ void call_json_buf(struct call *c, int status, struct buf *body);
  */
 void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body));
 
-/* Is so much queued for the client that the source has to wait for http_on_drain()? */
-bool call_is_full(ssize_t queued);
-
 void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c));

@@ -42,7 +42,7 @@ int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref
             return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid namespace: %.*s",
                            STR_ARG(namespace));
     }
-    if (!is_name(name, "-_"))
+    if (!is_name(name, "-_."))
         return err_set(err, ERR_INVALID_ARGUMENT, "Invalid template reference: invalid template ID: %.*s",
                        STR_ARG(given));
     *ret_ref = str_n(lower, trimmed.n);

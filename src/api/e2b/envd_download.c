@@ -108,29 +108,27 @@ static void send_head(struct call *c, struct str first)
 
 /* ---- the body ---- */
 
-/* Returns what is queued for the client. */
-static ssize_t send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
+static void send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
 {
     struct download *d = c->state;
-    ssize_t queued = (ssize_t)http_response_queued(c->req);
     size_t n;
     int r;
 
     do {
         r = gzip_next(d->gzip, &bytes, flush, c->e2b->chunk, sizeof(c->e2b->chunk), &n);
         if (r >= 0 && n)
-            queued = http_response_write(c->req, str_n(c->e2b->chunk, n));
+            http_response_write(c->req, str_n(c->e2b->chunk, n));
     } while (r == GZIP_OUTPUT);
-    return queued;
 }
 
-static ssize_t send_bytes(struct call *c, struct str bytes)
+static void send_bytes(struct call *c, struct str bytes)
 {
     struct download *d = c->state;
 
     if (d->gzip)
-        return send_gzip(c, bytes, GZIP_NO_FLUSH);
-    return bytes.n ? http_response_write(c->req, bytes) : 0;
+        send_gzip(c, bytes, GZIP_NO_FLUSH);
+    else if (bytes.n)
+        http_response_write(c->req, bytes);
 }
 
 static void on_open(void *ctx, const struct file_entry *entry)
@@ -154,7 +152,6 @@ static void on_data(void *ctx, struct str bytes)
     struct call *c = ctx;
     struct download *d = c->state;
     struct str wanted = bytes;
-    ssize_t queued;
 
     if (c->answered)
         return;
@@ -170,10 +167,10 @@ static void on_data(void *ctx, struct str bytes)
             return;
         }
     }
-    queued = send_bytes(c, wanted);
+    send_bytes(c, wanted);
     d->left -= d->length_known ? wanted.n : 0;
     d->unacked += bytes.n;
-    if (!call_is_full(queued)) {
+    if (!http_response_full(c->req)) {
         file_read_ack(d->read, d->unacked);
         d->unacked = 0;
     }

@@ -24,15 +24,14 @@ static void cleanup(struct call *c)
         exec_close(TAKE_PTR(f->follow));
 }
 
-static ssize_t send_scratch(struct call *c)
+static void send_scratch(struct call *c)
 {
     struct follower *f = c->state;
     struct buf *b = &c->e2b->scratch;
-    ssize_t queued = rpc_send(c, buf_str(b));
 
+    rpc_send(c, buf_str(b));
     buf_clear(b);
     f->last = clock_mono();
-    return queued;
 }
 
 static void on_keepalive(struct call *c)
@@ -70,7 +69,8 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
         return;
     output_data(&c->e2b->scratch, channel, bytes);
     f->unacked += bytes.n;
-    if (!call_is_full(send_scratch(c))) {
+    send_scratch(c);
+    if (!http_response_full(c->req)) {
         exec_ack(f->follow, f->unacked);
         f->unacked = 0;
     }

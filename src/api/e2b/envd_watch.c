@@ -20,17 +20,15 @@ static void cleanup(struct call *c)
         file_call_cancel(TAKE_PTR(w->watch));
 }
 
-static ssize_t send_message(struct call *c, struct str message)
+static void send_message(struct call *c, struct str message)
 {
     struct watching *w = c->state;
     struct buf *b = &c->e2b->scratch;
-    ssize_t queued;
 
     connect_append(b, 0, message);
-    queued = rpc_send(c, buf_str(b));
+    rpc_send(c, buf_str(b));
     buf_clear(b);
     w->last = clock_mono();
-    return queued;
 }
 
 static void on_timer(struct call *c);
@@ -85,7 +83,8 @@ static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, cons
     watch_event_append(&event, kind, name, entry);
     buf_append_char(&event, '}');
     w->unacked++;
-    if (!call_is_full(send_message(c, buf_str(&event)))) {
+    send_message(c, buf_str(&event));
+    if (!http_response_full(c->req)) {
         file_watch_ack(w->watch, w->unacked);
         w->unacked = 0;
     }

@@ -17,10 +17,11 @@ void rpc_begin(struct call *c)
         http_response_begin(c->req, 200, &STREAM_TYPE, 1, -1);
 }
 
-ssize_t rpc_send(struct call *c, struct str envelope)
+void rpc_send(struct call *c, struct str envelope)
 {
     rpc_begin(c);
-    return c->answered ? -EPIPE : http_response_write(c->req, envelope);
+    if (!c->answered)
+        http_response_write(c->req, envelope);
 }
 
 static void end_stream(struct call *c, enum err_code code, struct str message)

@@ -27,8 +27,8 @@ void rpc_fail_err(struct call *c, const struct err *err);
 /* Sends the head of a stream's answer, once. */
 void rpc_begin(struct call *c);
 
-/* Sends an envelope that is complete already; returns what http_response_write() does. */
-ssize_t rpc_send(struct call *c, struct str envelope);
+/* Sends an envelope that is complete already. */
+void rpc_send(struct call *c, struct str envelope);
 
 /* Ends the stream well. */
 void rpc_end(struct call *c);

@@ -102,7 +102,7 @@ static int take_lock(const char *path, int *ret_fd, struct err *err)
 /* SQLite would create it with the umask; the log and the shared memory file take the mode of this one. */
 static int touch_private(const char *path, struct err *err)
 {
-    AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    AUTO_CLOSE int fd = openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(err, errno, "store %s: open it", path);
     struct stat st;

@@ -102,13 +102,13 @@ static int take_lock(const char *path, int *ret_fd, struct err *err)
 /* SQLite would create it with the umask; the log and the shared memory file take the mode of this one. */
 static int touch_private(const char *path, struct err *err)
 {
-    AUTO_CLOSE int fd = openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
     if (fd < 0)
         return err_errno(err, errno, "store %s: open it", path);
     struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "store %s: look at it", path);
-    if (!S_ISREG(st.st_mode))
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    (void)fd_close(fd);
+    if (!regular)
         return err_set(err, ERR_INVALID_ARGUMENT, "store %s: not a regular file; choose another path", path);
     return 0;
 }

@@ -13,7 +13,8 @@ int sandbox_usable(const struct sandbox *sb, struct err *err)
     if (sandbox_state_is_over(sb->info.state))
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->info.state != SANDBOX_RUNNING)
-        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id, sandbox_state_name(sb->info.state));
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,
+                       sandbox_state_name(sb->info.state));
     if (sb->core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     return 0;
@@ -31,12 +32,16 @@ static void record(struct sandbox *sb, const struct event_draft *draft, uint64_t
         *ret_seq = seq;
 }
 
-int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
-                  struct err *err)
+int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                  uint64_t *ret_seq, struct err *err)
 {
     const char *rule;
-    struct event_draft draft = {.sandbox = sb->info.id, .kind = kind, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST,
-                                .actor = str_of(actor->name), .data = data};
+    struct event_draft draft = {.sandbox = sb->info.id,
+                                .kind = kind,
+                                .source = EVENT_CLIENT,
+                                .grade = EVENT_OBSERVED_HOST,
+                                .actor = str_of(actor->name),
+                                .data = data};
     if (guard_decide(sb->core->guard, kind, draft.actor, &rule) == GUARD_DENY) {
         AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
         event_data_str(&d, "kind", str_of(event_kind_name(kind)));
@@ -52,8 +57,8 @@ int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind
     return 0;
 }
 
-int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
-                 struct err *err)
+int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                 uint64_t *ret_seq, struct err *err)
 {
     if (sandbox_usable(sb, err) < 0)
         return -1;
@@ -65,6 +70,8 @@ void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, en
     enum event_source source = grade == EVENT_CLAIMED           ? EVENT_AGENT
                                : grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL
                                                                 : EVENT_HOST;
-    record(sb, &(struct event_draft){.sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data},
+    record(sb,
+           &(struct event_draft){
+               .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data},
            NULL);
 }

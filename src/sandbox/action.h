@@ -15,8 +15,8 @@
  * Begins an action. data: JSON object text ("{}" when there is nothing to say), bounded by the event log. On success *ret_seq is the
  * action's seq. -1: ERR_NOT_FOUND (ended), ERR_FAILED_PRECONDITION (not running), ERR_PERMISSION_DENIED (guard; recorded too).
  */
-int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
-                 struct err *err) WARN_UNUSED;
+int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                 uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
 /* Records what came of it. Never fails for the caller: an event that can't be stored is counted and logged once. */
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data);

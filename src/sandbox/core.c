@@ -50,6 +50,7 @@ void core_close(struct core *core)
     size_t it = 0;
     for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
         sandbox_abandon(sb, &why);
+    loop_drain(core->loop); /* sessions of sandboxes that have just ended */
     if (core->supervisor)
         supervisor_free(core->supervisor);
     for (struct sandbox *sb; (sb = any_sandbox(core));) {

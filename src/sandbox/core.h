@@ -23,15 +23,15 @@ struct event_log;
 struct sandbox;
 
 struct core_config {
-    const char *state_dir;      /* templates/ is read here */
-    int supervisor_fd;          /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
-    struct store *store;        /* borrowed, outlives the core */
-    struct event_log *events;   /* borrowed */
-    const char *domain;         /* for <port>-<id>.<domain>; NULL: none configured */
+    const char *state_dir;         /* templates/ is read here */
+    int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
+    struct store *store;           /* borrowed, outlives the core */
+    struct event_log *events;      /* borrowed */
+    const char *domain;            /* for <port>-<id>.<domain>; NULL: none configured */
     uint64_t default_memory_bytes; /* for templates that say nothing */
     uint32_t default_cpu_milli;
-    uint32_t max_sandboxes;     /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
-    uint64_t max_timeout_ms;    /* larger ones: ERR_INVALID_ARGUMENT */
+    uint32_t max_sandboxes;  /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
+    uint64_t max_timeout_ms; /* larger ones: ERR_INVALID_ARGUMENT */
     const char *version;
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);

@@ -16,7 +16,8 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
         if (str_has_nul(k) || str_has_nul(v) || !str_is_utf8(k) || !str_is_utf8(v))
             return err_set(err, ERR_INVALID_ARGUMENT, "%s: entries must be UTF-8 without NUL", what);
         if (names && (!k.n || str_find_char(k, '=') >= 0))
-            return err_set(err, ERR_INVALID_ARGUMENT, "%s: '%.*s' can't be the name of a variable", what, (int)MIN(k.n, (size_t)64), k.p);
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s: '%.*s' can't be the name of a variable", what,
+                           (int)MIN(k.n, (size_t)64), k.p);
     }
     if (bytes > PAIRS_BYTES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d KiB", what, PAIRS_BYTES_MAX / 1024);
@@ -56,7 +57,8 @@ static void merge_envs(struct sandbox *sb, const struct template *t, const struc
     sb->info.n_envs = n;
 }
 
-static struct sandbox *make(struct core *core, const struct template *t, const char *alias, const struct sandbox_spec *spec)
+static struct sandbox *make(struct core *core, const struct template *t, const char *alias,
+                            const struct sandbox_spec *spec)
 {
     char id[ID_SANDBOX_LEN + 1];
     id_sandbox(id);
@@ -71,7 +73,9 @@ static struct sandbox *make(struct core *core, const struct template *t, const c
     i->timeout_ms = spec->timeout_ms;
     i->end_at = spec->timeout_ms ? i->started + spec->timeout_ms * USEC_PER_MS : 0;
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : t->cpu_milli ? t->cpu_milli : core->config.default_cpu_milli;
-    i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : t->memory_bytes ? t->memory_bytes : core->config.default_memory_bytes;
+    i->memory_bytes = spec->memory_bytes ? spec->memory_bytes
+                      : t->memory_bytes  ? t->memory_bytes
+                                         : core->config.default_memory_bytes;
     i->disk_bytes = t->disk_bytes;
     i->secure = spec->secure;
     if (spec->secure) {
@@ -128,8 +132,8 @@ static int ask_supervisor(struct sandbox *sb, struct err *err)
     return 0;
 }
 
-int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done, void *ctx,
-                   struct err *err)
+int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
+                   void *ctx, struct err *err)
 {
     const struct template *t;
     const char *alias;
@@ -138,7 +142,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     if (check_spec(core, spec, err) < 0 || template_resolve(core->templates, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     if (core->n_live + core->n_creating >= core->config.max_sandboxes)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit", core->config.max_sandboxes);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
+                       core->config.max_sandboxes);
     struct sandbox *sb = make(core, t, alias, spec);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     describe(sb, &d);
@@ -149,7 +154,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     sb->create_done = done;
     sb->create_ctx = ctx;
     core->n_creating++;
-    if (action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0 || ask_supervisor(sb, err) < 0) {
+    if (action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0 ||
+        ask_supervisor(sb, err) < 0) {
         sb->create_done = NULL;
         sandbox_failed(sb, err);
         return -1;

@@ -319,8 +319,8 @@ static void describe(const struct exec_spec *spec, struct event_data *d)
         event_data_u64(d, "deadline", clock_real() + spec->timeout_ms * USEC_PER_MS);
 }
 
-int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops, void *ctx,
-               struct follow **ret_follow, struct err *err)
+int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops,
+               void *ctx, struct follow **ret_follow, struct err *err)
 {
     uint64_t cause;
     if (check_spec(spec, err) < 0)

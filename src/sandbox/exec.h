@@ -21,16 +21,16 @@ struct exec_spec {
     size_t n_args;
     const struct pair *envs; /* on top of the sandbox's */
     size_t n_envs;
-    struct str user, cwd;    /* empty: default */
-    struct str tag;          /* p NULL: none */
+    struct str user, cwd; /* empty: default */
+    struct str tag;       /* p NULL: none */
     bool pty, stdin_open;
     uint16_t cols, rows;
-    uint64_t timeout_ms;     /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED */
+    uint64_t timeout_ms; /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED */
 };
 
 struct exec_exit {
     bool signaled;
-    uint32_t code;      /* exit code, or the signal's number */
+    uint32_t code; /* exit code, or the signal's number */
     uint64_t output_bytes;
 };
 
@@ -50,8 +50,8 @@ struct exec_select {
 };
 
 /* -1: refused at once (sandbox not running, guard, limits). Otherwise the ops will be called. */
-int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops, void *ctx,
-               struct follow **ret_follow, struct err *err) WARN_UNUSED;
+int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops,
+               void *ctx, struct follow **ret_follow, struct err *err) WARN_UNUSED;
 
 /*
  * Follows a running process, or one that ended less than 30 s ago. Output begins with what nobody has got yet, or with "now" when
@@ -67,14 +67,15 @@ void exec_close(struct follow *f); /* no callback afterwards */
 struct exec_call;
 typedef void (*exec_done_fn)(void *ctx, const struct err *err);
 
-int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty, struct str bytes,
-               exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED; /* bytes <= 4 MiB, copied */
-int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done, void *ctx,
-                     struct exec_call **ret_call, struct err *err) WARN_UNUSED;
-int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal, exec_done_fn done,
-                void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
-int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols, uint16_t rows,
+int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
+               struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call,
+               struct err *err) WARN_UNUSED; /* bytes <= 4 MiB, copied */
+int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done,
+                     void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
+int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal,
                 exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
+int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols,
+                uint16_t rows, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
 
 /* Running processes that were started through us. All strings are borrowed during the callback. */
 struct exec_process {

@@ -69,7 +69,8 @@ static int begin(struct sandbox *sb, const struct actor *actor, const struct exe
     return action_begin(sb, actor, kind, event_data_end(d), &cause, err);
 }
 
-static int send_unary(struct sandbox *sb, struct buf *request, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
+static int send_unary(struct sandbox *sb, struct buf *request, exec_done_fn done, void *ctx,
+                      struct exec_call **ret_call, struct err *err)
 {
     struct exec_call *c = call_new(sb, ctx);
     c->done = done;
@@ -113,8 +114,8 @@ static void on_input_end(void *user, struct str tail, const struct err *err)
     }
 }
 
-int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty, struct str bytes,
-               exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
+int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
+               struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
 {
     if (bytes.n > INPUT_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d MiB of input at once", INPUT_MAX >> 20);
@@ -144,8 +145,8 @@ int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_
 
 /* ---- the others ---- */
 
-int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done, void *ctx,
-                     struct exec_call **ret_call, struct err *err)
+int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done,
+                     void *ctx, struct exec_call **ret_call, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (begin(sb, actor, which, EVENT_EXEC_CLOSE_STDIN, &d, err) < 0)
@@ -155,8 +156,8 @@ int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct
     return send_unary(sb, b, done, ctx, ret_call, err);
 }
 
-int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal, exec_done_fn done,
-                void *ctx, struct exec_call **ret_call, struct err *err)
+int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal,
+                exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
 {
     if (signal < 1 || signal > 64)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no signal %d", signal);
@@ -170,8 +171,8 @@ int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec
     return send_unary(sb, b, done, ctx, ret_call, err);
 }
 
-int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols, uint16_t rows,
-                exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
+int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols,
+                uint16_t rows, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "cols", cols);
@@ -201,10 +202,19 @@ static void fill(struct arena *a, const struct process_record *from, struct exec
         envs[i].key = wire_get_str(&r);
         envs[i].value = wire_get_str(&r);
     }
-    *to = (struct exec_process){.pid = from->pid, .has_tag = from->flags & WIRE_PROC_TAG, .pty = from->flags & WIRE_PROC_PTY,
-                                .tag = from->tag, .cmd = from->cmd, .cwd = from->cwd, .user = from->user,
-                                .args = args, .n_args = from->n_args, .envs = envs, .n_envs = from->n_envs,
-                                .started = from->started, .output_bytes = from->output_bytes};
+    *to = (struct exec_process){.pid = from->pid,
+                                .has_tag = from->flags & WIRE_PROC_TAG,
+                                .pty = from->flags & WIRE_PROC_PTY,
+                                .tag = from->tag,
+                                .cmd = from->cmd,
+                                .cwd = from->cwd,
+                                .user = from->user,
+                                .args = args,
+                                .n_args = from->n_args,
+                                .envs = envs,
+                                .n_envs = from->n_envs,
+                                .started = from->started,
+                                .output_bytes = from->output_bytes};
 }
 
 static void on_records(void *ctx, struct str records, const struct err *err)

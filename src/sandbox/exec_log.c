@@ -76,7 +76,8 @@ static void flush_head(struct exec_log *log)
     size_t from = 0;
     for (size_t i = 0; i < log->n_runs; i++) {
         AUTO_EVENT_DATA struct event_data run = EVENT_DATA_INIT;
-        put_text(&run, channel_names[log->runs[i].channel - 1], str_n(buf_data(&log->head) + from, log->runs[i].end - from));
+        put_text(&run, channel_names[log->runs[i].channel - 1],
+                 str_n(buf_data(&log->head) + from, log->runs[i].end - from));
         from = log->runs[i].end;
         if (i)
             (void)buf_append_char(&runs, ',');
@@ -140,7 +141,8 @@ static void tell_tail(const struct exec_log *log, struct event_data *d)
     if (!log->tail)
         return;
     char line[EXEC_LOG_TAIL_MAX];
-    size_t n = (size_t)MIN(log->tail_bytes, (uint64_t)EXEC_LOG_TAIL_MAX), at = (log->tail_bytes - n) % EXEC_LOG_TAIL_MAX;
+    size_t n = (size_t)MIN(log->tail_bytes, (uint64_t)EXEC_LOG_TAIL_MAX),
+           at = (log->tail_bytes - n) % EXEC_LOG_TAIL_MAX;
     size_t first = MIN(n, EXEC_LOG_TAIL_MAX - at);
     memcpy(line, log->tail + at, first);
     memcpy(line + first, log->tail, n - first);
@@ -215,7 +217,8 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done)
     }
 }
 
-void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired, const struct err *err)
+void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
+                   const struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (log->n_runs)

@@ -16,8 +16,8 @@ struct exec_log {
     struct sandbox *sb; /* borrowed from the process */
     uint64_t cause;     /* seq of the action */
     uint32_t pid;
-    uint64_t base;      /* offset of the first byte that came through here: not 0 after another worker */
-    uint64_t bytes;     /* that came through here */
+    uint64_t base;  /* offset of the first byte that came through here: not 0 after another worker */
+    uint64_t bytes; /* that came through here */
     bool head_done, keeps_middle;
     struct buf head;
     struct {
@@ -45,4 +45,5 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done);
 void exec_log_output(struct exec_log *log, enum wire_channel channel, struct str bytes);
 
 /* Its end; err: it is not known how (or it never began). */
-void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired, const struct err *err);
+void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
+                   const struct err *err);

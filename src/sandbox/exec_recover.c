@@ -14,8 +14,8 @@ enum { EVENTS_PER_STEP = 2000 };
 struct taking_over {
     struct sandbox *sb; /* a reference */
     struct process_query *query;
-    struct map running; /* pid -> struct process, not in its table's streams yet */
-    struct map heads;   /* cause -> non-NULL: its exec.output is recorded */
+    struct map running;   /* pid -> struct process, not in its table's streams yet */
+    struct map heads;     /* cause -> non-NULL: its exec.output is recorded */
     struct map deadlines; /* seq of exec.start -> its deadline (usec_t *) */
     uint64_t next_seq;
     struct loop_job step;

@@ -8,7 +8,7 @@
 struct file_call {
     struct sandbox *sb; /* a reference */
     struct stream *stream;
-    uint64_t cause;     /* seq of its action */
+    uint64_t cause; /* seq of its action */
     void *ctx;
     union {
         file_entry_fn entry;
@@ -19,12 +19,12 @@ struct file_call {
     } to;
     void (*each)(void *ctx, const struct file_entry *entry); /* of a list */
     enum event_kind kind;
-    bool starved;      /* the client waits for room */
-    bool *gone;        /* set when the call is freed: for loops over callbacks */
-    uint32_t owed;     /* given to the client, not acknowledged */
-    uint64_t in, out;  /* bytes or records, for the record; of a watch: events that the client has not taken */
-    struct buf rest;   /* of a list: a record that is not whole yet */
-    struct list events; /* of a watch: frames that the client has not taken */
+    bool starved;        /* the client waits for room */
+    bool *gone;          /* set when the call is freed: for loops over callbacks */
+    uint32_t owed;       /* given to the client, not acknowledged */
+    uint64_t in, out;    /* bytes or records, for the record; of a watch: events that the client has not taken */
+    struct buf rest;     /* of a list: a record that is not whole yet */
+    struct list events;  /* of a watch: frames that the client has not taken */
     struct loop_job job; /* of a watch: there is room for events that waited */
 };
 
@@ -32,12 +32,12 @@ struct file_call *file_call_new(struct sandbox *sb, enum event_kind kind, uint64
 void file_call_free(struct file_call *call);
 
 /* Opens the call's stream, or frees the call. */
-int file_call_open(struct file_call *call, struct buf *request, const struct stream_ops *ops, struct file_call **ret_call,
-                   struct err *err) WARN_UNUSED;
+int file_call_open(struct file_call *call, struct buf *request, const struct stream_ops *ops,
+                   struct file_call **ret_call, struct err *err) WARN_UNUSED;
 
 /* Paths and users as they may be sent; then the action with them in its data. */
-int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path, struct str destination,
-               uint64_t *ret_cause, struct err *err) WARN_UNUSED;
+int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
+               struct str destination, uint64_t *ret_cause, struct err *err) WARN_UNUSED;
 
 /* Records how it ended: file.done with what went through, or file.failed. Nothing once the core closes. */
 void file_record_end(struct file_call *call, const struct err *err);

@@ -8,7 +8,8 @@
 struct file_call *file_call_new(struct sandbox *sb, enum event_kind kind, uint64_t cause, void *ctx)
 {
     struct file_call *c = mem_new(struct file_call);
-    *c = (struct file_call){.sb = sandbox_ref(sb), .kind = kind, .cause = cause, .ctx = ctx, .rest = BUF_INIT(2 * WIRE_PAYLOAD_MAX)};
+    *c = (struct file_call){
+        .sb = sandbox_ref(sb), .kind = kind, .cause = cause, .ctx = ctx, .rest = BUF_INIT(2 * WIRE_PAYLOAD_MAX)};
     list_init(&c->events);
     loop_job_init(&c->job, NULL);
     return c;
@@ -61,10 +62,11 @@ static int check_text(const char *what, struct str s, struct err *err)
     return 0;
 }
 
-int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path, struct str destination,
-               uint64_t *ret_cause, struct err *err)
+int file_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str user, struct str path,
+               struct str destination, uint64_t *ret_cause, struct err *err)
 {
-    if (check_text("user", user, err) < 0 || check_text("path", path, err) < 0 || check_text("destination", destination, err) < 0)
+    if (check_text("user", user, err) < 0 || check_text("path", path, err) < 0 ||
+        check_text("destination", destination, err) < 0)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "path", path);
@@ -165,15 +167,15 @@ static int start(struct sandbox *sb, const struct actor *actor, const struct op 
     return file_call_open(c, b, op->ops, ret_call, err);
 }
 
-int file_stat(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-              struct file_call **ret_call, struct err *err)
+int file_stat(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+              void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_STAT, EVENT_FILE_STAT, &entry_ops};
     return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
 }
 
-int file_make_dir(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-                  struct file_call **ret_call, struct err *err)
+int file_make_dir(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+                  void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_MKDIR, EVENT_FILE_MKDIR, &entry_ops};
     return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
@@ -186,8 +188,8 @@ int file_move(struct sandbox *sb, const struct actor *actor, struct str user, st
     return start(sb, actor, &op, user, source, destination, done, ctx, ret_call, err);
 }
 
-int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-                struct file_call **ret_call, struct err *err)
+int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+                void *ctx, struct file_call **ret_call, struct err *err)
 {
     static const struct op op = {WIRE_REMOVE, EVENT_FILE_REMOVE, &empty_ops};
     return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
@@ -263,8 +265,8 @@ static void on_list_end(void *user, struct str tail, const struct err *err)
 static const struct stream_ops list_ops = {.on_reply = on_list_reply, .on_data = on_list_data, .on_end = on_list_end};
 
 int file_list(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint32_t depth,
-              void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx, struct file_call **ret_call,
-              struct err *err)
+              void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx,
+              struct file_call **ret_call, struct err *err)
 {
     uint64_t cause;
     if (file_begin(sb, actor, EVENT_FILE_LIST, user, path, STR_NULL, &cause, err) < 0)

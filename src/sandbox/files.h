@@ -25,20 +25,20 @@ void file_call_cancel(struct file_call *call);
 
 typedef void (*file_entry_fn)(void *ctx, const struct file_entry *entry, const struct err *err);
 
-int file_stat(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-              struct file_call **ret_call, struct err *err) WARN_UNUSED;
-int file_make_dir(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-                  struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_stat(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+              void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_make_dir(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+                  void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 int file_move(struct sandbox *sb, const struct actor *actor, struct str user, struct str source, struct str destination,
               file_entry_fn done, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 /* entry is NULL on success too. */
-int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done, void *ctx,
-                struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
+                void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 
 /* each: as they come; then done with entry NULL. */
 int file_list(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint32_t depth,
-              void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx, struct file_call **ret_call,
-              struct err *err) WARN_UNUSED;
+              void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx,
+              struct file_call **ret_call, struct err *err) WARN_UNUSED;
 
 /* Reading: on_open with the entry, then data under credit, then exactly one on_end (err NULL: all was read). */
 struct file_read_ops {
@@ -46,8 +46,9 @@ struct file_read_ops {
     void (*on_data)(void *ctx, struct str bytes);
     void (*on_end)(void *ctx, const struct err *err);
 };
-int file_read(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint64_t offset, uint64_t length,
-              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_read(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint64_t offset,
+              uint64_t length, const struct file_read_ops *ops, void *ctx, struct file_call **ret_call,
+              struct err *err) WARN_UNUSED;
 void file_read_ack(struct file_call *call, size_t bytes);
 
 /*
@@ -58,20 +59,23 @@ struct file_write_ops {
     void (*on_ready)(void *ctx);
     void (*on_end)(void *ctx, const struct file_entry *entry, const struct err *err);
 };
-int file_write(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, const struct pair *metadata,
-               size_t n_metadata, const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_write(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+               const struct pair *metadata, size_t n_metadata, const struct file_write_ops *ops, void *ctx,
+               struct file_call **ret_call, struct err *err) WARN_UNUSED;
 size_t file_write_data(struct file_call *call, struct str bytes);
 void file_write_eof(struct file_call *call);
 
 /* Watching a directory. on_start, then events, until file_call_cancel() or on_end with the error. */
 struct file_watch_ops {
     void (*on_start)(void *ctx);
-    void (*on_event)(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry); /* entry may be NULL */
+    void (*on_event)(void *ctx, enum wire_watch_kind kind, struct str name,
+                     const struct file_entry *entry); /* entry may be NULL */
     void (*on_end)(void *ctx, const struct err *err);
 };
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
-void file_watch_ack(struct file_call *call, size_t events); /* events that the client took; at most 1,024 are outstanding */
+void file_watch_ack(struct file_call *call,
+                    size_t events); /* events that the client took; at most 1,024 are outstanding */
 
 /* A connection to a port inside (127.0.0.1, then ::1): a byte stream with credit both ways. */
 struct dial_ops {
@@ -79,7 +83,9 @@ struct dial_ops {
     void (*on_data)(void *ctx, struct str bytes); /* give back with dial_ack() */
     void (*on_writable)(void *ctx);               /* after dial_write() took less than it was given */
     void (*on_eof)(void *ctx);                    /* the port's side sends no more */
-    void (*on_end)(void *ctx, const struct err *err); /* exactly once; ERR_UNAVAILABLE: nobody listens there. err NULL: both sides done */
+    void (*on_end)(
+        void *ctx,
+        const struct err *err); /* exactly once; ERR_UNAVAILABLE: nobody listens there. err NULL: both sides done */
 };
 int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, const struct dial_ops *ops, void *ctx,
               struct file_call **ret_call, struct err *err) WARN_UNUSED;

@@ -8,9 +8,9 @@
 enum guard_verdict { GUARD_ALLOW, GUARD_DENY };
 
 struct guard_rule {
-    const char *name;        /* for the record */
-    enum event_kind kind;    /* EVENT_KIND_UNKNOWN: any */
-    const char *actor;       /* prefix of the actor's name, NULL: any */
+    const char *name;     /* for the record */
+    enum event_kind kind; /* EVENT_KIND_UNKNOWN: any */
+    const char *actor;    /* prefix of the actor's name, NULL: any */
     enum guard_verdict verdict;
 };
 

@@ -24,8 +24,8 @@ struct core {
     struct supervisor *supervisor;
     struct template_registry *templates;
     const struct guard *guard;
-    struct map by_id;  /* every struct sandbox in memory; holds a reference */
-    struct list live;  /* running (or paused) ones, newest first */
+    struct map by_id; /* every struct sandbox in memory; holds a reference */
+    struct list live; /* running (or paused) ones, newest first */
     size_t n_live, n_creating;
     bool closing;
     struct keeper *keeper;
@@ -38,7 +38,7 @@ struct sandbox {
     struct sandbox_info info;
     struct arena arena; /* info's strings */
     const char *layer;
-    struct list node; /* in core->live */
+    struct list node;        /* in core->live */
     struct session *session; /* NULL: before coved made it, and after the end */
     uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */
     uint64_t ending_seq;     /* the event that began the end */
@@ -46,8 +46,8 @@ struct sandbox {
     sandbox_fn create_done, kill_done; /* NULL once called */
     void *create_ctx, *kill_ctx;
 
-    const char *end_cause;   /* decided when the end began; SUP_ENDED may know better */
-    bool fails;              /* ends as SANDBOX_FAILED */
+    const char *end_cause; /* decided when the end began; SUP_ENDED may know better */
+    bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
     struct loop_alarm end_alarm, sample_alarm, kill_alarm, forget_alarm;
     struct list watches;
@@ -87,19 +87,21 @@ struct ending {
     enum event_kind kind; /* the event that begins it; EVENT_KIND_UNKNOWN: seq says it */
     enum event_grade grade;
     struct str actor;
-    const char *cause;    /* a literal */
+    const char *cause; /* a literal */
     bool fails;
-    const char *what;     /* for the event's data and the clients that wait; may be NULL */
+    const char *what; /* for the event's data and the clients that wait; may be NULL */
     uint64_t seq;
 };
 void sandbox_end(struct sandbox *sb, const struct ending *ending);
 void sandbox_on_ended(void *core, const struct sup_ended *ended); /* supervisor_ops.on_ended */
-void sandbox_on_created(void *sb, const union sup_message *answer, int fd, const struct err *err); /* answer to CREATE */
-void sandbox_failed(struct sandbox *sb, const struct err *err); /* it is not (any more) there: straight to SANDBOX_FAILED */
+void sandbox_on_created(void *sb, const union sup_message *answer, int fd,
+                        const struct err *err); /* answer to CREATE */
+void sandbox_failed(struct sandbox *sb,
+                    const struct err *err); /* it is not (any more) there: straight to SANDBOX_FAILED */
 void sandbox_arm_end(struct sandbox *sb);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
-void sandbox_lost(struct sandbox *sb);          /* in the store only: at recovery */
-void sandbox_kill_leftover(struct sandbox *sb); /* was stopping already when an earlier worker died */
+void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
+void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
 extern const struct session_ops sandbox_session_ops;
 
@@ -114,14 +116,14 @@ void rows_ended(struct sandbox *sb);
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 
 /* action.c */
-int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data, uint64_t *ret_seq,
-                  struct err *err) WARN_UNUSED; /* action_begin() without the look at the state */
+int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                  uint64_t *ret_seq, struct err *err) WARN_UNUSED; /* action_begin() without the look at the state */
 int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
 
 /* keeper.c: commits, suppressed events, checkpoints */
 struct keeper *keeper_new(struct core *core);
 void keeper_free(struct keeper *k);
-void keeper_wrote(struct keeper *k); /* something waits in the store's batch */
+void keeper_wrote(struct keeper *k);                              /* something waits in the store's batch */
 int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
 void core_unrecorded(struct core *core, const struct err *err);
 

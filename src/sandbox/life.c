@@ -10,8 +10,8 @@
  *  5. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
  *     END_CHECK_MS: a step of the real clock moves the end by at most that.
  */
-#include "base/log.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "sandbox/internal.h"
 
 enum { END_CHECK_MS = 30000, KILL_AGAIN_MS = 5000 };
@@ -88,7 +88,8 @@ static void say_why(const struct sandbox *sb, struct err *ret_err)
     if (sb->failure.code)
         *ret_err = sb->failure;
     else
-        (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox has ended (%s)", sb->end_cause ? sb->end_cause : "unknown");
+        (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox has ended (%s)",
+                      sb->end_cause ? sb->end_cause : "unknown");
 }
 
 /* All of it is gone. */
@@ -190,8 +191,12 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     if (e->what)
         event_data_str(&d, "what", str_of(e->what));
     uint64_t seq = sandbox_move(sb, SANDBOX_STOPPING,
-                                &(struct event_draft){.kind = e->kind, .source = EVENT_HOST, .grade = e->grade, .actor = e->actor,
-                                                      .cause = sb->create_seq, .data = event_data_end(&d)});
+                                &(struct event_draft){.kind = e->kind,
+                                                      .source = EVENT_HOST,
+                                                      .grade = e->grade,
+                                                      .actor = e->actor,
+                                                      .cause = sb->create_seq,
+                                                      .data = event_data_end(&d)});
     sb->ending_seq = e->seq ? e->seq : seq;
     tell_creator(sb, &why);
     if (ask_kill(sb, &err) < 0)
@@ -221,7 +226,8 @@ void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
             sb->end_cause = cause;
         if (sb->info.state == SANDBOX_CREATING) {
             sb->fails = true;
-            (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox did not start: its first process ended (%s)", cause);
+            (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox did not start: its first process ended (%s)",
+                          cause);
         }
     } else if (!sb->end_cause) {
         sb->end_cause = cause;
@@ -241,7 +247,9 @@ static void on_end_alarm(struct loop_alarm *alarm)
         sandbox_arm_end(sb);
         return;
     }
-    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED, .grade = EVENT_OBSERVED_HOST, .actor = STR("timer"),
+    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED,
+                                     .grade = EVENT_OBSERVED_HOST,
+                                     .actor = STR("timer"),
                                      .cause = "timeout"});
     keeper_wrote(sb->core->keeper);
 }
@@ -257,7 +265,8 @@ void sandbox_arm_end(struct sandbox *sb)
     loop_alarm_set(sb->core->loop, &sb->end_alarm, clock_mono() + MIN(left, END_CHECK_MS * USEC_PER_MS), on_end_alarm);
 }
 
-int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only, struct err *err)
+int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
+                        struct err *err)
 {
     struct sandbox_info *i = &sb->info;
     uint64_t seq;
@@ -309,8 +318,11 @@ static void on_ready(void *ctx)
         AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
         event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
         (void)sandbox_move(sb, SANDBOX_RUNNING,
-                           &(struct event_draft){.kind = EVENT_SANDBOX_STARTED, .source = EVENT_HOST, .grade = EVENT_OBSERVED_HOST,
-                                                 .cause = sb->create_seq, .data = event_data_end(&d)});
+                           &(struct event_draft){.kind = EVENT_SANDBOX_STARTED,
+                                                 .source = EVENT_HOST,
+                                                 .grade = EVENT_OBSERVED_HOST,
+                                                 .cause = sb->create_seq,
+                                                 .data = event_data_end(&d)});
         sb->core->n_creating--;
         sandbox_enlist(sb);
         usage_start(sb);

@@ -67,7 +67,8 @@ static bool on_event(const struct event *e, void *ctx)
     return !r->stopped && r->left;
 }
 
-int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx, struct err *err)
+int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
+                 struct err *err)
 {
     enum { PER_READ = 1000, READS_MAX = 100 };
     char text[ID_SANDBOX_LEN + 1];

@@ -45,6 +45,12 @@ static void on_idle(uv_idle_t *handle)
         (void)uv_idle_stop(&l->idle);
 }
 
+void loop_drain(struct loop *l)
+{
+    while (!list_empty(&l->later))
+        run_all(&l->later);
+}
+
 static void on_prepare(uv_prepare_t *handle)
 {
     struct loop *l = handle->data;

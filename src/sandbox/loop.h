@@ -14,7 +14,9 @@
 struct loop;
 
 struct loop *loop_new(uv_loop_t *uv);
-void loop_free(struct loop *l); /* jobs and alarms must be gone or never needed; memory goes in a later turn of the uv loop */
+void loop_drain(struct loop *l); /* runs what waits for a later turn, until nothing does */
+/* Jobs and alarms must be gone or never needed; memory goes in a later turn of the uv loop. */
+void loop_free(struct loop *l);
 uv_loop_t *loop_uv(struct loop *l);
 
 /* Embedded in its owner; runs once per queueing. Queueing it again while it waits does nothing. */

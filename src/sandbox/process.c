@@ -33,8 +33,7 @@ void process_free(struct process *p)
 
 struct process *process_find(struct sandbox *sb, const struct exec_select *which)
 {
-    LIST_FOREACH(struct process, p, &sb->processes, node)
-    {
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
         if (which->by_tag ? p->tag && str_eqc(which->tag, p->tag) : p->pid && p->pid == which->pid)
             return p;
     }
@@ -75,8 +74,7 @@ void exec_sandbox_gone(struct sandbox *sb)
 {
     exec_recover_stop(sb);
     /* Those that are still followed go with their streams. */
-    LIST_FOREACH(struct process, p, &sb->processes, node)
-    {
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
         if (p->ended)
             process_free(p);
     }

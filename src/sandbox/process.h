@@ -6,8 +6,8 @@
 #include "sandbox/internal.h"
 
 struct process {
-    struct sandbox *sb; /* a reference */
-    struct list node;   /* in sb->processes, newest first */
+    struct sandbox *sb;    /* a reference */
+    struct list node;      /* in sb->processes, newest first */
     struct stream *stream; /* the log's: EXEC, or ATTACH after another worker. NULL once it ended */
     struct follow *client; /* shares the EXEC stream */
     struct list follows;   /* struct follow with streams of their own that are known to be this one's */
@@ -23,8 +23,8 @@ struct process {
 struct process *process_new(struct sandbox *sb, uint64_t cause, struct str tag);
 void process_free(struct process *p);
 struct process *process_find(struct sandbox *sb, const struct exec_select *which);
-void process_arm(struct process *p, usec_t at_mono); /* its deadline */
-void process_on_deadline(struct process *p);         /* exec.c */
+void process_arm(struct process *p, usec_t at_mono);  /* its deadline */
+void process_on_deadline(struct process *p);          /* exec.c */
 void process_ended(struct process *p, bool remember); /* its stream is gone; p may be freed */
 
 /* Follows one that another worker started; head_done: its exec.output is in the log. */
@@ -46,7 +46,8 @@ bool process_record_next(struct wire_reader *r, struct process_record *ret_recor
 /* Asks for PROCESSES: done gets all records as one run of bytes (valid during the call), or the error. */
 struct process_query;
 typedef void (*process_query_fn)(void *ctx, struct str records, const struct err *err);
-int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query, struct err *err) WARN_UNUSED;
+int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query,
+                  struct err *err) WARN_UNUSED;
 void process_query_cancel(struct process_query *q);
 /* From within done: the records are not what they should be. */
 void process_query_lie(struct process_query *q);

@@ -51,11 +51,13 @@ static void on_end(void *user, struct str tail, const struct err *err)
 
 static const struct stream_ops ops = {.on_reply = on_reply, .on_data = on_data, .on_end = on_end};
 
-int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query, struct err *err)
+int process_query(struct sandbox *sb, process_query_fn done, void *ctx, struct process_query **ret_query,
+                  struct err *err)
 {
     struct process_query *q = mem_new(struct process_query);
     *q = (struct process_query){.records = BUF_INIT(RECORDS_MAX), .done = done, .ctx = ctx};
-    if (stream_open(sb->session, session_request(sb->session, WIRE_PROCESSES), &ops, q, SESSION_UNARY_MS, &q->stream, err) < 0) {
+    if (stream_open(sb->session, session_request(sb->session, WIRE_PROCESSES), &ops, q, SESSION_UNARY_MS, &q->stream,
+                    err) < 0) {
         query_free(q);
         return -1;
     }

@@ -27,7 +27,8 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
     const char *key;
     json_t *value;
     if (n) {
-        json_object_foreach(object, key, value) {
+        json_object_foreach(object, key, value)
+        {
             struct str v = str_n(json_string_value(value), json_string_length(value));
             pairs[*ret_n] = (struct pair){arena_str(a, str_of(key)), arena_str(a, v.p ? v : STR(""))};
             ++*ret_n;
@@ -94,7 +95,9 @@ void rows_state(struct sandbox *sb)
 void rows_end_at(struct sandbox *sb)
 {
     struct err err;
-    done(sb, sandbox_rows_update_end_at(sb->core->config.store, sb->info.id, sb->info.end_at, sb->info.timeout_ms * USEC_PER_MS, &err),
+    done(sb,
+         sandbox_rows_update_end_at(sb->core->config.store, sb->info.id, sb->info.end_at,
+                                    sb->info.timeout_ms * USEC_PER_MS, &err),
          &err);
 }
 
@@ -102,7 +105,8 @@ void rows_ended(struct sandbox *sb)
 {
     struct err err;
     done(sb,
-         sandbox_rows_update_ended(sb->core->config.store, sb->info.id, (int)sb->info.state, sb->info.ended, sb->info.end_cause, &err),
+         sandbox_rows_update_ended(sb->core->config.store, sb->info.id, (int)sb->info.state, sb->info.ended,
+                                   sb->info.end_cause, &err),
          &err);
 }
 
@@ -115,7 +119,8 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
 {
     struct sandbox_info *i = &sb->info;
     struct arena *a = &sb->arena;
-    i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state : SANDBOX_STOPPING;
+    i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
+                                                                              : SANDBOX_STOPPING;
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
     i->template_alias = text_or_null(a, row->template_alias);
     sb->layer = arena_strndup(a, row->layer_digest, strlen(row->layer_digest));

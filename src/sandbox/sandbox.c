@@ -96,8 +96,7 @@ struct sandbox *sandbox_only(struct core *core)
 
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
 {
-    LIST_FOREACH(struct sandbox, sb, &core->live, node)
-    {
+    LIST_FOREACH (struct sandbox, sb, &core->live, node) {
         if (!fn(ctx, sb))
             return;
     }

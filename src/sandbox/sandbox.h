@@ -25,15 +25,15 @@ struct pair {
 
 /* What a façade asks for. All memory is the caller's and only read during sandbox_create(). */
 struct sandbox_spec {
-    struct str template_ref;       /* id, alias, alias:tag */
-    uint64_t timeout_ms;           /* 0: never ends by itself */
-    uint64_t memory_bytes;         /* 0: the template's */
-    uint32_t cpu_milli;            /* 0: the template's */
-    bool pause_on_timeout;         /* ERR_UNIMPLEMENTED until pausing is there */
+    struct str template_ref; /* id, alias, alias:tag */
+    uint64_t timeout_ms;     /* 0: never ends by itself */
+    uint64_t memory_bytes;   /* 0: the template's */
+    uint32_t cpu_milli;      /* 0: the template's */
+    bool pause_on_timeout;   /* ERR_UNIMPLEMENTED until pausing is there */
     bool auto_resume;
-    bool secure;                   /* an access token is made */
+    bool secure; /* an access token is made */
     bool allow_internet;
-    const struct pair *envs;       /* become the environment of every process */
+    const struct pair *envs; /* become the environment of every process */
     size_t n_envs;
     const struct pair *metadata;
     size_t n_metadata;
@@ -44,21 +44,22 @@ struct sandbox_info {
     char id[ID_SANDBOX_LEN + 1];
     enum sandbox_state state;
     const char *template_id;
-    const char *template_alias;    /* NULL: none */
-    usec_t started;                /* real time */
-    usec_t end_at;                 /* real time; 0: never. Stable: changes only when a timeout is set */
-    uint64_t timeout_ms;           /* the last one asked for */
+    const char *template_alias; /* NULL: none */
+    usec_t started;             /* real time */
+    usec_t end_at;              /* real time; 0: never. Stable: changes only when a timeout is set */
+    uint64_t timeout_ms;        /* the last one asked for */
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes;
-    const char *access_token;      /* NULL: not secure */
-    const char *traffic_token;     /* NULL: public */
+    const char *access_token;  /* NULL: not secure */
+    const char *traffic_token; /* NULL: public */
     bool pause_on_timeout, auto_resume, secure, allow_internet;
     const struct pair *envs;
     size_t n_envs;
-    const struct pair *metadata;   /* in the order given */
+    const struct pair *metadata; /* in the order given */
     size_t n_metadata;
-    usec_t ended;                  /* real time; 0 while alive */
-    const char *end_cause;         /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive */
+    usec_t ended; /* real time; 0 while alive */
+    const char *
+        end_cause; /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive */
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);
@@ -70,10 +71,11 @@ typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err)
  * Starts making one; done comes when the agent answers. Errors that can be known at once (validation, unknown template ERR_NOT_FOUND, limits) come as -1 + *err and done
  * is not called. There is no cancel: a client that leaves gets its sandbox made and it ends by its timeout.
  */
-int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done, void *ctx,
-                   struct err *err) WARN_UNUSED;
+int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
+                   void *ctx, struct err *err) WARN_UNUSED;
 
-struct sandbox *sandbox_find(struct core *core, struct str id); /* alive or just ended; NULL: unknown. Also accepts "<id>-<anything>" */
+struct sandbox *sandbox_find(struct core *core,
+                             struct str id); /* alive or just ended; NULL: unknown. Also accepts "<id>-<anything>" */
 
 /* The only live sandbox, when there is exactly one; else NULL. */
 struct sandbox *sandbox_only(struct core *core);
@@ -86,7 +88,8 @@ struct sandbox *sandbox_ref(struct sandbox *sb);
 void sandbox_unref(struct sandbox *sb);
 
 /* SIGKILL to all of it. done comes once coved confirmed; from the call on it counts as ended for everybody else. Already ended: ERR_NOT_FOUND. */
-int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx, struct err *err) WARN_UNUSED;
+int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx,
+                 struct err *err) WARN_UNUSED;
 
 /* Ends at now + timeout_ms (0: at once). extend_only: never earlier than now set. */
 int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,

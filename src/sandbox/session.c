@@ -104,7 +104,8 @@ static ssize_t write_some(struct session *s, const struct iovec *iov, size_t n)
 {
     ssize_t done;
     do
-        done = sendmsg(s->fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = n}, MSG_NOSIGNAL | MSG_DONTWAIT);
+        done = sendmsg(s->fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = n},
+                       MSG_NOSIGNAL | MSG_DONTWAIT);
     while (done < 0 && errno == EINTR);
     if (done >= 0)
         return done;
@@ -256,13 +257,19 @@ int stream_open(struct session *s, struct buf *request, const struct stream_ops 
     if (map_count(&s->streams) >= WIRE_STREAMS_MAX || s->last_id == UINT32_MAX || buf_len(&s->outbox) > OUTBOX_OPEN)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "too much is going on in this sandbox: try again later");
     struct stream *st = mem_new(struct stream);
-    *st = (struct stream){.session = s, .ops = ops, .user = user, .id = ++s->last_id, .timeout_ms = timeout_ms,
-                          .recv_credit = WIRE_WINDOW, .send_credit = WIRE_WINDOW};
+    *st = (struct stream){.session = s,
+                          .ops = ops,
+                          .user = user,
+                          .id = ++s->last_id,
+                          .timeout_ms = timeout_ms,
+                          .recv_credit = WIRE_WINDOW,
+                          .send_credit = WIRE_WINDOW};
     list_init(&st->credit_node);
     list_init(&st->starved_node);
     (void)map_put_u64(&s->streams, st->id, st);
     put_credits(s);
-    struct wire_frame f = {.size = (uint32_t)(buf_len(request) - WIRE_HEADER_SIZE), .stream = st->id, .type = WIRE_OPEN};
+    struct wire_frame f = {
+        .size = (uint32_t)(buf_len(request) - WIRE_HEADER_SIZE), .stream = st->id, .type = WIRE_OPEN};
     wire_header_put(&f, (uint8_t *)buf_data(request));
     (void)buf_append_str(&s->outbox, buf_str(request));
     session_touch(s);
@@ -482,7 +489,8 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 
 static void on_hello_alarm(struct loop_alarm *alarm)
 {
-    session_break(container_of(alarm, struct session, hello), false, "the agent did not answer within %d s", HELLO_MS / 1000);
+    session_break(container_of(alarm, struct session, hello), false, "the agent did not answer within %d s",
+                  HELLO_MS / 1000);
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -47,8 +47,8 @@ struct stream_ops {
     void (*on_eof)(void *user);
     void (*on_room)(void *user); /* after stream_send() took less than it was given. NULL: the host sends no data */
     void (*on_end)(void *user, struct str tail, const struct err *err); /* err NULL: success */
-    bool whole;      /* one on_data is one frame; else pieces come as they arrive */
-    bool long_lived; /* the time-out covers only the time until on_reply; else it starts again with each frame */
+    bool whole;        /* one on_data is one frame; else pieces come as they arrive */
+    bool long_lived;   /* the time-out covers only the time until on_reply; else it starts again with each frame */
     uint8_t flags_max; /* of DATA */
 };
 

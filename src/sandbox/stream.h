@@ -32,7 +32,7 @@ struct stream {
     unsigned timeout_ms;
     uint32_t recv_credit; /* what the agent may still send */
     uint32_t send_credit;
-    uint32_t held;        /* given to the user, not granted again */
+    uint32_t held; /* given to the user, not granted again */
     uint32_t due_delivered, due_plain;
     bool replied, agent_eof, host_eof, closed, ended;
     struct loop_alarm alarm;
@@ -54,4 +54,5 @@ void stream_put_credit(struct stream *st, struct buf *out);
 const char *stream_check_frame(struct stream *st, const struct wire_frame *f, struct str payload) WARN_UNUSED;
 
 /* Decodes END. *ret_err: its code is ERR_OK on success. */
-const char *stream_check_end(struct stream *st, struct str payload, struct str *ret_tail, struct err *ret_err) WARN_UNUSED;
+const char *stream_check_end(struct stream *st, struct str payload, struct str *ret_tail,
+                             struct err *ret_err) WARN_UNUSED;

@@ -142,7 +142,8 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
     return 0;
 }
 
-int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx, struct err *err)
+int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
+                       struct err *err)
 {
     union sup_message m = {.id = {.head = {.type = type}}};
     assert(strlen(id) == ID_SANDBOX_LEN);
@@ -156,7 +157,8 @@ static int answer_error(union sup_message *m, struct err *ret_err)
 {
     if (m->head.type == SUP_USED) {
         if (m->used.code)
-            return err_set(ret_err, (enum err_code)m->used.code, "no figures: %s", err_code_name((enum err_code)m->used.code));
+            return err_set(ret_err, (enum err_code)m->used.code, "no figures: %s",
+                           err_code_name((enum err_code)m->used.code));
         return 0;
     }
     if (!m->done.code)
@@ -243,7 +245,8 @@ static void on_listed(void *ctx, const union sup_message *answer, int fd, const 
         l->err = *err;
 }
 
-int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx, struct err *err)
+int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx,
+                    struct err *err)
 {
     struct listing l = {0};
     union sup_message m = {.head = {.type = SUP_LIST}};
@@ -268,7 +271,8 @@ int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct
     struct request *q = map_get_u64(&sup->requests, sup->last_tag);
     if (q && q->ctx == &l)
         finish(q, NULL, -1, &(struct err){.code = ERR_UNAVAILABLE});
-    return err_set(err, ERR_UNAVAILABLE, "the supervisor did not say which sandboxes live%s%s", l.done ? ": " : "", l.err.msg);
+    return err_set(err, ERR_UNAVAILABLE, "the supervisor did not say which sandboxes live%s%s", l.done ? ": " : "",
+                   l.err.msg);
 }
 
 /* ---- life ---- */

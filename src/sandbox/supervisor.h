@@ -24,7 +24,8 @@ void supervisor_free(struct supervisor *sup);    /* pending requests fail at onc
 typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, int fd, const struct err *err);
 
 /* The head's type is set by the caller, the tag here. fn NULL: nobody wants to know. */
-int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx,
+                    struct err *err) WARN_UNUSED;
 
 /* KILL, ATTACH, USAGE. */
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,

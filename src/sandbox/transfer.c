@@ -39,8 +39,8 @@ static void on_read_end(void *user, struct str tail, const struct err *err)
 static const struct stream_ops read_ops = {
     .on_reply = on_read_reply, .on_data = on_read_data, .on_end = on_read_end, .long_lived = true};
 
-int file_read(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint64_t offset, uint64_t length,
-              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
+int file_read(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint64_t offset,
+              uint64_t length, const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
 {
     uint64_t cause;
     if (file_begin(sb, actor, EVENT_FILE_READ, user, path, STR_NULL, &cause, err) < 0)
@@ -106,8 +106,9 @@ static void on_write_end(void *user, struct str tail, const struct err *err)
 static const struct stream_ops write_ops = {
     .on_reply = on_write_reply, .on_room = on_write_room, .on_end = on_write_end, .long_lived = true};
 
-int file_write(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, const struct pair *metadata,
-               size_t n_metadata, const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
+int file_write(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+               const struct pair *metadata, size_t n_metadata, const struct file_write_ops *ops, void *ctx,
+               struct file_call **ret_call, struct err *err)
 {
     uint64_t cause;
     if (n_metadata > ENTRY_METADATA_MAX)
@@ -198,11 +199,11 @@ static void on_dial_end(void *user, struct str tail, const struct err *err)
 }
 
 static const struct stream_ops dialled_ops = {.on_reply = on_dial_reply,
-                                           .on_data = on_dial_data,
-                                           .on_eof = on_dial_eof,
-                                           .on_room = on_dial_room,
-                                           .on_end = on_dial_end,
-                                           .long_lived = true};
+                                              .on_data = on_dial_data,
+                                              .on_eof = on_dial_eof,
+                                              .on_room = on_dial_room,
+                                              .on_end = on_dial_end,
+                                              .long_lived = true};
 
 int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, const struct dial_ops *ops, void *ctx,
               struct file_call **ret_call, struct err *err)

@@ -8,7 +8,7 @@
 #include "sandbox/internal.h"
 
 struct sampling {
-    struct sandbox *sb; /* holds a reference */
+    struct sandbox *sb;     /* holds a reference */
     sandbox_sample_fn done; /* NULL: the regular one, which is kept */
     void *ctx;
 };
@@ -115,7 +115,8 @@ static void ask_disk(struct sandbox *sb)
     if (!sb->session)
         return;
     sandbox_ref(sb);
-    if (stream_open(sb->session, session_request(sb->session, WIRE_USAGE), &disk_ops, sb, SESSION_UNARY_MS, &st, &err) < 0)
+    if (stream_open(sb->session, session_request(sb->session, WIRE_USAGE), &disk_ops, sb, SESSION_UNARY_MS, &st, &err) <
+        0)
         sandbox_unref(sb);
 }
 

@@ -30,7 +30,8 @@ static void deliver(struct file_call *c, struct str bytes)
     struct str name = wire_get_str(&r);
     uint8_t has_entry = wire_get_u8(&r);
     bool sound = !has_entry || entry_get(&r, &entry);
-    if (!sound || !wire_done(&r) || has_entry > 1 || kind < WIRE_WATCH_CREATE || kind > WIRE_WATCH_CHMOD || str_has_nul(name)) {
+    if (!sound || !wire_done(&r) || has_entry > 1 || kind < WIRE_WATCH_CREATE || kind > WIRE_WATCH_CHMOD ||
+        str_has_nul(name)) {
         stream_violation(c->stream, "a malformed event of WATCH");
         return;
     }
@@ -51,7 +52,9 @@ static void on_data(void *user, uint8_t flags, struct str bytes)
     }
     wire_put_str(&c->rest, bytes);
     if (buf_error(&c->rest))
-        stream_violation(c->stream, "too many events"); /* the window's bytes with their lengths always fit: empty ones don't count */
+        stream_violation(
+            c->stream,
+            "too many events"); /* the window's bytes with their lengths always fit: empty ones don't count */
 }
 
 static void on_more(struct loop_job *job)
@@ -100,7 +103,8 @@ static void on_end(void *user, struct str tail, const struct err *err)
     ops->on_end(ctx, err);
 }
 
-static const struct stream_ops watch_ops = {.on_reply = on_reply, .on_data = on_data, .on_end = on_end, .whole = true, .long_lived = true};
+static const struct stream_ops watch_ops = {
+    .on_reply = on_reply, .on_data = on_data, .on_end = on_end, .whole = true, .long_lived = true};
 
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sandboxes from their creation to their end, and what clients are told. */
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/test_world.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+struct outcome {
+    unsigned calls;
+    struct sandbox *sb;
+    struct err err;
+};
+
+static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct outcome *o = ctx;
+    o->calls++;
+    o->sb = sb;
+    o->err = err ? *err : (struct err){0};
+}
+
+struct watching {
+    struct sandbox_watch watch;
+    unsigned calls;
+};
+
+static void on_watched(struct sandbox_watch *w, struct sandbox *sb)
+{
+    assert_true(sandbox_state_is_over(sandbox_info(sb)->state));
+    container_of(w, struct watching, watch)->calls++;
+}
+
+static int create(struct world *w, const char *ref, struct outcome *o, struct err *err)
+{
+    struct sandbox_spec spec = {.template_ref = str_of(ref), .timeout_ms = 300000};
+    return sandbox_create(w->core, &test_actor, &spec, on_done, o, err);
+}
+
+static void create_and_kill(void **state)
+{
+    struct world *w = *state;
+    struct pair metadata[] = {{STR("b"), STR("2")}, {STR("a"), STR("1 \xc3\xa9")}};
+    struct pair envs[] = {{STR("TOKEN"), STR("x")}};
+    struct sandbox_spec spec = {.timeout_ms = 60000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
+    struct sandbox *sb = world_sandbox(w, &spec);
+    const struct sandbox_info *i = sandbox_info(sb);
+    assert_int_equal(i->state, SANDBOX_RUNNING);
+    assert_true(id_is_sandbox(str_of(i->id)));
+    assert_string_equal(i->template_id, "base-1");
+    assert_string_equal(i->template_alias, "base");
+    assert_int_equal(i->cpu_milli, 1000);
+    assert_int_equal(i->memory_bytes, 268435456);
+    assert_int_equal(i->end_at, i->started + 60000 * USEC_PER_MS);
+    assert_int_equal(strlen(i->access_token), 40);
+    assert_int_equal(i->n_metadata, 2);
+    assert_true(str_eqc(i->metadata[0].key, "b"));
+    assert_int_equal(i->n_envs, 2); /* the template's, too */
+    assert_ptr_equal(sandbox_find(w->core, str_of(i->id)), sb);
+    char longer[64];
+    (void)snprintf(longer, sizeof(longer), "%s-abcdef", i->id);
+    assert_ptr_equal(sandbox_find(w->core, str_of(longer)), sb);
+    assert_null(sandbox_find(w->core, STR("i0000000000000000000x")));
+    assert_ptr_equal(sandbox_only(w->core), sb);
+    assert_int_equal(sandbox_count(w->core), 1);
+
+    struct outcome killed = {0};
+    struct err err;
+    struct watching watching = {.watch.fn = on_watched};
+    sandbox_watch_end(sb, &watching.watch);
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), 0);
+    assert_int_equal(killed.calls, 0);
+    assert_int_equal(watching.calls, 0);
+    assert_int_equal(sandbox_count(w->core), 0);
+    assert_null(sandbox_only(w->core));
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    WAIT(w, killed.calls == 1 && i->state == SANDBOX_ENDED);
+    assert_ptr_equal(killed.sb, sb);
+    assert_int_equal(watching.calls, 1);
+    assert_string_equal(i->end_cause, "killed");
+    assert_true(i->ended >= i->started);
+    assert_ptr_equal(sandbox_find(w->core, str_of(i->id)), sb);
+    sandbox_watch_end(sb, &watching.watch); /* too late, but told all the same */
+    assert_int_equal(watching.calls, 1);
+    WAIT(w, watching.calls == 2);
+    assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_CREATE), 1);
+    assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_STARTED), 1);
+    assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_KILL), 1);
+    assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_ENDED), 1);
+    assert_string_equal(world_event_data(w, i->id, EVENT_SANDBOX_ENDED), "{\"cause\":\"killed\",\"status\":0,\"oom_kills\":0}");
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 1000, false, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+}
+
+static void refused_at_once(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    assert_int_equal(create(w, "nothing", &o, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(create(w, "", &o, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(create(w, "base:other", &o, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    struct pair bad[] = {{STR("A=B"), STR("")}};
+    struct sandbox_spec spec = {.template_ref = STR("base"), .envs = bad, .n_envs = 1};
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    bad[0].key = STR("X\0Y");
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    spec.n_envs = 0;
+    spec.pause_on_timeout = true;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(err.code, ERR_UNIMPLEMENTED);
+    spec.pause_on_timeout = false;
+    spec.timeout_ms = w->config.max_timeout_ms + 1;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(o.calls, 0);
+    assert_int_equal(w->creates, 0);
+}
+
+static void supervisor_refuses(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    w->create_error = ERR_RESOURCE_EXHAUSTED;
+    assert_int_equal(create(w, "base", &o, &err), 0);
+    WAIT(w, o.calls == 1);
+    assert_null(o.sb);
+    assert_int_equal(o.err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_string_equal(o.err.msg, "mount overlay: no space left on device");
+    assert_int_equal(w->core->n_creating, 0);
+    assert_int_equal(sandbox_count(w->core), 0);
+}
+
+static void agent_never_answers(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    w->agents_mute = true;
+    assert_int_equal(create(w, "base", &o, &err), 0);
+    WAIT(w, o.calls == 1);
+    assert_null(o.sb);
+    assert_int_equal(o.err.code, ERR_UNAVAILABLE);
+    WAIT(w, map_count(&w->agents) == 0);
+    assert_int_equal(w->kills, 1);
+    assert_int_equal(w->core->n_creating, 0);
+}
+
+static void dies_while_made(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    w->agents_mute = true;
+    assert_int_equal(create(w, "base", &o, &err), 0);
+    WAIT(w, map_count(&w->agents) == 1);
+    size_t it = 0;
+    world_end_agent(w, map_next(&w->agents, &it), SUP_CAUSE_EXITED);
+    WAIT(w, o.calls == 1);
+    assert_null(o.sb);
+    assert_int_equal(o.err.code, ERR_UNAVAILABLE);
+    world_turns(w, 20);
+    assert_int_equal(o.calls, 1);
+}
+
+static void ends_by_itself(void **state)
+{
+    static const struct {
+        enum sup_cause cause;
+        const char *name;
+    } ends[] = {{SUP_CAUSE_EXITED, "exited"}, {SUP_CAUSE_SIGNALED, "signaled"}, {SUP_CAUSE_OOM, "oom"}, {SUP_CAUSE_SHUTDOWN, "shutdown"}};
+    struct world *w = *state;
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        struct sandbox *sb = world_sandbox(w, NULL);
+        world_end_agent(w, world_agent(w, sb), ends[i].cause);
+        WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
+        assert_string_equal(sandbox_info(sb)->end_cause, ends[i].name);
+        assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_SANDBOX_ENDED), 1);
+    }
+}
+
+static void agent_hangs_up(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    fake_hang_up(world_agent(w, sb)); /* but lives on */
+    WAIT(w, sandbox_info(sb)->state == SANDBOX_FAILED);
+    assert_int_equal(map_count(&w->agents), 0);
+    assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_AGENT_LOST), 1);
+}
+
+static void expires(void **state)
+{
+    struct world *w = *state;
+    struct sandbox_spec spec = {.timeout_ms = 60};
+    struct sandbox *sb = world_sandbox(w, &spec), *other = world_sandbox(w, NULL);
+    WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
+    assert_true(sandbox_info(sb)->ended >= sandbox_info(sb)->end_at);
+    assert_string_equal(sandbox_info(sb)->end_cause, "timeout");
+    assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_SANDBOX_EXPIRED), 1);
+    assert_int_equal(sandbox_info(other)->state, SANDBOX_RUNNING);
+
+    struct err err;
+    usec_t end_at = sandbox_info(other)->end_at;
+    assert_int_equal(sandbox_set_timeout(other, &test_actor, 1000, true, &err), 0);
+    assert_int_equal(sandbox_info(other)->end_at, end_at); /* never earlier */
+    assert_int_equal(sandbox_set_timeout(other, &test_actor, 600000, true, &err), 0);
+    assert_true(sandbox_info(other)->end_at > end_at);
+    assert_int_equal(sandbox_set_timeout(other, &test_actor, 0, false, &err), 0);
+    assert_int_equal(sandbox_info(other)->state, SANDBOX_RUNNING); /* not from within */
+    WAIT(w, sandbox_info(other)->state == SANDBOX_ENDED);
+}
+
+static void expires_while_made(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    struct sandbox_spec spec = {.template_ref = STR("base"), .timeout_ms = 20};
+    w->agents_mute = true;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), 0);
+    WAIT(w, o.calls == 1);
+    assert_null(o.sb);
+    WAIT(w, map_count(&w->agents) == 0);
+    world_turns(w, 20);
+    assert_int_equal(o.calls, 1);
+}
+
+static void end_comes_late(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct outcome o = {0};
+    struct err err;
+    w->ended_is_late = true;
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    WAIT(w, o.calls == 1);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_STOPPING);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 5000, false, &err), -1);
+    world_end_agent(w, world_agent(w, sb), SUP_CAUSE_KILLED);
+    WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
+    assert_int_equal(o.calls, 1);
+}
+
+static bool take_id(void *ctx, struct sandbox *sb)
+{
+    struct sandbox ***at = ctx;
+    *(*at)++ = sb;
+    return true;
+}
+
+static void many(void **state)
+{
+    enum { N = 1000 };
+    struct world *w = *state;
+    struct outcome *o = mem_array(N, sizeof(*o));
+    struct sandbox **list = mem_array(N, sizeof(*list)), **at = list;
+    struct err err;
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(create(w, "base", &o[i], &err), 0);
+        if (i % 50 == 49)
+            WAIT(w, o[i].calls == 1 && w->core->n_creating == 0);
+    }
+    assert_int_equal(sandbox_count(w->core), N);
+    sandbox_each(w->core, take_id, &at);
+    assert_int_equal(at - list, N);
+    for (unsigned i = 1; i < N; i++)
+        assert_true(sandbox_info(list[i - 1])->started >= sandbox_info(list[i])->started);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(o[i].calls, 1);
+        assert_int_equal(sandbox_kill(o[i].sb, &test_actor, on_done, &o[i], &err), 0);
+        if (i % 50 == 49)
+            world_turn(w);
+    }
+    WAIT(w, map_count(&w->agents) == 0);
+    WAIT(w, o[N - 1].calls == 2);
+    assert_int_equal(sandbox_count(w->core), 0);
+    mem_free(o);
+    mem_free(list);
+}
+
+static void too_many(void **state)
+{
+    struct world *w = *state;
+    struct outcome o = {0};
+    struct err err;
+    w->core->config.max_sandboxes = 2;
+    (void)world_sandbox(w, NULL);
+    struct sandbox *sb = world_sandbox(w, NULL);
+    assert_int_equal(create(w, "base", &o, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    assert_int_equal(create(w, "base", &o, &err), 0);
+    WAIT(w, o.calls == 2);
+}
+
+static void guarded(void **state)
+{
+    static const struct guard_rule rules[] = {
+        {"no-kill", EVENT_SANDBOX_KILL, "test", GUARD_DENY},
+        {"no-robots", EVENT_KIND_UNKNOWN, "robot:", GUARD_DENY},
+    };
+    static const struct guard guard = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct outcome o = {0};
+    struct err err;
+    w->core->guard = &guard;
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), -1);
+    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
+    assert_int_equal(sandbox_set_timeout(sb, &(struct actor){"robot:1"}, 5000, false, &err), -1);
+    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 5000, false, &err), 0);
+    assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_GUARD_DENIED), 2);
+    assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_SANDBOX_KILL), 0);
+}
+
+static void on_sample(void *ctx, const struct sandbox_sample *sample, const struct err *err)
+{
+    struct sandbox_sample *to = ctx;
+    assert_null(err);
+    *to = *sample;
+}
+
+static void figures(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct sandbox_sample sample = {0};
+    struct err err;
+    size_t n;
+    (void)sandbox_samples(sb, &n);
+    assert_int_equal(n, 0);
+    assert_int_equal(sandbox_sample_now(sb, on_sample, &sample, &err), 0);
+    assert_int_equal(sample.at, 0);
+    WAIT(w, sample.at != 0);
+    assert_int_equal(sample.memory_used, 5 << 20);
+    assert_int_equal(sample.cpu_count, 1);
+    WAIT(w, sandbox_samples(sb, &n) && n > 0);
+}
+
+static bool count_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+{
+    unsigned *n = ctx;
+    assert_true(at > 0 && level[0] && logger[0] && message[0]);
+    return ++*n < 3;
+}
+
+static void logs(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct err err;
+    unsigned n = 0;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(sandbox_set_timeout(sb, &test_actor, 100000, false, &err), 0);
+    world_turns(w, 20);
+    assert_int_equal(sandbox_logs(w->core, str_of(sandbox_info(sb)->id), 0, 100, count_line, &n, &err), 0);
+    assert_int_equal(n, 3);
+    n = 0;
+    assert_int_equal(sandbox_logs(w->core, str_of(sandbox_info(sb)->id), clock_real() + USEC_PER_SEC, 100, count_line, &n, &err), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(sandbox_logs(w->core, STR("../etc"), 0, 100, count_line, &n, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+}
+
+static void supervisor_dies(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct outcome o = {0};
+    struct err err;
+    w->kill_mute = true;
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    world_turns(w, 20);
+    assert_int_equal(o.calls, 0);
+    world_hang_up(w);
+    WAIT(w, w->supervisor_lost);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.err.code, ERR_UNAVAILABLE);
+    assert_int_equal(create(w, "base", &o, &err), -1);
+    assert_int_equal(err.code, ERR_UNAVAILABLE);
+}
+
+static void moves(void **state)
+{
+    (void)state;
+    assert_true(sandbox_state_may(SANDBOX_CREATING, SANDBOX_RUNNING));
+    assert_false(sandbox_state_may(SANDBOX_CREATING, SANDBOX_ENDED));
+    for (int to = SANDBOX_CREATING; to <= SANDBOX_FAILED; to++) {
+        assert_false(sandbox_state_may(SANDBOX_ENDED, (enum sandbox_state)to));
+        assert_false(sandbox_state_may(SANDBOX_FAILED, (enum sandbox_state)to));
+        assert_false(sandbox_state_may((enum sandbox_state)to, SANDBOX_CREATING));
+    }
+    assert_string_equal(sandbox_state_name(SANDBOX_PAUSED), "paused");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(create_and_kill),
+        TEST(refused_at_once),
+        TEST(supervisor_refuses),
+        TEST(agent_never_answers),
+        TEST(dies_while_made),
+        TEST(ends_by_itself),
+        TEST(agent_hangs_up),
+        TEST(expires),
+        TEST(expires_while_made),
+        TEST(end_comes_late),
+        TEST(many),
+        TEST(too_many),
+        TEST(guarded),
+        TEST(figures),
+        TEST(logs),
+        TEST(supervisor_dies),
+        cmocka_unit_test(moves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/test_world.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+const struct actor test_actor = {"test"};
+
+/* ---- coved ---- */
+
+static void answer(struct world *w, union sup_message *m, uint32_t type, uint32_t tag, int fd)
+{
+    m->head = (struct sup_head){type, tag};
+    int r;
+    while ((r = fd_send(w->coved_fd, m, sup_size(type), &fd, fd >= 0)) == -EAGAIN) {
+        struct pollfd p = {.fd = w->coved_fd, .events = POLLOUT};
+        assert_int_equal(poll(&p, 1, 5000), 1);
+    }
+    assert_int_equal(r, 0);
+}
+
+static void answer_done(struct world *w, uint32_t tag, enum err_code code, const char *message)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    m.done.code = (int32_t)code;
+    (void)snprintf(m.done.message, sizeof(m.done.message), "%s", message);
+    answer(w, &m, SUP_DONE, tag, -1);
+}
+
+static void say_ended(struct world *w, const char *id, enum sup_cause cause)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    memcpy(m.ended.id, id, ID_SANDBOX_LEN);
+    m.ended.cause = cause;
+    answer(w, &m, SUP_ENDED, 0, -1);
+}
+
+static void answer_socket(struct world *w, struct fake_agent *a, uint32_t type, uint32_t tag)
+{
+    union sup_message m;
+    int pair[2];
+    memset(&m, 0, sizeof(m));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    answer(w, &m, type, tag, pair[0]);
+    (void)fd_close(pair[0]);
+    fake_attach(a, pair[1]);
+}
+
+static void on_create(struct world *w, const struct sup_create *c)
+{
+    w->creates++;
+    if (w->create_mute)
+        return;
+    if (w->create_error) {
+        answer_done(w, c->head.tag, w->create_error, "mount overlay: no space left on device");
+        return;
+    }
+    assert_int_equal(strlen(c->layer), 71);
+    struct fake_agent *a = mem_new(struct fake_agent);
+    a->w = w;
+    a->fd = -1;
+    memcpy(a->id, c->id, sizeof(a->id));
+    assert_null(map_put(&w->agents, str_of(a->id), a));
+    answer_socket(w, a, SUP_CREATED, c->head.tag);
+}
+
+static void drop_agent(struct world *w, struct fake_agent *a)
+{
+    (void)map_del(&w->agents, str_of(a->id));
+    fake_free(a);
+}
+
+void world_end_agent(struct world *w, struct fake_agent *a, enum sup_cause cause)
+{
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, a->id, sizeof(id));
+    drop_agent(w, a);
+    say_ended(w, id, cause);
+}
+
+static void on_request(struct world *w, const union sup_message *q)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    struct fake_agent *a = q->head.type == SUP_LIST ? NULL : map_get(&w->agents, str_of(q->id.id));
+    switch (q->head.type) {
+    case SUP_CREATE:
+        on_create(w, &q->create);
+        break;
+    case SUP_KILL:
+        w->kills++;
+        if (w->kill_mute)
+            break;
+        answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "");
+        if (a && w->ended_is_late)
+            fake_hang_up(a);
+        else if (a)
+            world_end_agent(w, a, SUP_CAUSE_KILLED);
+        break;
+    case SUP_LIST: {
+        size_t it = 0;
+        while ((a = map_next(&w->agents, &it))) {
+            memcpy(m.listed.id, a->id, sizeof(m.listed.id));
+            answer(w, &m, SUP_LISTED, q->head.tag, -1);
+        }
+        answer_done(w, q->head.tag, ERR_OK, "");
+        break;
+    }
+    case SUP_ATTACH:
+        w->attaches++;
+        if (a)
+            answer_socket(w, a, SUP_ATTACHED, q->head.tag);
+        else
+            answer_done(w, q->head.tag, ERR_NOT_FOUND, "no such sandbox");
+        break;
+    case SUP_USAGE:
+        w->usages++;
+        m.used.memory_bytes = 5 << 20;
+        m.used.memory_limit_bytes = 512 << 20;
+        m.used.cpu_usec = w->usages;
+        m.used.code = a ? 0 : ERR_NOT_FOUND;
+        answer(w, &m, SUP_USED, q->head.tag, -1);
+        break;
+    default:
+        fail_msg("coved was asked for %u", q->head.type);
+    }
+}
+
+/* Returns false when there was nothing. */
+static bool coved_once(struct world *w)
+{
+    union sup_message m;
+    int fd;
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(w->coved_fd, &m, sizeof(m), &fd, 1, &n_fds);
+    if (n <= 0)
+        return false;
+    assert_int_equal(n, sup_size(m.head.type));
+    on_request(w, &m);
+    return true;
+}
+
+static void on_coved(uv_poll_t *handle, int status, int events)
+{
+    (void)status;
+    (void)events;
+    for (int i = 0; i < 32 && coved_once(handle->data); i++)
+        ;
+}
+
+/* Coved answers while core_open() blocks: LIST only needs a thread. */
+static void coved_thread(void *arg)
+{
+    struct world *w = arg;
+    struct pollfd p = {.fd = w->coved_fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 20000), 1);
+    assert_true(coved_once(w));
+}
+
+/* ---- the world ---- */
+
+static void on_lost(void *ctx)
+{
+    ((struct world *)ctx)->supervisor_lost = true;
+}
+
+void world_open(struct world *w)
+{
+    struct err err;
+    int pair[2];
+    uv_thread_t thread;
+    assert_int_equal(store_open(w->dir->db, &w->store, &err), 0);
+    assert_int_equal(event_log_open(w->store, &w->events, &err), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    w->coved_fd = pair[1];
+    assert_int_equal(uv_poll_init(&w->loop, &w->coved_poll, w->coved_fd), 0);
+    w->coved_poll.data = w;
+    w->config = (struct core_config){
+        .state_dir = w->dir->path,
+        .supervisor_fd = pair[0],
+        .store = w->store,
+        .events = w->events,
+        .default_memory_bytes = 512 << 20,
+        .default_cpu_milli = 2000,
+        .max_sandboxes = 1200,
+        .max_timeout_ms = 24 * 3600 * 1000,
+        .version = "0",
+        .on_supervisor_lost = on_lost,
+        .supervisor_lost_ctx = w,
+    };
+    assert_int_equal(uv_thread_create(&thread, coved_thread, w), 0);
+    if (core_open(&w->loop, &w->config, &w->core, &err) < 0)
+        fail_msg("core_open: %s", err.msg);
+    assert_int_equal(uv_thread_join(&thread), 0);
+    assert_int_equal(uv_poll_start(&w->coved_poll, UV_READABLE, on_coved), 0);
+}
+
+void world_close(struct world *w)
+{
+    core_close(w->core);
+    world_hang_up(w);
+    w->core = NULL;
+    (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    event_log_close(w->events);
+    store_close(w->store);
+}
+
+void world_hang_up(struct world *w)
+{
+    if (w->coved_fd < 0)
+        return;
+    uv_close((uv_handle_t *)&w->coved_poll, NULL);
+    (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    w->coved_fd = fd_close(w->coved_fd);
+}
+
+void world_turn(struct world *w)
+{
+    (void)uv_run(&w->loop, UV_RUN_ONCE);
+}
+
+void world_turns(struct world *w, unsigned ms)
+{
+    usec_t until = clock_mono() + ms * USEC_PER_MS;
+    while (clock_mono() < until)
+        world_turn(w);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+int world_setup(void **state)
+{
+    struct world *w = mem_new(struct world);
+    char path[128];
+    void *dir;
+    log_init("test", LOG_ERROR);
+    assert_int_equal(test_dir_setup(&dir), 0);
+    w->dir = dir;
+    w->coved_fd = -1;
+    (void)snprintf(path, sizeof(path), "%s/templates", w->dir->path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%s/templates/base.conf", w->dir->path);
+    assert_int_equal(fd_write_file(AT_FDCWD, path,
+                                   STR("id = base-1\nalias = base\ncpu_milli = 1000\nmemory_bytes = 268435456\nenv = LANG=C.UTF-8\n"
+                                       "layer = sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"),
+                                   0600),
+                     0);
+    assert_int_equal(uv_loop_init(&w->loop), 0);
+    assert_int_equal(uv_timer_init(&w->loop, &w->tick), 0);
+    assert_int_equal(uv_timer_start(&w->tick, on_tick, 10, 10), 0);
+    world_open(w);
+    *state = w;
+    return 0;
+}
+
+int world_teardown(void **state)
+{
+    struct world *w = *state;
+    void *dir = w->dir;
+    if (w->core)
+        world_close(w);
+    size_t it = 0;
+    for (struct fake_agent *a; (a = map_next(&w->agents, &it)); it = 0)
+        drop_agent(w, a);
+    map_fini(&w->agents);
+    uv_close((uv_handle_t *)&w->tick, NULL);
+    (void)uv_run(&w->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/templates/base.conf", w->dir->path);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof(path), "%s/templates", w->dir->path);
+    (void)rmdir(path);
+    assert_int_equal(test_dir_teardown(&dir), 0);
+    mem_free(w);
+    return 0;
+}
+
+struct made {
+    bool done;
+    struct sandbox *sb;
+};
+
+static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct made *m = ctx;
+    if (err)
+        print_message("create: %s\n", err->msg);
+    m->done = true;
+    m->sb = sb;
+}
+
+struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec)
+{
+    struct made m = {0};
+    struct err err;
+    struct sandbox_spec base = {.timeout_ms = 300000, .secure = true, .allow_internet = true};
+    if (spec)
+        base = *spec;
+    base.template_ref = STR("base");
+    if (sandbox_create(w->core, &test_actor, &base, on_made, &m, &err) < 0)
+        fail_msg("create: %s", err.msg);
+    assert_false(m.done);
+    WAIT(w, m.done);
+    assert_non_null(m.sb);
+    return m.sb;
+}
+
+struct fake_agent *world_agent(struct world *w, const struct sandbox *sb)
+{
+    struct fake_agent *a = map_get(&w->agents, str_of(sandbox_info(sb)->id));
+    assert_non_null(a);
+    return a;
+}
+
+struct counting {
+    enum event_kind kind;
+    size_t n;
+    char data[EVENT_DATA_MAX + 1];
+};
+
+static bool count_event(const struct event *e, void *ctx)
+{
+    struct counting *c = ctx;
+    if (e->kind == c->kind) {
+        c->n++;
+        memcpy(c->data, e->data.p, e->data.n);
+        c->data[e->data.n] = 0;
+    }
+    return true;
+}
+
+static struct counting counting;
+
+size_t world_count_events(struct world *w, const char *id, enum event_kind kind)
+{
+    struct err err;
+    counting = (struct counting){.kind = kind};
+    assert_int_equal(store_commit(w->store, &err), 0);
+    if (event_read(w->events, id, 0, 100000, count_event, &counting, &err) < 0)
+        assert_int_equal(err.code, ERR_NOT_FOUND);
+    return counting.n;
+}
+
+const char *world_event_data(struct world *w, const char *id, enum event_kind kind)
+{
+    (void)world_count_events(w, id, kind);
+    return counting.data;
+}

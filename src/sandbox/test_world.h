@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For tests: a core with a store of its own, a coved that is a socket and a table, and agents that do what they are told - or lie. All
+ * in one loop and one process. Every wait is bounded.
+ */
+#pragma once
+
+#include "base/map.h"
+#include "sandbox/exec.h"
+#include "sandbox/files.h"
+#include "sandbox/internal.h"
+#include "store/store.h"
+#include "store/test_dir.h"
+
+struct fake_agent;
+
+struct world {
+    struct test_dir *dir;
+    uv_loop_t loop;
+    uv_timer_t tick; /* so that a wait looks at its condition */
+    struct store *store;
+    struct event_log *events;
+    struct core *core;
+    struct core_config config;
+    uv_poll_t coved_poll;
+    int coved_fd;
+    struct map agents; /* id -> struct fake_agent; what "lives" */
+    /* What coved does. */
+    enum err_code create_error;
+    bool create_mute, kill_mute, agents_mute, ended_is_late;
+    unsigned creates, kills, attaches, usages;
+    bool supervisor_lost;
+};
+
+int world_setup(void **state); /* for cmocka; *state is a struct world with a template "base" */
+int world_teardown(void **state);
+
+void world_open(struct world *w);       /* (re)opens core and store on the same files */
+void world_close(struct world *w);      /* closes the core: what a worker that dies leaves behind */
+void world_turn(struct world *w);       /* one turn of the loop */
+void world_turns(struct world *w, unsigned ms); /* turns for that long */
+void world_hang_up(struct world *w);    /* coved dies */
+
+#define WAIT(w, condition)                                                                                             \
+    do {                                                                                                               \
+        usec_t until_ = clock_mono() + 20 * USEC_PER_SEC;                                                              \
+        while (!(condition)) {                                                                                         \
+            if (clock_mono() > until_)                                                                                 \
+                fail_msg("waited in vain for: %s", #condition);                                                        \
+            world_turn(w);                                                                                             \
+        }                                                                                                              \
+    } while (0)
+
+extern const struct actor test_actor;
+
+/* A running sandbox with these settings (spec may be NULL); its agent. */
+struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec);
+struct fake_agent *world_agent(struct world *w, const struct sandbox *sb);
+size_t world_count_events(struct world *w, const char *id, enum event_kind kind); /* also commits */
+/* Data of the last event of a kind, "" when there is none. Until the next call. */
+const char *world_event_data(struct world *w, const char *id, enum event_kind kind);
+
+/* ---- the agents ---- */
+
+struct fake_process {
+    uint32_t pid;
+    char *tag;
+    struct buf output; /* all that it will ever write */
+    uint8_t channel;
+    bool exited, is_cat, has_stdin;
+    uint8_t how;
+    uint32_t code;
+    uint64_t sent, seen;
+    struct fake_process *next;
+};
+
+struct fake_stream {
+    uint32_t id;
+    uint8_t verb;
+    struct fake_process *process;
+    struct str body; /* of READ and LIST: what is left to send */
+    uint64_t offset, acked;
+    uint32_t credit;
+    bool closed, host_eof;
+    struct buf in;
+    char *path;
+};
+
+struct fake_agent {
+    struct world *w;
+    char id[ID_SANDBOX_LEN + 1];
+    int fd;
+    uv_poll_t *poll;
+    struct buf in, out;
+    struct map streams; /* id -> struct fake_stream */
+    struct map files;   /* path -> struct buf */
+    struct fake_process *processes;
+    uint32_t last_pid;
+    bool deaf;           /* reads nothing */
+    bool keep_streams;   /* does not END what is CLOSEd */
+    void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
+    unsigned opens, closes, signals, credits;
+    uint64_t most_outstanding; /* bytes of DATA without credit returned, on any stream */
+    char last_env[256];  /* of the last EXEC, "K=V;" */
+};
+
+void fake_send(struct fake_agent *a, uint8_t type, uint8_t flags, uint32_t stream, const void *p, size_t n);
+void fake_send_raw(struct fake_agent *a, const void *p, size_t n);
+void fake_end(struct fake_agent *a, uint32_t stream, uint16_t code, const char *message, struct str tail);
+void fake_flush(struct fake_agent *a);
+void fake_attach(struct fake_agent *a, int fd); /* a new session */
+void fake_hang_up(struct fake_agent *a);        /* closes its session */
+void fake_watch_event(struct fake_agent *a, uint8_t kind, const char *name);
+void fake_free(struct fake_agent *a);
+void fake_put_entry(struct buf *b, const char *path, uint64_t size);
+/* It dies: coved says so. */
+void world_end_agent(struct world *w, struct fake_agent *a, enum sup_cause cause);

@@ -5,6 +5,7 @@
 #include "kernel/cgroup_internal.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 
 enum controller { MEMORY, CPU, CPUACCT, PIDS, FREEZER };
@@ -22,18 +23,30 @@ static bool has_option(struct str options, const char *wanted)
     return false;
 }
 
+/* The kernel keeps memory <= memory with swap at every moment, so which of the two is written first depends on what was there. */
+static int limit_memory(int fd, const char *name, uint64_t bytes)
+{
+    char text[24] = "-1";
+    if (bytes)
+        (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
+    int r = cgroup_write(fd, name, "memory.limit_in_bytes", text);
+    if (r == -EINVAL) {
+        r = cgroup_write(fd, name, "memory.memsw.limit_in_bytes", "-1");
+        r = r ? r : cgroup_write(fd, name, "memory.limit_in_bytes", text);
+    }
+    if (r == 0 && bytes) {
+        r = cgroup_write(fd, name, "memory.memsw.limit_in_bytes", text);
+        r = r == -ENOENT ? 0 : r; /* swap accounting is off: there is no swap to give */
+    }
+    return r;
+}
+
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[PIDS];
     int r = 0;
-    if (t->features.memory) {
-        r = l->memory_bytes ? cgroup_write_u64(memory, name, "memory.limit_in_bytes", l->memory_bytes)
-                            : cgroup_write(memory, name, "memory.limit_in_bytes", "-1");
-        if (r == 0 && l->memory_bytes) {
-            r = cgroup_write_u64(memory, name, "memory.memsw.limit_in_bytes", l->memory_bytes);
-            r = r == -ENOENT ? 0 : r; /* swap accounting is off: there is no swap to give */
-        }
-    }
+    if (t->features.memory)
+        r = limit_memory(memory, name, l->memory_bytes);
     if (r == 0 && t->features.cpu) {
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
         r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota) : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");

@@ -60,6 +60,7 @@ static int remove_below(struct context *c, int fd, int depth)
     DIR *dir = copy < 0 ? NULL : fdopendir(copy);
     if (!dir)
         return copy < 0 ? -errno : (fd_close(copy), -ENOMEM);
+    rewinddir(dir); /* the offset is shared with fd, which an earlier round has read to its end */
     struct dirent *e;
     int r = 0, moved = 0;
     while (r >= 0 && (e = readdir(dir))) {

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Against the machine's own control groups, of each version that it has; in a parent group of the test's own. */
+#include "kernel/cgroup.h"
+#include "base/fd.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct cgroup_tree *open_tree_of(int version)
+{
+    struct cgroup_tree *t = NULL;
+    char name[CGROUP_NAME_MAX];
+    (void)snprintf(name, sizeof(name), "cove-test-%d", (int)getpid());
+    int r = cgroup_open(name, version, &t);
+    if (r < 0) {
+        print_message("control groups version %d: %s\n", version, strerror(-r));
+        skip();
+    }
+    return t;
+}
+
+static pid_t start_sleeper(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(30);
+        for (;;)
+            (void)pause();
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void end(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void remove_when_empty(struct cgroup_tree *t, const char *name)
+{
+    int r = -EBUSY;
+    for (int i = 0; i < 1000 && r == -EBUSY; i++) {
+        r = cgroup_remove(t, name);
+        if (r == -EBUSY)
+            (void)poll(NULL, 0, 2);
+    }
+    assert_int_equal(r, 0);
+}
+
+static void life_of_a_group(int version)
+{
+    struct cgroup_tree *t = open_tree_of(version);
+    const struct cgroup_limits limits = {64 << 20, 500, 10}, none = {0};
+    struct cgroup_usage usage;
+    assert_int_equal(cgroup_make(t, "a"), 0);
+    assert_int_equal(cgroup_make(t, "a"), 0);
+    assert_int_equal(cgroup_limit(t, "a", &limits), 0);
+    pid_t pid = start_sleeper();
+    assert_int_equal(cgroup_attach(t, "a", pid), 0);
+    assert_int_equal(cgroup_usage(t, "a", &usage), 0);
+    assert_int_equal(usage.pids, 1);
+    assert_int_equal(usage.oom_kills, 0);
+    assert_int_equal(cgroup_remove(t, "a"), -EBUSY);
+    assert_int_equal(cgroup_limit(t, "a", &none), 0);
+    end(pid);
+    remove_when_empty(t, "a");
+    assert_int_equal(cgroup_remove(t, "a"), 0);
+    assert_true(cgroup_usage(t, "a", &usage) < 0);
+    cgroup_close(t, true);
+}
+
+static void test_life_v1(void **state)
+{
+    (void)state;
+    life_of_a_group(1);
+}
+
+static void test_life_v2(void **state)
+{
+    (void)state;
+    life_of_a_group(2);
+}
+
+static void test_kill_takes_all(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = open_tree_of(0);
+    assert_int_equal(cgroup_make(t, "k"), 0);
+    pid_t pids[8];
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+        pids[i] = start_sleeper();
+        assert_int_equal(cgroup_attach(t, "k", pids[i]), 0);
+    }
+    /* They are our children, so they stay in the group until they are reaped: a reaper of their own. */
+    pid_t reaper = fork();
+    if (reaper == 0)
+        _exit(cgroup_kill(t, "k") == 0 ? 0 : 1);
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
+    assert_int_equal(status, 0);
+    remove_when_empty(t, "k");
+    cgroup_close(t, true);
+}
+
+static void note(void *ctx, const char *name)
+{
+    if (strcmp(name, "x") == 0)
+        *(bool *)ctx = true;
+}
+
+static void test_groups_are_listed(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = open_tree_of(0);
+    bool found = false;
+    assert_int_equal(cgroup_make(t, "x"), 0);
+    assert_int_equal(cgroup_each(t, note, &found), 0);
+    assert_true(found);
+    remove_when_empty(t, "x");
+    cgroup_close(t, true);
+}
+
+static void test_names_that_are_too_long(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = NULL;
+    assert_int_equal(cgroup_open("0123456789012345678901234567890123456789", 0, &t), -ENAMETOOLONG);
+    assert_null(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_groups_are_listed),
+        cmocka_unit_test(test_names_that_are_too_long),
+    };
+    if (geteuid() != 0) {
+        print_message("SKIP: control groups need root\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

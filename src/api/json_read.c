@@ -88,7 +88,7 @@ int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, st
     return 0;
 }
 
-json_t *json_member(const json_t *object, const char *name)
+json_t *json_field(const json_t *object, const char *name)
 {
     json_t *value = json_object_get(object, name);
     char snake[64];
@@ -124,7 +124,7 @@ static struct str str_of_json(const json_t *value)
 
 int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
 
     if (!value)
         return 0;
@@ -136,7 +136,7 @@ int json_get_str(const json_t *object, const char *name, struct str *ret_value, 
 
 int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
 
     if (!value)
         return 0;
@@ -148,7 +148,7 @@ int json_get_bool(const json_t *object, const char *name, bool *ret_value, struc
 
 int json_get_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
     int64_t number;
 
     if (!value)
@@ -174,7 +174,7 @@ int json_get_int(const json_t *object, const char *name, int64_t min, int64_t ma
 
 int json_get_object(const json_t *object, const char *name, json_t **ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
 
     if (!value)
         return 0;
@@ -186,7 +186,7 @@ int json_get_object(const json_t *object, const char *name, json_t **ret_value, 
 
 int json_get_array(const json_t *object, const char *name, json_t **ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
 
     if (!value)
         return 0;

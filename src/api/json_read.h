@@ -26,7 +26,7 @@ int json_read(struct str text, json_t **ret_json, struct err *err) WARN_UNUSED;
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err) WARN_UNUSED;
 
 /* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or null. */
-json_t *json_member(const json_t *object, const char *name);
+json_t *json_field(const json_t *object, const char *name);
 
 int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err) WARN_UNUSED;
 int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err) WARN_UNUSED;

@@ -57,7 +57,7 @@ static int not_yet(struct err *err, const char *what)
 /* Is the member absent, null, false or empty, that is: does it ask for nothing? */
 static bool asks_nothing(const json_t *object, const char *name)
 {
-    const json_t *value = json_member(object, name);
+    const json_t *value = json_field(object, name);
 
     return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0);

@@ -6,7 +6,7 @@
 /* proto3 JSON allows numbers as strings. */
 static int get_u32(const json_t *object, const char *name, uint32_t *ret_value, struct err *err)
 {
-    json_t *value = json_member(object, name);
+    json_t *value = json_field(object, name);
     int64_t number = 0;
     uint64_t parsed;
     int r;
@@ -112,7 +112,7 @@ int process_input_read(const json_t *message, bool *ret_pty, struct str *ret_bas
 
 int process_signal_read(const json_t *message, int *ret_signal, struct err *err)
 {
-    json_t *value = json_member(message, "signal");
+    json_t *value = json_field(message, "signal");
     struct str name = STR("SIGNAL_UNSPECIFIED");
 
     if (json_is_integer(value)) {

@@ -81,6 +81,8 @@ void file_record_end(struct file_call *c, const struct err *err)
 {
     if (c->sb->core->closing || c->kind == EVENT_FILE_STAT || c->kind == EVENT_FILE_WATCH)
         return; /* their action says it all */
+    if (c->kind == EVENT_DIAL && (!err || c->opened))
+        return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (err) {
         event_data_str(&d, "code", str_of(err_code_name(err->code)));
@@ -90,7 +92,8 @@ void file_record_end(struct file_call *c, const struct err *err)
         event_data_u64(&d, "bytes", c->in + c->out);
     else if (c->kind == EVENT_FILE_LIST)
         event_data_u64(&d, "entries", c->in);
-    action_observe(c->sb, c->cause, err ? EVENT_FILE_FAILED : EVENT_FILE_DONE, EVENT_CLAIMED, event_data_end(&d));
+    enum event_kind failed = c->kind == EVENT_DIAL ? EVENT_DIAL_FAILED : EVENT_FILE_FAILED;
+    action_observe(c->sb, c->cause, err ? failed : EVENT_FILE_DONE, EVENT_CLAIMED, event_data_end(&d));
 }
 
 void file_malformed(struct file_call *c, struct err *ret_err)

@@ -333,6 +333,7 @@ void fake_watch_event(struct fake_agent *a, uint8_t kind, const char *name)
             fake_put_entry(&b, "/home/user/new", 5);
         assert(st->credit >= buf_len(&b));
         st->credit -= (uint32_t)buf_len(&b);
+        st->offset += buf_len(&b);
         fake_send(a, WIRE_DATA, 0, st->id, buf_data(&b), buf_len(&b));
     }
 }
@@ -405,6 +406,23 @@ static void give_credit(struct fake_agent *a, uint32_t stream, size_t n)
     fake_send(a, WIRE_CREDIT, 0, stream, buf_data(&b), buf_len(&b));
 }
 
+/* An echo server. */
+static void pump_echo(struct fake_agent *a, struct fake_stream *st)
+{
+    size_t n = MIN(buf_len(&st->in), (size_t)st->credit);
+    if (n) {
+        fake_send(a, WIRE_DATA, 0, st->id, buf_data(&st->in), n);
+        buf_consume(&st->in, n);
+        st->credit -= (uint32_t)n;
+        st->offset += n;
+        give_credit(a, st->id, n);
+    }
+    if (st->host_eof && !buf_len(&st->in)) {
+        fake_send(a, WIRE_EOF, 0, st->id, NULL, 0);
+        fake_end(a, st->id, 0, "", STR_NULL);
+    }
+}
+
 static void take_credit(struct fake_agent *a, struct fake_stream *st, uint8_t flags, struct str payload)
 {
     struct wire_reader r = wire_reader_of(payload);
@@ -419,6 +437,8 @@ static void take_credit(struct fake_agent *a, struct fake_stream *st, uint8_t fl
         (void)pump(a, st);
     else if (st->verb == WIRE_READ || st->verb == WIRE_LIST)
         pump_body(a, st);
+    else if (st->verb == WIRE_DIAL)
+        pump_echo(a, st);
 }
 
 static void take_data(struct fake_agent *a, struct fake_stream *st, struct str payload)
@@ -426,12 +446,9 @@ static void take_data(struct fake_agent *a, struct fake_stream *st, struct str p
     if (st->verb == WIRE_WRITE) {
         (void)buf_append_str(&st->in, payload);
         give_credit(a, st->id, payload.n);
-    } else if (st->verb == WIRE_DIAL) { /* an echo server */
-        assert(st->credit >= payload.n);
-        st->credit -= (uint32_t)payload.n;
-        st->offset += payload.n;
-        fake_send(a, WIRE_DATA, 0, st->id, payload.p, payload.n);
-        give_credit(a, st->id, payload.n);
+    } else if (st->verb == WIRE_DIAL) {
+        (void)buf_append_str(&st->in, payload);
+        pump_echo(a, st);
     }
 }
 
@@ -449,8 +466,8 @@ static void take(struct fake_agent *a, const struct wire_frame *f, struct str pa
     } else if (f->type == WIRE_EOF && st->verb == WIRE_WRITE) {
         write_done(a, st);
     } else if (f->type == WIRE_EOF) {
-        fake_send(a, WIRE_EOF, 0, st->id, NULL, 0);
-        fake_end(a, st->id, 0, "", STR_NULL);
+        st->host_eof = true;
+        pump_echo(a, st);
     } else if (f->type == WIRE_CLOSE) {
         a->closes++;
         if (!a->keep_streams)
@@ -510,6 +527,8 @@ void fake_attach(struct fake_agent *a, int fd)
     fake_hang_up(a);
     assert(fd_nonblock(fd, true) >= 0);
     a->fd = fd;
+    buf_fini(&a->in);
+    buf_fini(&a->out);
     a->in = BUF_INIT(64 << 20);
     a->out = BUF_INIT(64 << 20);
     a->poll = mem_new(uv_poll_t);

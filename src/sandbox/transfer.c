@@ -152,6 +152,7 @@ void file_write_eof(struct file_call *c)
 static void on_dial_reply(void *user, struct str head)
 {
     struct file_call *c = user;
+    c->opened = true;
     if (head.n)
         stream_violation(c->stream, "a malformed head of DIAL");
     else if (c->to.dial->on_open)

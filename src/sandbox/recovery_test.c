@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker dies and another takes over: what lived lives, what was half done is undone, and the record goes on. */
+#include "base/mem.h"
+#include "sandbox/test_world.h"
+#include "store/artefact.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+struct client {
+    struct follow *follow;
+    uint32_t pid;
+    size_t bytes;
+    char first;
+    unsigned ends;
+    bool slow;
+};
+
+static void on_start(void *ctx, uint32_t pid)
+{
+    ((struct client *)ctx)->pid = pid;
+}
+
+static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct client *c = ctx;
+    (void)channel;
+    if (!c->bytes)
+        c->first = bytes.p[0];
+    c->bytes += bytes.n;
+    if (!c->slow)
+        exec_ack(c->follow, bytes.n);
+}
+
+static void on_exit_(void *ctx, const struct exec_exit *exit)
+{
+    struct client *c = ctx;
+    (void)exit;
+    c->ends++;
+    c->follow = NULL;
+}
+
+static void on_error(void *ctx, const struct err *err)
+{
+    struct client *c = ctx;
+    (void)err;
+    c->ends++;
+    c->follow = NULL;
+}
+
+static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error};
+
+static void run(struct sandbox *sb, struct client *c, const char *cmd, const char *arg, uint64_t timeout_ms)
+{
+    struct err err;
+    struct str args[] = {str_of(arg)};
+    struct exec_spec spec = {.cmd = str_of(cmd), .args = args, .n_args = arg ? 1 : 0, .timeout_ms = timeout_ms};
+    assert_int_equal(exec_start(sb, &test_actor, &spec, &ops, c, &c->follow, &err), 0);
+}
+
+static void restart(struct world *w)
+{
+    world_close(w);
+    world_open(w);
+}
+
+static struct sandbox *again(struct world *w, const char *id)
+{
+    struct sandbox *sb = sandbox_find(w->core, str_of(id));
+    assert_non_null(sb);
+    return sb;
+}
+
+static void taken_over(void **state)
+{
+    struct world *w = *state;
+    struct pair metadata[] = {{STR("z"), STR("\"quoted\"\n")}, {STR("a"), STR("")}}, envs[] = {{STR("TOKEN"), STR("x=y")}};
+    struct sandbox_spec spec = {.timeout_ms = 600000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
+    struct sandbox *sb = world_sandbox(w, &spec), *newer = world_sandbox(w, NULL);
+    struct err err;
+    char id[ID_SANDBOX_LEN + 1], newer_id[ID_SANDBOX_LEN + 1], token[64];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    memcpy(newer_id, sandbox_info(newer)->id, sizeof(id));
+    (void)snprintf(token, sizeof(token), "%s", sandbox_info(sb)->access_token);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 700000, false, &err), 0);
+    struct sandbox_info before = *sandbox_info(sb);
+    restart(w);
+    sb = again(w, id);
+    const struct sandbox_info *i = sandbox_info(sb);
+    assert_int_equal(i->state, SANDBOX_RUNNING);
+    assert_int_equal(i->end_at, before.end_at);
+    assert_int_equal(i->started, before.started);
+    assert_int_equal(i->timeout_ms, 700000);
+    assert_string_equal(i->access_token, token);
+    assert_string_equal(i->template_id, "base-1");
+    assert_string_equal(i->template_alias, "base");
+    assert_null(i->traffic_token);
+    assert_int_equal(i->n_metadata, 2);
+    assert_true(str_eqc(i->metadata[0].key, "z"));
+    assert_true(str_eqc(i->metadata[0].value, "\"quoted\"\n"));
+    assert_int_equal(i->n_envs, 2);
+    assert_true(str_eqc(i->envs[1].value, "x=y"));
+    assert_int_equal(sandbox_count(w->core), 2);
+    assert_ptr_equal(LIST_FIRST(struct sandbox, &w->core->live, node), again(w, newer_id));
+    /* Usable at once, before the agent said HELLO again. */
+    struct client c = {0};
+    run(sb, &c, "echo", "hi", 0);
+    WAIT(w, c.ends);
+    assert_int_equal(c.bytes, 3);
+    assert_int_equal(world_count_events(w, id, EVENT_SERVICE_RECOVERED), 1);
+    assert_int_equal(w->attaches, 2);
+    assert_int_equal(w->kills, 0);
+}
+
+static void deadline_survives(void **state)
+{
+    struct world *w = *state;
+    struct sandbox_spec spec = {.timeout_ms = 150};
+    struct sandbox *sb = world_sandbox(w, &spec);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    world_close(w);
+    world_open(w);
+    sb = again(w, id);
+    WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
+    assert_string_equal(sandbox_info(sb)->end_cause, "timeout");
+    assert_true(sandbox_info(sb)->ended >= sandbox_info(sb)->end_at);
+}
+
+static void lost_and_unknown(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *lost = world_sandbox(w, NULL), *stays = world_sandbox(w, NULL);
+    char lost_id[ID_SANDBOX_LEN + 1], stays_id[ID_SANDBOX_LEN + 1];
+    memcpy(lost_id, sandbox_info(lost)->id, sizeof(lost_id));
+    memcpy(stays_id, sandbox_info(stays)->id, sizeof(stays_id));
+    struct fake_agent *dead = world_agent(w, lost), *stranger = mem_new(struct fake_agent);
+    world_close(w);
+    (void)map_del(&w->agents, str_of(lost_id));
+    fake_free(dead);
+    id_sandbox(stranger->id);
+    stranger->w = w;
+    stranger->fd = -1;
+    (void)map_put(&w->agents, str_of(stranger->id), stranger);
+    world_open(w);
+    assert_int_equal(sandbox_info(again(w, lost_id))->state, SANDBOX_ENDED);
+    assert_string_equal(sandbox_info(again(w, lost_id))->end_cause, "lost");
+    assert_int_equal(sandbox_info(again(w, stays_id))->state, SANDBOX_RUNNING);
+    WAIT(w, map_count(&w->agents) == 1);
+    assert_int_equal(w->kills, 1);
+    assert_int_equal(world_count_events(w, lost_id, EVENT_SANDBOX_ENDED), 1);
+    restart(w); /* ended ones are not looked at again */
+    assert_null(sandbox_find(w->core, str_of(lost_id)));
+    assert_int_equal(sandbox_count(w->core), 1);
+}
+
+static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    unsigned *calls = ctx;
+    assert_null(sb);
+    assert_int_equal(err->code, ERR_UNAVAILABLE);
+    ++*calls;
+}
+
+static void half_made(void **state)
+{
+    struct world *w = *state;
+    struct sandbox_spec spec = {.template_ref = STR("base"), .timeout_ms = 60000};
+    struct err err;
+    unsigned calls = 0;
+    w->agents_mute = true;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_made, &calls, &err), 0);
+    WAIT(w, map_count(&w->agents) == 1);
+    world_turns(w, 20);
+    restart(w);
+    assert_int_equal(calls, 1);
+    assert_int_equal(sandbox_count(w->core), 0);
+    assert_int_equal(w->core->n_creating, 0);
+    WAIT(w, map_count(&w->agents) == 0);
+    /* The same, but coved never heard of it. */
+    w->create_mute = true;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_made, &calls, &err), 0);
+    world_turns(w, 20);
+    restart(w);
+    assert_int_equal(calls, 2);
+    assert_int_equal(w->core->n_creating, 0);
+    size_t failed = 0, it = 0;
+    for (struct sandbox *sb; (sb = map_next(&w->core->by_id, &it));)
+        failed += sandbox_info(sb)->state == SANDBOX_FAILED;
+    assert_int_equal(failed, 1);
+}
+
+static void killed_but_not_dead(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct err err;
+    w->kill_mute = true;
+    assert_int_equal(sandbox_kill(sb, &test_actor, NULL, NULL, &err), 0);
+    world_turns(w, 20);
+    w->kill_mute = false;
+    restart(w);
+    assert_int_equal(sandbox_count(w->core), 0);
+    WAIT(w, map_count(&w->agents) == 0);
+}
+
+static void processes_go_on(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    struct client silent = {0}, loud = {.slow = true}, ends_soon = {0}, deadline = {0};
+    run(sb, &silent, "cat", NULL, 0);
+    run(sb, &loud, "spew", "200000", 0);
+    run(sb, &ends_soon, "echo", "gone", 0);
+    run(sb, &deadline, "sleep", NULL, 400);
+    WAIT(w, silent.pid && loud.bytes == 200000 && ends_soon.ends && deadline.pid);
+    exec_ack(loud.follow, 150000);
+    WAIT(w, world_agent(w, sb)->processes->next->next->seen == 150000);
+    world_turns(w, 20);
+    restart(w);
+    assert_int_equal(silent.ends + loud.ends + deadline.ends, 3); /* their clients were told */
+    sb = again(w, id);
+    struct fake_agent *a = world_agent(w, sb);
+    WAIT(w, map_count(&a->streams) == 3);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_EXIT), 1);
+
+    /* A client comes back: what nobody got, nothing twice. */
+    struct client back = {0};
+    struct err err;
+    assert_int_equal(exec_attach(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 0, &ops, &back, &back.follow, &err), 0);
+    WAIT(w, back.bytes == 50000);
+    assert_int_equal(back.first, 'a' + 150000 % 23);
+
+    /* The deadline of before still kills. */
+    WAIT(w, a->signals == 1);
+    WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 2);
+
+    /* And the end is recorded under the action that another worker recorded, with all of its output. */
+    struct exec_call *call;
+    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 9, NULL, NULL, &call, &err), 0);
+    exec_call_cancel(call);
+    WAIT(w, back.ends && world_count_events(w, id, EVENT_EXEC_EXIT) == 3);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_OUTPUT), 2); /* not recorded again */
+    AUTO_BUF struct buf stored = BUF_INIT(1 << 20);
+    uint64_t seq = 0;
+    for (uint64_t s = 1; s < 12 && !seq; s++) {
+        struct artefact_info info;
+        if (artefact_stat(w->store, &(struct artefact_key){.sandbox = id, .seq = s}, &info, &err) == 0)
+            seq = s;
+    }
+    assert_int_equal(artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
+    assert_int_equal(buf_len(&stored), 200000);
+    for (size_t i = 0; i < 200000; i++)
+        if (buf_data(&stored)[i] != (char)('a' + i % 23))
+            fail_msg("byte %zu of the artefact is wrong", i);
+}
+
+static void dies_at_each_step(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    for (unsigned turns = 0; turns < 8; turns++) {
+        struct client c = {0}, more = {0};
+        run(sb, &c, "spew", "30000", 0);
+        run(sb, &more, "cat", NULL, 0);
+        for (unsigned i = 0; i < turns; i++)
+            world_turn(w);
+        restart(w);
+        assert_int_equal(c.ends + more.ends, 2);
+        for (unsigned i = 0; i < turns; i++) /* the taking over is interrupted as well */
+            world_turn(w);
+        restart(w);
+        sb = again(w, id);
+        assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
+    }
+    struct client c = {0};
+    run(sb, &c, "echo", "still here", 0);
+    WAIT(w, c.ends);
+    assert_int_equal(w->kills, 0);
+}
+
+static void many(void **state)
+{
+    enum { N = 300 };
+    struct world *w = *state;
+    struct client c = {0};
+    for (int i = 0; i < N; i++) {
+        struct sandbox *sb = world_sandbox(w, NULL);
+        if (i % 10 == 0) {
+            run(sb, &c, "sleep", NULL, 0);
+            WAIT(w, c.pid);
+            exec_close(TAKE_PTR(c.follow));
+        }
+    }
+    restart(w);
+    assert_int_equal(sandbox_count(w->core), N);
+    WAIT(w, w->attaches == N);
+    world_turns(w, 50);
+    assert_int_equal(sandbox_count(w->core), N);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(taken_over),          TEST(deadline_survives), TEST(lost_and_unknown), TEST(half_made),
+                                       TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(dies_at_each_step), TEST(many)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -51,7 +51,10 @@ __attribute__((constructor)) static void run_agent(void)
 static void exec_agent(const char *dir, int control)
 {
     char *argv[] = {(char *)"agent", NULL};
-    if (setenv(AGENT_DIR, dir, 1) == 0 && dup2(control, 3) == 3 && fd_cloexec(3, false) == 0)
+    /* Memory is measured: what the sanitizer keeps back of what was freed must not count. */
+    if (setenv(AGENT_DIR, dir, 1) == 0 &&
+        setenv("ASAN_OPTIONS", "quarantine_size_mb=1:thread_local_quarantine_size_kb=64", 1) == 0 &&
+        dup2(control, 3) == 3 && fd_cloexec(3, false) == 0)
         (void)execv("/proc/self/exe", argv);
     _exit(2);
 }
@@ -151,10 +154,10 @@ void rig_stop(struct rig *r)
 
 char *rig_path(struct rig *r, const char *fmt, ...)
 {
-    static char paths[4][4200];
+    static char paths[16][4200];
     static int next;
     va_list ap;
-    char *p = paths[next++ % 4];
+    char *p = paths[next++ % 16];
     int n = snprintf(p, sizeof(paths[0]), "%s/", r->dir);
     va_start(ap, fmt);
     (void)vsnprintf(p + n, sizeof(paths[0]) - (size_t)n, fmt, ap);

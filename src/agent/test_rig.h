@@ -32,7 +32,7 @@ void rig_connect(struct rig *r); /* a new session, in place of the one before */
 void rig_disconnect(struct rig *r);
 void rig_expect_dropped(struct rig *r); /* the agent closes the session */
 
-char *rig_path(struct rig *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* <dir>/...; four of them at a time */
+char *rig_path(struct rig *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* <dir>/...; 16 of them at a time */
 const char *rig_read(const char *path);                                /* a whole file; until the next call */
 void rig_write(const char *path, const char *content);
 

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/test_rig.h"
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct rig rig;
+static uint32_t watch;
+
+static int setup(void **state)
+{
+    (void)state;
+    rig_start(&rig);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rig_stop(&rig);
+    return 0;
+}
+
+static uint32_t open_watch(const char *path, uint8_t flags)
+{
+    struct buf *b = rig_request(WIRE_WATCH);
+    wire_put_str(b, STR("user"));
+    wire_put_str(b, str_of(path));
+    wire_put_u8(b, flags);
+    return rig_open(&rig, b);
+}
+
+static void start(const char *path, uint8_t flags)
+{
+    watch = open_watch(path, flags);
+    frame_free(rig_expect(&rig, watch, WIRE_REPLY));
+}
+
+/* What comes until nothing comes any more, as "C name;": a letter for each kind, '+' behind it when there is an entry. */
+static void expect_events(const char *want)
+{
+    AUTO_BUF struct buf have = BUF_INIT(1 << 20);
+    for (struct frame *f; (f = rig_next(&rig, watch, 120)); frame_free(f)) {
+        assert_int_equal(f->type, WIRE_DATA);
+        struct wire_reader r = wire_reader_of(str_n(f->payload, f->n));
+        uint8_t kind = wire_get_u8(&r);
+        struct str name = wire_get_str(&r);
+        uint8_t has_entry = wire_get_u8(&r);
+        (void)buf_printf(&have, "%c%s %.*s;", "?CWRNM"[kind], has_entry ? "+" : "", STR_ARG(name));
+        if (has_entry) {
+            struct entry e = entry_get(&r);
+            assert_true(str_ends(e.path, name) || str_eqc(name, "."));
+        }
+        assert_true(wire_done(&r));
+        rig_credit(&rig, watch, (uint32_t)f->n, true);
+    }
+    (void)buf_append_char(&have, 0);
+    assert_string_equal(buf_data(&have), want);
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    char *f = rig_path(&rig, "home/f"), *g = rig_path(&rig, "home/g");
+    assert_int_equal(mkdir(rig_path(&rig, "home/d"), 0755), 0);
+    rig_write(rig_path(&rig, "outside"), "");
+    start("", 0);
+    rig_write(f, "1");
+    expect_events("C f;W f;");
+    assert_int_equal(chmod(f, 0600), 0);
+    expect_events("M f;");
+    assert_int_equal(rename(f, g), 0);
+    expect_events("N f;C g;");
+    assert_int_equal(rename(rig_path(&rig, "outside"), f), 0);
+    expect_events("C f;");
+    assert_int_equal(rename(f, rig_path(&rig, "outside")), 0);
+    expect_events("N f;");
+    assert_int_equal(unlink(g), 0);
+    expect_events("R g;");
+    (void)rig_read(rig_path(&rig, "passwd"));
+    rig_write(rig_path(&rig, "home/d/x"), "not seen");
+    expect_events("");
+    assert_int_equal(mkdir(rig_path(&rig, "home/e"), 0755), 0);
+    rig_write(rig_path(&rig, "home/e/x"), "not seen");
+    expect_events("C e;");
+    assert_int_equal(rmdir(rig_path(&rig, "home/d")), -1);
+    assert_int_equal(unlink(rig_path(&rig, "home/d/x")), 0);
+    assert_int_equal(rmdir(rig_path(&rig, "home/d")), 0);
+    expect_events("R d;");
+}
+
+static void test_entries(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(rig_path(&rig, "home/d"), 0755), 0);
+    start(rig_path(&rig, "home"), WIRE_WATCH_ENTRY | WIRE_WATCH_RECURSIVE);
+    rig_write(rig_path(&rig, "home/d/f"), "1");
+    expect_events("C+ d/f;W+ d/f;");
+    assert_int_equal(rename(rig_path(&rig, "home/d/f"), rig_path(&rig, "home/g")), 0);
+    expect_events("N d/f;C+ g;");
+    assert_int_equal(unlink(rig_path(&rig, "home/g")), 0);
+    expect_events("R g;");
+    assert_int_equal(chmod(rig_path(&rig, "home"), 0700), 0);
+    expect_events("M+ .;");
+}
+
+static void test_new_directories(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(rig_path(&rig, "home/old"), 0755), 0);
+    assert_int_equal(mkdir(rig_path(&rig, "home/old/er"), 0755), 0);
+    start("", WIRE_WATCH_RECURSIVE);
+    rig_write(rig_path(&rig, "home/old/er/f"), "");
+    expect_events("C old/er/f;");
+    assert_int_equal(mkdir(rig_path(&rig, "home/new"), 0755), 0);
+    expect_events("C new;");
+    rig_write(rig_path(&rig, "home/new/f"), "1");
+    expect_events("C new/f;W new/f;");
+    /* Made elsewhere and moved in: all of it is new. */
+    assert_int_equal(mkdir(rig_path(&rig, "t"), 0755), 0);
+    assert_int_equal(mkdir(rig_path(&rig, "t/u"), 0755), 0);
+    rig_write(rig_path(&rig, "t/u/f"), "");
+    assert_int_equal(rename(rig_path(&rig, "t"), rig_path(&rig, "home/t")), 0);
+    expect_events("C t;C t/u;C t/u/f;");
+    /* Renamed inside: goes on under its new name, nothing in it is new. */
+    assert_int_equal(rename(rig_path(&rig, "home/t"), rig_path(&rig, "home/new/t2")), 0);
+    expect_events("N t;C new/t2;");
+    rig_write(rig_path(&rig, "home/new/t2/u/g"), "");
+    expect_events("C new/t2/u/g;");
+    /* Moved out: none of its business any more. */
+    assert_int_equal(rename(rig_path(&rig, "home/new/t2"), rig_path(&rig, "t")), 0);
+    expect_events("N new/t2;");
+    rig_write(rig_path(&rig, "t/u/h"), "");
+    rig_write(rig_path(&rig, "home/end"), "");
+    expect_events("C end;");
+}
+
+/* A tree that is made faster than it can be watched: each of its entries is reported, once. */
+static void test_tree_at_once(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e"};
+    for (int round = 0; round < 20; round++) {
+        AUTO_BUF struct buf have = BUF_INIT(1 << 20);
+        start("", WIRE_WATCH_RECURSIVE);
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+            assert_int_equal(mkdir(rig_path(&rig, "home/%s", names[i]), 0755), 0);
+        rig_write(rig_path(&rig, "home/a/b/c/d/e/f"), "");
+        size_t left = 6;
+        while (left) {
+            struct frame *f = rig_expect(&rig, watch, WIRE_DATA);
+            assert_int_equal(f->payload[0], WIRE_WATCH_CREATE);
+            (void)buf_append(&have, f->payload + 5, f->n - 6);
+            (void)buf_append_char(&have, ';');
+            frame_free(f);
+            left--;
+        }
+        assert_true(str_eqc(buf_str(&have), "a;a/b;a/b/c;a/b/c/d;a/b/c/d/e;a/b/c/d/e/f;"));
+        assert_true(rig_is_quiet(&rig, watch, 20));
+        rig_send(&rig, WIRE_CLOSE, 0, watch, NULL, 0);
+        rig_expect_end(&rig, watch, ERR_CANCELED, "closed");
+        rig_expect_end(&rig, rig_open_path(&rig, WIRE_REMOVE, "user", "a"), ERR_OK, "");
+    }
+}
+
+static void test_root_goes(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(rig_path(&rig, "home/d"), 0755), 0);
+    assert_int_equal(symlink("d", rig_path(&rig, "home/link")), 0);
+    rig_write(rig_path(&rig, "home/d/f"), "");
+    start("link", WIRE_WATCH_RECURSIVE);
+    assert_int_equal(rename(rig_path(&rig, "home/d"), rig_path(&rig, "home/e")), 0);
+    expect_events("N .;");
+    assert_int_equal(unlink(rig_path(&rig, "home/e/f")), 0);
+    assert_int_equal(rmdir(rig_path(&rig, "home/e")), 0);
+    expect_events("R f;");
+    rig_send(&rig, WIRE_CLOSE, 0, watch, NULL, 0);
+    rig_expect_end(&rig, watch, ERR_CANCELED, "closed");
+}
+
+/* The host takes nothing: what is queued is bounded, and the end is defined. */
+static void test_too_slow(void **state)
+{
+    (void)state;
+    static char long_name[201];
+    memset(long_name, 'n', sizeof(long_name) - 1);
+    start("", 0);
+    for (int i = 0; i < 12000; i++) {
+        char *path = rig_path(&rig, "home/%s%d", long_name, i % 7);
+        if (i % 2)
+            assert_int_equal(unlink(rig_path(&rig, "home/%s%d", long_name, (i - 1) % 7)), 0);
+        else
+            rig_write(path, "");
+    }
+    struct result x;
+    rig_result(&rig, watch, false, &x);
+    char message[200];
+    (void)snprintf(message, sizeof(message), "watch of %s/home ended: too many events are waiting to be taken",
+                   rig.dir);
+    assert_string_equal(x.message, message);
+    assert_int_equal(x.code, ERR_RESOURCE_EXHAUSTED);
+    result_fini(&x);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        start("", 0);
+    rig_expect_end(&rig, open_watch("", 0), ERR_RESOURCE_EXHAUSTED, "64 watches are open already");
+    rig_send(&rig, WIRE_CLOSE, 0, watch, NULL, 0);
+    rig_expect_end(&rig, watch, ERR_CANCELED, "closed");
+    start("", 0);
+    rig_connect(&rig); /* all of them go with their session */
+    for (int i = 0; i < 64; i++)
+        start("", 0);
+}
+
+/* A large tree is taken up in steps; meanwhile others are answered, and it may be given up. */
+static void test_large_tree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 600; i++) {
+        assert_int_equal(mkdir(rig_path(&rig, "home/%d", i), 0755), 0);
+        assert_int_equal(mkdir(rig_path(&rig, "home/%d/x", i), 0755), 0);
+    }
+    uint32_t given_up = open_watch("", WIRE_WATCH_RECURSIVE);
+    rig_send(&rig, WIRE_CLOSE, 0, given_up, NULL, 0);
+    start("", WIRE_WATCH_RECURSIVE);
+    rig_write(rig_path(&rig, "home/599/x/f"), "");
+    expect_events("C 599/x/f;");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_kinds, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_entries, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_new_directories, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tree_at_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_root_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_slow, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_tree, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

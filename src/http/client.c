@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/client.h"
+#include "http/endpoint.h"
 #include "http/fields.h"
 #include "http/url.h"
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
 #include <llhttp.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 
 enum { READ_SIZE = 64 * 1024, IN_MAX = 4 * 1024 * 1024, HEAD_MAX = 64 * 1024 };
 
@@ -31,9 +27,7 @@ enum phase {
 };
 
 struct http_client {
-    struct sockaddr_un unix_addr; /* sun_family 0 for TCP */
-    char *host, *port;            /* TCP */
-    char *authority;              /* for Host */
+    struct endpoint endpoint;
     int fd, timeout_ms;
     enum phase phase;
     bool chunked, head_only, keep_alive, eof;
@@ -43,100 +37,17 @@ struct http_client {
     struct fields fields;
     int status;
     int error; /* of BROKEN */
-    char *to; /* where on_body copies, for one call */
+    char *to;  /* where on_body copies, for one call */
     size_t to_n;
 };
 
-static int parse_endpoint(struct http_client *c, const char *endpoint)
-{
-    struct str s = str_of(endpoint);
-    if (str_starts(s, STR("unix:")))
-        s = str_sub(s, 5);
-    if (s.n && s.p[0] == '/') {
-        if (s.n >= sizeof(c->unix_addr.sun_path))
-            return -ENAMETOOLONG;
-        c->unix_addr.sun_family = AF_UNIX;
-        memcpy(c->unix_addr.sun_path, s.p, s.n);
-        c->authority = mem_strdup("localhost");
-        return 0;
-    }
-    if (str_starts(s, STR("http://")))
-        s = str_sub(s, 7);
-    if (s.n && s.p[s.n - 1] == '/')
-        s.n--;
-    struct str name;
-    uint16_t port;
-    if (str_find_char(s, '/') >= 0 || url_parse_host(s, &name, &port) < 0)
-        return -EINVAL;
-    c->host = mem_strndup(name.p, name.n);
-    c->port = mem_printf("%u", port ? port : 80U);
-    c->authority = mem_strndup(s.p, s.n);
-    return 0;
-}
-
-/* Waits for `events`; ret_events gets what is there. */
-static int wait_for(struct http_client *c, short events, short *ret_events)
-{
-    struct pollfd p = {.fd = c->fd, .events = events};
-    usec_t end = clock_mono() + (usec_t)MAX(c->timeout_ms, 0) * USEC_PER_MS;
-    for (;;) {
-        usec_t now = clock_mono();
-        int ms = c->timeout_ms < 0 ? -1 : now >= end ? 0 : (int)((end - now + USEC_PER_MS - 1) / USEC_PER_MS);
-        int r = poll(&p, 1, ms);
-        if (r > 0) {
-            *ret_events = p.revents;
-            return 0;
-        }
-        if (r == 0)
-            return -ETIMEDOUT;
-        if (errno != EINTR)
-            return -errno;
-    }
-}
-
-static int connect_fd(struct http_client *c, int domain, const struct sockaddr *addr, socklen_t len)
-{
-    AUTO_CLOSE int fd = socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, addr, len) < 0) {
-        if (errno != EINPROGRESS)
-            return -errno;
-        short events;
-        int error = 0;
-        socklen_t error_len = sizeof(error);
-        c->fd = fd;
-        int r = wait_for(c, POLLOUT, &events);
-        c->fd = -1;
-        if (r == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) < 0)
-            r = -errno;
-        if (r < 0 || error)
-            return r < 0 ? r : -error;
-    }
-    c->fd = TAKE_FD(fd);
-    return 0;
-}
-
-static int connect_any(struct http_client *c)
+static int reconnect(struct http_client *c)
 {
     (void)fd_close(TAKE_FD(c->fd));
     buf_clear(&c->in);
     c->eof = false;
     c->phase = FRESH;
-    if (c->unix_addr.sun_family)
-        return connect_fd(c, AF_UNIX, (const struct sockaddr *)&c->unix_addr, sizeof(c->unix_addr));
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list = NULL;
-    if (getaddrinfo(c->host, c->port, &hints, &list) != 0)
-        return -EHOSTUNREACH;
-    int r = -EHOSTUNREACH;
-    for (const struct addrinfo *a = list; a && c->fd < 0; a = a->ai_next)
-        r = connect_fd(c, a->ai_family, a->ai_addr, a->ai_addrlen);
-    freeaddrinfo(list);
-    if (r == 0) {
-        int yes = 1;
-        (void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    }
-    return r;
+    return endpoint_connect(&c->endpoint, c->timeout_ms, &c->fd);
 }
 
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client)
@@ -146,9 +57,9 @@ int http_client_open(const char *endpoint, int timeout_ms, struct http_client **
     c->timeout_ms = timeout_ms;
     buf_init(&c->in, IN_MAX);
     fields_init(&c->fields);
-    int r = parse_endpoint(c, endpoint);
+    int r = endpoint_parse(endpoint, &c->endpoint);
     if (r == 0)
-        r = connect_any(c);
+        r = reconnect(c);
     if (r < 0)
         return r;
     *ret_client = TAKE_PTR(c);
@@ -162,9 +73,7 @@ void http_client_free(struct http_client *c)
     (void)fd_close(c->fd);
     buf_fini(&c->in);
     fields_fini(&c->fields);
-    mem_free(c->host);
-    mem_free(c->port);
-    mem_free(c->authority);
+    endpoint_fini(&c->endpoint);
     mem_free(c);
 }
 
@@ -207,7 +116,7 @@ static int send_all(struct http_client *c, struct iovec *iov, size_t n)
         }
         bool room = !c->eof && buf_len(&c->in) + READ_SIZE <= IN_MAX;
         short events;
-        int r = wait_for(c, (short)(POLLOUT | (room ? POLLIN : 0)), &events);
+        int r = endpoint_wait(c->fd, (short)(POLLOUT | (room ? POLLIN : 0)), c->timeout_ms, &events);
         if (r == 0 && room && (events & POLLIN))
             r = read_some(c);
         if (r < 0)
@@ -322,7 +231,7 @@ static int parse(struct http_client *c, size_t max)
 static int more(struct http_client *c)
 {
     short events;
-    int r = wait_for(c, POLLIN, &events);
+    int r = endpoint_wait(c->fd, POLLIN, c->timeout_ms, &events);
     if (r == 0)
         r = read_some(c);
     if (r == -ECONNRESET)
@@ -354,7 +263,7 @@ static int append_request(const struct http_client *c, struct buf *b, const char
     struct str path, query;
     if (!http_is_token(str_of(method)) || url_split_target(str_of(target), &path, &query) < 0)
         return -EINVAL;
-    buf_printf(b, "%s %s HTTP/1.1\r\nhost: %s\r\n", method, target, c->authority);
+    buf_printf(b, "%s %s HTTP/1.1\r\nhost: %s\r\n", method, target, c->endpoint.authority);
     for (size_t i = 0; i < n_headers; i++) {
         if (!http_is_token(headers[i].name) || !http_is_field_value(headers[i].value))
             return -EINVAL;
@@ -370,16 +279,17 @@ static int append_request(const struct http_client *c, struct buf *b, const char
     return buf_error(b);
 }
 
-static int start(struct http_client *c, const char *method, const char *target, const struct http_header *headers, size_t n_headers,
-                 int64_t content_length, struct str body)
+static int start(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
+                 size_t n_headers, int64_t content_length, struct str body)
 {
     AUTO_BUF struct buf head = BUF_INIT(HEAD_MAX);
     bool bodiless = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0 || strcmp(method, "DELETE") == 0;
-    int r = append_request(c, &head, method, target, headers, n_headers, content_length, content_length > 0 || !bodiless);
+    int r =
+        append_request(c, &head, method, target, headers, n_headers, content_length, content_length > 0 || !bodiless);
     if (r < 0)
         return r;
     if (!reusable(c)) {
-        r = connect_any(c);
+        r = reconnect(c);
         if (r < 0)
             return break_off(c, r);
     }
@@ -394,8 +304,8 @@ static int start(struct http_client *c, const char *method, const char *target, 
     return send_text(c, buf_str(&head), body);
 }
 
-int http_client_send(struct http_client *c, const char *method, const char *target, const struct http_header *headers, size_t n_headers,
-                     struct str body)
+int http_client_send(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
+                     size_t n_headers, struct str body)
 {
     int r = start(c, method, target, headers, n_headers, (int64_t)body.n, body);
     if (r == 0)
@@ -425,7 +335,7 @@ int http_client_write(struct http_client *c, struct str data)
     }
     char size_line[24];
     int n = snprintf(size_line, sizeof(size_line), "%zx\r\n", data.n);
-    struct iovec iov[] = {{size_line, (size_t)n}, {(void *)(uintptr_t)data.p, data.n}, {(void *)(uintptr_t)"\r\n", 2}};
+    struct iovec iov[] = {{size_line, (size_t)n}, {(void *)(uintptr_t)data.p, data.n}, {(void *)(uintptr_t) "\r\n", 2}};
     return send_all(c, iov, ARRAY_SIZE(iov));
 }
 

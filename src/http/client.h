@@ -8,7 +8,8 @@
  *   r = http_client_receive(c);                                          status and headers are there
  *   while ((n = http_client_read(c, buf, sizeof(buf))) > 0) ...
  *
- * A connection is used again for the next request when the last response was read to its end and allows it; else it is opened anew.
+ * A connection is used again for the next request when the last response was read to its end and allows it; else it is
+ * opened anew.
  */
 #pragma once
 
@@ -20,9 +21,9 @@ struct buf;
 struct http_client;
 
 /*
- * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "host:port". -EINVAL for anything else, -ENOENT and -ECONNREFUSED as the
- * socket says, -EHOSTUNREACH for a name that does not resolve. timeout_ms bounds connecting, and each later wait for a byte
- * (http_client_timeout() changes that).
+ * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "host:port". -EINVAL for anything else, -ENOENT and
+ * -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve. timeout_ms bounds connecting, and
+ * each later wait for a byte (http_client_timeout() changes that).
  */
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client) WARN_UNUSED;
 void http_client_free(struct http_client *c);
@@ -30,9 +31,12 @@ DEFINE_AUTO(struct http_client *, http_client_free)
 
 void http_client_timeout(struct http_client *c, int timeout_ms); /* -1: waits for ever */
 
-/* A request in one go. Host, content-length, transfer-encoding and connection are written by the client. -errno of the socket. */
-int http_client_send(struct http_client *c, const char *method, const char *target, const struct http_header *headers, size_t n_headers,
-                     struct str body) WARN_UNUSED;
+/*
+ * A request in one go. Host, content-length, transfer-encoding and connection are written by the client. -errno of the
+ * socket.
+ */
+int http_client_send(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
+                     size_t n_headers, struct str body) WARN_UNUSED;
 
 /* A request whose body follows: content_length, or -1 for chunked. */
 int http_client_begin(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
@@ -41,19 +45,23 @@ int http_client_begin(struct http_client *c, const char *method, const char *tar
 int http_client_write(struct http_client *c, struct str data) WARN_UNUSED;
 int http_client_end(struct http_client *c) WARN_UNUSED;
 
-/* Waits for the response's head; 100 Continue and the like are skipped. -EPROTO for garbage, -ETIMEDOUT, -EPIPE when closed. */
+/*
+ * Waits for the response's head; 100 Continue and the like are skipped. -EPROTO for garbage, -ETIMEDOUT, -EPIPE when
+ * closed.
+ */
 int http_client_receive(struct http_client *c) WARN_UNUSED;
 int http_client_status(const struct http_client *c);
-struct str http_client_header(const struct http_client *c, const char *name); /* p is NULL when absent; valid until the next request */
+struct str http_client_header(const struct http_client *c,
+                              const char *name); /* p NULL: absent; until the next request */
 
 /* Body bytes as they come; 0 at its clean end; -EPIPE when it was cut, -ETIMEDOUT, -EPROTO. */
 ssize_t http_client_read(struct http_client *c, void *p, size_t n) WARN_UNUSED;
 int http_client_read_all(struct http_client *c, struct buf *b) WARN_UNUSED; /* -ENOBUFS beyond its maximum */
 
 /*
- * For programs that wait for several things: poll the descriptor for POLLIN, and read when it is readable or http_client_pending()
- * says that bytes are there already. After a 101, http_client_read() and http_client_write() are raw, and http_client_end()
- * half-closes.
+ * For programs that wait for several things: poll the descriptor for POLLIN, and read when it is readable or
+ * http_client_pending() says that bytes are there already. After a 101, http_client_read() and http_client_write() are
+ * raw, and http_client_end() half-closes.
  */
 int http_client_fd(const struct http_client *c);
 bool http_client_pending(const struct http_client *c);

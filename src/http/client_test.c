@@ -57,7 +57,8 @@ static struct http_client *connect_client(void)
     return c;
 }
 
-static void expect(struct http_client *c, const char *method, const char *target, struct str body, int status, const char *wanted)
+static void expect(struct http_client *c, const char *method, const char *target, struct str body, int status,
+                   const char *wanted)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     assert_int_equal(http_client_send(c, method, target, NULL, 0, body), 0);
@@ -158,7 +159,7 @@ static int script(const char *answer, struct http_client **ret)
     (void)unlink(path);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     memcpy(addr.sun_path, path, sizeof(path));
-    AUTO_CLOSE int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(listening, (struct sockaddr *)&addr, sizeof(addr)), 0);
     assert_int_equal(listen(listening, 1), 0);
     assert_int_equal(http_client_open(path, 200, ret), 0);
@@ -168,6 +169,7 @@ static int script(const char *answer, struct http_client **ret)
     assert_true(recv(pair[0], drop, sizeof(drop), 0) > 0);
     assert_int_equal(fd_write_all(pair[0], answer, strlen(answer)), 0);
     (void)close(pair[0]);
+    (void)close(listening);
     (void)unlink(path);
     return http_client_receive(*ret);
 }
@@ -227,13 +229,23 @@ static void test_endpoints(void **state)
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_server, close_server)
-#define TEST_UNIX(fn) {#fn " (unix)", fn, open_server, close_server, &t}
+#define TEST_UNIX(fn)                                                                                                  \
+    {                                                                                                                  \
+#fn " (unix)", fn, open_server, close_server, &t                                                               \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_requests),      TEST_UNIX(test_requests), TEST(test_streams),  TEST_UNIX(test_streams),          TEST(test_upgrade),
-        TEST_UNIX(test_upgrade),  TEST(test_patience),      cmocka_unit_test(test_scripted), cmocka_unit_test(test_endpoints),
+        TEST(test_requests),
+        TEST_UNIX(test_requests),
+        TEST(test_streams),
+        TEST_UNIX(test_streams),
+        TEST(test_upgrade),
+        TEST_UNIX(test_upgrade),
+        TEST(test_patience),
+        cmocka_unit_test(test_scripted),
+        cmocka_unit_test(test_endpoints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,9 +77,14 @@ static void test_host(void **state)
     static const struct {
         const char *host, *name;
         int port;
-    } good[] = {{"a", "a", 0}, {"8080-i1.x.localhost:7070", "8080-i1.x.localhost", 7070}, {"127.0.0.1:", "127.0.0.1", 0}, {"[::1]", "::1", 0},
-                {"[::1]:80", "::1", 80}, {"a:65535", "a", 65535}};
-    static const char *const bad[] = {"", ":80", "a:b", "a:65536", "a:1:2", "[::1", "[::1]x", "a b", "a/b", "u@h", "[]", "[a b]", "a:+1"};
+    } good[] = {{"a", "a", 0},
+                {"8080-i1.x.localhost:7070", "8080-i1.x.localhost", 7070},
+                {"127.0.0.1:", "127.0.0.1", 0},
+                {"[::1]", "::1", 0},
+                {"[::1]:80", "::1", 80},
+                {"a:65535", "a", 65535}};
+    static const char *const bad[] = {"",    ":80", "a:b", "a:65536", "a:1:2", "[::1", "[::1]x",
+                                      "a b", "a/b", "u@h", "[]",      "[a b]", "a:+1"};
     struct str name;
     uint16_t port;
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
@@ -129,8 +134,13 @@ static void test_connect_one(void **state)
     assert_int_equal(connect_decode_one(STR("\0\0\0\0\0"), 2, &m), 0);
     assert_int_equal(connect_decode_one(STR("\0\0\0\0\3{ }"), 2, &m), -EMSGSIZE);
     assert_int_equal(connect_decode_one(STR("\1\0\0\0\2{}"), 2, &m), -ENOTSUP);
-    static const struct str bad[] = {{"", 0}, {"\0\0\0\0", 4}, {"\2\0\0\0\2{}", 7}, {"\3\0\0\0\2{}", 7}, {"\0\0\0\0\2{", 6},
-                                     {"\0\0\0\0\1{}", 7}, {"\0\0\0\0\2{}\0\0\0\0\2{}", 14}};
+    static const struct str bad[] = {{"", 0},
+                                     {"\0\0\0\0", 4},
+                                     {"\2\0\0\0\2{}", 7},
+                                     {"\3\0\0\0\2{}", 7},
+                                     {"\0\0\0\0\2{", 6},
+                                     {"\0\0\0\0\1{}", 7},
+                                     {"\0\0\0\0\2{}\0\0\0\0\2{}", 14}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         assert_int_equal(connect_decode_one(bad[i], 100, &m), -EPROTO);
     assert_int_equal(connect_decode_one(STR("\0\xff\xff\xff\xff{}"), 100, &m), -EMSGSIZE);

@@ -121,7 +121,10 @@ static void request_cut(struct conn *c)
     c->gone = true;
     if (!aborted && !req->ended)
         body_error(req, -EPIPE);
-    /* Where only the end of the connection would end the message, or there is no message, a FIN would look like success. */
+    /*
+     * Where only the end of the connection would end the message, or there is no message, a FIN would look like
+     * success.
+     */
     if ((c->raw || req->until_close) && !c->listener->is_unix) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
         (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
@@ -373,20 +376,21 @@ static void watch_time(struct conn *c)
 {
     struct http_server *s = c->server;
     const unsigned duration[] = {
-        [TIMED_IDLE] = s->limits.idle_timeout_ms,   [TIMED_HEAD] = s->limits.header_timeout_ms,
-        [TIMED_BODY] = s->limits.body_timeout_ms,   [TIMED_WRITE] = s->limits.write_timeout_ms,
+        [TIMED_IDLE] = s->limits.idle_timeout_ms,
+        [TIMED_HEAD] = s->limits.header_timeout_ms,
+        [TIMED_BODY] = s->limits.body_timeout_ms,
+        [TIMED_WRITE] = s->limits.write_timeout_ms,
         [TIMED_LINGER] = LINGER_MS,
     };
-    enum timed class = class_now(c);
-    if (class == c->timed_class &&
-        !(class == TIMED_BODY && c->moved_in) && !(class == TIMED_WRITE && c->moved_out))
+    enum timed kind = class_now(c);
+    if (kind == c->timed_class && !(kind == TIMED_BODY && c->moved_in) && !(kind == TIMED_WRITE && c->moved_out))
         return;
     list_remove(&c->timed);
-    c->timed_class = (uint8_t)class;
-    if (class == TIMED_NONE)
+    c->timed_class = (uint8_t)kind;
+    if (kind == TIMED_NONE)
         return;
-    c->deadline = uv_now(s->loop) + duration[class];
-    list_append(&s->timed[class], &c->timed);
+    c->deadline = uv_now(s->loop) + duration[kind];
+    list_append(&s->timed[kind], &c->timed);
 }
 
 /* What was not parsed outlives the shared buffer. */
@@ -456,11 +460,11 @@ void conn_event(struct conn *c, uint32_t events)
     conn_run(c);
 }
 
-void conn_timeout(struct conn *c, enum timed class)
+void conn_timeout(struct conn *c, enum timed kind)
 {
-    if (class == TIMED_HEAD) {
+    if (kind == TIMED_HEAD) {
         response_refuse(c, 408, "the headers took too long");
-    } else if (class == TIMED_BODY && c->state == CONN_ACTIVE) {
+    } else if (kind == TIMED_BODY && c->state == CONN_ACTIVE) {
         c->req->timed_out = true;
     } else {
         c->gone = true;

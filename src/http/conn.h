@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the server: a connection, its current request, and who may do what to them. Private to server.c, conn.c, parse.c, request.c
- * and response.c.
+ * Inside the server: a connection, its current request, and who may do what to them. Private to server.c, conn.c,
+ * parse.c, request.c and response.c.
  *
  * Theory of operation
  *
- * 1. All connections are in one epoll set of the server's own, edge-triggered, for reading, writing and hang-ups at once; the set
- *    itself is one handle of the loop. A registration is never changed: what the kernel last said is kept in can_read, can_write,
- *    half_closed, and back-pressure is not looking at it. So pausing costs no system call, a hang-up is seen also while paused, and an idle
- *    connection is this struct and nothing else.
- * 2. conn_run() is the only place that reads, parses, calls handlers, ends requests and closes. It is entered from the loop only, for
- *    one connection at a time, and never from itself.
- * 3. The functions of http/request.h set state and may write to the socket; then they call conn_kick(), which makes conn_run() look
- *    again: at once when it is what called the handler, else from the next turn of the loop.
- * 4. Input that is not parsed yet is the run's `cur`, in the server's shared read buffer; what is left at the end of the run is kept in `in`.
- *    Reading happens only when cur is empty and somebody wants the bytes, so `in` never holds more than one read.
- * 5. A request exists from the first byte of its head until its on_close returned. Its parser state lives in the connection, because
- *    the rest of an unwanted body is skipped after the request ended.
+ * 1. All connections are in one epoll set of the server's own, edge-triggered, for reading, writing and hang-ups at
+ *    once; the set itself is one handle of the loop. A registration is never changed: what the kernel last said is kept
+ *    in can_read, can_write, half_closed, and back-pressure is not looking at it. So pausing costs no system call, a
+ *    hang-up is seen also while paused, and an idle connection is this struct and nothing else.
+ * 2. conn_run() is the only place that reads, parses, calls handlers, ends requests and closes. It is entered from the
+ *    loop only, for one connection at a time, and never from itself.
+ * 3. The functions of http/request.h set state and may write to the socket; then they call conn_kick(), which makes
+ *    conn_run() look again: at once when it is what called the handler, else from the next turn of the loop.
+ * 4. Input that is not parsed yet is the run's `cur`, in the server's shared read buffer; what is left at the end of
+ *    the run is kept in `in`. Reading happens only when cur is empty and somebody wants the bytes, so `in` never holds
+ *    more than one read.
+ * 5. A request exists from the first byte of its head until its on_close returned. Its parser state lives in the
+ *    connection, because the rest of an unwanted body is skipped after the request ended.
  * 6. A connection that is closed stays on the server's dead list until the run and all events fetched with it are done.
  */
 #pragma once
@@ -28,9 +29,9 @@
 #include <llhttp.h>
 
 enum {
-    READ_HEAD = 16 * 1024,  /* while waiting for a head: bounds what pipelining makes us keep */
+    READ_HEAD = 16 * 1024, /* while waiting for a head: bounds what pipelining makes us keep */
     READ_CHUNKED = 64 * 1024,
-    READ_BODY = 256 * 1024, /* size of the shared read buffer */
+    READ_BODY = 256 * 1024,   /* size of the shared read buffer */
     WRITE_GATHER = 16 * 1024, /* less than this waits for the end of the turn */
     DISCARD_MAX = 256 * 1024, /* an unwanted body up to this is read to keep the connection */
     LINGER_MS = 2000,
@@ -105,7 +106,7 @@ struct conn {
     uint32_t head_bytes;
     uint8_t state, timed_class;
     uint8_t reads_left, requests_left; /* of this run */
-    char last; /* last byte parsed, for what llhttp lets pass */
+    char last;                         /* last byte parsed, for what llhttp lets pass */
     bool running : 1, again : 1;
     bool can_read : 1, can_write : 1, half_closed : 1, hung_up : 1, eof : 1;
     bool gone : 1;         /* nobody is there any more */
@@ -182,12 +183,14 @@ void conn_open(struct http_server *s, struct listener *l, int fd);
 void conn_event(struct conn *c, uint32_t events);
 void conn_run(struct conn *c);
 void conn_kick(struct conn *c);
-void conn_timeout(struct conn *c, enum timed class);
+void conn_timeout(struct conn *c, enum timed kind);
 
 /* parse.c */
 void parse_begin(struct conn *c);
-/* Parses c->cur, or 0 bytes of it: until the head or the message is complete, the handler paused, or the input is used up. False: refuse
- * with req->refuse_status. */
+/*
+ * Parses c->cur, or 0 bytes of it: until the head or the message is complete, the handler paused, or the input is used
+ * up. False: refuse with req->refuse_status.
+ */
 bool parse_some(struct conn *c);
 
 /* response.c */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Framing of the Connect RPC protocol, JSON codec, uncompressed. Streams carry envelopes: a flag byte, the length as four big-endian
- * bytes, a JSON message. The last one of a response has CONNECT_FLAG_END and holds {} or {"error":{...}}. Unary calls have bare JSON
- * bodies, and errors by HTTP status.
+ * Framing of the Connect RPC protocol, JSON codec, uncompressed. Streams carry envelopes: a flag byte, the length as
+ * four big-endian bytes, a JSON message. The last one of a response has CONNECT_FLAG_END and holds {} or
+ * {"error":{...}}. Unary calls have bare JSON bodies, and errors by HTTP status.
  */
 #pragma once
 
@@ -15,7 +15,9 @@ enum { CONNECT_HEAD = 5, CONNECT_FLAG_COMPRESSED = 0x01, CONNECT_FLAG_END = 0x02
 
 /* ---- writing ---- */
 
-/* The five bytes in front of a message of n bytes (n < 4 GiB): for http_response_writev() without copying the message. */
+/*
+ * The five bytes in front of a message of n bytes (n < 4 GiB): for http_response_writev() without copying the message.
+ */
 void connect_head(uint8_t ret_head[static CONNECT_HEAD], uint8_t flags, size_t n);
 
 int connect_append(struct buf *b, uint8_t flags, struct str message); /* head and message */
@@ -40,7 +42,7 @@ int connect_decode_one(struct str body, size_t max, struct str *ret_message) WAR
 
 enum connect_result {
     CONNECT_NEED_MORE, /* all input was taken */
-    CONNECT_MESSAGE,   /* *ret_message is valid until the next call or as long as the input; call again for the rest of the input */
+    CONNECT_MESSAGE,   /* *ret_message lives until the next call or as long as the input; call again for what is left */
 };
 
 /* For client streams: envelopes in whatever pieces they arrive. Holds at most max bytes. */

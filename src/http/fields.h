@@ -28,8 +28,11 @@ int fields_add_name(struct fields *f, const char *p, size_t n) WARN_UNUSED;
 int fields_name_done(struct fields *f) WARN_UNUSED;
 int fields_add_value(struct fields *f, const char *p, size_t n) WARN_UNUSED;
 
-struct http_header fields_at(const struct fields *f, unsigned i);   /* the value trimmed */
-struct str fields_get(const struct fields *f, struct str name); /* the first; p is NULL when absent */
+struct http_header fields_at(const struct fields *f, unsigned i); /* the value trimmed */
+struct str fields_get(const struct fields *f, struct str name);   /* the first; p is NULL when absent */
 
-/* Does it concern this connection alone (RFC 9110 section 7.6.1)? Connection, what it names, transfer-encoding and the like. */
+/*
+ * Does it concern this connection alone (RFC 9110 section 7.6.1)? Connection, what it names, transfer-encoding and the
+ * like.
+ */
 bool fields_is_hop_by_hop(const struct http_header *headers, size_t n, struct str name);

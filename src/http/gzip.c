@@ -8,8 +8,8 @@
 
 enum {
     WINDOW = 15,
-    GZIP_FORMAT = 16,  /* added to the window: write gzip */
-    AUTO_FORMAT = 32,  /* read gzip or zlib */
+    GZIP_FORMAT = 16, /* added to the window: write gzip */
+    AUTO_FORMAT = 32, /* read gzip or zlib */
     RATIO_DEFAULT = 200,
     RATIO_FREE = 1024 * 1024, /* output that may come from however little input */
 };

@@ -18,14 +18,17 @@ enum gzip_result {
 struct gunzip;
 
 /*
- * Reads gzip (also several members in a row) and, as HTTP's "deflate", zlib. max_bytes bounds all output together. max_ratio bounds
- * output to input once more than 1 MiB came out (0: 200), so that a bomb ends early.
+ * Reads gzip (also several members in a row) and, as HTTP's "deflate", zlib. max_bytes bounds all output together.
+ * max_ratio bounds output to input once more than 1 MiB came out (0: 200), so that a bomb ends early.
  */
 struct gunzip *gunzip_new(uint64_t max_bytes, unsigned max_ratio);
 void gunzip_free(struct gunzip *g);
 DEFINE_AUTO(struct gunzip *, gunzip_free)
 
-/* An enum gzip_result, or -EPROTO (not gzip, damaged, bytes behind the end), -EFBIG (max_bytes or max_ratio). Errors stick. */
+/*
+ * An enum gzip_result, or -EPROTO (not gzip, damaged, bytes behind the end), -EFBIG (max_bytes or max_ratio). Errors
+ * stick.
+ */
 int gunzip_next(struct gunzip *g, struct str *in, char *out, size_t cap, size_t *ret_n) WARN_UNUSED;
 
 /* At the end of the input: 0 when the stream was complete, -EPROTO else. */

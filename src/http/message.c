@@ -7,8 +7,8 @@ enum http_method http_method_parse(struct str name)
         struct str name;
         enum http_method method;
     } methods[] = {
-        {{"GET", 3}, HTTP_METHOD_GET},         {{"HEAD", 4}, HTTP_METHOD_HEAD},       {{"POST", 4}, HTTP_METHOD_POST},
-        {{"PUT", 3}, HTTP_METHOD_PUT},         {{"PATCH", 5}, HTTP_METHOD_PATCH},     {{"DELETE", 6}, HTTP_METHOD_DELETE},
+        {{"GET", 3}, HTTP_METHOD_GET},         {{"HEAD", 4}, HTTP_METHOD_HEAD},   {{"POST", 4}, HTTP_METHOD_POST},
+        {{"PUT", 3}, HTTP_METHOD_PUT},         {{"PATCH", 5}, HTTP_METHOD_PATCH}, {{"DELETE", 6}, HTTP_METHOD_DELETE},
         {{"OPTIONS", 7}, HTTP_METHOD_OPTIONS},
     };
     for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {

@@ -30,14 +30,16 @@ enum http_method http_method_parse(struct str name);
 const char *http_status_text(int status); /* "Not Found"; "Status" for an unknown one, never NULL */
 
 bool http_is_token(struct str s);       /* RFC 9110 token: what a header's name must be */
-bool http_is_field_value(struct str s); /* no control characters but TAB, no blanks around it: safe to send as a value */
+bool http_is_field_value(struct str s); /* no control characters but TAB, no blanks around it: safe to send */
 
 /* Is `token` an element of the comma-separated list `value` ("keep-alive, Upgrade")? Case-insensitive. */
 bool http_list_has(struct str value, struct str token);
 
-/* Cuts the next parameter ("; name=value", value a token or a quoted string) off *params, which is what follows the first ';'
- * of e.g. content-type. A quoted value is given without its quotes but with its backslashes. False at the end or when malformed
- * (then params->n is not 0). */
+/*
+ * Cuts the next parameter ("; name=value", value a token or a quoted string) off *params, which is what follows the
+ * first ';' of e.g. content-type. A quoted value is given without its quotes but with its backslashes. False at the end
+ * or when malformed (then params->n is not 0).
+ */
 bool http_param_next(struct str *params, struct str *ret_name, struct str *ret_value);
 
 /* Does an Accept-Encoding value (STR_NULL when the header is absent) allow `coding` with a quality above 0? */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation. The delimiter is CR LF "--" boundary; the body is read as if a CR LF stood in front of it, so the first
- * delimiter is like the others. Input is scanned for the delimiter with memmem(); only a proper prefix of it at the end of the input
- * is unsettled. Its length is `held`; the bytes themselves need not be kept, being equal to the delimiter's. When the next input does not
- * continue the match, the longest shorter prefix is tried (as in Knuth-Morris-Pratt) and what is in front of that was data.
+ * Theory of operation. The delimiter is CR LF "--" boundary; the body is read as if a CR LF stood in front of it, so
+ * the first delimiter is like the others. Input is scanned for the delimiter with memmem(); only a proper prefix of it
+ * at the end of the input is unsettled. Its length is `held`; the bytes themselves need not be kept, being equal to the
+ * delimiter's. When the next input does not continue the match, the longest shorter prefix is tried (as in
+ * Knuth-Morris-Pratt) and what is in front of that was data.
  *
- * Behind a delimiter stand "--" (the end; the rest is ignored) or blanks and CR LF (a part). A delimiter that something else follows is
- * an error, not data: no sender makes one, and guessing is how two readers of a message come to differ.
+ * Behind a delimiter stand "--" (the end; the rest is ignored) or blanks and CR LF (a part). A delimiter that something
+ * else follows is an error, not data: no sender makes one, and guessing is how two readers of a message come to differ.
  */
 #include "http/multipart.h"
 #include "http/message.h"
@@ -16,7 +17,13 @@
 
 #include <string.h>
 
-enum { BOUNDARY_MAX = 70, DELIMITER_MAX = BOUNDARY_MAX + 4, HEADERS_MAX = 8 * 1024, PARTS_DEFAULT = 1000, PREAMBLE_MAX = 64 * 1024 };
+enum {
+    BOUNDARY_MAX = 70,
+    DELIMITER_MAX = BOUNDARY_MAX + 4,
+    HEADERS_MAX = 8 * 1024,
+    PARTS_DEFAULT = 1000,
+    PREAMBLE_MAX = 64 * 1024
+};
 
 enum state {
     IN_PREAMBLE,
@@ -54,8 +61,8 @@ static bool is_boundary(struct str s)
     return s.n > 0 && s.n <= BOUNDARY_MAX && s.p[s.n - 1] != ' ';
 }
 
-int multipart_new(struct str content_type, const struct multipart_ops *ops, const struct multipart_limits *limits, void *ctx,
-                  struct multipart **ret_parser)
+int multipart_new(struct str content_type, const struct multipart_ops *ops, const struct multipart_limits *limits,
+                  void *ctx, struct multipart **ret_parser)
 {
     ssize_t semicolon = str_find_char(content_type, ';');
     if (semicolon < 0 || !str_eq_nocase(str_trim(str_n(content_type.p, (size_t)semicolon)), STR("multipart/form-data")))
@@ -167,7 +174,10 @@ static int feed_data(struct multipart *m, struct str *in)
     return r;
 }
 
-/* Undoes %22 %0D %0A and backslashes in front of '"' and '\', in place. A browser escapes the first three, others the quotes. */
+/*
+ * Undoes %22 %0D %0A and backslashes in front of '"' and '\', in place. A browser escapes the first three, others the
+ * quotes.
+ */
 static struct str unescape(char *p, size_t n)
 {
     size_t out = 0;
@@ -285,22 +295,22 @@ static int feed_after(struct multipart *m, struct str *in)
     return 0;
 }
 
-int multipart_feed(struct multipart *m, struct str in)
+int multipart_feed(struct multipart *m, struct str data)
 {
     int r = m->error;
-    while (r >= 0 && in.n) {
+    while (r >= 0 && data.n) {
         switch (m->state) {
         case IN_PREAMBLE:
         case IN_DATA:
-            r = feed_data(m, &in);
+            r = feed_data(m, &data);
             break;
         case IN_HEADERS:
-            r = feed_headers(m, &in);
+            r = feed_headers(m, &data);
             break;
         case IN_EPILOGUE:
             return 0;
         default:
-            r = feed_after(m, &in);
+            r = feed_after(m, &data);
             break;
         }
     }

@@ -73,10 +73,12 @@ static void test_good(void **state)
     GOOD("--bound\r\n" PART("a") "1\r\n--bound\r\n" PART("b") "2\r\n--bound--\r\n", "[a|-|:1][b|-|:2]");
     GOOD("--bound--", "");
     GOOD("preamble\r\n--boun\r\n--bound \t\r\n" PART("a") "\r\n--bound--epilogue --bound\r\n", "[a|-|:]");
-    GOOD("--bound\r\n" PART("a") "\r\n--boun\r\n--boune\r\r\n\r\n--\r\n-\r\n\r\n--bound--", "[a|-|:\r\n--boun\r\n--boune\r\r\n\r\n--\r\n-\r\n]");
+    GOOD("--bound\r\n" PART("a") "\r\n--boun\r\n--boune\r\r\n\r\n--\r\n-\r\n\r\n--bound--",
+         "[a|-|:\r\n--boun\r\n--boune\r\r\n\r\n--\r\n-\r\n]");
     GOOD("--bound\r\n" PART("a") "--bound\n--bound--\n\r--bound\r\n--bound--", "[a|-|:--bound\n--bound--\n\r--bound]");
-    GOOD("--bound\r\ncontent-type:  text/x \r\nX: y\r\nCONTENT-DISPOSITION: Form-Data; filename=\"/home/a b/\xc3\xa4%22q\\\"%0d%0D.txt\";name=file\r\n\r\nx\r\n--bound--",
-         "[file|/home/a b/\xc3\xa4\"q\"%0d\r.txt|text/x:x]");
+    GOOD(
+        "--bound\r\ncontent-type:  text/x \r\nX: y\r\nCONTENT-DISPOSITION: Form-Data; filename=\"/home/a b/\xc3\xa4%22q\\\"%0d%0D.txt\";name=file\r\n\r\nx\r\n--bound--",
+        "[file|/home/a b/\xc3\xa4\"q\"%0d\r.txt|text/x:x]");
     GOOD("--bound\r\nContent-Disposition: form-data; name=f; filename=\"\"\r\n\r\nx\r\n--bound--", "[f||:x]");
     GOOD("--bound\r\nContent-Disposition: form-data; filename=plain\r\n\r\nx\r\n--bound--", "[|plain|:x]");
 }
@@ -87,9 +89,11 @@ static void test_borders(void **state)
     /* Boundaries that contain the beginning of the delimiter, where a naive matcher loses its place. */
     everywhere("multipart/form-data; boundary=\"--\"", STR("----\r\n" PART("a") "\r\n\r\n---\r\n---x\r\n------"), 0,
                "[a|-|:\r\n\r\n---\r\n---x]");
-    everywhere("multipart/form-data; boundary=\"--\"", STR("----\r\n" PART("a") "-\r\n\r\n---\r\n----\r\n" PART("b") "\r\n------"), 0,
+    everywhere("multipart/form-data; boundary=\"--\"",
+               STR("----\r\n" PART("a") "-\r\n\r\n---\r\n----\r\n" PART("b") "\r\n------"), 0,
                "[a|-|:-\r\n\r\n---][b|-|:]");
-    everywhere("multipart/form-data; boundary=aab", STR("--aab\r\n" PART("a") "\r\n--aaab\r\n--aa\r\n--aab--"), 0, "[a|-|:\r\n--aaab\r\n--aa]");
+    everywhere("multipart/form-data; boundary=aab", STR("--aab\r\n" PART("a") "\r\n--aaab\r\n--aa\r\n--aab--"), 0,
+               "[a|-|:\r\n--aaab\r\n--aa]");
 }
 
 static void test_bad(void **state)
@@ -120,10 +124,17 @@ static void test_types(void **state)
 {
     (void)state;
     AUTO_BUF struct buf seen = BUF_INIT(100);
-    static const char *const bad[] = {"", "multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=\"\"",
-                                      "multipart/mixed; boundary=a", "multipart/form-data; boundary=a; boundary=b",
-                                      "multipart/form-data; boundary=\"a ", "multipart/form-data; boundary=\"a \"", "multipart/form-data; boundary=a\rb",
-                                      "multipart/form-data; boundary=0123456789012345678901234567890123456789012345678901234567890123456789x"};
+    static const char *const bad[] = {
+        "",
+        "multipart/form-data",
+        "multipart/form-data; boundary=",
+        "multipart/form-data; boundary=\"\"",
+        "multipart/mixed; boundary=a",
+        "multipart/form-data; boundary=a; boundary=b",
+        "multipart/form-data; boundary=\"a ",
+        "multipart/form-data; boundary=\"a \"",
+        "multipart/form-data; boundary=a\rb",
+        "multipart/form-data; boundary=0123456789012345678901234567890123456789012345678901234567890123456789x"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         assert_int_equal(run(bad[i], NULL, STR("--a--"), 0, &seen), -EINVAL);
     assert_int_equal(run("Multipart/Form-Data; charset=x; BOUNDARY=\"a b\"", NULL, STR("--a b--"), 0, &seen), 0);

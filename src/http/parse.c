@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From bytes to a request: llhttp's callbacks, and what llhttp lets pass but we do not: bare LF, folded headers, empty header names, HTTP/0.9,
- * other protocols, transfer codings but plain chunked, long trailers. One reading of a message is the point: whatever
- * another server or a proxy could read differently is refused (RFC 9112 sections 2.2, 5.2, 6.3).
+ * From bytes to a request: llhttp's callbacks, and what llhttp lets pass but we do not: bare LF, folded headers, empty
+ * header names, HTTP/0.9, other protocols, transfer codings but plain chunked, long trailers. One reading of a message
+ * is the point: whatever another server or a proxy could read differently is refused (RFC 9112 sections 2.2, 5.2, 6.3).
  */
 #include "http/conn.h"
 #include "http/url.h"

@@ -2,11 +2,12 @@
 /*
  * Theory of operation.
  *
- * 1. The relay lives exactly as long as its request: it is freed in the request's on_close, and nowhere else. Functions of the request
- *    never call back, so nothing here is re-entered.
- * 2. Both messages are parsed and written anew; no framing byte of one side reaches the other (until a 101 makes both raw).
- * 3. `over` means that the upstream has nothing to say any more: the response is complete, refused or cut. What it still delivers is
- *    dropped, and the request's on_close is all that is left to come.
+ * 1. The relay lives exactly as long as its request: it is freed in the request's on_close, and nowhere else. Functions
+ *    of the request never call back, so nothing here is re-entered.
+ * 2. Both messages are parsed and written anew; no framing byte of one side reaches the other (until a 101 makes both
+ *    raw).
+ * 3. `over` means that the upstream has nothing to say any more: the response is complete, refused or cut. What it
+ *    still delivers is dropped, and the request's on_close is all that is left to come.
  */
 #include "http/proxy.h"
 #include "http/fields.h"
@@ -18,7 +19,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HTTP_PROXY_MAGIC = 0x59585250, REQUEST_HEAD_MAX = 64 * 1024, BODILESS = 1 /* for llhttp: no body whatever the headers say */ };
+enum {
+    HTTP_PROXY_MAGIC = 0x59585250,
+    REQUEST_HEAD_MAX = 64 * 1024,
+    BODILESS = 1 /* for llhttp: no body whatever the headers say */
+};
 
 struct http_proxy {
     uint32_t magic;
@@ -31,7 +36,7 @@ struct http_proxy {
 
     llhttp_t parser;
     struct fields fields;
-    bool chunked;     /* the request's body, as written upstream */
+    bool chunked; /* the request's body, as written upstream */
     bool asked_upgrade, upgraded, over;
     bool begun;       /* the response's head went to the client */
     bool paused;      /* upstream, by us */
@@ -204,7 +209,8 @@ static int on_head(llhttp_t *parser)
     if (status < 200)
         return BODILESS;
     bool head_only = http_method(p->req) == HTTP_METHOD_HEAD || status == 204 || status == 304;
-    bool known = (parser->flags & F_CONTENT_LENGTH) && !(parser->flags & F_CHUNKED) && parser->content_length <= INT64_MAX;
+    bool known =
+        (parser->flags & F_CONTENT_LENGTH) && !(parser->flags & F_CHUNKED) && parser->content_length <= INT64_MAX;
     struct http_header headers[FIELDS_MAX];
     size_t n = end_to_end(p, headers);
     p->begun = true;

@@ -161,15 +161,19 @@ static void test_answers(void **state)
            "HTTP/1.1 404 Not Found\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     expect(GET, "HTTP/1.0 200 OK\r\nServer: x\r\n\r\nhello", true,
            "HTTP/1.1 200 OK\r\nServer: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
-    expect(GET, "HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\nC: d\r\n\r\n", false,
-           "HTTP/1.1 204 No Content\r\nC: d\r\n\r\n");
+    expect(
+        GET,
+        "HTTP/1.1 100 Continue\r\nA: b\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\nC: d\r\n\r\n",
+        false, "HTTP/1.1 204 No Content\r\nC: d\r\n\r\n");
     expect("HEAD / HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", false,
            "HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n");
-    expect(GET, "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 7\r\n\r\n", false, "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n");
-    expect(GET,
-           "HTTP/1.1 200 OK\r\nConnection: close, X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nDate: today\r\n"
-           "Content-Length: 0\r\n\r\nrubbish behind the end",
-           false, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\ncontent-length: 0\r\n\r\n");
+    expect(GET, "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 7\r\n\r\n", false,
+           "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n");
+    expect(
+        GET,
+        "HTTP/1.1 200 OK\r\nConnection: close, X-Private\r\nX-Private: 1\r\nKeep-Alive: 5\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nDate: today\r\n"
+        "Content-Length: 0\r\n\r\nrubbish behind the end",
+        false, "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\ncontent-length: 0\r\n\r\n");
 }
 
 static void test_bad_answers(void **state)
@@ -215,7 +219,8 @@ static void test_cut_short(void **state)
 {
     (void)state;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    static const char *const cut[] = {"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    static const char *const cut[] = {"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello",
+                                      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
                                       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nrubbish"};
     for (size_t i = 0; i < ARRAY_SIZE(cut); i++) {
         exchange(GET, str_of(cut[i]), strlen(cut[i]), true, &b);
@@ -228,11 +233,13 @@ static void test_request_head(void **state)
 {
     (void)state;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    const char *request = "GET http://h/x?y HTTP/1.1\r\nHost: 80-i1.x:7070\r\nAccept: */*\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
-                          "X-Api-Key: secret\r\nCookie: c\r\nX-Forwarded-Host: forged\r\nX-Set: forged\r\n\r\n";
+    const char *request =
+        "GET http://h/x?y HTTP/1.1\r\nHost: 80-i1.x:7070\r\nAccept: */*\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
+        "X-Api-Key: secret\r\nCookie: c\r\nX-Forwarded-Host: forged\r\nX-Set: forged\r\n\r\n";
     exchange(request, STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
-    assert_str(buf_str(&up.written), "GET /x?y HTTP/1.1\r\nhost: 80-i1.x:7070\r\nAccept: */*\r\nX-Api-Key: secret\r\nCookie: c\r\n"
-                                     "X-Forwarded-Host: forged\r\nX-Set: forged\r\nconnection: close\r\n\r\n");
+    assert_str(buf_str(&up.written),
+               "GET /x?y HTTP/1.1\r\nhost: 80-i1.x:7070\r\nAccept: */*\r\nX-Api-Key: secret\r\nCookie: c\r\n"
+               "X-Forwarded-Host: forged\r\nX-Set: forged\r\nconnection: close\r\n\r\n");
     static const char *const drop[] = {"x-api-key", NULL};
     options.drop = drop;
     options.host = STR("localhost:80");
@@ -240,20 +247,28 @@ static void test_request_head(void **state)
     options.headers = &HTTP_HEADER("x-set", "true");
     options.n_headers = 1;
     exchange(request, STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
-    assert_str(buf_str(&up.written), "GET /other HTTP/1.1\r\nhost: localhost:80\r\nx-forwarded-host: 80-i1.x:7070\r\nAccept: */*\r\nCookie: c\r\nx-set: true\r\n"
-                                     "connection: close\r\n\r\n");
+    assert_str(
+        buf_str(&up.written),
+        "GET /other HTTP/1.1\r\nhost: localhost:80\r\nx-forwarded-host: 80-i1.x:7070\r\nAccept: */*\r\nCookie: c\r\nx-set: true\r\n"
+        "connection: close\r\n\r\n");
 }
 
 static void test_request_body(void **state)
 {
     (void)state;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nhello", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
-    assert_str(buf_str(&up.written), "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
-    exchange("POST / HTTP/1.1\r\n" HOST "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n5;ext\r\nhello\r\n0\r\nTrailer: x\r\n\r\n",
+    exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nhello", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0,
+             false, &b);
+    assert_str(buf_str(&up.written),
+               "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
+    exchange("POST / HTTP/1.1\r\n" HOST
+             "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n5;ext\r\nhello\r\n0\r\nTrailer: x\r\n\r\n",
              STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
-    assert_str(buf_str(&up.written), "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
-    exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
+    assert_str(
+        buf_str(&up.written),
+        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false,
+             &b);
     assert_str(buf_str(&up.written), "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
 
     /* A body with bad framing: whatever went upstream, it never looks complete. */
@@ -350,13 +365,18 @@ static void test_deaf_upstream(void **state)
 static void test_upgrade(void **state)
 {
     (void)state;
-    static const char head[] = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n";
+    static const char head[] =
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n";
     for (size_t at = 0; at < sizeof(head); at++) {
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
         int fd = test_connect(&t);
         buf_clear(&up.written);
-        test_send(&t, fd, STR("GET /ws HTTP/1.1\r\n" HOST "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n\x81\x01"));
-        assert_str(buf_str(&up.written), "GET /ws HTTP/1.1\r\nhost: a\r\nSec-WebSocket-Key: k\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+        test_send(&t, fd,
+                  STR("GET /ws HTTP/1.1\r\n" HOST
+                      "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n\x81\x01"));
+        assert_str(
+            buf_str(&up.written),
+            "GET /ws HTTP/1.1\r\nhost: a\r\nSec-WebSocket-Key: k\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
         buf_clear(&up.written);
         http_proxy_feed(up.proxy, str_n(head, at));
         test_turn(&t);
@@ -365,7 +385,9 @@ static void test_upgrade(void **state)
         buf_append_cstr(&rest, "welcome");
         http_proxy_feed(up.proxy, buf_str(&rest));
         test_receive(&t, fd, &b, STR("welcome"));
-        assert_str(buf_str(&b), "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nSec-WebSocket-Accept: x\r\nupgrade: websocket\r\n\r\nwelcome");
+        assert_str(
+            buf_str(&b),
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nSec-WebSocket-Accept: x\r\nupgrade: websocket\r\n\r\nwelcome");
         test_send(&t, fd, STR("x\0GET /"));
         assert_true(str_eq(buf_str(&up.written), STR("\x81\x01x\0GET /")));
         if (at % 3 == 0) { /* the client ends first, */
@@ -395,14 +417,17 @@ static void test_upgrade_refused(void **state)
 {
     (void)state;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    exchange("GET /ws HTTP/1.1\r\n" HOST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", STR("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno"), 0, false, &b);
+    exchange("GET /ws HTTP/1.1\r\n" HOST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+             STR("HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno"), 0, false, &b);
     assert_str(buf_str(&b), "HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno");
 }
 
 static void test_client_leaves(void **state)
 {
     (void)state;
-    static const char *const so_far[] = {"", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "HTTP/1.1 200 OK\r\n\r\nhello"};
+    static const char *const so_far[] = {"", "HTTP/1.1 200 OK\r\n",
+                                         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello",
+                                         "HTTP/1.1 200 OK\r\n\r\nhello"};
     for (size_t i = 0; i < ARRAY_SIZE(so_far); i++) {
         int fd = test_connect(&t);
         test_send(&t, fd, STR(GET));
@@ -436,9 +461,9 @@ static void test_keeps_client(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_answers),       TEST(test_bad_answers), TEST(test_cut_short),     TEST(test_request_head), TEST(test_request_body),
-        TEST(test_slow_upstream), TEST(test_slow_client), TEST(test_deaf_upstream), TEST(test_upgrade),      TEST(test_upgrade_refused),
-        TEST(test_client_leaves), TEST(test_keeps_client),
+        TEST(test_answers),      TEST(test_bad_answers),     TEST(test_cut_short),     TEST(test_request_head),
+        TEST(test_request_body), TEST(test_slow_upstream),   TEST(test_slow_client),   TEST(test_deaf_upstream),
+        TEST(test_upgrade),      TEST(test_upgrade_refused), TEST(test_client_leaves), TEST(test_keeps_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

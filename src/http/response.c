@@ -50,7 +50,8 @@ static void send_or_queue(struct conn *c, const struct iovec *iov, int n)
     for (int i = 0; i < n; i++) {
         size_t skip = MIN(sent, iov[i].iov_len);
         sent -= skip;
-        if (skip < iov[i].iov_len && buf_append(&c->out, (const char *)iov[i].iov_base + skip, iov[i].iov_len - skip) < 0) {
+        if (skip < iov[i].iov_len &&
+            buf_append(&c->out, (const char *)iov[i].iov_base + skip, iov[i].iov_len - skip) < 0) {
             c->gone = true; /* no memory; half a message is worse than none */
             return;
         }
@@ -102,7 +103,8 @@ static void append_header(struct buf *b, struct str name, struct str value)
 
 static bool is_ours(struct str name)
 {
-    static const struct str names[] = {{"date", 4}, {"connection", 10}, {"content-length", 14}, {"transfer-encoding", 17}};
+    static const struct str names[] = {
+        {"date", 4}, {"connection", 10}, {"content-length", 14}, {"transfer-encoding", 17}};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         if (name.n == names[i].n && str_eq_nocase(name, names[i]))
             return true;
@@ -138,7 +140,10 @@ static void append_date(struct conn *c, struct buf *b)
     buf_append(b, "\r\n", 2);
 }
 
-/* Reading a large unwanted body only to keep a connection is a bad bargain, and a client that waits for 100 may never send it. */
+/*
+ * Reading a large unwanted body only to keep a connection is a bad bargain, and a client that waits for 100 may never
+ * send it.
+ */
 static bool keeps_alive(const struct http_request *req, bool ends_now)
 {
     if (!req->keep_alive || req->conn->server->draining)
@@ -196,7 +201,8 @@ static int give_up(struct http_request *req)
     return -ENOBUFS;
 }
 
-int http_respond(struct http_request *req, int status, const struct http_header *headers, size_t n_headers, struct str body)
+int http_respond(struct http_request *req, int status, const struct http_header *headers, size_t n_headers,
+                 struct str body)
 {
     if (!may_respond(req))
         return -EPIPE;

@@ -87,8 +87,7 @@ const char *server_date(struct http_server *s)
 
 static void reap(struct http_server *s)
 {
-    LIST_FOREACH(struct conn, c, &s->dead, node)
-    {
+    LIST_FOREACH (struct conn, c, &s->dead, node) {
         list_remove(&c->node);
         mem_free(c);
     }
@@ -99,8 +98,7 @@ static void handle_closed(uv_handle_t *handle)
     struct http_server *s = handle->data;
     if (--s->handles || !uv_is_closing((uv_handle_t *)&s->epoll))
         return;
-    LIST_FOREACH(struct listener, l, &s->listeners, node)
-    {
+    LIST_FOREACH (struct listener, l, &s->listeners, node) {
         list_remove(&l->node);
         mem_free(l);
     }
@@ -136,8 +134,7 @@ static void listener_closed(uv_handle_t *handle)
 
 static void close_listeners(struct http_server *s)
 {
-    LIST_FOREACH(struct listener, l, &s->listeners, node)
-    {
+    LIST_FOREACH (struct listener, l, &s->listeners, node) {
         if (uv_is_closing((uv_handle_t *)&l->poll))
             continue;
         s->handles++;
@@ -227,8 +224,7 @@ static void on_timer(uv_timer_t *timer)
     }
     if (s->starved) {
         s->starved = false;
-        LIST_FOREACH(struct listener, l, &s->listeners, node)
-        {
+        LIST_FOREACH (struct listener, l, &s->listeners, node) {
             if (l->starved && !uv_is_closing((uv_handle_t *)&l->poll))
                 uv_poll_start(&l->poll, UV_READABLE, on_accept);
             l->starved = false;
@@ -241,9 +237,10 @@ static void on_timer(uv_timer_t *timer)
 /* One connection too many: it is told so, as far as that works without waiting. */
 static void turn_away(int fd)
 {
-    static const char text[] = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
-                               "connection: close\r\ncontent-length: 45\r\n\r\n"
-                               "{\"code\":503,\"message\":\"too many connections\"}";
+    static const char text[] =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
+        "connection: close\r\ncontent-length: 45\r\n\r\n"
+        "{\"code\":503,\"message\":\"too many connections\"}";
     char drop[4096];
     (void)!recv(fd, drop, sizeof(drop), MSG_DONTWAIT); /* a close with unread input would reset the answer away */
     (void)!send(fd, text, sizeof(text) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -259,6 +256,7 @@ static void on_accept(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS; i++) {
+        /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EINTR || errno == ECONNABORTED)
@@ -277,7 +275,8 @@ static void on_accept(uv_poll_t *poll, int status, int events)
     }
 }
 
-struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *limits, http_request_fn on_request, void *ctx)
+struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *limits, http_request_fn on_request,
+                                    void *ctx)
 {
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0)
@@ -348,8 +347,7 @@ void http_server_drain(struct http_server *s)
 {
     s->draining = true;
     close_listeners(s);
-    LIST_FOREACH(struct conn, c, &s->conns, node)
-    {
+    LIST_FOREACH (struct conn, c, &s->conns, node) {
         conn_kick(c);
     }
 }
@@ -361,8 +359,7 @@ void http_server_close(struct http_server *s, void (*done)(void *ctx), void *ctx
     s->on_closed = done;
     s->on_closed_ctx = ctx;
     close_listeners(s);
-    LIST_FOREACH(struct conn, c, &s->conns, node)
-    {
+    LIST_FOREACH (struct conn, c, &s->conns, node) {
         conn_kick(c);
     }
     /* From the loop also when there is no connection. */

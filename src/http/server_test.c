@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server as a client on the wire sees it: framing in all pieces, strictness, limits, time-outs. */
-#include "http/test_server.h"
 #include "http/conn.h"
+#include "http/test_server.h"
 
 #include <stdio.h>
 #include <sys/socket.h>
@@ -23,12 +23,14 @@ static const char conversation[] = "GET /hello HTTP/1.1\r\n" HOST "\r\n"
                                    "PUT /echo HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n"
                                    "GET /x%zz HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n";
 
-static const char expected_start[] = OK_HEAD("9") "\r\nhello GET" OK_HEAD("5") "\r\nfirst" OK_HEAD("14") "\r\nsome more text" OK_HEAD(
-    "10") "\r\n" OK_HEAD("10") "\r\nhello POST" OK_HEAD("5") "\r\nlater"
-                               "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-static const char expected_end[] = "0\r\n\r\n" OK_HEAD("0") "\r\n"
-                                   "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 37\r\n" CLOSE
-                                   "\r\n{\"code\":404,\"message\":\"no such path\"}";
+static const char expected_start[] =
+    OK_HEAD("9") "\r\nhello GET" OK_HEAD("5") "\r\nfirst" OK_HEAD("14") "\r\nsome more text" OK_HEAD(
+        "10") "\r\n" OK_HEAD("10") "\r\nhello POST" OK_HEAD("5") "\r\nlater"
+                                                                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+static const char expected_end[] =
+    "0\r\n\r\n" OK_HEAD("0") "\r\n"
+                             "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 37\r\n" CLOSE
+                             "\r\n{\"code\":404,\"message\":\"no such path\"}";
 
 static void check_conversation(struct buf *b)
 {
@@ -37,7 +39,8 @@ static void check_conversation(struct buf *b)
     struct str got = buf_str(b);
     assert_true(str_starts(got, str_of(expected_start)));
     assert_true(str_ends(got, str_of(expected_end)));
-    struct str chunks = str_n(got.p + sizeof(expected_start) - 1, got.n - sizeof(expected_start) - sizeof(expected_end) + 2);
+    struct str chunks =
+        str_n(got.p + sizeof(expected_start) - 1, got.n - sizeof(expected_start) - sizeof(expected_end) + 2);
     for (struct str line; str_split(&chunks, '\n', &line);) {
         struct str data;
         if (line.n && str_split(&chunks, '\n', &data))
@@ -93,7 +96,13 @@ static void test_refusals(void **state)
         struct str bytes;
     } cases[] = {
         {400, {GET "\r\n", sizeof(GET "\r\n") - 1}},
-#define CASE(status, text) {status, {text, sizeof(text) - 1}}
+#define CASE(status, text)                                                                                             \
+    {                                                                                                                  \
+        status,                                                                                                        \
+        {                                                                                                              \
+            text, sizeof(text) - 1                                                                                     \
+        }                                                                                                              \
+    }
         CASE(400, GET HOST "Host: b\r\n\r\n"),
         CASE(400, GET "Host: a b\r\n\r\n"),
         CASE(400, GET "Host: a/b\r\n\r\n"),
@@ -188,7 +197,8 @@ static void test_limits(void **state)
     struct test_server t;
     test_server_open(&t, NULL, false);
     for (int beyond = 0; beyond <= 1; beyond++) {
-        AUTO_BUF struct buf url = BUF_INIT(1 << 20), count = BUF_INIT(1 << 20), bytes = BUF_INIT(1 << 20), blanks = BUF_INIT(1 << 20);
+        AUTO_BUF struct buf url = BUF_INIT(1 << 20), count = BUF_INIT(1 << 20), bytes = BUF_INIT(1 << 20),
+                            blanks = BUF_INIT(1 << 20);
         buf_append_cstr(&url, "GET /");
         repeat(&url, "a", 8 * 1024 - 1 + (size_t)beyond);
         buf_append_cstr(&url, " HTTP/1.1\r\n" HOST "\r\n");
@@ -338,7 +348,10 @@ static void test_http10(void **state)
     test_exchange(&t, STR("GET /hello HTTP/1.0\r\n\r\n"), false, &b);
     assert_str(buf_str(&b), OK_HEAD("9") CLOSE "\r\nhello GET");
     buf_clear(&b);
-    test_exchange(&t, STR("GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\nPOST /stream HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc"), false, &b);
+    test_exchange(
+        &t,
+        STR("GET /hello HTTP/1.0\r\nConnection: keep-alive\r\n\r\nPOST /stream HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc"),
+        false, &b);
     assert_str(buf_str(&b), OK_HEAD("9") "connection: keep-alive\r\n\r\nhello GET"
                                          "HTTP/1.1 200 OK\r\n" CLOSE "\r\nabc");
     test_server_close(&t);
@@ -373,8 +386,10 @@ static void test_headers(void **state)
     struct test_server t;
     AUTO_BUF struct buf b = BUF_INIT(4096);
     test_server_open(&t, NULL, false);
-    test_exchange(&t, STR("GET http://ignored.example/headers?x HTTP/1.1\r\nHOST: [::1]:80\r\nEmpty:\r\nX-a:  \t b c\t \r\nx-A: \xc3\xa4\r\nConnection: close\r\n\r\n"),
-                  false, &b);
+    test_exchange(
+        &t,
+        STR("GET http://ignored.example/headers?x HTTP/1.1\r\nHOST: [::1]:80\r\nEmpty:\r\nX-a:  \t b c\t \r\nx-A: \xc3\xa4\r\nConnection: close\r\n\r\n"),
+        false, &b);
     assert_has(buf_str(&b), "\r\n\r\nHOST=[::1]:80\nEmpty=\nX-a=b c\nx-A=\xc3\xa4\nConnection=close\n");
     test_server_close(&t);
 }

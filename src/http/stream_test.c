@@ -152,7 +152,8 @@ static void test_pause(void **state)
     struct test_server p;
     test_server_open_with(&p, NULL, false, on_paused_request);
     int fd = test_connect(&p);
-    test_send(&p, fd, STR("PUT / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbb\r\n3\r\nccc\r\n"));
+    test_send(&p, fd,
+              STR("PUT / HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbb\r\n3\r\nccc\r\n"));
     static const char *const so_far[] = {"a|", "a|bb|", "a|bb|ccc|"};
     struct buf *got = http_data(p.held);
     for (size_t i = 0; i < ARRAY_SIZE(so_far); i++) {
@@ -226,9 +227,13 @@ static void test_abort(void **state)
 static void test_client_leaves(void **state)
 {
     (void)state;
-    static const char *const requests[] = {GET("/hold"), GET("/cut"), GET("/endless"), "POST /count HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc",
+    static const char *const requests[] = {GET("/hold"),
+                                           GET("/cut"),
+                                           GET("/endless"),
+                                           "POST /count HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc",
                                            "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc",
-                                           "POST /stream HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n5\r\nabc"};
+                                           "POST /stream HTTP/1.1\r\n" HOST
+                                           "Transfer-Encoding: chunked\r\n\r\n5\r\nabc"};
     for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
         for (int reset = 0; reset <= 1; reset++) {
             int fd = test_connect(&t);
@@ -328,7 +333,10 @@ static void test_upgrade(void **state)
 
     /* Who asks for another protocol and does not get it goes on with this one. */
     buf_clear(&b);
-    test_exchange(&t, STR("GET /hello HTTP/1.1\r\n" HOST "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n" GET("/nothing")), true, &b);
+    test_exchange(&t,
+                  STR("GET /hello HTTP/1.1\r\n" HOST
+                      "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n" GET("/nothing")),
+                  true, &b);
     assert_has(buf_str(&b), "hello GETHTTP/1.1 404");
     assert_int_equal(t.closes, 3);
 }
@@ -374,7 +382,8 @@ static void test_head_is_safe(void **state)
     AUTO_BUF struct buf b = BUF_INIT(65536);
     test_server_open_with(&s, NULL, false, test_added_headers);
     test_exchange(&s, STR("GET / HTTP/1.1\r\n" HOST "Connection: close\r\n\r\n"), false, &b);
-    assert_str(buf_str(&b), "HTTP/1.1 204 No Content\r\nx: y\r\naccess-control-allow-origin: *\r\nconnection: close\r\n\r\n");
+    assert_str(buf_str(&b),
+               "HTTP/1.1 204 No Content\r\nx: y\r\naccess-control-allow-origin: *\r\nconnection: close\r\n\r\n");
     test_server_close(&s);
 }
 
@@ -399,7 +408,8 @@ static void test_close_cuts(void **state)
 {
     (void)state;
     int fds[4];
-    static const char *const requests[] = {GET("/hold"), GET("/endless"), "POST /count HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc", "GET /x"};
+    static const char *const requests[] = {GET("/hold"), GET("/endless"),
+                                           "POST /count HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc", "GET /x"};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         fds[i] = test_connect(&t);
         test_send(&t, fds[i], str_of(requests[i]));
@@ -413,16 +423,34 @@ static void test_close_cuts(void **state)
 }
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_server, close_server)
-#define TEST_UNIX(fn) {#fn " (unix)", fn, open_server, close_server, &t}
+#define TEST_UNIX(fn)                                                                                                  \
+    {                                                                                                                  \
+#fn " (unix)", fn, open_server, close_server, &t                                                               \
+    }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_back_pressure_down), TEST(test_queue_is_bounded), TEST(test_upload),        TEST(test_pause),
-        TEST(test_abort),              TEST(test_client_leaves),    TEST(test_half_closed),   TEST(test_unwanted_body),
-        TEST(test_upgrade),            TEST(test_peer),             TEST(test_head_is_safe),  TEST(test_drain),
-        TEST(test_close_cuts),         TEST_UNIX(test_upload),      TEST_UNIX(test_abort),    TEST_UNIX(test_half_closed),
-        TEST_UNIX(test_client_leaves), TEST_UNIX(test_peer),        TEST_UNIX(test_upgrade),  TEST_UNIX(test_back_pressure_down),
+        TEST(test_back_pressure_down),
+        TEST(test_queue_is_bounded),
+        TEST(test_upload),
+        TEST(test_pause),
+        TEST(test_abort),
+        TEST(test_client_leaves),
+        TEST(test_half_closed),
+        TEST(test_unwanted_body),
+        TEST(test_upgrade),
+        TEST(test_peer),
+        TEST(test_head_is_safe),
+        TEST(test_drain),
+        TEST(test_close_cuts),
+        TEST_UNIX(test_upload),
+        TEST_UNIX(test_abort),
+        TEST_UNIX(test_half_closed),
+        TEST_UNIX(test_client_leaves),
+        TEST_UNIX(test_peer),
+        TEST_UNIX(test_upgrade),
+        TEST_UNIX(test_back_pressure_down),
         TEST_UNIX(test_unwanted_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

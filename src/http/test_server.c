@@ -237,7 +237,8 @@ int test_connect(struct test_server *t)
         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         r = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
     } else {
-        struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)t->port)};
+        struct sockaddr_in addr = {
+            .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)t->port)};
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         r = connect(fd, (struct sockaddr *)&addr, sizeof(addr));
     }

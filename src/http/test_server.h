@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the tests: a server on a loopback or unix socket in this very process, and raw clients which turn its loop while they wait. */
+/*
+ * For the tests: a server on a loopback or unix socket in this very process, and raw clients which turn its loop while
+ * they wait.
+ */
 #pragma once
 
 #include "base/buf.h"
@@ -34,17 +37,24 @@ struct test_server {
 void test_server_open(struct test_server *t, const struct http_limits *limits, bool is_unix);
 /* With another handler; ctx is t. */
 void test_server_open_with(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn);
-void test_server_close(struct test_server *t); /* and checks that every request had one on_close, and the loop has nothing left */
+/* and checks that every request had one on_close, and the loop has nothing left */
+void test_server_close(struct test_server *t);
 
 int test_connect(struct test_server *t); /* non-blocking */
 void test_turn(struct test_server *t);   /* the loop, until it has nothing to do for a moment */
 void test_send(struct test_server *t, int fd, struct str bytes);
 
-/* Turns the loop until the client has received `until` (p NULL: the end of the connection). Fails the test after 20 s without a byte. */
+/*
+ * Turns the loop until the client has received `until` (p NULL: the end of the connection). Fails the test after 20 s
+ * without a byte.
+ */
 void test_receive(struct test_server *t, int fd, struct buf *b, struct str until);
 bool test_is_closed(struct test_server *t, int fd); /* end of file or reset, with nothing to read before */
 
-/* One connection: sends all, receives until the end of the connection; dates and their lines are cut out. Half-closes if asked to. */
+/*
+ * One connection: sends all, receives until the end of the connection; dates and their lines are cut out. Half-closes
+ * if asked to.
+ */
 void test_exchange(struct test_server *t, struct str bytes, bool half_close, struct buf *ret);
 void test_strip_dates(struct buf *b);
 

@@ -51,8 +51,8 @@ int url_encode(struct buf *b, struct str s, bool keep_slash)
     static const char digits[] = "0123456789ABCDEF";
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
-        if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_' ||
-            c == '~' || (c == '/' && keep_slash)) {
+        if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' ||
+            c == '_' || c == '~' || (c == '/' && keep_slash)) {
             buf_append_char(b, (char)c);
         } else {
             char escape[3] = {'%', digits[c >> 4], digits[c & 15]};
@@ -135,7 +135,8 @@ int url_query_get(struct arena *a, struct str query, const char *name, struct st
 
 static bool is_host_char(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("-._~!$&'()*+,;=%", c));
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c && strchr("-._~!$&'()*+,;=%", c));
 }
 
 int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
@@ -163,7 +164,8 @@ int url_parse_host(struct str host, struct str *ret_name, uint16_t *ret_port)
     uint64_t port = 0;
     if (name.n == 0 || name.n > 255)
         return -EINVAL;
-    if (rest.n && (rest.p[0] != ':' || rest.n > 6 || (rest.n > 1 && str_to_u64(str_sub(rest, 1), &port) < 0) || port > 65535))
+    if (rest.n &&
+        (rest.p[0] != ':' || rest.n > 6 || (rest.n > 1 && str_to_u64(str_sub(rest, 1), &port) < 0) || port > 65535))
         return -EINVAL;
     *ret_name = name;
     *ret_port = (uint16_t)port;

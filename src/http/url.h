@@ -18,7 +18,10 @@ enum url_form {
     URL_QUERY /* '+' is a blank */
 };
 
-/* Decoded; the input itself when there is nothing to decode. May hold NUL (%00). -EINVAL for '%' without two hex digits. */
+/*
+ * Decoded; the input itself when there is nothing to decode. May hold NUL (%00). -EINVAL for '%' without two hex
+ * digits.
+ */
 int url_decode(struct arena *a, struct str s, enum url_form form, struct str *ret) WARN_UNUSED;
 
 /* The same into room for s.n bytes; returns the length. out may be s.p. */
@@ -27,8 +30,10 @@ ssize_t url_decode_to(struct str s, enum url_form form, char *out) WARN_UNUSED;
 /* Encodes all but RFC 3986 unreserved characters; keep_slash leaves '/' alone, for paths. */
 int url_encode(struct buf *b, struct str s, bool keep_slash);
 
-/* Splits "/path?query" or "http://host/path?query" (whose host is dropped) at the first '?'; -EINVAL for anything else but "*". A fragment is not
- * allowed in a request and refused. */
+/*
+ * Splits "/path?query" or "http://host/path?query" (whose host is dropped) at the first '?'; -EINVAL for anything else
+ * but "*". A fragment is not allowed in a request and refused.
+ */
 int url_split_target(struct str target, struct str *ret_path, struct str *ret_query) WARN_UNUSED;
 
 struct url_param {

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/boxes.h"
 #include "base/fd.h"
-#include "base/list.h"
 #include "base/log.h"
-#include "base/map.h"
 #include "base/mem.h"
+#include "coved/boxes_internal.h"
 #include "kernel/cgroup.h"
 #include "kernel/pool.h"
-#include "wire/control.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,57 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 1024, MAKING_MAX = 2, BLANKS_KEPT = 2, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
-
-enum box_state {
-    BOX_MAKING,   /* its body sets itself up */
-    BOX_BLANK,    /* ready for any layer */
-    BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
-    BOX_WARM,     /* the agent runs, nobody's */
-    BOX_RUNNING,  /* somebody's */
-    BOX_CLEANING, /* reaped, not yet all gone */
-    BOX_STATES,
-};
-
-struct waiting {
-    struct list node;
-    struct sup_create request;
-    struct cgroup_limits limits;
-};
-
-struct entry {
-    struct list node; /* in the list of its state */
-    struct boxes *owner;
-    struct box box;
-    enum box_state state;
-    struct source sock, pidfd;
-    char layer[SUP_DIGEST_MAX]; /* that it is dressed in */
-    struct waiting *request;    /* owned; while it is being dressed for somebody */
-    char id[ID_SANDBOX_LEN + 1];
-    char template_id[CONTROL_TEMPLATE_MAX];
-    usec_t started; /* real time */
-    struct sup_ended ended;
-    char reason[TIER_MESSAGE_MAX]; /* why the body failed */
-};
-
-struct boxes {
-    struct loop *loop;
-    const struct tier *tier;
-    const struct tier_host *host;
-    struct boxes_events events;
-    uint32_t ready_wanted;
-    struct list lists[BOX_STATES];
-    size_t counts[BOX_STATES];
-    struct list waiting;
-    size_t n_waiting;
-    struct map by_id;
-    bool slot_used[SUP_SANDBOXES_MAX];
-    uint32_t next_slot;
-    char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
-    struct cgroup_limits last_limits;
-    usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
-    bool stopping;
-};
+enum { WAITING_MAX = 1024, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
 
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
                         const struct boxes_events *events)
@@ -106,7 +54,7 @@ size_t boxes_left(const struct boxes *b)
     return n;
 }
 
-static void enter(struct entry *e, enum box_state state)
+void boxes_enter(struct entry *e, enum box_state state)
 {
     struct boxes *b = e->owner;
     b->counts[e->state]--;
@@ -136,7 +84,7 @@ static void refuse(struct boxes *b, struct waiting *w, const struct err *err)
     mem_free(w);
 }
 
-static void kill_body(struct entry *e)
+void boxes_kill_body(struct entry *e)
 {
     if (e->box.pidfd >= 0 && e->state != BOX_CLEANING)
         (void)pidfd_send_signal(e->box.pidfd, SIGKILL, NULL, 0);
@@ -205,7 +153,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         (void)map_del(&b->by_id, str_of(e->id));
     memcpy(e->ended.id, e->id, sizeof(e->ended.id));
     e->box.pid = 0;
-    enter(e, BOX_CLEANING);
+    boxes_enter(e, BOX_CLEANING);
     clean(e);
 }
 
@@ -222,7 +170,7 @@ static void start_in(struct entry *e, struct waiting *w)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
         e->ended.cause = SUP_CAUSE_KILLED;
-        kill_body(e);
+        boxes_kill_body(e);
         refuse(b, w, &err);
         return;
     }
@@ -230,12 +178,12 @@ static void start_in(struct entry *e, struct waiting *w)
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
-    enter(e, BOX_RUNNING);
+    boxes_enter(e, BOX_RUNNING);
     b->events.created(b->events.ctx, w->request.head.tag, TAKE_FD(session), NULL);
     mem_free(w);
 }
 
-static int dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err)
+int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err)
 {
     struct boxes *b = e->owner;
     AUTO_CLOSE int layer_fd = -1;
@@ -243,7 +191,7 @@ static int dress(struct entry *e, const char *layer, const struct cgroup_limits 
     if (r < 0)
         return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", layer);
     (void)snprintf(e->layer, sizeof(e->layer), "%s", layer);
-    enter(e, BOX_DRESSING);
+    boxes_enter(e, BOX_DRESSING);
     return b->tier->dress(b->host, &e->box, layer_fd, limits, err);
 }
 
@@ -273,13 +221,13 @@ static void serve(struct boxes *b)
         struct err err;
         if (warm) {
             start_in(e, w);
-        } else if (dress(e, w->request.layer, &w->limits, &err) == 0) {
+        } else if (boxes_dress(e, w->request.layer, &w->limits, &err) == 0) {
             e->request = w;
         } else {
             refuse(b, w, &err);
             if (e->state != BOX_BLANK) {
                 e->ended.cause = SUP_CAUSE_KILLED;
-                kill_body(e);
+                boxes_kill_body(e);
             }
         }
     }
@@ -294,7 +242,7 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
     if (n < 0 && errno == EAGAIN)
         return;
     if (n > 0 && e->state == BOX_MAKING && message[0] == TIER_READY) {
-        enter(e, BOX_BLANK);
+        boxes_enter(e, BOX_BLANK);
         serve(b);
         return;
     }
@@ -304,7 +252,8 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         if (e->request) {
             start_in(e, TAKE_PTR(e->request));
         } else {
-            enter(e, BOX_WARM);
+            boxes_enter(e, BOX_WARM);
+            e->warm_since = clock_mono();
             serve(b);
         }
         return;
@@ -313,10 +262,10 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         message[n] = 0;
         (void)snprintf(e->reason, sizeof(e->reason), "%s", message + 1);
     }
-    kill_body(e); /* its end comes through the pidfd */
+    boxes_kill_body(e); /* its end comes through the pidfd */
 }
 
-static int make_blank(struct boxes *b, struct err *err)
+int boxes_make_blank(struct boxes *b, struct err *err)
 {
     struct entry *e = mem_new(struct entry);
     e->owner = b;
@@ -340,15 +289,15 @@ static int make_blank(struct boxes *b, struct err *err)
         if (r == 0 && failed < 0)
             r = err_errno(err, failed, "watch a new process");
         if (r < 0)
-            kill_body(e);
+            boxes_kill_body(e);
     } else {
-        enter(e, BOX_CLEANING);
+        boxes_enter(e, BOX_CLEANING);
         clean(e);
     }
     return r;
 }
 
-static void refuse_all(struct boxes *b, const struct err *err)
+void boxes_refuse_waiting(struct boxes *b, const struct err *err)
 {
     LIST_FOREACH(struct waiting, w, &b->waiting, node)
     {
@@ -397,7 +346,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
         return -1;
     if (!e->ended.cause)
         e->ended.cause = SUP_CAUSE_KILLED;
-    kill_body(e);
+    boxes_kill_body(e);
     return 0;
 }
 
@@ -435,7 +384,7 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
     }
 }
 
-static void tick_clean(struct boxes *b)
+void boxes_clean_again(struct boxes *b)
 {
     b->clean_at = 0;
     LIST_FOREACH(struct entry, e, &b->lists[BOX_CLEANING], node)
@@ -444,108 +393,17 @@ static void tick_clean(struct boxes *b)
     }
 }
 
-/* Nobody's, or not yet: made, being made, dressed for the next one. */
-static size_t ahead(struct boxes *b)
-{
-    size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_DRESSING], node)
-    {
-        n += !e->request;
-    }
-    return n;
-}
-
-static size_t matching(struct boxes *b)
-{
-    static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
-    size_t n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH(struct entry, e, &b->lists[states[i]], node)
-        {
-            n += !e->request && strcmp(e->layer, b->last_layer) == 0;
-        }
-    return n;
-}
-
-static struct entry *find_other(struct boxes *b)
-{
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
-    {
-        if (strcmp(e->layer, b->last_layer) != 0)
-            return e;
-    }
-    return NULL;
-}
-
-/* One step of work ahead of need; false when there is nothing to do. */
-static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
-{
-    *ret_r = 0;
-    size_t have = ahead(b), warm = matching(b), warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
-    if (b->last_layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
-        struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
-        *ret_r = dress(e, b->last_layer, &b->last_limits, err);
-        if (*ret_r < 0) {
-            b->last_layer[0] = 0;
-            if (e->state != BOX_BLANK)
-                kill_body(e);
-        }
-        return true;
-    }
-    if (have < b->ready_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
-        *ret_r = make_blank(b, err);
-        return true;
-    }
-    struct entry *other = b->last_layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
-    if (other) {
-        other->ended.cause = SUP_CAUSE_KILLED;
-        kill_body(other);
-        enter(other, BOX_DRESSING); /* not to be given to anybody on its way out */
-        return true;
-    }
-    return false;
-}
-
-usec_t boxes_tick(struct boxes *b, bool idle)
-{
-    usec_t now = clock_mono();
-    bool more = false;
-    if (b->clean_at && now >= b->clean_at)
-        tick_clean(b);
-    if (b->ahead_at && now >= b->ahead_at)
-        b->ahead_at = 0;
-    bool pressing = b->n_waiting > b->counts[BOX_MAKING];
-    if (!b->stopping && !b->ahead_at) {
-        struct err err;
-        int r = 0;
-        more = !(idle || pressing) || work_ahead(b, &err, &r);
-        if (r < 0) {
-            refuse_all(b, &err);
-            log_error("make a sandbox ahead of need: %s", err.msg);
-            b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
-        }
-    }
-    if (more && !b->ahead_at)
-        return 0;
-    usec_t next = UINT64_MAX;
-    if (b->clean_at)
-        next = MIN(next, b->clean_at);
-    if (b->ahead_at)
-        next = MIN(next, b->ahead_at);
-    return next;
-}
-
 void boxes_shutdown(struct boxes *b)
 {
     struct err err;
     b->stopping = true;
     (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
-    refuse_all(b, &err);
+    boxes_refuse_waiting(b, &err);
     for (size_t i = 0; i < BOX_CLEANING; i++)
         LIST_FOREACH(struct entry, e, &b->lists[i], node)
         {
             if (!e->ended.cause)
                 e->ended.cause = SUP_CAUSE_SHUTDOWN;
-            kill_body(e);
+            boxes_kill_body(e);
         }
 }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "coved/boxes_internal.h"
+
+#include <string.h>
+
+enum { MAKING_MAX = 2, BLANKS_KEPT = 2, FAILED_AGAIN_MS = 500, OTHER_KEPT_USEC = 10 * 1000000 };
+
+/* Nobody's, or not yet: made, being made, dressed for the next one. */
+static size_t ahead(struct boxes *b)
+{
+    size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_DRESSING], node)
+    {
+        n += !e->request;
+    }
+    return n;
+}
+
+static size_t matching(struct boxes *b)
+{
+    static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH(struct entry, e, &b->lists[states[i]], node)
+        {
+            n += !e->request && strcmp(e->layer, b->last_layer) == 0;
+        }
+    return n;
+}
+
+/* Warm for another layer, for so long that nobody seems to want it: who alternates between layers must not make us build in vain. */
+static struct entry *find_other(struct boxes *b)
+{
+    usec_t now = clock_mono();
+    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
+    {
+        if (strcmp(e->layer, b->last_layer) != 0 && now - e->warm_since > OTHER_KEPT_USEC)
+            return e;
+    }
+    return NULL;
+}
+
+/* One step of work ahead of need; false when there is nothing to do. */
+static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
+{
+    *ret_r = 0;
+    size_t have = ahead(b), warm = matching(b), warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
+    if (b->last_layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
+        struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+        *ret_r = boxes_dress(e, b->last_layer, &b->last_limits, err);
+        if (*ret_r < 0) {
+            b->last_layer[0] = 0;
+            if (e->state != BOX_BLANK)
+                boxes_kill_body(e);
+        }
+        return true;
+    }
+    if (have < b->ready_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
+        *ret_r = boxes_make_blank(b, err);
+        return true;
+    }
+    struct entry *other = b->last_layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
+    if (other) {
+        other->ended.cause = SUP_CAUSE_KILLED;
+        boxes_kill_body(other);
+        boxes_enter(other, BOX_DRESSING); /* not to be given to anybody on its way out */
+        return true;
+    }
+    return false;
+}
+
+usec_t boxes_tick(struct boxes *b, bool idle)
+{
+    usec_t now = clock_mono();
+    bool more = false;
+    if (b->clean_at && now >= b->clean_at)
+        boxes_clean_again(b);
+    if (b->ahead_at && now >= b->ahead_at)
+        b->ahead_at = 0;
+    bool pressing = b->n_waiting > b->counts[BOX_MAKING];
+    if (!b->stopping && !b->ahead_at) {
+        struct err err;
+        int r = 0;
+        more = !(idle || pressing) || work_ahead(b, &err, &r);
+        if (r < 0) {
+            boxes_refuse_waiting(b, &err);
+            log_error("make a sandbox ahead of need: %s", err.msg);
+            b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
+        }
+    }
+    if (more && !b->ahead_at)
+        return 0;
+    usec_t next = UINT64_MAX;
+    if (b->clean_at)
+        next = MIN(next, b->clean_at);
+    if (b->ahead_at)
+        next = MIN(next, b->ahead_at);
+    return next;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by boxes.c (lives of boxes) and boxes_ahead.c (what is made ahead of need). */
+#pragma once
+
+#include "base/list.h"
+#include "base/map.h"
+#include "coved/boxes.h"
+#include "wire/control.h"
+
+enum box_state {
+    BOX_MAKING,   /* its body sets itself up */
+    BOX_BLANK,    /* ready for any layer */
+    BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
+    BOX_WARM,     /* the agent runs, nobody's */
+    BOX_RUNNING,  /* somebody's */
+    BOX_CLEANING, /* reaped, not yet all gone */
+    BOX_STATES,
+};
+
+struct waiting {
+    struct list node;
+    struct sup_create request;
+    struct cgroup_limits limits;
+};
+
+struct entry {
+    struct list node; /* in the list of its state */
+    struct boxes *owner;
+    struct box box;
+    enum box_state state;
+    struct source sock, pidfd;
+    char layer[SUP_DIGEST_MAX]; /* that it is dressed in */
+    struct waiting *request;    /* owned; while it is being dressed for somebody */
+    char id[ID_SANDBOX_LEN + 1];
+    char template_id[CONTROL_TEMPLATE_MAX];
+    usec_t started; /* real time */
+    usec_t warm_since; /* monotonic */
+    struct sup_ended ended;
+    char reason[TIER_MESSAGE_MAX]; /* why the body failed */
+};
+
+struct boxes {
+    struct loop *loop;
+    const struct tier *tier;
+    const struct tier_host *host;
+    struct boxes_events events;
+    uint32_t ready_wanted;
+    struct list lists[BOX_STATES];
+    size_t counts[BOX_STATES];
+    struct list waiting;
+    size_t n_waiting;
+    struct map by_id;
+    bool slot_used[SUP_SANDBOXES_MAX];
+    uint32_t next_slot;
+    char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
+    struct cgroup_limits last_limits;
+    usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
+    bool stopping;
+};
+
+void boxes_enter(struct entry *e, enum box_state state);
+void boxes_kill_body(struct entry *e);
+void boxes_refuse_waiting(struct boxes *b, const struct err *err);
+void boxes_clean_again(struct boxes *b);
+
+/* Begins a new box. On failure it is on its way out already. */
+int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
+
+/* Gives a blank a root on this layer. When it fails and the box has left BOX_BLANK, kill it. */
+int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err) WARN_UNUSED;

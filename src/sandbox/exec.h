@@ -67,9 +67,10 @@ void exec_close(struct follow *f); /* no callback afterwards */
 struct exec_call;
 typedef void (*exec_done_fn)(void *ctx, const struct err *err);
 
+/* bytes: at most 4 MiB, copied. */
 int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
                struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call,
-               struct err *err) WARN_UNUSED; /* bytes <= 4 MiB, copied */
+               struct err *err) WARN_UNUSED;
 int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done,
                      void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
 int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal,

@@ -106,7 +106,8 @@ static void echo(void **state)
     struct sandbox_spec box = {.timeout_ms = 60000, .envs = box_envs, .n_envs = 2};
     struct sandbox *sb = world_sandbox(w, &box);
     struct client c = {0};
-    run(sb, &c, "echo", "hi there", &(struct exec_spec){.envs = envs, .n_envs = 1, .tag = STR("t"), .cwd = STR("/tmp")});
+    run(sb, &c, "echo", "hi there",
+        &(struct exec_spec){.envs = envs, .n_envs = 1, .tag = STR("t"), .cwd = STR("/tmp")});
     WAIT(w, c.exits);
     assert_int_equal(c.starts, 1);
     assert_true(str_eqc(buf_str(&c.output), "hi there\n"));
@@ -116,9 +117,11 @@ static void echo(void **state)
     assert_int_equal(c.exit.output_bytes, 9);
     assert_string_equal(world_agent(w, sb)->last_env, "LANG=C.UTF-8;A=1;B=secret-value;");
     const char *data = world_event_data(w, id_of(sb), EVENT_EXEC_START);
-    assert_non_null(strstr(data, "\"cmd\":\"echo\",\"args\":[\"hi there\"],\"envs\":[\"B\"],\"cwd\":\"/tmp\",\"tag\":\"t\""));
+    assert_non_null(
+        strstr(data, "\"cmd\":\"echo\",\"args\":[\"hi there\"],\"envs\":[\"B\"],\"cwd\":\"/tmp\",\"tag\":\"t\""));
     assert_null(strstr(data, "secret"));
-    assert_string_equal(world_event_data(w, id_of(sb), EVENT_EXEC_OUTPUT), "{\"pid\":101,\"output\":[{\"stdout\":\"hi there\\n\"}]}");
+    assert_string_equal(world_event_data(w, id_of(sb), EVENT_EXEC_OUTPUT),
+                        "{\"pid\":101,\"output\":[{\"stdout\":\"hi there\\n\"}]}");
     data = world_event_data(w, id_of(sb), EVENT_EXEC_EXIT);
     assert_non_null(strstr(data, "{\"pid\":101,\"exit_code\":0,\"output_bytes\":9,"));
     assert_null(strstr(data, "tail"));
@@ -240,7 +243,8 @@ static void client_leaves(void **state)
     struct err err;
     unsigned done = 0;
     (void)done;
-    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = pid}, SIGTERM, NULL, NULL, &call, &err), 0);
+    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = pid}, SIGTERM, NULL, NULL, &call, &err),
+                     0);
     exec_call_cancel(call);
     WAIT(w, third.exits);
     assert_true(third.exit.signaled);
@@ -357,7 +361,8 @@ static void input(void **state)
     assert_int_equal(exec_close_stdin(sb, &test_actor, &which, on_unary, &u, &call, &err), 0);
     WAIT(w, u.calls == 2 && c.exits);
     assert_int_equal(u.err.code, 0);
-    assert_int_equal(exec_resize(sb, &test_actor, &(struct exec_select){.pid = 9999}, 80, 25, on_unary, &u, &call, &err), 0);
+    assert_int_equal(
+        exec_resize(sb, &test_actor, &(struct exec_select){.pid = 9999}, 80, 25, on_unary, &u, &call, &err), 0);
     WAIT(w, u.calls == 3);
     assert_int_equal(u.err.code, ERR_NOT_FOUND);
     assert_int_equal(exec_signal(sb, &test_actor, &which, 0, on_unary, &u, &call, &err), -1);
@@ -425,7 +430,8 @@ static void sandbox_ends(void **state)
     WAIT(w, first.starts && buf_len(&third.output));
     attach(sb, &second, first.pid, 0);
     WAIT(w, second.starts);
-    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = 1}, SIGTERM, on_unary, &u, &call, &err), 0);
+    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = 1}, SIGTERM, on_unary, &u, &call, &err),
+                     0);
     assert_int_equal(sandbox_kill(sb, &test_actor, NULL, NULL, &err), 0);
     assert_int_equal(first.errors + second.errors + third.errors + u.calls, 0); /* nothing from within */
     WAIT(w, first.errors && second.errors && third.errors && u.calls);

@@ -20,7 +20,7 @@ struct file_call {
     void (*each)(void *ctx, const struct file_entry *entry); /* of a list */
     enum event_kind kind;
     bool starved;        /* the client waits for room */
-    bool opened;       /* of a dial */
+    bool opened;         /* of a dial */
     bool *gone;          /* set when the call is freed: for loops over callbacks */
     uint32_t owed;       /* given to the client, not acknowledged */
     uint64_t in, out;    /* bytes or records, for the record; of a watch: events that the client has not taken */

@@ -68,14 +68,14 @@ void file_write_eof(struct file_call *call);
 /* Watching a directory. on_start, then events, until file_call_cancel() or on_end with the error. */
 struct file_watch_ops {
     void (*on_start)(void *ctx);
-    void (*on_event)(void *ctx, enum wire_watch_kind kind, struct str name,
-                     const struct file_entry *entry); /* entry may be NULL */
+    /* entry may be NULL. */
+    void (*on_event)(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry);
     void (*on_end)(void *ctx, const struct err *err);
 };
 int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint8_t flags,
                const struct file_watch_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
-void file_watch_ack(struct file_call *call,
-                    size_t events); /* events that the client took; at most 1,024 are outstanding */
+/* Events that the client took; at most 1,024 are outstanding. */
+void file_watch_ack(struct file_call *call, size_t events);
 
 /* A connection to a port inside (127.0.0.1, then ::1): a byte stream with credit both ways. */
 struct dial_ops {
@@ -83,9 +83,8 @@ struct dial_ops {
     void (*on_data)(void *ctx, struct str bytes); /* give back with dial_ack() */
     void (*on_writable)(void *ctx);               /* after dial_write() took less than it was given */
     void (*on_eof)(void *ctx);                    /* the port's side sends no more */
-    void (*on_end)(
-        void *ctx,
-        const struct err *err); /* exactly once; ERR_UNAVAILABLE: nobody listens there. err NULL: both sides done */
+    /* Exactly once. ERR_UNAVAILABLE: nobody listens there; err NULL: both sides are done. */
+    void (*on_end)(void *ctx, const struct err *err);
 };
 int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, const struct dial_ops *ops, void *ctx,
               struct file_call **ret_call, struct err *err) WARN_UNUSED;

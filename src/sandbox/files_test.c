@@ -125,7 +125,8 @@ static void unary(void **state)
     assert_int_equal(file_make_dir(sb, &test_actor, STR(""), STR("/home/user/d"), on_entry, &c, &c.call, &err), 0);
     WAIT(w, c.ends == 3);
     assert_true(c.has_entry);
-    assert_int_equal(file_move(sb, &test_actor, STR(""), STR("/home/user/a"), STR("/b"), on_entry, &c, &c.call, &err), 0);
+    assert_int_equal(file_move(sb, &test_actor, STR(""), STR("/home/user/a"), STR("/b"), on_entry, &c, &c.call, &err),
+                     0);
     WAIT(w, c.ends == 4);
     assert_int_equal(file_remove(sb, &test_actor, STR(""), STR("/b"), on_entry, &c, &c.call, &err), 0);
     WAIT(w, c.ends == 5);
@@ -152,12 +153,14 @@ static void list(void **state)
     struct sandbox *sb = world_sandbox(w, NULL);
     struct client c = {0};
     struct err err;
-    assert_int_equal(file_list(sb, &test_actor, STR(""), STR("/home/user"), 1, on_each, on_entry, &c, &c.call, &err), 0);
+    assert_int_equal(file_list(sb, &test_actor, STR(""), STR("/home/user"), 1, on_each, on_entry, &c, &c.call, &err),
+                     0);
     WAIT(w, c.ends == 1);
     assert_int_equal(c.entries, 3); /* though frames cut the records anywhere */
     assert_int_equal(c.err.code, 0);
     c = (struct client){.leaves = true};
-    assert_int_equal(file_list(sb, &test_actor, STR(""), STR("/home/user"), 1, on_each, on_entry, &c, &c.call, &err), 0);
+    assert_int_equal(file_list(sb, &test_actor, STR(""), STR("/home/user"), 1, on_each, on_entry, &c, &c.call, &err),
+                     0);
     WAIT(w, c.entries == 1);
     world_turns(w, 20);
     assert_int_equal(c.entries, 1);
@@ -269,7 +272,8 @@ static void watch(void **state)
     struct client c = {0};
     struct err err;
     char name[16];
-    assert_int_equal(file_watch(sb, &test_actor, STR(""), STR("/d"), WIRE_WATCH_RECURSIVE, &watch_ops, &c, &c.call, &err), 0);
+    assert_int_equal(
+        file_watch(sb, &test_actor, STR(""), STR("/d"), WIRE_WATCH_RECURSIVE, &watch_ops, &c, &c.call, &err), 0);
     WAIT(w, c.opens);
     fake_watch_event(a, WIRE_WATCH_CREATE, "new");
     fake_watch_event(a, WIRE_WATCH_WRITE, "new");
@@ -370,7 +374,8 @@ static void sandbox_ends(void **state)
     struct err err;
     put(w, sb, "/f", 1000000);
     c[0].slow = true;
-    assert_int_equal(file_read(sb, &test_actor, STR(""), STR("/f"), 0, UINT64_MAX, &read_ops, &c[0], &c[0].call, &err), 0);
+    assert_int_equal(file_read(sb, &test_actor, STR(""), STR("/f"), 0, UINT64_MAX, &read_ops, &c[0], &c[0].call, &err),
+                     0);
     assert_int_equal(dial_open(sb, &test_actor, 80, &dial_ops, &c[1], &c[1].call, &err), 0);
     assert_int_equal(file_watch(sb, &test_actor, STR(""), STR("/d"), 0, &watch_ops, &c[2], &c[2].call, &err), 0);
     WAIT(w, c[0].opens && c[1].opens && c[2].opens);
@@ -391,6 +396,7 @@ static void sandbox_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(unary), TEST(list), TEST(read_it), TEST(write_it), TEST(watch), TEST(dial), TEST(sandbox_ends)};
+    const struct CMUnitTest tests[] = {TEST(unary), TEST(list), TEST(read_it),     TEST(write_it),
+                                       TEST(watch), TEST(dial), TEST(sandbox_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

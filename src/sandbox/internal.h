@@ -93,11 +93,11 @@ struct ending {
     uint64_t seq;
 };
 void sandbox_end(struct sandbox *sb, const struct ending *ending);
-void sandbox_on_ended(void *core, const struct sup_ended *ended); /* supervisor_ops.on_ended */
-void sandbox_on_created(void *sb, const union sup_message *answer, int fd,
-                        const struct err *err); /* answer to CREATE */
-void sandbox_failed(struct sandbox *sb,
-                    const struct err *err); /* it is not (any more) there: straight to SANDBOX_FAILED */
+/* It is not (any more) there: straight to SANDBOX_FAILED. */
+void sandbox_failed(struct sandbox *sb, const struct err *err);
+/* What the supervisor says: ends, and the answer to CREATE. */
+void sandbox_on_ended(void *core, const struct sup_ended *ended);
+void sandbox_on_created(void *sb, const union sup_message *answer, int fd, const struct err *err);
 void sandbox_arm_end(struct sandbox *sb);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
@@ -116,8 +116,9 @@ void rows_ended(struct sandbox *sb);
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 
 /* action.c */
+/* action_begin() without the look at the state. */
 int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
-                  uint64_t *ret_seq, struct err *err) WARN_UNUSED; /* action_begin() without the look at the state */
+                  uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
 
 /* keeper.c: commits, suppressed events, checkpoints */

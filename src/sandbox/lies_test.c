@@ -208,16 +208,46 @@ static const struct {
     const char *name;
     void (*tell)(struct fake_agent *a, uint32_t stream);
 } lies[] = {
-#define LIE(name) {#name, name}
-    LIE(garbage),           LIE(huge_frame),        LIE(slightly_huge_frame), LIE(unknown_type),
-    LIE(reserved_bits),     LIE(unknown_stream),    LIE(stream_zero),         LIE(second_hello),
-    LIE(hello_on_stream),   LIE(host_frame_open),   LIE(host_frame_close),    LIE(data_before_reply),
-    LIE(data_beyond_credit), LIE(data_on_no_channel), LIE(data_on_unknown_channel), LIE(data_on_others_channel),
-    LIE(second_reply),      LIE(reply_with_flags),  LIE(short_head),          LIE(long_head),
-    LIE(pid_zero),          LIE(offset_of_exec),    LIE(eof_on_exec),         LIE(credit_on_exec),
-    LIE(huge_credit),       LIE(short_credit),      LIE(end_without_reply),   LIE(second_end),
-    LIE(data_after_end),    LIE(unknown_code),      LIE(short_end),           LIE(huge_message),
-    LIE(error_with_tail),   LIE(short_tail),        LIE(impossible_end),      LIE(impossible_code),
+#define LIE(name)                                                                                                      \
+    {                                                                                                                  \
+#name, name                                                                                                    \
+    }
+    LIE(garbage),
+    LIE(huge_frame),
+    LIE(slightly_huge_frame),
+    LIE(unknown_type),
+    LIE(reserved_bits),
+    LIE(unknown_stream),
+    LIE(stream_zero),
+    LIE(second_hello),
+    LIE(hello_on_stream),
+    LIE(host_frame_open),
+    LIE(host_frame_close),
+    LIE(data_before_reply),
+    LIE(data_beyond_credit),
+    LIE(data_on_no_channel),
+    LIE(data_on_unknown_channel),
+    LIE(data_on_others_channel),
+    LIE(second_reply),
+    LIE(reply_with_flags),
+    LIE(short_head),
+    LIE(long_head),
+    LIE(pid_zero),
+    LIE(offset_of_exec),
+    LIE(eof_on_exec),
+    LIE(credit_on_exec),
+    LIE(huge_credit),
+    LIE(short_credit),
+    LIE(end_without_reply),
+    LIE(second_end),
+    LIE(data_after_end),
+    LIE(unknown_code),
+    LIE(short_end),
+    LIE(huge_message),
+    LIE(error_with_tail),
+    LIE(short_tail),
+    LIE(impossible_end),
+    LIE(impossible_code),
 };
 
 struct client {
@@ -282,8 +312,10 @@ static void each_lie(void **state)
         start(sb, &liar, "lie");
         WAIT(w, sandbox_info(sb)->state == SANDBOX_FAILED);
         if (liar.ends != 1 || other.ends != 1 || other.code != ERR_UNAVAILABLE || w->kills != kills + 1 ||
-            world_count_events(w, id, EVENT_AGENT_VIOLATION) != 1 || world_count_events(w, id, EVENT_SANDBOX_FAILED) != 1)
-            fail_msg("%s: %u %u %s", lies[i].name, liar.ends, other.ends, world_event_data(w, id, EVENT_AGENT_VIOLATION));
+            world_count_events(w, id, EVENT_AGENT_VIOLATION) != 1 ||
+            world_count_events(w, id, EVENT_SANDBOX_FAILED) != 1)
+            fail_msg("%s: %u %u %s", lies[i].name, liar.ends, other.ends,
+                     world_event_data(w, id, EVENT_AGENT_VIOLATION));
         assert_string_equal(sandbox_info(sb)->end_cause, "failed");
         assert_int_equal(waiting.ends, 0);
         assert_int_equal(sandbox_info(innocent)->state, SANDBOX_RUNNING);
@@ -379,7 +411,8 @@ static void reads_nothing(void **state)
     buf_commit(&sb->session->outbox, left);
     file_call_cancel(call);
     WAIT(w, sandbox_info(sb)->state == SANDBOX_FAILED);
-    assert_non_null(strstr(world_event_data(w, sandbox_info(sb)->id, EVENT_AGENT_VIOLATION), "it reads nothing of 8 MiB"));
+    assert_non_null(
+        strstr(world_event_data(w, sandbox_info(sb)->id, EVENT_AGENT_VIOLATION), "it reads nothing of 8 MiB"));
     mem_free(big);
 }
 
@@ -411,11 +444,11 @@ static void lies_in_hello(void **state)
         const char *bytes;
         size_t n;
     } hellos[] = {
-        {"\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16},  /* version 2 */
-        {"\4\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0", 16},  /* on a stream */
-        {"\0\0\0\0\0\0\0\0\1\0\0\0", 12},          /* empty */
-        {"\4\0\0\0\0\0\0\0\3\0\0\0\1\0\0\0", 16},  /* REPLY first */
-        {"\377\377\377\377\0\0\0\0\1\0\0\0", 12},  /* huge */
+        {"\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16}, /* version 2 */
+        {"\4\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0", 16}, /* on a stream */
+        {"\0\0\0\0\0\0\0\0\1\0\0\0", 12},         /* empty */
+        {"\4\0\0\0\0\0\0\0\3\0\0\0\1\0\0\0", 16}, /* REPLY first */
+        {"\377\377\377\377\0\0\0\0\1\0\0\0", 12}, /* huge */
     };
     struct world *w = *state;
     for (size_t i = 0; i < ARRAY_SIZE(hellos); i++) {
@@ -436,6 +469,7 @@ static void lies_in_hello(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(each_lie), TEST(entries), TEST(reads_nothing), TEST(never_ends_streams), TEST(lies_in_hello)};
+    const struct CMUnitTest tests[] = {TEST(each_lie), TEST(entries), TEST(reads_nothing), TEST(never_ends_streams),
+                                       TEST(lies_in_hello)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,8 @@ static void create_and_kill(void **state)
     struct world *w = *state;
     struct pair metadata[] = {{STR("b"), STR("2")}, {STR("a"), STR("1 \xc3\xa9")}};
     struct pair envs[] = {{STR("TOKEN"), STR("x")}};
-    struct sandbox_spec spec = {.timeout_ms = 60000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
+    struct sandbox_spec spec = {
+        .timeout_ms = 60000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
     struct sandbox *sb = world_sandbox(w, &spec);
     const struct sandbox_info *i = sandbox_info(sb);
     assert_int_equal(i->state, SANDBOX_RUNNING);
@@ -92,7 +93,8 @@ static void create_and_kill(void **state)
     assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_STARTED), 1);
     assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_KILL), 1);
     assert_int_equal(world_count_events(w, i->id, EVENT_SANDBOX_ENDED), 1);
-    assert_string_equal(world_event_data(w, i->id, EVENT_SANDBOX_ENDED), "{\"cause\":\"killed\",\"status\":0,\"oom_kills\":0}");
+    assert_string_equal(world_event_data(w, i->id, EVENT_SANDBOX_ENDED),
+                        "{\"cause\":\"killed\",\"status\":0,\"oom_kills\":0}");
     assert_int_equal(sandbox_set_timeout(sb, &test_actor, 1000, false, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
@@ -178,7 +180,10 @@ static void ends_by_itself(void **state)
     static const struct {
         enum sup_cause cause;
         const char *name;
-    } ends[] = {{SUP_CAUSE_EXITED, "exited"}, {SUP_CAUSE_SIGNALED, "signaled"}, {SUP_CAUSE_OOM, "oom"}, {SUP_CAUSE_SHUTDOWN, "shutdown"}};
+    } ends[] = {{SUP_CAUSE_EXITED, "exited"},
+                {SUP_CAUSE_SIGNALED, "signaled"},
+                {SUP_CAUSE_OOM, "oom"},
+                {SUP_CAUSE_SHUTDOWN, "shutdown"}};
     struct world *w = *state;
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
         struct sandbox *sb = world_sandbox(w, NULL);
@@ -369,7 +374,8 @@ static void logs(void **state)
     assert_int_equal(sandbox_logs(w->core, str_of(sandbox_info(sb)->id), 0, 100, count_line, &n, &err), 0);
     assert_int_equal(n, 3);
     n = 0;
-    assert_int_equal(sandbox_logs(w->core, str_of(sandbox_info(sb)->id), clock_real() + USEC_PER_SEC, 100, count_line, &n, &err), 0);
+    assert_int_equal(
+        sandbox_logs(w->core, str_of(sandbox_info(sb)->id), clock_real() + USEC_PER_SEC, 100, count_line, &n, &err), 0);
     assert_int_equal(n, 0);
     assert_int_equal(sandbox_logs(w->core, STR("../etc"), 0, 100, count_line, &n, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);

@@ -76,8 +76,10 @@ static struct sandbox *again(struct world *w, const char *id)
 static void taken_over(void **state)
 {
     struct world *w = *state;
-    struct pair metadata[] = {{STR("z"), STR("\"quoted\"\n")}, {STR("a"), STR("")}}, envs[] = {{STR("TOKEN"), STR("x=y")}};
-    struct sandbox_spec spec = {.timeout_ms = 600000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
+    struct pair metadata[] = {{STR("z"), STR("\"quoted\"\n")}, {STR("a"), STR("")}},
+                envs[] = {{STR("TOKEN"), STR("x=y")}};
+    struct sandbox_spec spec = {
+        .timeout_ms = 600000, .secure = true, .metadata = metadata, .n_metadata = 2, .envs = envs, .n_envs = 1};
     struct sandbox *sb = world_sandbox(w, &spec), *newer = world_sandbox(w, NULL);
     struct err err;
     char id[ID_SANDBOX_LEN + 1], newer_id[ID_SANDBOX_LEN + 1], token[64];
@@ -231,7 +233,8 @@ static void processes_go_on(void **state)
     /* A client comes back: what nobody got, nothing twice. */
     struct client back = {0};
     struct err err;
-    assert_int_equal(exec_attach(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 0, &ops, &back, &back.follow, &err), 0);
+    assert_int_equal(
+        exec_attach(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 0, &ops, &back, &back.follow, &err), 0);
     WAIT(w, back.bytes == 50000);
     assert_int_equal(back.first, 'a' + 150000 % 23);
 
@@ -241,7 +244,8 @@ static void processes_go_on(void **state)
 
     /* And the end is recorded under the action that another worker recorded, with all of its output. */
     struct exec_call *call;
-    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 9, NULL, NULL, &call, &err), 0);
+    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 9, NULL, NULL, &call, &err),
+                     0);
     exec_call_cancel(call);
     WAIT(w, back.ends && world_count_events(w, id, EVENT_EXEC_EXIT) == 3);
     assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
@@ -253,7 +257,8 @@ static void processes_go_on(void **state)
         if (artefact_stat(w->store, &(struct artefact_key){.sandbox = id, .seq = s}, &info, &err) == 0)
             seq = s;
     }
-    assert_int_equal(artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
+    assert_int_equal(
+        artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
     assert_int_equal(buf_len(&stored), 200000);
     for (size_t i = 0; i < 200000; i++)
         if (buf_data(&stored)[i] != (char)('a' + i % 23))
@@ -310,7 +315,8 @@ static void many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(taken_over),          TEST(deadline_survives), TEST(lost_and_unknown), TEST(half_made),
-                                       TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(dies_at_each_step), TEST(many)};
+    const struct CMUnitTest tests[] = {
+        TEST(taken_over),          TEST(deadline_survives), TEST(lost_and_unknown),  TEST(half_made),
+        TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(dies_at_each_step), TEST(many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,8 +58,8 @@ struct sandbox_info {
     const struct pair *metadata; /* in the order given */
     size_t n_metadata;
     usec_t ended; /* real time; 0 while alive */
-    const char *
-        end_cause; /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive */
+    /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive. */
+    const char *end_cause;
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);
@@ -74,8 +74,8 @@ typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err)
 int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
                    void *ctx, struct err *err) WARN_UNUSED;
 
-struct sandbox *sandbox_find(struct core *core,
-                             struct str id); /* alive or just ended; NULL: unknown. Also accepts "<id>-<anything>" */
+/* Alive or just ended; NULL: unknown. Also accepts "<id>-<anything>". */
+struct sandbox *sandbox_find(struct core *core, struct str id);
 
 /* The only live sandbox, when there is exactly one; else NULL. */
 struct sandbox *sandbox_only(struct core *core);

@@ -24,18 +24,10 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 enum {
-    OUTBOX_SOFT = 1 << 20,
-    OUTBOX_ROOM = OUTBOX_SOFT / 2, /* streams that wait are told below this */
     OUTBOX_OPEN = 4 << 20,
-    OUTBOX_MAX = 8 << 20,
-    OUTBOX_KEEP = 16 * 1024, /* an empty outbox keeps at most this much memory */
-    DIRECT_MIN = 4096,
     HELLO_MS = 5000,
-    READS_PER_TURN = 4, /* then the others' turn */
 };
 
 bool session_is_ready(const struct session *s)
@@ -66,7 +58,7 @@ static void on_broken_job(struct loop_job *job)
         s->ops->on_broken(s->ctx, s->violation, &s->why);
 }
 
-static void PRINTF_LIKE(3, 4) session_break(struct session *s, bool violation, const char *fmt, ...)
+void session_break(struct session *s, bool violation, const char *fmt, ...)
 {
     if (session_is_over(s))
         return;
@@ -85,139 +77,6 @@ static void PRINTF_LIKE(3, 4) session_break(struct session *s, bool violation, c
 void session_lie(struct session *s, uint32_t stream, const char *what)
 {
     session_break(s, true, "stream %u: %s", stream, what);
-}
-
-/* ---- output ---- */
-
-static void on_poll(uv_poll_t *handle, int status, int events);
-
-static void want_write(struct session *s, bool want)
-{
-    if (s->wants_write == want)
-        return;
-    s->wants_write = want;
-    (void)uv_poll_start(&s->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
-}
-
-/* Returns what the socket took, -1 when the session broke. */
-static ssize_t write_some(struct session *s, const struct iovec *iov, size_t n)
-{
-    ssize_t done;
-    do
-        done = sendmsg(s->fd, &(struct msghdr){.msg_iov = (struct iovec *)iov, .msg_iovlen = n},
-                       MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (done < 0 && errno == EINTR);
-    if (done >= 0)
-        return done;
-    if (errno == EAGAIN || errno == ENOBUFS)
-        return 0;
-    session_break(s, false, "the agent's socket: %s", strerror(errno));
-    return -1;
-}
-
-static void write_outbox(struct session *s)
-{
-    while (buf_len(&s->outbox)) {
-        struct iovec iov = {buf_data(&s->outbox), buf_len(&s->outbox)};
-        ssize_t done = write_some(s, &iov, 1);
-        if (done < 0)
-            return;
-        buf_consume(&s->outbox, (size_t)done);
-        if ((size_t)done < iov.iov_len)
-            break;
-    }
-    if (!buf_len(&s->outbox) && s->outbox.cap > OUTBOX_KEEP)
-        buf_fini(&s->outbox);
-    want_write(s, buf_len(&s->outbox) > 0);
-    if (!list_empty(&s->starved) && buf_len(&s->outbox) < OUTBOX_ROOM)
-        loop_later(s->loop, &s->room);
-}
-
-static void put_credits(struct session *s)
-{
-    struct list *it;
-    while ((it = s->credits.next) != &s->credits) {
-        list_remove(it);
-        stream_put_credit(container_of(it, struct stream, credit_node), &s->outbox);
-    }
-}
-
-static bool outbox_fits(struct session *s)
-{
-    if (!buf_error(&s->outbox))
-        return true;
-    session_break(s, true, "it reads nothing of %d MiB", OUTBOX_MAX >> 20);
-    return false;
-}
-
-static void flush(struct session *s)
-{
-    if (!session_is_ready(s))
-        return;
-    put_credits(s);
-    if (outbox_fits(s))
-        write_outbox(s);
-}
-
-static void on_flush_job(struct loop_job *job)
-{
-    flush(container_of(job, struct session, flush));
-}
-
-void session_touch(struct session *s)
-{
-    if (outbox_fits(s) && session_is_ready(s))
-        loop_before_sleep(s->loop, &s->flush);
-}
-
-static void on_room_job(struct loop_job *job)
-{
-    struct session *s = container_of(job, struct session, room);
-    struct list now = LIST_INIT(now);
-    while (!list_empty(&s->starved)) {
-        struct list *it = s->starved.next;
-        list_remove(it);
-        list_append(&now, it);
-    }
-    while (!list_empty(&now)) {
-        struct stream *st = container_of(now.next, struct stream, starved_node);
-        list_remove(&st->starved_node);
-        if (session_is_over(s) || st->closed)
-            continue;
-        if (st->send_credit && buf_len(&s->outbox) < OUTBOX_SOFT)
-            st->ops->on_room(st->user);
-        else
-            list_append(&s->starved, &st->starved_node);
-    }
-}
-
-size_t session_send_data(struct session *s, uint32_t stream, struct str bytes)
-{
-    size_t sent = 0;
-    while (sent < bytes.n && session_is_ready(s) && buf_len(&s->outbox) < OUTBOX_SOFT) {
-        struct str piece = str_n(bytes.p + sent, MIN(bytes.n - sent, (size_t)WIRE_PAYLOAD_MAX));
-        uint8_t header[WIRE_HEADER_SIZE];
-        wire_header_put(&(struct wire_frame){.size = (uint32_t)piece.n, .stream = stream, .type = WIRE_DATA}, header);
-        size_t done = 0;
-        if (piece.n >= DIRECT_MIN && !s->wants_write) {
-            flush(s);
-            if (!buf_len(&s->outbox) && session_is_ready(s)) {
-                struct iovec iov[2] = {{header, sizeof(header)}, {(void *)piece.p, piece.n}};
-                ssize_t n = write_some(s, iov, 2);
-                if (n < 0)
-                    break;
-                done = (size_t)n;
-            }
-        }
-        if (done < sizeof(header)) {
-            (void)buf_append(&s->outbox, header + done, sizeof(header) - done);
-            done = sizeof(header);
-        }
-        (void)buf_append_str(&s->outbox, str_sub(piece, done - sizeof(header)));
-        sent += piece.n;
-    }
-    session_touch(s);
-    return sent;
 }
 
 /* ---- streams ---- */
@@ -241,7 +100,7 @@ static void on_stream_alarm(struct loop_alarm *alarm)
     ops->on_end(user, STR_NULL, &err);
 }
 
-static void stream_arm(struct stream *st)
+void stream_arm(struct stream *st)
 {
     if (st->timeout_ms && !st->closed)
         loop_alarm_set(st->session->loop, &st->alarm, clock_mono() + st->timeout_ms * USEC_PER_MS, on_stream_alarm);
@@ -267,7 +126,7 @@ int stream_open(struct session *s, struct buf *request, const struct stream_ops 
     list_init(&st->credit_node);
     list_init(&st->starved_node);
     (void)map_put_u64(&s->streams, st->id, st);
-    put_credits(s);
+    session_put_credits(s);
     struct wire_frame f = {
         .size = (uint32_t)(buf_len(request) - WIRE_HEADER_SIZE), .stream = st->id, .type = WIRE_OPEN};
     wire_header_put(&f, (uint8_t *)buf_data(request));
@@ -278,211 +137,12 @@ int stream_open(struct session *s, struct buf *request, const struct stream_ops 
     return 0;
 }
 
-static void stream_free(struct stream *st)
+void stream_free(struct stream *st)
 {
     loop_alarm_clear(st->session->loop, &st->alarm);
     list_remove(&st->credit_node);
     list_remove(&st->starved_node);
     mem_free(st);
-}
-
-/* ---- input ---- */
-
-static void take_hello(struct session *s, const struct wire_frame *f, struct str payload)
-{
-    struct wire_reader r = wire_reader_of(payload);
-    uint32_t version = wire_get_u32(&r);
-    if (f->type != WIRE_HELLO || f->stream || f->flags || !wire_done(&r)) {
-        session_lie(s, f->stream, "its first frame is not HELLO");
-    } else if (version != WIRE_VERSION) {
-        session_break(s, true, "it speaks version %u of the protocol, not %d", version, WIRE_VERSION);
-    } else {
-        s->ready = true;
-        loop_alarm_clear(s->loop, &s->hello);
-        session_touch(s);
-        if (s->ops->on_ready)
-            s->ops->on_ready(s->ctx);
-    }
-}
-
-static void take_end(struct session *s, struct stream *st, struct str payload)
-{
-    struct str tail;
-    struct err err;
-    const char *lie = stream_check_end(st, payload, &tail, &err);
-    if (lie) {
-        session_lie(s, st->id, lie);
-        return;
-    }
-    (void)map_del_u64(&s->streams, st->id);
-    const struct stream_ops *ops = st->ops;
-    void *user = st->user;
-    bool closed = st->closed;
-    /* Its user may look at the stream during on_end (stream_violation), but it is in no table any more. */
-    st->ended = true;
-    loop_alarm_clear(s->loop, &st->alarm);
-    if (!closed)
-        ops->on_end(user, tail, err.code ? &err : NULL);
-    stream_free(st);
-}
-
-static void take_frame(struct session *s, const struct wire_frame *f, struct str payload)
-{
-    if (!s->ready) {
-        take_hello(s, f, payload);
-        return;
-    }
-    struct stream *st = map_get_u64(&s->streams, f->stream);
-    if (!st) {
-        session_break(s, true, "a frame of type %u for stream %u, which is not open", f->type, f->stream);
-        return;
-    }
-    const char *lie = stream_check_frame(st, f, payload);
-    if (lie) {
-        session_lie(s, f->stream, lie);
-        return;
-    }
-    if (f->type == WIRE_END) {
-        take_end(s, st, payload);
-        return;
-    }
-    if (!st->ops->long_lived)
-        stream_arm(st);
-    else if (st->replied)
-        loop_alarm_clear(s->loop, &st->alarm);
-    if (st->closed)
-        return;
-    switch (f->type) {
-    case WIRE_REPLY:
-        st->ops->on_reply(st->user, payload);
-        break;
-    case WIRE_DATA:
-        if (payload.n)
-            st->ops->on_data(st->user, f->flags, payload);
-        break;
-    case WIRE_EOF:
-        st->ops->on_eof(st->user);
-        break;
-    case WIRE_CREDIT:
-        if (!list_empty(&st->starved_node) && buf_len(&s->outbox) < OUTBOX_SOFT) {
-            list_remove(&st->starved_node);
-            st->ops->on_room(st->user);
-        }
-        break;
-    }
-}
-
-/* DATA that need not come whole: checked once, by its header. */
-static bool begin_data(struct session *s, const struct wire_frame *f)
-{
-    struct stream *st = f->type == WIRE_DATA && s->ready ? map_get_u64(&s->streams, f->stream) : NULL;
-    if (!st || st->ops->whole)
-        return false;
-    const char *lie = stream_check_frame(st, f, STR_NULL);
-    if (lie) {
-        session_lie(s, f->stream, lie);
-        return true;
-    }
-    if (!st->ops->long_lived)
-        stream_arm(st);
-    s->data = f->size ? st : NULL;
-    s->data_flags = f->flags;
-    s->data_left = f->size;
-    return true;
-}
-
-static size_t take_piece(struct session *s, const char *p, size_t n)
-{
-    struct stream *st = s->data;
-    n = MIN(n, s->data_left);
-    s->data_left -= n;
-    if (!s->data_left)
-        s->data = NULL;
-    if (!st->closed)
-        st->ops->on_data(st->user, s->data_flags, str_n(p, n));
-    return n;
-}
-
-/* Returns how many bytes were used; 0 only for n 0. */
-static size_t take(struct session *s, const char *p, size_t n)
-{
-    if (s->data_left)
-        return take_piece(s, p, n);
-    struct wire_frame f;
-    size_t have = buf_len(&s->partial);
-    if (have == 0 && n >= WIRE_HEADER_SIZE) {
-        if (wire_header_get((const uint8_t *)p, &f) < 0) {
-            session_lie(s, 0, "not a frame");
-            return n;
-        }
-        if (begin_data(s, &f))
-            return WIRE_HEADER_SIZE;
-        if (n - WIRE_HEADER_SIZE >= f.size) {
-            take_frame(s, &f, str_n(p + WIRE_HEADER_SIZE, f.size));
-            return WIRE_HEADER_SIZE + f.size;
-        }
-    }
-    size_t want = WIRE_HEADER_SIZE;
-    if (have >= WIRE_HEADER_SIZE) {
-        (void)!wire_header_get((const uint8_t *)buf_data(&s->partial), &f);
-        want += f.size;
-    }
-    size_t more = MIN(want - have, n);
-    if (buf_append(&s->partial, p, more) < 0) {
-        session_break(s, false, "out of memory");
-        return n;
-    }
-    if (have + more < want)
-        return more;
-    if (want == WIRE_HEADER_SIZE) {
-        if (wire_header_get((const uint8_t *)buf_data(&s->partial), &f) < 0) {
-            session_lie(s, 0, "not a frame");
-            return n;
-        }
-        if (begin_data(s, &f))
-            buf_clear(&s->partial);
-        if (f.size || !buf_len(&s->partial))
-            return more;
-    }
-    /* Out of the session, so that a callback finds it in order. */
-    struct buf whole = s->partial;
-    buf_init(&s->partial, whole.max);
-    take_frame(s, &f, str_sub(buf_str(&whole), WIRE_HEADER_SIZE));
-    buf_fini(&whole);
-    return more;
-}
-
-bool session_input(struct session *s, const char *p, size_t n)
-{
-    while (n && !session_is_over(s)) {
-        size_t used = take(s, p, n);
-        p += used;
-        n -= used;
-    }
-    return !session_is_over(s);
-}
-
-static void on_poll(uv_poll_t *handle, int status, int events)
-{
-    struct session *s = handle->data;
-    if ((events & UV_WRITABLE) && !session_is_over(s))
-        write_outbox(s);
-    if (status == 0 && !(events & UV_READABLE))
-        return;
-    for (int i = 0; i < READS_PER_TURN && !session_is_over(s); i++) {
-        char *to = loop_read_buffer(s->loop);
-        ssize_t n = recv(s->fd, to, LOOP_READ_SIZE, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return;
-        if (n <= 0) {
-            session_break(s, false, n ? "the agent's socket failed" : "the agent is gone");
-            return;
-        }
-        if (!session_input(s, to, (size_t)n) || n < LOOP_READ_SIZE / 2)
-            return;
-    }
 }
 
 /* ---- life ---- */
@@ -558,12 +218,12 @@ struct session *session_new(struct loop *loop, const struct session_ops *ops, vo
     s->ops = ops;
     s->ctx = ctx;
     s->fd = -1;
-    buf_init(&s->outbox, OUTBOX_MAX);
+    buf_init(&s->outbox, SESSION_OUTBOX_MAX);
     buf_init(&s->partial, WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX);
     list_init(&s->credits);
     list_init(&s->starved);
-    loop_job_init(&s->flush, on_flush_job);
-    loop_job_init(&s->room, on_room_job);
+    loop_job_init(&s->flush, session_flush_job);
+    loop_job_init(&s->room, session_room_job);
     loop_job_init(&s->broken_job, on_broken_job);
     loop_job_init(&s->closed_job, on_closed_job);
     return s;
@@ -581,7 +241,7 @@ int session_start(struct session *s, int fd, struct err *err)
     }
     s->fd = fd;
     s->poll.data = s;
-    r = uv_poll_start(&s->poll, UV_READABLE, on_poll);
+    r = uv_poll_start(&s->poll, UV_READABLE, session_on_poll);
     if (r < 0)
         return err_errno(err, r, "watch the agent's socket");
     loop_alarm_set(s->loop, &s->hello, clock_mono() + HELLO_MS * USEC_PER_MS, on_hello_alarm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What session.c and stream.c share: the state of a session and of one stream, and the checks of what an agent says on it. */
+/* What session*.c and stream.c share: the state of a session and of one stream, and the checks of what an agent says on it. */
 #pragma once
 
 #include "base/map.h"
@@ -39,9 +39,25 @@ struct stream {
     struct list credit_node, starved_node;
 };
 
+enum { SESSION_OUTBOX_MAX = 8 << 20 };
+
+/* session.c */
 bool session_is_over(const struct session *s); /* broken or closing */
+void session_break(struct session *s, bool violation, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void session_lie(struct session *s, uint32_t stream, const char *what);
+void stream_arm(struct stream *st); /* starts its time-out again */
+void stream_free(struct stream *st);
+
+/* session_in.c */
+void session_on_poll(uv_poll_t *handle, int status, int events);
+
+/* session_out.c */
 void session_touch(struct session *s); /* there is something to send */
+void session_write(struct session *s); /* what the socket takes of the outbox */
+void session_flush_job(struct loop_job *job);
+void session_room_job(struct loop_job *job);
+void session_put_credits(struct session *s);
+bool session_has_room(const struct session *s);
 size_t session_send_data(struct session *s, uint32_t stream, struct str bytes);
 
 /* Appends the CREDIT frames that are due. */

@@ -174,7 +174,8 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
         (void)buf_append_str(&p->output, arg);
         (void)buf_append_char(&p->output, '\n');
         p->exited = true;
-    } else if (str_eqc(cmd, "count") || str_eqc(cmd, "spew")) { /* that many bytes, then exit 3 (count) or go on (spew) */
+    } else if (str_eqc(cmd, "count") ||
+               str_eqc(cmd, "spew")) { /* that many bytes, then exit 3 (count) or go on (spew) */
         uint64_t bytes = 0;
         (void)!str_to_u64(arg, &bytes);
         for (uint64_t i = 0; i < bytes; i++)
@@ -208,7 +209,8 @@ static void list_processes(struct fake_agent *a, struct fake_stream *st)
     AUTO_BUF struct buf b = BUF_INIT(WIRE_WINDOW);
     for (struct fake_process *p = a->processes; p; p = p->next) {
         wire_put_u32(&b, p->pid);
-        wire_put_u8(&b, (uint8_t)((p->tag ? WIRE_PROC_TAG : 0) | (p->exited ? WIRE_PROC_ENDED : 0) | (p->channel == WIRE_PTY ? WIRE_PROC_PTY : 0)));
+        wire_put_u8(&b, (uint8_t)((p->tag ? WIRE_PROC_TAG : 0) | (p->exited ? WIRE_PROC_ENDED : 0) |
+                                  (p->channel == WIRE_PTY ? WIRE_PROC_PTY : 0)));
         wire_put_u64(&b, clock_real());
         wire_put_str(&b, str_of(p->tag ? p->tag : ""));
         wire_put_str(&b, STR("cmd"));

@@ -257,11 +257,12 @@ int world_setup(void **state)
     (void)snprintf(path, sizeof(path), "%s/templates", w->dir->path);
     assert_int_equal(mkdir(path, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/templates/base.conf", w->dir->path);
-    assert_int_equal(fd_write_file(AT_FDCWD, path,
-                                   STR("id = base-1\nalias = base\ncpu_milli = 1000\nmemory_bytes = 268435456\nenv = LANG=C.UTF-8\n"
-                                       "layer = sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"),
-                                   0600),
-                     0);
+    assert_int_equal(
+        fd_write_file(AT_FDCWD, path,
+                      STR("id = base-1\nalias = base\ncpu_milli = 1000\nmemory_bytes = 268435456\nenv = LANG=C.UTF-8\n"
+                          "layer = sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"),
+                      0600),
+        0);
     assert_int_equal(uv_loop_init(&w->loop), 0);
     assert_int_equal(uv_timer_init(&w->loop, &w->tick), 0);
     assert_int_equal(uv_timer_start(&w->tick, on_tick, 10, 10), 0);

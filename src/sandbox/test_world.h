@@ -35,11 +35,11 @@ struct world {
 int world_setup(void **state); /* for cmocka; *state is a struct world with a template "base" */
 int world_teardown(void **state);
 
-void world_open(struct world *w);       /* (re)opens core and store on the same files */
-void world_close(struct world *w);      /* closes the core: what a worker that dies leaves behind */
-void world_turn(struct world *w);       /* one turn of the loop */
+void world_open(struct world *w);               /* (re)opens core and store on the same files */
+void world_close(struct world *w);              /* closes the core: what a worker that dies leaves behind */
+void world_turn(struct world *w);               /* one turn of the loop */
 void world_turns(struct world *w, unsigned ms); /* turns for that long */
-void world_hang_up(struct world *w);    /* coved dies */
+void world_hang_up(struct world *w);            /* coved dies */
 
 #define WAIT(w, condition)                                                                                             \
     do {                                                                                                               \
@@ -96,12 +96,12 @@ struct fake_agent {
     struct map files;   /* path -> struct buf */
     struct fake_process *processes;
     uint32_t last_pid;
-    bool deaf;           /* reads nothing */
-    bool keep_streams;   /* does not END what is CLOSEd */
+    bool deaf;                                          /* reads nothing */
+    bool keep_streams;                                  /* does not END what is CLOSEd */
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
     unsigned opens, closes, signals, credits;
     uint64_t most_outstanding; /* bytes of DATA without credit returned, on any stream */
-    char last_env[256];  /* of the last EXEC, "K=V;" */
+    char last_env[256];        /* of the last EXEC, "K=V;" */
 };
 
 void fake_send(struct fake_agent *a, uint8_t type, uint8_t flags, uint32_t stream, const void *p, size_t n);

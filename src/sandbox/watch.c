@@ -51,10 +51,8 @@ static void on_data(void *user, uint8_t flags, struct str bytes)
         return;
     }
     wire_put_str(&c->rest, bytes);
-    if (buf_error(&c->rest))
-        stream_violation(
-            c->stream,
-            "too many events"); /* the window's bytes with their lengths always fit: empty ones don't count */
+    if (buf_error(&c->rest)) /* the window's worth of real events fits, with their lengths */
+        stream_violation(c->stream, "too many events");
 }
 
 static void on_more(struct loop_job *job)

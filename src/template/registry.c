@@ -107,7 +107,8 @@ static void refresh(struct template_registry *r)
     clear(r);
     r->read_at = st.st_mtim;
     /* A second change within the file system clock's tick leaves the mtime as it is. */
-    r->fresh = clock_real() < (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000 + 20 * USEC_PER_MS;
+    r->fresh =
+        clock_real() < (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000 + 20 * USEC_PER_MS;
     read_dir(r, fd);
 }
 
@@ -152,15 +153,17 @@ static struct name name_of(struct str s)
 /* A namespace that only one side names is no difference: there is one owner per installation. */
 static bool same(const struct name *a, const struct name *b)
 {
-    return str_eq(a->name, b->name) && str_eq(a->tag, b->tag) && (!a->space.n || !b->space.n || str_eq(a->space, b->space));
+    return str_eq(a->name, b->name) && str_eq(a->tag, b->tag) &&
+           (!a->space.n || !b->space.n || str_eq(a->space, b->space));
 }
 
-int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template, const char **ret_alias,
-                     struct err *err)
+int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
+                     const char **ret_alias, struct err *err)
 {
     struct name want = name_of(ref);
     if (!want.name.n || !want.tag.n || ref.n > 3 * (TEMPLATE_NAME_MAX + 1) || str_has_nul(ref) || !str_is_utf8(ref))
-        return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64), ref.p ? ref.p : "");
+        return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64),
+                       ref.p ? ref.p : "");
     refresh(r);
     for (size_t i = 0; i < r->n; i++) {
         if (!str_eq(want.name, str_of(r->list[i]->id)) || !str_eq(want.tag, STR("default")))

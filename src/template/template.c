@@ -72,8 +72,8 @@ static int set_text(struct parsed *p, const char *key, struct str value, bool ok
     return 0;
 }
 
-static int add_text(struct parsed *p, const char *key, struct str value, bool ok, const char **list, size_t *n, size_t max,
-                    struct err *err)
+static int add_text(struct parsed *p, const char *key, struct str value, bool ok, const char **list, size_t *n,
+                    size_t max, struct err *err)
 {
     if (*n == max)
         return bad_value(err, key, "too many");

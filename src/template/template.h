@@ -24,15 +24,16 @@ struct template_registry;
 
 enum { TEMPLATE_NAME_MAX = 63, TEMPLATE_LAYER_LEN = 7 + 64, TEMPLATE_ALIASES_MAX = 32, TEMPLATE_ENVS_MAX = 256 };
 
-struct template {
+struct template
+{
     const char *id;
     const char *layer;
     const char *const *aliases; /* as written */
     size_t n_aliases;
     uint32_t cpu_milli;
     uint64_t memory_bytes, disk_bytes, size_bytes;
-    usec_t built;          /* real time, 0: unknown */
-    const char *start_cmd; /* NULL: none */
+    usec_t built;            /* real time, 0: unknown */
+    const char *start_cmd;   /* NULL: none */
     const char *const *envs; /* "NAME=value" */
     size_t n_envs;
 };
@@ -45,8 +46,8 @@ void template_registry_free(struct template_registry *r);
  * ref: id or alias, with optional "namespace/" and ":tag". Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
  * name). ret_alias (may be NULL): the alias that matched without namespace and tag, NULL when the id did.
  */
-int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template, const char **ret_alias,
-                     struct err *err) WARN_UNUSED;
+int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
+                     const char **ret_alias, struct err *err) WARN_UNUSED;
 
 /* Calls fn for each, by id, until it returns false. */
 void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx);

@@ -418,7 +418,6 @@ void conn_run(struct conn *c)
         return;
     assert(!c->server->running);
     c->server->running = c->running = true;
-    c->moved_in = c->moved_out = false;
     c->reads_left = RUN_READS;
     c->requests_left = RUN_REQUESTS;
     c->cur = buf_str(&c->in);
@@ -429,6 +428,7 @@ void conn_run(struct conn *c)
     if (c->state != CONN_DEAD) {
         keep_input(c);
         watch_time(c);
+        c->moved_in = c->moved_out = false;
         if (c->gone)
             server_schedule(c->server, c);
     }

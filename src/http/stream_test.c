@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -387,6 +388,123 @@ static void test_head_is_safe(void **state)
     test_server_close(&s);
 }
 
+/* Answers at the first piece of a body, cuts at it, or takes the connection over behind it. */
+static void early_data(struct http_request *req, struct str data, void *ctx)
+{
+    (void)data;
+    (void)ctx;
+    assert_false(http_response_begun(req));
+    if (str_eqc(http_path(req), "/cut"))
+        http_abort(req);
+    else
+        (void)http_respond(req, 507, NULL, 0, STR("full"));
+}
+
+static void never_end(struct http_request *req, void *ctx)
+{
+    (void)req;
+    (void)ctx;
+    fail_msg("the body's end was told to a handler that had answered");
+}
+
+static void never_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req;
+    (void)ctx;
+    fail_msg("error %d was told to a handler that had answered", error);
+}
+
+static void raw_data(struct http_request *req, struct str data, void *ctx)
+{
+    (void)ctx;
+    (void)http_response_write(req, data);
+}
+
+static void raw_end(struct http_request *req, void *ctx)
+{
+    (void)ctx;
+    (void)http_response_end(req);
+}
+
+static void take_over(struct http_request *req, int error, struct str body, void *ctx)
+{
+    static const struct http_body_ops ops = {raw_data, raw_end, never_error};
+    assert_int_equal(error, 0);
+    assert_str(body, "{}");
+    assert_int_equal(http_upgrade(req, &HTTP_HEADER("upgrade", "raw"), 1), 0);
+    http_stream_body(req, &ops, ctx);
+}
+
+static void on_early_request(struct http_request *req, void *ctx)
+{
+    static const struct http_body_ops ops = {early_data, never_end, never_error};
+    struct test_server *s = ctx;
+    s->requests++;
+    http_on_close(req, count_close, s);
+    if (str_eqc(http_path(req), "/now")) {
+        http_stream_body(req, &ops, s);
+        (void)http_respond(req, 200, NULL, 0, STR("now"));
+    } else if (http_wants_upgrade(req)) {
+        assert_int_equal(http_upgrade(req, NULL, 0), -EBUSY);
+        http_read_body(req, 100, take_over, s);
+    } else {
+        http_stream_body(req, &ops, s);
+    }
+}
+
+static void test_early_answers(void **state)
+{
+    (void)state;
+    static char block[1024 * 1024];
+    struct test_server s;
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    test_server_open_with(&s, NULL, false, on_early_request);
+    int fd = test_connect(&s);
+    test_send(&s, fd, STR("PUT / HTTP/1.1\r\n" HOST "Content-Length: 6\r\n\r\nabc"));
+    test_receive(&s, fd, &b, STR("\r\n\r\nfull"));
+    test_send(&s, fd, STR("def" GET("/now")));
+    test_receive(&s, fd, &b, STR("\r\n\r\nnow"));
+    test_send(&s, fd, STR("PUT / HTTP/1.1\r\n" HOST "Content-Length: 100000000\r\n\r\n"));
+    for (int i = 0; i < 10; i++)
+        test_send(&s, fd, str_n(block, sizeof(block)));
+    buf_clear(&b);
+    test_receive(&s, fd, &b, STR_NULL);
+    assert_has(buf_str(&b), "connection: close\r\n");
+    assert_true(str_ends(buf_str(&b), STR("\r\n\r\nfull")));
+    (void)close(fd);
+
+    buf_clear(&b);
+    test_exchange(&s,
+                  STR("PUT /cut HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"),
+                  false, &b);
+    assert_str(buf_str(&b), "");
+
+    test_exchange(
+        &s,
+        STR("POST /up HTTP/1.1\r\n" HOST "Connection: upgrade\r\nUpgrade: raw\r\nContent-Length: 2\r\n\r\n{}raw bytes"),
+        true, &b);
+    assert_str(buf_str(&b), "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: raw\r\n\r\nraw bytes");
+    test_server_close(&s);
+}
+
+static void test_out_of_descriptors(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    struct rlimit limit, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int fd = test_connect(&t); /* the highest descriptor there is */
+    few = limit;
+    few.rlim_cur = (rlim_t)fd + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    test_turn(&t);
+    assert_int_equal(http_server_connections(t.server), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    test_send(&t, fd, STR(GET("/hello")));
+    test_receive(&t, fd, &b, STR("hello GET"));
+    (void)close(fd);
+}
+
 static void test_drain(void **state)
 {
     (void)state;
@@ -431,6 +549,8 @@ static void test_close_cuts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_early_answers),
+        TEST(test_out_of_descriptors),
         TEST(test_back_pressure_down),
         TEST(test_queue_is_bounded),
         TEST(test_upload),

@@ -213,7 +213,7 @@ test('what is not there yet is refused as not implemented', async (t) => {
 
 test('a failing MCP gateway takes its sandbox with it', async () => {
   const metadata = unique()
-  await assert.rejects(Sandbox.create({ metadata, mcp: { nothing: {} } }), /Failed to start MCP gateway/)
+  await assert.rejects(Sandbox.create('base', { metadata, mcp: { nothing: {} } }), /Failed to start MCP gateway/)
   assert.deepEqual(await everything(Sandbox.list({ query: { metadata } })), [])
 })
 

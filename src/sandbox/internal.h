@@ -62,6 +62,7 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
+    bool disk_asked; /* the first sample waits a moment for the disk's figures */
     uint32_t oom_kills;
     bool listed; /* by coved, at recovery */
 };

@@ -89,6 +89,8 @@ int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, st
     return ask(sb, done, ctx, err);
 }
 
+enum { FIRST_DISK_MS = 50 };
+
 /* ---- the disk: the stream's user is the sandbox, which outlives its session ---- */
 
 static void on_disk(void *user, struct str tail, const struct err *err)
@@ -125,6 +127,11 @@ static void on_sample_alarm(struct loop_alarm *alarm)
     struct sandbox *sb = container_of(alarm, struct sandbox, sample_alarm);
     struct err err;
     ask_disk(sb);
+    if (!sb->disk_asked) {
+        sb->disk_asked = true;
+        loop_alarm_set(sb->core->loop, alarm, clock_mono() + FIRST_DISK_MS * USEC_PER_MS, on_sample_alarm);
+        return;
+    }
     (void)!ask(sb, NULL, NULL, &err);
     loop_alarm_set(sb->core->loop, alarm, clock_mono() + SANDBOX_SAMPLE_MS * USEC_PER_MS, on_sample_alarm);
 }

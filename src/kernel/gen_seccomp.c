@@ -4,13 +4,15 @@
  *
  * The sandbox's list is what ordinary programs, package managers, compilers, debuggers of own children and language runtimes call.
  * Left out on purpose, thus ENOSYS: io_uring (its own, unfiltered system call path), keyrings (not namespaced), bpf, perf_event_open,
- * userfaultfd, clone3 (its flags lie in memory, which a filter can't read; C libraries fall back to clone), the mount API, and all that is not known here.
+ * userfaultfd, clone3 (its flags lie in memory, which a filter can't read; C libraries fall back to clone), the mount API, io_setup (one
+ * pool for the whole machine, which anybody can empty; programs fall back to threads), and all that is not known here.
  * Refused with EPERM: what needs privilege over the machine and what programs probe for, so that they say "not permitted" and not "not supported".
  */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stddef.h>
@@ -52,8 +54,7 @@ static const char *const sandbox_allowed[] = {
     "get_mempolicy", "get_robust_list", "get_thread_area", "getcpu", "getcwd", "getdents", "getdents64", "getegid", "geteuid",
     "getgid", "getgroups", "getitimer", "getpeername", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrandom",
     "getresgid", "getresuid", "getrlimit", "getrusage", "getsid", "getsockname", "getsockopt", "gettid", "gettimeofday", "getuid",
-    "getxattr", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "io_cancel", "io_destroy", "io_getevents",
-    "io_pgetevents", "io_setup", "io_submit", "ioctl", "ioprio_get", "ioprio_set", "kcmp", "kill", "landlock_add_rule",
+    "getxattr", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "ioctl", "ioprio_get", "ioprio_set", "kcmp", "kill", "landlock_add_rule",
     "landlock_create_ruleset", "landlock_restrict_self", "lchown", "lgetxattr", "link", "linkat", "listen", "listxattr",
     "llistxattr", "lremovexattr", "lseek", "lsetxattr", "lstat", "madvise", "mbind", "membarrier", "memfd_create", "mincore",
     "mkdir", "mkdirat", "mknod", "mknodat", "mlock", "mlock2", "mlockall", "mmap", "mprotect", "mq_getsetattr", "mq_notify",
@@ -69,8 +70,8 @@ static const char *const sandbox_allowed[] = {
     "sched_yield", "seccomp", "select", "semctl", "semget", "semop", "semtimedop", "sendfile", "sendmmsg", "sendmsg", "sendto",
     "set_mempolicy", "set_robust_list", "set_thread_area", "set_tid_address", "setfsgid", "setfsuid", "setgid", "setgroups",
     "setitimer", "setpgid", "setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setrlimit", "setsid", "setsockopt",
-    "setuid", "setxattr", "shmat", "shmctl", "shmdt", "shmget", "shutdown", "sigaltstack", "signalfd", "signalfd4", "socketpair",
-    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync", "sync_file_range", "syncfs", "sysinfo", "tee", "tgkill",
+    "setuid", "setxattr", "shmat", "shmctl", "shmdt", "shmget", "shutdown", "sigaltstack", "signalfd", "signalfd4",
+    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync_file_range", "syncfs", "sysinfo", "tee", "tgkill",
     "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "timerfd_create",
     "timerfd_gettime", "timerfd_settime", "times", "tkill", "truncate", "umask", "uname", "unlink", "unlinkat", "utime",
     "utimensat", "utimes", "vfork", "vmsplice", "wait4", "waitid", "write", "writev",
@@ -140,21 +141,30 @@ static void add_sandbox_rules(scmp_filter_ctx f)
         must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])), "socket");
     /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
     must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)), "netlink");
+    /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)), "socketpair");
     for (int family = 0; family < 64; family++) {
-        if (family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK)
-            continue;
-        must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family)), "socket");
+        const struct scmp_arg_cmp is_it = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)family);
+        if (family != AF_UNIX)
+            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socketpair), 1, is_it), "socketpair");
+        if (family != AF_UNIX && family != AF_INET && family != AF_INET6 && family != AF_NETLINK)
+            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1, is_it), "socket");
     }
     must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
                           SCMP_A2(SCMP_CMP_NE, 0)),
          "netlink");
+
+    /* It writes back every file system of the machine. A sandbox's own files need none of it: they are gone after a power cut anyway. */
+    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(0), SCMP_SYS(sync), 0), "sync");
 }
 
 /*
- * Terminal ioctls that type into or reconfigure a terminal. libseccomp can't say "none of these values of one argument", so this stands in
- * front of its program; it decides by number before the architecture is checked, which can only refuse more.
+ * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
+ * architecture is checked, which can only refuse more.
+ *   Terminal ioctls that type into or reconfigure a terminal: EPERM.
+ *   Internet protocols but TCP, UDP and ICMP: EPROTONOSUPPORT. Asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP).
  */
-static const struct sock_filter terminal_prologue[] = {
+static const struct sock_filter prologue[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 7),
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
@@ -162,8 +172,20 @@ static const struct sock_filter terminal_prologue[] = {
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 3, 0),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSETD, 2, 0),
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCCONS, 1, 0),
-    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
+    BPF_JUMP(BPF_JMP | BPF_JA, 12, 0, 0),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 10),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 7),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 5, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMP, 4, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_TCP, 3, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 2, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMPV6, 1, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT),
 };
 
 static void print_all(const struct sock_filter *p, size_t n)
@@ -172,7 +194,7 @@ static void print_all(const struct sock_filter *p, size_t n)
         (void)printf("    {%u, %u, %u, %uU},\n", p[i].code, p[i].jt, p[i].jf, p[i].k);
 }
 
-static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *prologue, size_t n_prologue)
+static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *before, size_t n_before)
 {
     static struct sock_filter program[4096];
     FILE *tmp = tmpfile();
@@ -185,7 +207,7 @@ static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *
     if (n == 0 || n == COUNT(program))
         exit(1);
     (void)printf("static const struct sock_filter %s[] = {\n", name);
-    print_all(prologue, n_prologue);
+    print_all(before, n_before);
     print_all(program, n);
     (void)printf("};\n");
     seccomp_release(f);
@@ -205,7 +227,7 @@ int main(void)
 {
     scmp_filter_ctx f = begin(SCMP_ACT_ERRNO(ENOSYS));
     add_sandbox_rules(f);
-    emit(f, "sandbox_filter", terminal_prologue, COUNT(terminal_prologue));
+    emit(f, "sandbox_filter", prologue, COUNT(prologue));
 
     f = begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));

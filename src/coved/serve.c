@@ -95,14 +95,19 @@ static int own_dir(char **ret_dir, struct err *err)
 
 static void raise_limits(void)
 {
-    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0};
+    const struct rlimit files = {OPEN_FILES, OPEN_FILES}, none = {0, 0}, no_core = {1, 1};
     struct rlimit now;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0 && getrlimit(RLIMIT_NOFILE, &now) == 0) {
         now.rlim_cur = now.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_max < OPEN_FILES_LEAST)
             log_warn("at most %llu files can be open: that bounds the number of sandboxes", (unsigned long long)now.rlim_max);
     }
-    (void)setrlimit(RLIMIT_CORE, &none);
+    /*
+     * No core files, for us and all sandboxes. Where core_pattern is a pipe, the kernel starts the host's handler as root for whatever
+     * crashes, wherever, with any limit but 1. 0 is second best: for that, 1 must be below the hard limit that we were given.
+     */
+    if (setrlimit(RLIMIT_CORE, &no_core) < 0)
+        (void)setrlimit(RLIMIT_CORE, &none);
     if (fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-900")) < 0)
         log_warn("can't protect coved from the out-of-memory killer");
 }

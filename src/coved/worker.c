@@ -73,12 +73,11 @@ static void go_to_host(const struct stage *s)
 
 static void drop_privileges(uid_t uid)
 {
-    const struct rlimit none = {0, 0};
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         die("read limits");
     files.rlim_cur = files.rlim_max = MIN(files.rlim_max, (rlim_t)OPEN_FILES);
-    if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0) /* RLIMIT_CORE is coved's already */
         die("set limits");
     /* Only lowered further by somebody with CAP_SYS_RESOURCE; coved has said so already if it may not. */
     int ignored UNUSED = fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("-500"));

@@ -196,7 +196,7 @@ static void set_limits(void)
         struct rlimit limit;
     } limits[] = {
         {RLIMIT_NOFILE, {OPEN_FILES_SOFT, OPEN_FILES_HARD}},
-        {RLIMIT_CORE, {0, RLIM_INFINITY}},
+        {RLIMIT_CORE, {1, 1}}, /* no core: see raise_limits() of coved/serve.c */
         {RLIMIT_MEMLOCK, {8 << 20, 8 << 20}},
         {RLIMIT_MSGQUEUE, {819200, 819200}},
         {RLIMIT_NICE, {0, 0}},

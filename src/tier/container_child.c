@@ -82,8 +82,9 @@ static void mask_proc(void)
     static const char *const files[] = {"/build/proc/kcore",     "/build/proc/keys",       "/build/proc/kallsyms", "/build/proc/kmsg",
                                         "/build/proc/timer_list", "/build/proc/sysrq-trigger", "/build/proc/latency_stats",
                                         "/build/proc/sched_debug", "/build/proc/cmdline", "/build/proc/config.gz"};
-    static const char *const directories[] = {"/build/proc/acpi", "/build/proc/scsi", "/build/proc/asound", "/build/proc/driver"};
-    static const char *const read_only[] = {"/build/proc/bus", "/build/proc/fs", "/build/proc/irq", "/build/proc/sys"};
+    static const char *const directories[] = {"/build/proc/acpi", "/build/proc/scsi", "/build/proc/asound", "/build/proc/driver",
+                                              "/build/proc/fs",   "/build/proc/pressure"};
+    static const char *const read_only[] = {"/build/proc/bus", "/build/proc/irq", "/build/proc/sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
             must(mount_bind("/trees/null", files[i], true), files[i]);
@@ -127,7 +128,8 @@ static void attach_tree(const char *from, uint64_t attrs, const char *to)
 
 static void build_mounts(void)
 {
-    static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620", "gid", "5", NULL};
+    /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve). */
+    static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620", "gid", "5", "max", "128", NULL};
     static const char *const shm_options[] = {"mode", "1777", NULL};
     const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     attach_new("proc", NULL, plain, "/build/proc");

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import tempfile
+
+import pytest
+from service import BUILD, SETTLE_S, Service, prepare_templates, wait_until
+
+
+def pytest_sessionstart(session):
+    """Here and not in a fixture: it takes longer than a test may."""
+    if os.geteuid() == 0 and not session.config.option.collectonly:
+        prepare_templates()
+
+
+@pytest.fixture(scope="session")
+def session_service():
+    """One service for all tests; when it is stopped, nothing of it may be left on the machine."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD) # beside the templates, so that layers can be linked
+    os.chmod(directory, 0o755) # the unprivileged worker passes through
+    service = Service(directory)
+    try:
+        service.start()
+        # What is made once only, on first use, is no leak.
+        sandbox = service.create()
+        service.cove("exec", sandbox, "--", "true")
+        service.request("GET", f"/v1/sandboxes/{sandbox}/verify")
+        service.remove_all()
+        service.baseline = service.settle()
+        yield service
+        namespaces = service.namespaces()
+        assert service.stop() == 0, service.tail()
+        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
+        assert service.left_behind(namespaces) == []
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def service(session_service):
+    """The service; after each test its sandboxes are removed and what it holds must be what it held before."""
+    yield session_service
+    session_service.remove_all()
+    leaks = session_service.leaks()
+    assert not leaks, leaks
+
+
+@pytest.fixture
+def sandbox(service):
+    """The id of a fresh sandbox."""
+    return service.create()

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one service has on the machine, told from everybody else's by its state directory, and what it left of that when it was gone."""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from client import Client
+from service import BUILD, Service, wait_until
+
+CGROUPS = Path("/sys/fs/cgroup")
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+
+
+def read(path):
+    try:
+        return Path(path).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def group_name(state):
+    """The name of the control group that coved derives from its state directory."""
+    value = 0xcbf29ce484222325
+    for byte in str(state).encode():
+        value = (value ^ byte) * 0x100000001b3 % (1 << 64)
+    return f"cove-{(value ^ value >> 32) & 0xffffffff:08x}"
+
+
+def groups(state):
+    """In each hierarchy: the service's own, and those of its boxes."""
+    name = group_name(state)
+    return sorted(str(p) for base in {CGROUPS, *CGROUPS.glob("*/")} for p in [base / name, *(base / name).glob("*/")] if p.is_dir())
+
+
+def processes(state):
+    """{pid: name}: in the service's control groups, or started with its state directory. Zombies are not gone either."""
+    name, found = group_name(state), {}
+    marks = (f"COVE_STATE={state}\0", f"--state\0{state}\0")
+    for pid in pids():
+        of = Path("/proc") / str(pid)
+        if f"/{name}" in read(of / "cgroup") or any(mark in read(of / "environ") + read(of / "cmdline") for mark in marks):
+            if pid != os.getpid() and link(of / "exe").rsplit("/", 1)[-1].startswith(("cove", "memfd:cove")) or f"/{name}" in read(of / "cgroup"):
+                found[pid] = read(of / "comm").strip()
+    return found
+
+
+def namespaces(of):
+    """Those that these processes have and we don't."""
+    ours = {link(f"/proc/self/ns/{kind}") for kind in NAMESPACES}
+    return {link(f"/proc/{pid}/ns/{kind}") for pid in of for kind in NAMESPACES} - ours - {""}
+
+
+def started(pid):
+    """Clock ticks after the machine's start."""
+    stat = read(f"/proc/{pid}/stat")
+    return int(stat.rsplit(")", 1)[1].split()[19]) if stat else 0
+
+
+def now_ticks():
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def namespaces_alive(wanted, before):
+    """
+    Of these, those that some process still has, holds open or has mounted. The kernel uses their numbers again: processes that began
+    after `before` (ticks) have other ones.
+    """
+    alive, mounted = set(), ""
+    for pid in pids():
+        if started(pid) > before:
+            continue
+        of = Path("/proc") / str(pid)
+        alive |= {link(of / "ns" / kind) for kind in NAMESPACES} & wanted
+        try:
+            alive |= {link(fd) for fd in (of / "fd").iterdir()} & wanted
+        except OSError:
+            pass
+        mounted = mounted if "nsfs" not in (table := read(of / "mountinfo")) else mounted + table
+    return alive | {name for name in wanted if name in mounted}
+
+
+def mount_tables():
+    """{mount namespace: its table}"""
+    tables = {}
+    for pid in pids():
+        namespace = link(f"/proc/{pid}/ns/mnt")
+        if namespace and namespace not in tables:
+            tables[namespace] = read(f"/proc/{pid}/mountinfo")
+    return tables
+
+
+def mounts(state, run):
+    return [line for table in mount_tables().values() for line in table.splitlines() if str(state) in line or str(run) in line]
+
+
+def pool(state):
+    return sorted(str(p) for part in ("boxes", "trash", "new") for p in (Path(state) / "pool" / part).glob("*"))
+
+
+class Footprint:
+    """
+    All that a service has. Look while it lives (namespaces are known by nothing but their processes), ask for what is left afterwards.
+    """
+
+    def __init__(self, state, run, keep_mounts=()):
+        self.state, self.run = Path(state), Path(run)
+        self.keep_mounts = [str(m) for m in keep_mounts] # the test's own, not the service's
+        self.namespaces, self.pids, self.looked = set(), set(), 0
+
+    def look(self):
+        now = processes(self.state)
+        self.pids |= set(now)
+        self.namespaces |= namespaces(now)
+        self.looked = now_ticks()
+        return self
+
+    def left(self):
+        found = [f"process {pid}: {name}" for pid, name in processes(self.state).items()]
+        found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked)]
+        found += [f"mount {line}" for line in mounts(self.state, self.run) if not any(f" {m} " in line for m in self.keep_mounts)]
+        found += [f"control group {path}" for path in groups(self.state)]
+        found += [f"pool {path}" for path in pool(self.state)]
+        return found
+
+
+def rss_kib(pid):
+    """Of a process: what it has now, without what it shares with files."""
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1])
+    return 0
+
+
+def descriptors(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def running(**env):
+    """A service of one's own to be mistreated: (service, client). When it is stopped nothing of it may be left."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
+    os.chmod(directory, 0o755) # the unprivileged worker passes through
+    service = Service(directory)
+    service.env.update(env)
+    footprint = Footprint(service.state, service.run)
+    try:
+        service.prepare()
+        service.start()
+        service.footprint = footprint
+        yield service, Client(service.port, service.key)
+        if service.coved.poll() is None:
+            footprint.look()
+            assert service.stop() == 0, service.tail()
+        assert wait_until(lambda: not footprint.left(), 10), footprint.left()
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.coved.send_signal(signal.SIGCONT)
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service of our own for system tests: started on a state directory that is thrown away, with all that it may leak counted."""
+
+import http.client
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent.parent
+BUILD = Path(os.environ.get("COVE_BUILD", TOP / "build"))
+READY_S = 90
+STOP_S = 60
+SETTLE_S = 20
+
+
+def read(path):
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def group_of(pid):
+    """The service's control group that holds the process: "cove-<8 hex digits>", which each state directory has its own of."""
+    found = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", read(f"/proc/{pid}/cgroup"), re.M)
+    return found[1] if found else None
+
+
+def children(pid):
+    return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def copy_template(source, target):
+    """The layers as hard links where it is one file system: nobody writes to them."""
+    (target / "pool").mkdir(parents=True, mode=0o700)
+    shutil.copytree(source / "templates", target / "templates")
+    for way in ("-al", "-a"):
+        if subprocess.run(["cp", way, source / "pool" / "layers", target / "pool" / "layers"], stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0:
+            return
+        shutil.rmtree(target / "pool" / "layers", ignore_errors=True)
+    raise AssertionError(f"the base template can't be copied from {source}")
+
+
+def kept_templates():
+    return Path(os.environ.get("COVE_TEST_TEMPLATES", BUILD / "test-templates"))
+
+
+def prepare_templates():
+    """The base template for all runs; made anew only when its recipe has changed, which may take minutes."""
+    kept, installed = kept_templates(), Path("/var/lib/cove")
+    if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists():
+        copy_template(installed, kept)
+    subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null"},
+                   stdin=subprocess.DEVNULL, timeout=900, check=True)
+
+
+def wait_until(condition, seconds):
+    """The condition's last value, true or not."""
+    end = time.monotonic() + seconds
+    value = condition()
+    while not value and time.monotonic() < end:
+        time.sleep(0.05)
+        value = condition()
+    return value
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=30):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Service:
+    """Started by start(); `env` makes cove talk to it."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.state, self.run = self.directory / "state", self.directory / "run"
+        self.log = self.directory / "coved.log"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
+        self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run), COVE_LISTEN=f"127.0.0.1:{self.port}", COVE_CONFIG="/dev/null")
+        self.coved = None
+        self.baseline = None
+        self.group = None
+
+    # ---- life ----
+
+    def start(self, program=None):
+        if not self.state.exists():
+            copy_template(kept_templates(), self.state)
+        self.run.mkdir(exist_ok=True)
+        ours, theirs = os.pipe()
+        with open(self.log, "ab") as log:
+            self.coved = subprocess.Popen([program or BUILD / "coved", "run", "--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        os.close(theirs)
+        ready, _, _ = select.select([ours], [], [], READY_S)
+        line = os.read(ours, 16) if ready else b""
+        os.close(ours)
+        if line != b"ready\n" or not wait_until(self.is_healthy, 30):
+            self.stop()
+            raise AssertionError(f"the service did not become ready:\n{self.tail()}")
+        self.key = self.cove("key").stdout.strip()
+        return self
+
+    def stop(self):
+        """Its exit code; it must end by itself."""
+        if self.coved.poll() is None:
+            self.coved.send_signal(signal.SIGTERM)
+        try:
+            return self.coved.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.coved.kill()
+            self.coved.wait(10)
+            raise AssertionError(f"coved had not ended {STOP_S} s after SIGTERM:\n{self.tail()}") from None
+
+    def tail(self, lines=40):
+        return "\n".join(read(self.log).splitlines()[-lines:])
+
+    def is_healthy(self):
+        try:
+            return self.request("GET", "/v1/health")[0] == 200
+        except OSError:
+            return False
+
+    def child(self, name):
+        """The pid of coved's child of this name."""
+        return next((pid for pid in children(self.coved.pid) if read(f"/proc/{pid}/comm").strip() == name), None)
+
+    # ---- use ----
+
+    def cove(self, *arguments, **options):
+        """Runs the command line to its end."""
+        options = {"capture_output": True, "text": True, "timeout": 60, "check": False, **options}
+        if "input" not in options and "stdin" not in options:
+            options["stdin"] = subprocess.DEVNULL
+        options["env"] = {**self.env, **options.get("env", {})}
+        return subprocess.run([BUILD / "cove", *arguments], **options)
+
+    def popen(self, *arguments, **options):
+        options["env"] = {**self.env, **options.get("env", {})}
+        return subprocess.Popen([BUILD / "cove", *arguments], **options)
+
+    def request(self, method, target, body=None, headers=None):
+        """(status, headers, body) of the native API over the unix socket; a body that is no bytes is sent as JSON, JSON is decoded."""
+        connection = UnixConnection(str(self.run / "cove.sock"))
+        try:
+            if body is not None and not isinstance(body, bytes):
+                body = json.dumps(body).encode()
+            connection.request(method, target, body, headers or {})
+            answer = connection.getresponse()
+            content = answer.read()
+            if answer.headers.get("content-type") == "application/json" and content:
+                content = json.loads(content)
+            return answer.status, answer.headers, content
+        finally:
+            connection.close()
+
+    def create(self, **spec):
+        status, _, sandbox = self.request("POST", "/v1/sandboxes", spec)
+        assert status == 201, sandbox
+        return sandbox["id"]
+
+    def sandboxes(self):
+        return self.request("GET", "/v1/sandboxes")[2]["sandboxes"]
+
+    def remove_all(self):
+        for sandbox in self.sandboxes():
+            self.request("DELETE", f"/v1/sandboxes/{sandbox['id']}")
+
+    # ---- leaks: others may run a Cove on this machine, so only what is ours is looked at ----
+
+    def processes(self):
+        """{pid: name}: programs of the build directory that coved started, agents, and all that runs in the service's control group."""
+        if not self.group:
+            self.group = next(filter(None, map(group_of, children(self.coved.pid))), None)
+        pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+        ours = {self.coved.pid, *children(self.coved.pid)}
+        return {pid: read(f"/proc/{pid}/comm").strip() for pid in pids if pid in ours or (self.group and group_of(pid) == self.group)}
+
+    def groups(self):
+        return [str(p) for p in Path("/sys/fs/cgroup").glob(f"**/{self.group}")] + \
+               [str(p) for p in Path("/sys/fs/cgroup").glob(f"**/{self.group}/**/")]
+
+    def mounts(self):
+        return [line for line in read("/proc/self/mountinfo").splitlines() if str(self.directory) in line]
+
+    def namespaces(self):
+        """Network namespaces of our processes."""
+        return {link(f"/proc/{pid}/ns/net") for pid in self.processes()} - {"", link("/proc/self/ns/net")}
+
+    def left_behind(self, namespaces):
+        """What is still there of a service that has ended, in words. namespaces: those that it had."""
+        found = [f"process {pid} {name}" for pid, name in self.processes().items()]
+        found += [f"control group {path}" for path in self.groups()] + [f"mount {line}" for line in self.mounts()]
+        found += [f"in the pool: {path}" for part in ("boxes", "new") for path in (self.state / "pool" / part).glob("*")]
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                held = {link(process / "ns" / "net"), *(link(fd) for fd in (process / "fd").glob("*"))}
+                found += [f"network namespace {name} held by {process.name}" for name in held & namespaces]
+        return found
+
+    def counts(self):
+        """What must be back to where it was when all sandboxes are gone."""
+        found = {"processes": len(self.processes()), "groups": len(self.groups()), "mounts": len(self.mounts())}
+        for part in ("boxes", "trash"):
+            found[part] = len(list((self.state / "pool" / part).glob("*")))
+        for name, pid in (("coved", self.coved.pid), ("cove-api", self.child("cove-api"))):
+            found[f"descriptors of {name}"] = len(list(Path(f"/proc/{pid}/fd").glob("*"))) if pid else 0
+        return found
+
+    def settle(self):
+        """The counts once they have been the same for half a second."""
+        last, since, end = self.counts(), time.monotonic(), time.monotonic() + SETTLE_S
+        while time.monotonic() < end and time.monotonic() - since < 0.5:
+            time.sleep(0.05)
+            now = self.counts()
+            if now != last:
+                last, since = now, time.monotonic()
+        return last
+
+    def leaks(self):
+        """What is more than at the beginning, in words; empty when nothing is."""
+        def more():
+            now = self.counts()
+            return [f"{what}: {now[what]}, {was} before" for what, was in self.baseline.items() if now[what] > was]
+        wait_until(lambda: not more(), SETTLE_S)
+        return more()

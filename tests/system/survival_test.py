@@ -1,0 +1,516 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is left of a user's work when processes of ours die, one at a time and all at once."""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from datetime import datetime
+
+import pytest
+from client import Cut, Failed, Sandbox, wait_for
+from leaks import Footprint, groups, link, pids, pool, processes, read, running
+
+BACK_S = 5  # what is asserted; what is promised is 1 s, and printed
+KILLS = 20
+WINDOW = 256 * 1024
+LINE = 8
+GONE = (Cut, ConnectionError, TimeoutError, OSError)
+
+
+def kill(pid, signum=signal.SIGKILL):
+    os.kill(pid, signum)
+
+
+def worker(service):
+    return service.child("cove-api")
+
+
+def is_up(client):
+    try:
+        return client.request("GET", "/health", timeout=2).status == 200
+    except GONE:
+        return False
+
+
+def kill_worker(service, client):
+    """Returns the seconds until another worker answers."""
+    old, begin = worker(service), time.monotonic()
+    kill(old)
+    assert wait_for(lambda: worker(service) not in (None, old) and is_up(client), 30, 0.005), service.tail()
+    return time.monotonic() - begin
+
+
+@contextlib.contextmanager
+def worker_held_down(service, client):
+    """The worker is dead and nobody starts another one: coved is stopped."""
+    service.coved.send_signal(signal.SIGSTOP)
+    kill(worker(service))
+    try:
+        yield
+    finally:
+        service.coved.send_signal(signal.SIGCONT)
+        assert wait_for(lambda: is_up(client), BACK_S, 0.01), service.tail()
+
+
+def first_process(service, sandbox):
+    """The host's pid of the sandbox's first process: the agent."""
+    namespace = sandbox.sh("readlink /proc/self/ns/pid")[1].decode().strip()
+    assert namespace
+    for pid in pids():
+        status = read(f"/proc/{pid}/status")
+        if link(f"/proc/{pid}/ns/pid") == namespace and re.search(r"^NSpid:.*\s1$", status, re.M):
+            return pid
+    raise AssertionError(f"no first process in {namespace}")
+
+
+def is_whole(client, sandbox_id):
+    answer = client.verify(sandbox_id)
+    return answer.status == 200 and answer.json["intact"]
+
+
+def event_time(event):
+    return datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+
+
+def end_time(info):
+    return datetime.fromisoformat(info["endAt"].replace("Z", "+00:00")).timestamp()
+
+
+def boxes_settled(service, sandboxes, ahead):
+    """Boxes and control groups are those of the sandboxes and the ones made ahead of need, and no others."""
+    def count():
+        names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
+        return len(names) - 1 - sandboxes, len(list((service.state / "pool" / "boxes").glob("*"))) - sandboxes
+    assert wait_for(lambda: count() == ahead, 10), (count(), ahead)
+
+
+@pytest.fixture(scope="module")
+def module_service():
+    with running() as (service, client):
+        client.create().kill()
+        time.sleep(0.3)
+        names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
+        service.ahead = len(names) - 1, len(list((service.state / "pool" / "boxes").glob("*")))
+        yield service, client
+
+
+@pytest.fixture
+def live(module_service):
+    """(service, client) with no sandboxes before and after."""
+    service, client = module_service
+    yield service, client
+    client.remove_all()
+    assert wait_for(lambda: not client.list(), 5)
+    boxes_settled(service, 0, service.ahead)
+
+
+# ---- the worker ----
+
+
+class Ticker:
+    """Follows a process that writes numbered lines, coming back after each cut; every line must be there, in order."""
+
+    SCRIPT = "i=0; while :; do printf '%07d\\n' $i; i=$((i+1)); sleep 0.004; done"
+
+    def __init__(self, sandbox):
+        self.sandbox, self.stop, self.fault, self.cuts = sandbox, False, None, 0
+        self.next_offset, self.again = 0, 0
+        with sandbox.start("/bin/sh", "-c", self.SCRIPT, tag="ticker") as stream:
+            self.pid = stream.started().pid
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.stop and not self.fault:
+            try:
+                by = {"tag": "ticker"} if self.cuts % 2 else {"pid": self.pid}
+                with self.sandbox.connect(timeout=10, **by) as stream:
+                    self.take(stream)
+            except GONE:
+                self.cuts += 1
+                time.sleep(0.01)
+            except (Failed, AssertionError) as e:
+                self.fault = repr(e)
+
+    def take(self, stream):
+        kept, at = b"", None
+        for _, data in stream.output():
+            kept += data
+            if at is None:
+                # The first whole line says where we are.
+                begin = kept.find(b"\n") + 1
+                if not begin or len(kept) < begin + LINE:
+                    continue
+                at = int(kept[begin:begin + LINE - 1]) * LINE - begin
+                assert at <= self.next_offset, f"{self.next_offset - at} bytes were lost"
+                self.again += self.next_offset - at
+            whole = len(kept) - (at + len(kept)) % LINE
+            skip = -at % LINE
+            for i in range(skip, whole, LINE):
+                assert int(kept[i:i + LINE]) == (at + i) // LINE, f"{kept[i:i + LINE]!r} at {at + i}"
+            taken = max(whole, 0)
+            at, kept = at + taken, kept[taken:]
+            self.next_offset = max(self.next_offset, at)
+            if self.stop:
+                return
+
+    def end(self):
+        self.stop = True
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        assert not self.fault, self.fault
+
+
+class Load:
+    """Creates, kills and uploads until told to stop; knows which sandboxes there must be."""
+
+    def __init__(self, client, target):
+        self.client, self.target, self.stop = client, target, False
+        self.must, self.may, self.faults, self.uploads, self.serial = {}, set(), [], 0, 0
+        self.threads = [threading.Thread(target=self.loop, args=(f,)) for f in (self.create, self.create, self.upload, self.burst)]
+        for thread in self.threads:
+            thread.start()
+
+    def loop(self, step):
+        while not self.stop:
+            try:
+                step()
+            except GONE:
+                time.sleep(0.01)
+            except Exception as e:  # pylint: disable=broad-except
+                self.faults.append(repr(e))
+                time.sleep(0.01)
+
+    def create(self):
+        self.serial += 1
+        number = str(self.serial)
+        self.may.add(number)
+        sandbox = self.client.create(metadata={"number": number}, timeout=600)
+        if int(number) % 10 == 0:
+            self.must[sandbox.id] = (number, sandbox.info()["endAt"])
+            return
+        answer = sandbox.kill()
+        assert answer.status == 204, answer
+        self.may.discard(number)
+
+    def upload(self):
+        answer = self.target.upload("/home/user/upload", b"x" * (4 << 20), timeout=10)
+        assert answer.status == 200, answer
+        self.uploads += 1
+
+    def burst(self):
+        status, out, _ = self.target.sh("head -c 3000000 /dev/zero", timeout=10)
+        assert (status, len(out)) == (0, 3000000)
+
+    def end(self):
+        self.stop = True
+        for thread in self.threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_worker_is_killed_again_and_again_under_load(live, record_property):
+    service, client = live
+    steady = client.create(metadata={"name": "steady", "ünicode": "☃"}, timeout=1000)
+    before = steady.info()
+    ticker, load, times = Ticker(steady), Load(client, client.create(timeout=1000)), []
+    dice = random.Random(20)
+    try:
+        for _ in range(KILLS):
+            time.sleep(dice.uniform(0, 0.6))
+            times.append(kill_worker(service, client))
+    finally:
+        load.end()
+        ticker.end()
+    print(f"back after {min(times) * 1000:.0f} to {max(times) * 1000:.0f} ms; {ticker.cuts} cuts, {ticker.next_offset} bytes followed, "
+          f"{ticker.again} twice; {load.serial} creates, {load.uploads} uploads")
+    record_property("slowest_restart_ms", round(max(times) * 1000))
+    assert max(times) < BACK_S
+    # What is refused rather than cut is said as unavailable: the worker was there, its sandbox not yet.
+    assert not [f for f in load.faults if "503" not in f and "unavailable" not in f], load.faults[:5]
+    assert steady.info() == before
+    assert load.uploads > 0 and load.must
+
+    listed = client.list()
+    for sandbox_id, (number, end_at) in load.must.items():
+        assert (listed[sandbox_id]["metadata"], listed[sandbox_id]["endAt"]) == ({"number": number}, end_at)
+    unexpected = [s for i, s in listed.items() if i not in (steady.id, load.target.id, *load.must) and s["metadata"]["number"] not in load.may]
+    assert not unexpected
+    for sandbox_id in listed:
+        assert Sandbox(client, sandbox_id, client.get(sandbox_id).json["envdAccessToken"]).works()
+        assert is_whole(client, sandbox_id), client.verify(sandbox_id)
+    assert client.kinds(steady.id).count("service.recovered") == KILLS
+    boxes_settled(service, len(listed), service.ahead)
+
+
+def test_output_and_exits_of_meanwhile_are_there_afterwards(live):
+    service, client = live
+    sandbox = client.create(timeout=600, envVars={"KEPT": "yes"})
+    def begin(script, **more):
+        with sandbox.start("/bin/sh", "-c", script, **more) as stream:
+            return stream.started().pid
+    with sandbox.start("/bin/sh", "-c", "echo early; sleep 0.7; echo late; exit 7", tag="exits") as watched:
+        assert next(watched.output()) == ("stdout", b"early\n")
+        killed = begin("sleep 0.5; kill -9 $$")
+        quiet = begin("sleep 0.5; echo out; echo err >&2; sleep 1000", tag="quiet")
+        flood = begin("sleep 0.5; seq -f %07g 0 199999; sleep 0.2; exit 3", tag="flood")
+        reader = begin("read line; echo got $line; exit 5", stdin=True)
+        before, running_before = sandbox.info(), sandbox.processes()
+        with worker_held_down(service, client):
+            time.sleep(1.5)
+        with pytest.raises(Cut):
+            watched.next()
+    assert sandbox.info() == before
+    listed = sandbox.processes()
+    assert {p["pid"] for p in listed} == {quiet, reader}
+    assert [p for p in running_before if p["pid"] in (quiet, reader)] == listed
+    with sandbox.connect(tag="exits") as stream:
+        assert stream.rest() == (7, b"late\n", b"")
+    with sandbox.connect(pid=killed) as stream:
+        assert stream.rest()[0] == -1
+        assert stream.exit["status"] == "signal: killed"
+    with sandbox.connect(tag="quiet") as stream:
+        got = dict(data for data, _ in zip(stream.output(), range(2)))
+        assert got == {"stdout": b"out\n", "stderr": b"err\n"}
+    whole = b"".join(b"%07d\n" % i for i in range(200000))
+    with sandbox.connect(tag="flood") as stream:
+        status, out, _ = stream.rest()
+        assert status == 3 and len(out) == WINDOW and whole.endswith(out)
+    answer = sandbox.unary("process.Process/SendInput", {"process": {"pid": reader}, "input": {"stdin": "eWVzCg=="}})
+    assert answer.status == 200, answer
+    with sandbox.connect(pid=reader) as stream:
+        assert stream.rest() == (5, b"got yes\n", b"")
+    assert sandbox.sh("echo $KEPT")[1] == b"yes\n"
+    exits = [e["data"] for e in client.events(sandbox.id) if e["kind"] == "exec.exit"]
+    assert any(d["pid"] == flood and d["output_bytes"] == len(whole) and d["exit_code"] == 3 for d in exits), exits
+    assert is_whole(client, sandbox.id)
+
+
+def test_verify_by_command_line_after_a_crash(live):
+    service, client = live
+    sandbox = client.create()
+    sandbox.sh("echo one")
+    kill_worker(service, client)
+    sandbox.sh("echo two")
+    kill_worker(service, client)
+    done = service.cove("log", "--verify", sandbox.id)
+    assert done.returncode == 0, done.stderr
+    kinds = client.kinds(sandbox.id)
+    assert kinds.count("service.recovered") == 2 and kinds.count("exec.exit") == 2
+
+
+# ---- expiry ----
+
+
+def test_timeouts_do_not_feel_a_restart(live):
+    service, client = live
+    sandboxes = [client.create(timeout=2) for _ in range(3)]
+    infos = [s.info() for s in sandboxes]
+    time.sleep(0.5)
+    kill_worker(service, client)
+    time.sleep(0.3)
+    kill_worker(service, client)
+    assert [s.info() for s in sandboxes] == infos
+    late = []
+    for sandbox, info in zip(sandboxes, infos):
+        assert wait_for(lambda s=sandbox: s.health() == 502, 10)
+        expired = [e for e in client.events(sandbox.id) if e["kind"] == "sandbox.expired"]
+        assert len(expired) == 1
+        late.append(event_time(expired[0]) - end_time(info))
+    print("expired late by", [f"{s * 1000:.1f} ms" for s in late])
+    assert all(-0.001 < s < 2 for s in late), late
+
+
+def test_timeout_that_passed_meanwhile_fires_at_once(live):
+    service, client = live
+    soon, later = client.create(timeout=1), client.create(timeout=600)
+    with worker_held_down(service, client):
+        time.sleep(1.5)
+    back = time.monotonic()
+    assert wait_for(lambda: soon.health() == 502, BACK_S)
+    print(f"expired {1000 * (time.monotonic() - back):.0f} ms after the worker was back")
+    assert "sandbox.expired" in client.kinds(soon.id)
+    assert later.health() == 204 and set(client.list()) == {later.id}
+
+
+# ---- the agent ----
+
+
+def test_agent_is_killed(live):
+    service, client = live
+    victim, others = client.create(), [client.create() for _ in range(3)]
+    tickers = [Ticker(s) for s in others]
+    agent = first_process(service, victim)
+    try:
+        with victim.start("sleep", "1000") as stream, victim.start("sh", "-c", "while :; do echo; sleep 0.01; done") as loud:
+            stream.started()
+            loud.started()
+            kill(agent)
+            begin = time.monotonic()
+            with pytest.raises(Cut):
+                list(stream.output())
+            with pytest.raises(Cut):
+                list(loud.output())
+        assert wait_for(lambda: victim.health() == 502, BACK_S)
+        print(f"all knew after {1000 * (time.monotonic() - begin):.0f} ms")
+        assert client.get(victim.id).status == 404
+        assert set(client.list()) == {s.id for s in others}
+        assert wait_for(lambda: "sandbox.ended" in client.kinds(victim.id), 5)
+        ended = client.events(victim.id)[-1]
+        assert (ended["kind"], ended["grade"], ended["data"]["cause"]) == ("sandbox.ended", "observed-kernel", "signaled")
+        assert all(s.works() for s in others)
+    finally:
+        for ticker in tickers:
+            ticker.end()
+    assert [t.cuts for t in tickers] == [0, 0, 0]
+    assert is_whole(client, victim.id)
+
+
+# ---- coved ----
+
+
+BUSY = ["trap '' TERM INT HUP; while :; do :; done", "trap '' TERM; exec sleep 1000", "setsid sleep 1000 & setsid sh -c 'while :; do sleep 1; done' &",
+        "while :; do dd if=/dev/zero of=f bs=1M count=20 2>/dev/null; done", "for i in $(seq 50); do sleep 1000 & done; wait",
+        "sleep 1000 & kill -STOP $!; wait"]
+
+
+def start_busy(client):
+    sandboxes = []
+    for i, script in enumerate(BUSY):
+        sandbox = client.create(metadata={"number": str(i)})
+        with sandbox.start("/bin/sh", "-c", script, user="root" if i % 2 else "user") as stream:
+            stream.started()
+        sandboxes.append(sandbox)
+    return sandboxes
+
+
+def test_stopping_leaves_nothing(record_property):
+    with running() as (service, client):
+        sandboxes = start_busy(client)
+        with sandboxes[0].start("sleep", "1000") as stream:
+            stream.started()
+            footprint = service.footprint.look()
+            assert len(footprint.namespaces) > 7 * len(sandboxes)
+            begin = time.monotonic()
+            assert service.stop() == 0
+            record_property("stop_ms", round(1000 * (time.monotonic() - begin)))
+            print(f"stopped {len(sandboxes)} sandboxes in {time.monotonic() - begin:.2f} s")
+            with pytest.raises(Cut):
+                list(stream.output())
+        # Not a moment later: it said that it was done.
+        assert footprint.left() == []
+        service.start()
+        assert client.list() == {}
+        for sandbox in sandboxes:
+            events = client.events(sandbox.id)
+            assert (events[-1]["kind"], events[-1]["data"]["cause"]) == ("sandbox.ended", "shutdown"), events[-1]
+            assert is_whole(client, sandbox.id)
+
+
+def power_cut(service, everything):
+    """SIGKILL to coved, or to all that it has as fast as one can."""
+    victims = [service.coved.pid]
+    if everything:
+        victims += [pid for pid in processes(service.state) if pid != service.coved.pid]
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid)
+    service.coved.wait(10)
+
+
+def database_is_sound(service):
+    with contextlib.closing(sqlite3.connect(service.state / "api" / "cove.db")) as db:
+        return db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("everything", [False, True], ids=["coved", "everything"])
+def test_power_cut(everything):
+    with running() as (service, client):
+        key = (service.state / "key").read_bytes()
+        sandboxes = start_busy(client)
+        gone = client.create()
+        assert gone.kill().status == 204
+        with sandboxes[0].start("sleep", "1000") as stream:
+            stream.started()
+            service.footprint.look()
+            power_cut(service, everything)
+            # Nothing of it runs on without its supervisor.
+            assert wait_for(lambda: not processes(service.state), 10), processes(service.state)
+            with pytest.raises(Cut):
+                list(stream.output())
+        assert pool(service.state), "a test that proves nothing: nothing was left to clean up"
+        assert database_is_sound(service)
+        mark = service.log.stat().st_size
+        service.start()
+        said = service.log.read_bytes()[mark:].decode()
+        assert "an earlier coved died" in said and f"{len(sandboxes)} lost" in said, said
+        assert (service.state / "key").read_bytes() == key
+        assert client.list() == {}
+        for sandbox in sandboxes:
+            answer = client.native("GET", f"/v1/sandboxes/{sandbox.id}")
+            assert (answer.json["state"], answer.json["end_cause"]) == ("ended", "lost"), answer
+            last = client.events(sandbox.id)[-1]
+            assert (last["kind"], last["data"]["cause"]) == ("sandbox.ended", "lost")
+            assert sandbox.health() == 502 and client.get(sandbox.id).status == 404
+            assert is_whole(client, sandbox.id)
+        assert "lost" not in [e["data"].get("cause") for e in client.events(gone.id)]
+        assert client.create().works()
+        footprint = Footprint(service.state, service.run)
+        assert wait_for(lambda: not any("trash" in line for line in footprint.left()), 10)
+        assert database_is_sound(service)
+
+
+def test_coved_is_killed_while_50_sandboxes_are_made():
+    with running() as (service, client):
+        made, refused, begun = [], [], threading.Barrier(51)
+        def one(number):
+            begun.wait()
+            try:
+                made.append(client.create(metadata={"number": str(number)}).id)
+            except GONE as e:
+                refused.append(repr(e))
+            except AssertionError as e:
+                refused.append(str(e))
+        threads = [threading.Thread(target=one, args=(n,)) for n in range(50)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        time.sleep(0.03)
+        service.footprint.look()
+        power_cut(service, everything=False)
+        for thread in threads:
+            thread.join(40)
+            assert not thread.is_alive()
+        print(f"{len(made)} made, {len(refused)} not")
+        assert wait_for(lambda: not processes(service.state), 10), processes(service.state)
+        service.start()
+        assert client.list() == {}
+        with contextlib.closing(sqlite3.connect(service.state / "api" / "cove.db")) as db:
+            rows = dict(db.execute("SELECT id, end_cause FROM sandboxes WHERE ended_at > 0").fetchall())
+            assert db.execute("SELECT count(*) FROM sandboxes WHERE ended_at = 0").fetchone() == (0,)
+        assert set(made) <= set(rows), "a client was told of a sandbox that the store does not know"
+        assert set(rows.values()) <= {"lost", "failed"}, rows
+        for sandbox_id in rows:
+            assert is_whole(client, sandbox_id)
+        assert client.create().works()
+
+
+# ---- the store ----
+
+
+@contextlib.contextmanager
+def own_file_system(service, size):
+    """The worker's data directory as a file system of its own; to be entered before the service starts."""
+    path = service.state / "api"
+    path.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "cove-test", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)

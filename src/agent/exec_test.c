@@ -40,7 +40,7 @@ static void assert_text(const struct buf *b, const char *want)
 static struct exit_info expect_output(const struct exec_options *o, const char *line, const char *want)
 {
     struct result x;
-    rig_result(&rig, rig_exec(&rig, o, "/bin/sh", "-c", line, NULL), true, &x);
+    rig_result(&rig, EXEC_AS(&rig, o, "/bin/sh", "-c", line), true, &x);
     struct exit_info e = result_exit(&x);
     assert_text(&x.data, want);
     assert_int_equal(e.total, strlen(want));
@@ -101,9 +101,9 @@ static void test_user(void **state)
     (void)expect_output(&(struct exec_options){0}, "echo $(id -u) $(id -g) $(id -G); pwd; umask", want);
     (void)expect_output(&(struct exec_options){.user = "tester", .cwd = "/"}, "echo $(id -u) $(id -G); pwd",
                         "1001 1001\n/\n");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.user = "nobody here"}, "true", NULL),
-                   ERR_UNAUTHENTICATED, "invalid username: 'nobody here'");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.user = "1000"}, "true", NULL), ERR_UNAUTHENTICATED,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = "nobody here"}), "true"), ERR_UNAUTHENTICATED,
+                   "invalid username: 'nobody here'");
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = "1000"}), "true"), ERR_UNAUTHENTICATED,
                    "invalid username: '1000'");
 }
 
@@ -115,18 +115,18 @@ static void test_cwd(void **state)
     (void)snprintf(want, sizeof(want), "%s/home/sub\n", rig.dir);
     (void)expect_output(&(struct exec_options){.cwd = "sub"}, "pwd", want);
     (void)expect_output(&(struct exec_options){.cwd = "~/sub/."}, "pwd", want);
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.cwd = "/nope"}, "pwd", NULL), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.cwd = "/nope"}), "pwd"), ERR_INVALID_ARGUMENT,
                    "cwd '/nope' does not exist");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.user = "tester"}, "pwd", NULL), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = "tester"}), "pwd"), ERR_INVALID_ARGUMENT,
                    "cwd '/nonexistent' does not exist");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.cwd = "/etc/hostname"}, "pwd", "-P", NULL),
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.cwd = "/etc/hostname"}), "pwd", "-P"),
                    ERR_INVALID_ARGUMENT, "error starting process 'pwd -P': chdir /etc/hostname: not a directory");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.cwd = "~other"}, "pwd", NULL), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.cwd = "~other"}), "pwd"), ERR_INVALID_ARGUMENT,
                    "failed to expand path '~other' for user 'user': cannot expand user-specific home dir");
     assert_int_equal(mkdir(rig_path(&rig, "closed"), 0700), 0);
     (void)snprintf(message, sizeof(message), "error starting process 'pwd': chdir %s/closed: permission denied",
                    rig.dir);
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.cwd = rig_path(&rig, "closed")}, "pwd", NULL),
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.cwd = rig_path(&rig, "closed")}), "pwd"),
                    ERR_INVALID_ARGUMENT, message);
 }
 
@@ -144,7 +144,7 @@ static void test_what_cannot_be_executed(void **state)
                    "error starting process '/no/such': fork/exec /no/such: no such file or directory");
     rig_expect_end(&rig, EXEC(&rig, "/etc/passwd"), ERR_INVALID_ARGUMENT,
                    "error starting process '/etc/passwd': fork/exec /etc/passwd: permission denied");
-    rig_expect_end(&rig, rig_exec(&rig, &(struct exec_options){.env = path}, "passwd", NULL), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.env = path}), "passwd"), ERR_INVALID_ARGUMENT,
                    "error starting process 'passwd': exec: \"passwd\": permission denied");
     rig_write(rig_path(&rig, "junk"), "\1\2\3");
     assert_int_equal(chmod(rig_path(&rig, "junk"), 0755), 0);
@@ -230,8 +230,7 @@ static uint32_t open_attach(uint32_t pid, uint8_t from, uint64_t offset)
 static void test_stdin(void **state)
 {
     (void)state;
-    uint32_t id =
-        rig_exec(&rig, &(struct exec_options){.user = "root", .flags = WIRE_EXEC_STDIN, .tag = "t"}, "cat", NULL);
+    uint32_t id = EXEC_AS(&rig, (&(struct exec_options){.user = "root", .flags = WIRE_EXEC_STDIN, .tag = "t"}), "cat");
     uint32_t pid = rig_expect_started(&rig, id);
     rig_expect_end(&rig, open_input(pid, 0, "one ", 4), ERR_OK, "");
     rig_expect_end(&rig, open_input(pid, 0, "", 0), ERR_OK, "");
@@ -276,7 +275,7 @@ static void test_stdin_that_is_not_there(void **state)
     rig_expect_end(&rig, select_pid(WIRE_CLOSE_STDIN, pid, NULL), ERR_OK, "");
     rig_expect_end(&rig, open_signal(pid, SIGKILL), ERR_OK, "");
 
-    id = rig_exec(&rig, &(struct exec_options){.flags = WIRE_EXEC_STDIN}, "sh", "-c", "exec <&-; exec sleep 100", NULL);
+    id = EXEC_AS(&rig, (&(struct exec_options){.flags = WIRE_EXEC_STDIN}), "sh", "-c", "exec <&-; exec sleep 100");
     pid = rig_expect_started(&rig, id);
     char message[160];
     (void)snprintf(message, sizeof(message),
@@ -302,8 +301,8 @@ static void test_input_waits(void **state)
     (void)state;
     enum { SIZE = 60 * 1024, COUNT = 10 };
     static char block[SIZE];
-    uint32_t ids[COUNT], id = rig_exec(&rig, &(struct exec_options){.flags = WIRE_EXEC_STDIN}, "sh", "-c",
-                                       "read go <&-; read x; cat", NULL);
+    uint32_t ids[COUNT],
+        id = EXEC_AS(&rig, (&(struct exec_options){.flags = WIRE_EXEC_STDIN}), "sh", "-c", "read go <&-; read x; cat");
     uint32_t pid = rig_expect_started(&rig, id);
     rig_expect_end(&rig, open_signal(pid, SIGSTOP), ERR_OK, "");
     for (int i = 0; i < COUNT; i++) {
@@ -343,7 +342,7 @@ static void test_input_that_is_never_read(void **state)
 {
     (void)state;
     static char block[60 * 1024];
-    uint32_t id = rig_exec(&rig, &(struct exec_options){.flags = WIRE_EXEC_STDIN}, "sleep", "100", NULL);
+    uint32_t id = EXEC_AS(&rig, (&(struct exec_options){.flags = WIRE_EXEC_STDIN}), "sleep", "100");
     uint32_t pid = rig_expect_started(&rig, id), first = open_input(pid, 0, block, sizeof(block)),
              waiting = open_input(pid, 0, block, sizeof(block));
     rig_expect_end(&rig, first, ERR_OK, "");
@@ -376,8 +375,8 @@ static void test_pty(void **state)
 {
     (void)state;
     static const char *const env[] = {"TERM", "xterm-256color", "PS1", "$ ", NULL};
-    uint32_t id = rig_exec(&rig, &(struct exec_options){.env = env, .flags = WIRE_EXEC_PTY, .cols = 80, .rows = 24},
-                           "/bin/sh", "-i", NULL);
+    uint32_t id = EXEC_AS(&rig, (&(struct exec_options){.env = env, .flags = WIRE_EXEC_PTY, .cols = 80, .rows = 24}),
+                          "/bin/sh", "-i");
     uint32_t pid = rig_expect_started(&rig, id);
     const char *line = "tty | cut -c1-9; stty size; echo do''ne\n";
     rig_expect_end(&rig, open_input(pid, WIRE_PTY, line, strlen(line)), ERR_OK, "");
@@ -496,7 +495,7 @@ static void assert_counting(const struct buf *data, uint64_t offset)
 {
     const char *p = buf_data(data);
     for (size_t i = 0; i < buf_len(data); i++) {
-        char line[9];
+        char line[9] = "";
         uint64_t at = offset + i;
         if (i == 0 || at % 8 == 0)
             (void)snprintf(line, sizeof(line), "%07u\n", (unsigned)(at / 8));
@@ -611,7 +610,7 @@ static void test_followers_see_the_same(void **state)
     (void)state;
     const char *line =
         "read x; i=0; while [ $i -lt 30000 ]; do echo $i; [ $((i % 3)) = 0 ] && echo e$i >&2; i=$((i+1)); done";
-    uint32_t id = rig_exec(&rig, &(struct exec_options){.flags = WIRE_EXEC_STDIN}, "sh", "-c", line, NULL);
+    uint32_t id = EXEC_AS(&rig, (&(struct exec_options){.flags = WIRE_EXEC_STDIN}), "sh", "-c", line);
     uint32_t pid = rig_expect_started(&rig, id), second = open_attach(pid, WIRE_FROM_OFFSET, 0);
     struct result a, b, c;
     rig_expect_end(&rig, open_input(pid, 0, "\n", 1), ERR_OK, "");
@@ -694,8 +693,8 @@ static void test_processes(void **state)
     struct result x;
     struct record p[4];
     uint32_t first =
-        rig_exec(&rig, &(struct exec_options){.env = env, .tag = "a tag", .cwd = "/tmp", .flags = WIRE_EXEC_STDIN},
-                 "sleep", "1000", NULL);
+        EXEC_AS(&rig, (&(struct exec_options){.env = env, .tag = "a tag", .cwd = "/tmp", .flags = WIRE_EXEC_STDIN}),
+                "sleep", "1000");
     uint32_t pid = rig_expect_started(&rig, first);
     uint32_t second = EXEC(&rig, "sh", "-c", "echo 12345; exit 7");
     rig_result(&rig, second, true, &x);
@@ -716,7 +715,7 @@ static void test_processes(void **state)
     result_fini(&x);
     /* The tag's next owner replaces an ended one. */
     rig_expect_end(&rig, open_signal(pid, SIGKILL), ERR_OK, "");
-    uint32_t again = rig_exec(&rig, &(struct exec_options){.tag = "a tag"}, "sleep", "1000", NULL),
+    uint32_t again = EXEC_AS(&rig, (&(struct exec_options){.tag = "a tag"}), "sleep", "1000"),
              pid2 = rig_expect_started(&rig, again);
     struct buf *b = rig_request(WIRE_ATTACH);
     wire_put_u8(b, 1);
@@ -770,10 +769,10 @@ static void test_hostile_accounts(void **state)
     const struct exec_options tester = {.user = "tester"};
     assert_int_equal(unlink(passwd), 0);
     assert_int_equal(mkfifo(passwd, 0666), 0);
-    rig_expect_end(&rig, rig_exec(&rig, &tester, "true", NULL), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
+    rig_expect_end(&rig, EXEC_AS(&rig, &tester, "true"), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
     assert_int_equal(unlink(passwd), 0);
     assert_int_equal(symlink("/dev/zero", passwd), 0);
-    rig_expect_end(&rig, rig_exec(&rig, &tester, "true", NULL), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
+    rig_expect_end(&rig, EXEC_AS(&rig, &tester, "true"), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
     (void)expect_output(&(struct exec_options){.user = "root", .cwd = "/"}, "id -u", "0\n");
     assert_int_equal(unlink(passwd), 0);
     rig_write(
@@ -788,7 +787,7 @@ static void test_hostile_accounts(void **state)
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, INT64_C(1) << 40), 0);
     assert_int_equal(close(fd), 0);
-    rig_expect_end(&rig, rig_exec(&rig, &tester, "true", NULL), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
+    rig_expect_end(&rig, EXEC_AS(&rig, &tester, "true"), ERR_UNAUTHENTICATED, "invalid username: 'tester'");
 }
 
 int main(void)

@@ -144,7 +144,7 @@ static uint32_t open_write(const char *user, const char *path, const char *const
     wire_put_str(b, str_of(user));
     wire_put_str(b, str_of(path));
     wire_put_u32(b, n);
-    for (uint32_t i = 0; i < 2 * n; i++)
+    for (uint32_t i = 0; pairs && i < 2 * n; i++)
         wire_put_str(b, str_of(pairs[i]));
     return rig_open(&rig, b);
 }

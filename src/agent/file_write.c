@@ -164,7 +164,7 @@ static void write_data(struct stream *s, struct str bytes)
 static void write_eof(struct stream *s)
 {
     struct writing *w = container_of(s, struct writing, stream);
-    struct failure why;
+    struct failure why = {.code = ERR_OK};
     if (set_metadata(w, &why) < 0) {
         stream_fail(s, &why);
         return;

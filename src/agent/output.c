@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SIZE_FIRST = 4096, BITS = 64 };
+enum { SIZE_FIRST = 1024, GROWTH = 4, BITS = 64 };
 
 void output_fini(struct output *o)
 {
@@ -86,7 +86,7 @@ int output_reserve(struct output *o, size_t most, struct iovec ret_iov[2])
     most = MIN(most, (size_t)WIRE_WINDOW);
     /* Nothing is overwritten before the ring has its full size. Small outputs stay small: a read may be shorter than it could be. */
     while (size < WIRE_WINDOW && size - MIN(o->head, (uint64_t)size) < MIN(most, size / 2))
-        size *= 2;
+        size *= GROWTH;
     if (size != o->size)
         resize(o, size);
     if (size < WIRE_WINDOW)

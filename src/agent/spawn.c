@@ -144,13 +144,17 @@ int spawn(const struct spawn *s, struct spawned *ret_spawned)
         _exit(write(p.status[1], &report, sizeof(report)) == sizeof(report) ? 127 : 126);
     }
     if (r == 0) {
-        *ret_spawned = (struct spawned){
-            .pid = pid,
-            .in = s->pty ? TAKE_FD(in) : TAKE_FD(p.in[1]),
-            .out = s->pty ? TAKE_FD(p.master) : TAKE_FD(p.out[0]),
-            .err = s->pty ? -1 : TAKE_FD(p.err[0]),
-            .status = TAKE_FD(p.status[0]),
-        };
+        ret_spawned->pid = pid;
+        ret_spawned->status = TAKE_FD(p.status[0]);
+        if (s->pty) {
+            ret_spawned->in = TAKE_FD(in);
+            ret_spawned->out = TAKE_FD(p.master);
+            ret_spawned->err = -1;
+        } else {
+            ret_spawned->in = TAKE_FD(p.in[1]);
+            ret_spawned->out = TAKE_FD(p.out[0]);
+            ret_spawned->err = TAKE_FD(p.err[0]);
+        }
     }
     (void)fd_close(in);
     close_all(&p);

@@ -53,7 +53,8 @@ struct exec_options {
     uint16_t cols, rows;
 };
 uint32_t rig_exec(struct rig *r, const struct exec_options *o, ...); /* argv as strings, NULL */
-#define EXEC(r, ...) rig_exec(r, &(struct exec_options){.user = "root"}, __VA_ARGS__, NULL)
+#define EXEC_AS(r, o, ...) rig_exec(r, o, __VA_ARGS__, (const char *)NULL)
+#define EXEC(r, ...) EXEC_AS(r, (&(struct exec_options){.user = "root"}), __VA_ARGS__)
 
 /* The next frame of a stream (0: of any); freed with frame_free(). NULL when `ms` passed. */
 struct frame *rig_next(struct rig *r, uint32_t stream, int ms);

@@ -122,7 +122,7 @@ static int copy_directory(const struct copy *c, int from_dir, const char *from, 
     }
     int r = 0;
     for (const struct dirent *e; r == 0 && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             r = copy_entry(c, in, e->d_name, out, e->d_name, depth + 1);
     (void)closedir(d);
     if (r < 0)

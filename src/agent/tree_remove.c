@@ -67,7 +67,7 @@ static int empty_directory(struct removal *rm, int fd, int depth)
     }
     rewinddir(d); /* the offset is shared with fd */
     for (const struct dirent *e; r == 0 && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             r = remove_entry(rm, fd, e->d_name, e->d_type, depth);
     (void)closedir(d);
     return r;

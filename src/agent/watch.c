@@ -107,6 +107,7 @@ static bool full_path(const struct watch *w, const char *dir, const char *name, 
 {
     const char *parts[] = {w->root, dir, name};
     size_t at = 0;
+    ret_path[0] = 0;
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         size_t n = strlen(parts[i]);
         bool slash = n && at && ret_path[at - 1] != '/';

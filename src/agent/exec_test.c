@@ -494,8 +494,8 @@ static void test_back_pressure(void **state)
 static void assert_counting(const struct buf *data, uint64_t offset)
 {
     const char *p = buf_data(data);
+    char line[9] = "";
     for (size_t i = 0; i < buf_len(data); i++) {
-        char line[9] = "";
         uint64_t at = offset + i;
         if (i == 0 || at % 8 == 0)
             (void)snprintf(line, sizeof(line), "%07u\n", (unsigned)(at / 8));

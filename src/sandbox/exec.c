@@ -5,7 +5,8 @@
  *  1. Every process that was started through us is followed by us for the record, for all its life: over the EXEC stream that started
  *     it, or, after a worker died, over an ATTACH stream. This is `struct process`.
  *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit returns at the
- *     client's pace (delivered). When it leaves, credit returns at once (not delivered: the agent keeps it for the next client).
+ *     client's pace (delivered). When it leaves, credit returns by itself (not delivered: the agent keeps it for the next client), a
+ *     window each PACE_MS: 25 MB/s, so that a process that writes without end and without a reader does not keep this worker busy.
  *     Bytes on their way to it when it left count as not delivered.
  *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's bytes: it begins with
  *     what nobody has got, or with now while somebody else follows, or when the output went to a client to its end.
@@ -31,7 +32,12 @@ struct follow {
     struct loop_alarm alarm;
 };
 
-enum { ARGS_MAX = 32768, TEXT_MAX = 4095, TAG_MAX = 1024 };
+enum {
+    ARGS_MAX = 32768,
+    TEXT_MAX = 4095,
+    TAG_MAX = 1024,
+    PACE_MS = 10,
+};
 
 /* ---- follows ---- */
 
@@ -83,6 +89,22 @@ void exec_ack(struct follow *f, size_t bytes)
         stream_grant(st, bytes, true);
 }
 
+static void on_pace(struct loop_alarm *alarm)
+{
+    struct process *p = container_of(alarm, struct process, pace);
+    if (p->stream)
+        stream_grant(p->stream, p->unattended, false);
+    p->unattended = 0;
+}
+
+/* Credit for what nobody waits for. */
+static void give_back(struct process *p, size_t bytes)
+{
+    p->unattended += (uint32_t)bytes;
+    if (!p->pace.slot)
+        loop_alarm_set(p->sb->core->loop, &p->pace, clock_mono() + PACE_MS * USEC_PER_MS, on_pace);
+}
+
 void exec_close(struct follow *f)
 {
     if (!f)
@@ -90,7 +112,7 @@ void exec_close(struct follow *f)
     if (!f->process)
         stream_close(f->stream);
     else if (f->process->stream && f->owed)
-        stream_grant(f->process->stream, f->owed, false);
+        give_back(f->process, f->owed);
     follow_free(f);
 }
 
@@ -157,7 +179,7 @@ static void process_on_data(void *user, uint8_t flags, struct str bytes)
         p->client->owed += (uint32_t)bytes.n;
         p->client->ops->on_output(p->client->ctx, flags, bytes);
     } else {
-        stream_grant(p->stream, bytes.n, false);
+        give_back(p, bytes.n);
     }
 }
 
@@ -206,7 +228,7 @@ void process_on_deadline(struct process *p)
     deadline_error(&err);
     struct follow *f = p->client;
     if (p->stream && f->owed)
-        stream_grant(p->stream, f->owed, false);
+        give_back(p, f->owed);
     follow_error(f, &err);
 }
 

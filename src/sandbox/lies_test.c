@@ -204,6 +204,17 @@ static void impossible_code(struct fake_agent *a, uint32_t st)
     fake_end(a, st, 0, "", STR("\0\377\377\0\0\0\0\0\0\0\0\0\0"));
 }
 
+static void flood_of_nothing(struct fake_agent *a, uint32_t st)
+{
+    static char frames[5000 * WIRE_HEADER_SIZE];
+    for (size_t i = 0; i < sizeof(frames); i += WIRE_HEADER_SIZE)
+        wire_header_put(&(struct wire_frame){.stream = st, .type = WIRE_DATA, .flags = WIRE_STDOUT},
+                        (uint8_t *)frames + i);
+    reply(a, st);
+    for (int i = 0; i < 21; i++)
+        fake_send_raw(a, frames, sizeof(frames));
+}
+
 static const struct {
     const char *name;
     void (*tell)(struct fake_agent *a, uint32_t stream);
@@ -248,6 +259,7 @@ static const struct {
     LIE(short_tail),
     LIE(impossible_end),
     LIE(impossible_code),
+    LIE(flood_of_nothing),
 };
 
 struct client {

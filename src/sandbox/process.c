@@ -21,6 +21,7 @@ void process_free(struct process *p)
     struct sandbox *sb = p->sb;
     assert(!p->client);
     loop_alarm_clear(sb->core->loop, &p->alarm);
+    loop_alarm_clear(sb->core->loop, &p->pace);
     exec_log_fini(&p->log);
     while (!list_empty(&p->follows))
         list_remove(p->follows.next);
@@ -64,6 +65,7 @@ void process_ended(struct process *p, bool remember)
         return;
     }
     exec_log_fini(&p->log);
+    loop_alarm_clear(sb->core->loop, &p->pace);
     p->ended = true;
     loop_alarm_set(sb->core->loop, &p->alarm, clock_mono() + KEEP_ENDED_MS * USEC_PER_MS, on_forget_alarm);
     if (++sb->n_ended_processes > KEEP_ENDED_MAX)

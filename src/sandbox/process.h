@@ -16,6 +16,8 @@ struct process {
     bool pty, ended, delivered, expired;
     usec_t started; /* monotonic */
     struct exec_log log;
+    uint32_t unattended; /* bytes that no client waits for, to be granted by the pace */
+    struct loop_alarm pace;
     struct loop_alarm alarm; /* its deadline; once it ended, when it is forgotten */
 };
 

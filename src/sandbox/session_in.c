@@ -4,7 +4,11 @@
 
 #include <sys/socket.h>
 
-enum { READS_PER_TURN = 4 /* then the others' turn */ };
+enum {
+    READS_PER_TURN = 4, /* then the others' turn, */
+    TURN_USEC = 500,    /* or when they took that long */
+    USELESS_MAX = 100000,
+};
 
 static void take_hello(struct session *s, const struct wire_frame *f, struct str payload)
 {
@@ -44,6 +48,12 @@ static void take_end(struct session *s, struct stream *st, struct str payload)
     stream_free(st);
 }
 
+static const char *check(struct session *s, struct stream *st, const struct wire_frame *f, struct str payload)
+{
+    const char *lie = stream_check_frame(st, f, payload);
+    return !lie && s->useless > USELESS_MAX ? "a flood of frames that say nothing" : lie;
+}
+
 static void take_frame(struct session *s, const struct wire_frame *f, struct str payload)
 {
     if (!s->ready) {
@@ -55,7 +65,7 @@ static void take_frame(struct session *s, const struct wire_frame *f, struct str
         session_break(s, true, "a frame of type %u for stream %u, which is not open", f->type, f->stream);
         return;
     }
-    const char *lie = stream_check_frame(st, f, payload);
+    const char *lie = check(s, st, f, payload);
     if (lie) {
         session_lie(s, f->stream, lie);
         return;
@@ -96,7 +106,7 @@ static bool begin_data(struct session *s, const struct wire_frame *f)
     struct stream *st = f->type == WIRE_DATA && s->ready ? map_get_u64(&s->streams, f->stream) : NULL;
     if (!st || st->ops->whole)
         return false;
-    const char *lie = stream_check_frame(st, f, STR_NULL);
+    const char *lie = check(s, st, f, STR_NULL);
     if (lie) {
         session_lie(s, f->stream, lie);
         return true;
@@ -187,6 +197,7 @@ void session_on_poll(uv_poll_t *handle, int status, int events)
         session_write(s);
     if (status == 0 && !(events & UV_READABLE))
         return;
+    usec_t until = clock_mono() + TURN_USEC;
     for (int i = 0; i < READS_PER_TURN && !session_is_over(s); i++) {
         char *to = loop_read_buffer(s->loop);
         ssize_t n = recv(s->fd, to, LOOP_READ_SIZE, MSG_DONTWAIT);
@@ -198,7 +209,7 @@ void session_on_poll(uv_poll_t *handle, int status, int events)
             session_break(s, false, n ? "the agent's socket failed" : "the agent is gone");
             return;
         }
-        if (!session_input(s, to, (size_t)n) || n < LOOP_READ_SIZE / 2)
+        if (!session_input(s, to, (size_t)n) || n < LOOP_READ_SIZE / 2 || clock_mono() > until)
             return;
     }
 }

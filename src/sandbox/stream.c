@@ -18,6 +18,7 @@ static const char *check_data(struct stream *st, const struct wire_frame *f)
         return "unknown flags";
     if (f->size > st->recv_credit)
         return "DATA beyond its credit";
+    st->session->useless += f->size == 0;
     st->recv_credit -= f->size;
     st->held += f->size;
     return NULL;
@@ -31,6 +32,7 @@ static const char *check_credit(struct stream *st, const struct wire_frame *f, s
         return "malformed CREDIT";
     if (!st->ops->on_room || n > WIRE_WINDOW - st->send_credit)
         return "CREDIT for more than it was sent";
+    st->session->useless += n == 0;
     st->send_credit += n;
     return NULL;
 }

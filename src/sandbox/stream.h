@@ -15,6 +15,7 @@ struct session {
     struct err why;
     struct map streams; /* id -> struct stream, from OPEN to END */
     uint32_t last_id;
+    uint32_t useless; /* frames that are allowed and say nothing */
     struct buf outbox, partial;
     struct stream *data; /* whose DATA is coming in, data_left bytes of it */
     uint8_t data_flags;

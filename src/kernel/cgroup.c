@@ -153,15 +153,43 @@ int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
     return t->ops->limit(t, name, limits);
 }
 
-int cgroup_open_group(struct cgroup_tree *t, const char *name, int *ret_fd)
+int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door *ret_door)
 {
-    if (t->features.version != 2)
-        return -EOPNOTSUPP;
-    int fd = openat(t->parent_fds[0], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    *ret_fd = fd;
+    struct cgroup_door d = CGROUP_DOOR_NONE;
+    if (t->features.version == 2) {
+        d.group_fd = openat(t->parent_fds[0], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (d.group_fd < 0)
+            return -errno;
+    }
+    for (size_t i = 0; t->features.version == 1 && i < t->n; i++) {
+        char path[CGROUP_NAME_MAX + 48];
+        if (t->parent_fds[i] < 0)
+            continue;
+        join(path, sizeof(path), name, "cgroup.procs");
+        d.procs_fds[i] = openat(t->parent_fds[i], path, O_WRONLY | O_CLOEXEC);
+        if (d.procs_fds[i] < 0) {
+            int r = -errno;
+            cgroup_door_close(&d);
+            return r;
+        }
+    }
+    *ret_door = d;
     return 0;
+}
+
+int cgroup_door_enter(const struct cgroup_door *d)
+{
+    for (size_t i = 0; i < CGROUP_DOOR_MAX; i++)
+        if (d->procs_fds[i] >= 0 && write(d->procs_fds[i], "0", 1) != 1)
+            return -errno;
+    return 0;
+}
+
+void cgroup_door_close(struct cgroup_door *d)
+{
+    d->group_fd = fd_close(d->group_fd);
+    for (size_t i = 0; i < CGROUP_DOOR_MAX; i++)
+        d->procs_fds[i] = fd_close(d->procs_fds[i]);
 }
 
 int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid)

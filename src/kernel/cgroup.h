@@ -42,10 +42,21 @@ int cgroup_remove(struct cgroup_tree *t, const char *name) WARN_UNUSED; /* -EBUS
 int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits) WARN_UNUSED;
 
 /*
- * Version 2: a descriptor for CLONE_INTO_CGROUP. Version 1 has none (-EOPNOTSUPP): use cgroup_attach() after the fork, which may take
- * milliseconds when the tree was quiet before (it waits for an RCU grace period).
+ * How a new process gets into its group. Version 2: at birth (group_fd is for CLONE_INTO_CGROUP). Version 1: it enters by itself, through
+ * files that its parent opened, which is what counts; that may take milliseconds when the tree was quiet before (it waits for an RCU grace
+ * period). fds not used are -1.
  */
-int cgroup_open_group(struct cgroup_tree *t, const char *name, int *ret_fd) WARN_UNUSED;
+enum { CGROUP_DOOR_MAX = 5 };
+struct cgroup_door {
+    int group_fd;
+    int procs_fds[CGROUP_DOOR_MAX];
+};
+#define CGROUP_DOOR_NONE ((struct cgroup_door){-1, {-1, -1, -1, -1, -1}})
+int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door *ret_door) WARN_UNUSED;
+int cgroup_door_enter(const struct cgroup_door *d) WARN_UNUSED; /* nothing to do in version 2 */
+void cgroup_door_close(struct cgroup_door *d);
+#define AUTO_DOOR __attribute__((cleanup(cgroup_door_close)))
+
 int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSED;
 
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;

@@ -4,7 +4,7 @@
 
 #include "kernel/cgroup.h"
 
-enum { CGROUP_DIRS_MAX = 5 };
+enum { CGROUP_DIRS_MAX = CGROUP_DOOR_MAX };
 
 struct cgroup_ops {
     int (*limit)(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/namespace.h"
 #include "base/fd.h"
+#include "kernel/caps.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -15,7 +16,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-pid_t namespace_spawn(int cgroup_fd, int *ret_pidfd)
+static int set_effective(uid_t uid)
+{
+    if (setresuid((uid_t)-1, uid, (uid_t)-1) < 0)
+        return -errno;
+    return caps_raise_effective(); /* those that an effective id but 0 loses; the real one stays 0 */
+}
+
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd)
 {
     int pidfd = -1;
     struct clone_args args = {
@@ -27,9 +35,15 @@ pid_t namespace_spawn(int cgroup_fd, int *ret_pidfd)
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)cgroup_fd;
     }
-    long pid = syscall(SYS_clone3, &args, sizeof(args));
-    if (pid < 0)
-        return -errno;
+    long pid = set_effective(owner);
+    if (pid == 0) {
+        pid = syscall(SYS_clone3, &args, sizeof(args));
+        if (pid == 0)
+            return 0;
+        pid = pid < 0 ? -errno : pid;
+    }
+    int back = set_effective(getuid());
+    assert(back == 0);
     if (pid > 0)
         *ret_pidfd = pidfd;
     return (pid_t)pid;
@@ -47,6 +61,15 @@ int namespace_map_ids(int proc_fd, pid_t pid, uid_t base)
 {
     int r = write_map(proc_fd, pid, "uid_map", base);
     return r < 0 ? r : write_map(proc_fd, pid, "gid_map", base);
+}
+
+int namespace_set_oom_score(int proc_fd, pid_t pid, int score)
+{
+    char path[48], text[16];
+    (void)snprintf(path, sizeof(path), "%d/oom_score_adj", (int)pid);
+    int n = snprintf(text, sizeof(text), "%d", score);
+    int r = fd_write_existing(proc_fd, path, str_n(text, (size_t)n));
+    return r == -EACCES ? 0 : r;
 }
 
 int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd)

@@ -9,11 +9,21 @@ enum { NAMESPACE_IDS = 65536 };
 /*
  * A child in new user, mount, pid, ipc, uts and network namespaces, through clone3(). Returns its pid (0 in the child) or -errno.
  * cgroup_fd >= 0 places it in that cgroup v2 group at birth. Until namespace_map_ids() the child has no ids and must do nothing.
+ *
+ * owner: an id on the host, another for each child. What the users of a namespace take of inotify instances, pending signals, message
+ * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
+ * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
  */
-pid_t namespace_spawn(int cgroup_fd, int *ret_pidfd) WARN_UNUSED;
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd) WARN_UNUSED;
 
 /* Maps 0..65535 of the child to base..base+65535. proc_fd: a directory descriptor of /proc. */
 int namespace_map_ids(int proc_fd, pid_t pid, uid_t base) WARN_UNUSED;
+
+/*
+ * How soon the out-of-memory killer takes the child. Set from outside by somebody with CAP_SYS_RESOURCE, it is also the least that the
+ * child and its children can set themselves. 0 as well when it may not be lowered to that.
+ */
+int namespace_set_oom_score(int proc_fd, pid_t pid, int score) WARN_UNUSED;
 
 /* The child's user namespace, for idmapped mounts. */
 int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd) WARN_UNUSED;

@@ -16,7 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SESSION_BUFFER_BYTES = 512 * 1024 };
+/* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
+enum { SESSION_BUFFER_BYTES = 512 * 1024, OOM_SCORE = 50 };
 
 static uid_t base_of(const struct tier_host *host, const struct box *box)
 {
@@ -26,15 +27,15 @@ static uid_t base_of(const struct tier_host *host, const struct box *box)
 static int spawn(const struct tier_host *host, struct box *box, struct err *err)
 {
     int pair[2];
-    AUTO_CLOSE int group = -1;
-    int r = cgroup_open_group(host->cgroups, box->group, &group);
-    if (r < 0 && r != -EOPNOTSUPP)
+    AUTO_DOOR struct cgroup_door door = CGROUP_DOOR_NONE;
+    int r = cgroup_door_open(host->cgroups, box->group, &door);
+    if (r < 0)
         return err_errno(err, r, "open control group %s", box->group);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, errno, "make a socket pair");
-    pid_t pid = namespace_spawn(group, &box->pidfd);
+    pid_t pid = namespace_spawn(door.group_fd, base_of(host, box), &box->pidfd);
     if (pid == 0)
-        container_child(pair[1], host, box, group >= 0);
+        container_child(pair[1], host, &door);
     (void)fd_close(pair[1]);
     if (pid < 0) {
         (void)fd_close(pair[0]);
@@ -43,6 +44,7 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
     box->pid = pid;
     box->sock = pair[0];
     r = fd_nonblock(box->sock, true);
+    r = r ? r : namespace_set_oom_score(host->proc_fd, pid, OOM_SCORE);
     r = r ? r : namespace_map_ids(host->proc_fd, pid, base_of(host, box));
     r = r ? r : namespace_open_user(host->proc_fd, pid, &box->userns_fd);
     return r < 0 ? err_errno(err, r, "map ids") : 0;

@@ -152,8 +152,6 @@ static void await_mapped(void)
 
 static void become_blank(void)
 {
-    /* While we still own our own /proc files: before the change of ids. */
-    must(fd_write_existing(AT_FDCWD, "/proc/self/oom_score_adj", STR("200")), "set oom_score_adj");
     await_mapped();
     must(namespace_become_root(), "become root inside");
     /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
@@ -226,11 +224,10 @@ NORETURN static void run_agent(void)
     fail("execute cove-agent", errno);
 }
 
-NORETURN void container_child(int sock, const struct tier_host *host, const struct box *box, bool in_group)
+NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door)
 {
     char name[TIER_NAME_MAX];
-    /* With the group's files opened by descriptors that the next line closes. 0 is the caller itself. */
-    int joined = in_group ? 0 : cgroup_attach(host->cgroups, box->group, 0);
+    int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
     settle_descriptors(sock, host->agent_fd);
     must(joined, "join the control group");
     reset_signals();

@@ -4,11 +4,8 @@
 
 #include "base/def.h"
 
-struct box;
+struct cgroup_door;
 struct tier_host;
 
-/*
- * Never returns. sock: the body's end. in_group: it was born in its control group; else it joins by itself, because that may wait for
- * milliseconds, which coved can't.
- */
-NORETURN void container_child(int sock, const struct tier_host *host, const struct box *box, bool in_group);
+/* Never returns. sock: the body's end. door: to its control group; it enters by itself, because that may wait, which coved can't. */
+NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door);

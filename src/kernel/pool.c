@@ -8,27 +8,41 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { SHARDS = 64 };
 
 struct pool {
     const struct pool_ops *ops;
     int fd, layers_fd, boxes_fd, trash_fd, new_fd;
+    int shard_fds[SHARDS];
     uint64_t serial; /* of names in the trash */
 };
 
-static int directory_box_make(struct pool *p, const char *name)
+/* The same name always lies in the same shard. */
+static int shard_of(const struct pool *p, const char *name)
+{
+    uint32_t hash = 2166136261U; /* FNV-1a */
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619U;
+    return p->shard_fds[hash % SHARDS];
+}
+
+static int directory_box_make(struct pool *p UNUSED, int at, const char *name)
 {
     char path[POOL_NAME_MAX + 8];
-    if (mkdirat(p->boxes_fd, name, 0755) < 0)
+    if (mkdirat(at, name, 0755) < 0)
         return -errno;
     (void)snprintf(path, sizeof(path), "%s/u", name);
-    if (mkdirat(p->boxes_fd, path, 0755) < 0)
+    if (mkdirat(at, path, 0755) < 0)
         return -errno;
     (void)snprintf(path, sizeof(path), "%s/w", name);
-    return mkdirat(p->boxes_fd, path, 0755) < 0 ? -errno : 0;
+    return mkdirat(at, path, 0755) < 0 ? -errno : 0;
 }
 
 /* Plain directories: a box costs three of them; disk use is not bounded. */
@@ -45,15 +59,36 @@ static int open_dir(int at, const char *name, mode_t mode, int *ret_fd)
     return 0;
 }
 
+static int open_shards(struct pool *p)
+{
+    /* ext4: lay the directories below out like top-level ones, each in a block group of its own. Others don't know the flag, or the trouble. */
+    int flags = 0;
+    if (ioctl(p->boxes_fd, FS_IOC_GETFLAGS, &flags) == 0 && !(flags & FS_TOPDIR_FL)) {
+        flags |= FS_TOPDIR_FL;
+        (void)ioctl(p->boxes_fd, FS_IOC_SETFLAGS, &flags);
+    }
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < SHARDS; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "%02zx", i);
+        r = open_dir(p->boxes_fd, name, 0755, &p->shard_fds[i]);
+    }
+    return r;
+}
+
 int pool_open(const char *dir, struct pool **ret_pool)
 {
     struct pool *p = mem_new(struct pool);
-    *p = (struct pool){&directory_ops, -1, -1, -1, -1, -1, 0};
+    p->ops = &directory_ops;
+    p->fd = p->layers_fd = p->boxes_fd = p->trash_fd = p->new_fd = -1;
+    for (size_t i = 0; i < SHARDS; i++)
+        p->shard_fds[i] = -1;
     int r = open_dir(AT_FDCWD, dir, 0700, &p->fd);
     r = r ? r : open_dir(p->fd, "layers", 0755, &p->layers_fd);
     r = r ? r : open_dir(p->fd, "boxes", 0755, &p->boxes_fd);
     r = r ? r : open_dir(p->fd, "trash", 0755, &p->trash_fd);
     r = r ? r : open_dir(p->fd, "new", 0755, &p->new_fd);
+    r = r ? r : open_shards(p);
     if (r < 0) {
         pool_close(p);
         return r;
@@ -68,6 +103,8 @@ void pool_close(struct pool *p)
     (void)fd_close(p->boxes_fd);
     (void)fd_close(p->trash_fd);
     (void)fd_close(p->new_fd);
+    for (size_t i = 0; i < SHARDS; i++)
+        (void)fd_close(p->shard_fds[i]);
     (void)fd_close(p->fd);
     mem_free(p);
 }
@@ -121,10 +158,10 @@ static int write_box_file(int upper_fd, const struct pool_file *f)
 
 int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files, int *ret_fd)
 {
-    int r = p->ops->box_make(p, name);
+    int at = shard_of(p, name), r = p->ops->box_make(p, at, name);
     AUTO_CLOSE int box = -1;
     if (r == 0) {
-        box = openat(p->boxes_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        box = openat(at, name, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         r = box < 0 ? -errno : 0;
     }
     if (r == 0 && n_files) {
@@ -151,7 +188,7 @@ static int to_trash(struct pool *p, int from_fd, const char *name)
 
 int pool_box_drop(struct pool *p, const char *name)
 {
-    int r = to_trash(p, p->boxes_fd, name);
+    int r = to_trash(p, shard_of(p, name), name);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -188,9 +225,13 @@ static int reset_one(void *ctx, const char *name)
 
 int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx)
 {
-    struct reset boxes = {p, p->boxes_fd, fn, ctx}, half_made = {p, p->new_fd, NULL, NULL};
-    int r = each_entry(p->boxes_fd, reset_one, &boxes);
-    return r < 0 ? r : each_entry(p->new_fd, reset_one, &half_made);
+    struct reset half_made = {p, p->new_fd, NULL, NULL};
+    int r = each_entry(p->new_fd, reset_one, &half_made);
+    for (size_t i = 0; r >= 0 && i < SHARDS; i++) {
+        struct reset boxes = {p, p->shard_fds[i], fn, ctx};
+        r = each_entry(p->shard_fds[i], reset_one, &boxes);
+    }
+    return r;
 }
 
 struct sweep {

@@ -2,12 +2,15 @@
 /*
  * The storage pool below <state>/pool: read-only layers, found by digest, and boxes, the private upper directories of sandboxes.
  *
- *   layers/<digest>/        complete layers only: each was renamed into place
- *   boxes/<name>/{u,w}      upper and work directory of a sandbox
- *   new/                    layers being made; emptied at start
- *   trash/                  what is to be deleted; emptied in the background by pool_sweep()
+ *   layers/<digest>/             complete layers only: each was renamed into place
+ *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox
+ *   new/                         layers being made; emptied at start
+ *   trash/                       what is to be deleted; emptied in the background by pool_sweep()
  *
  * The directory is 0700 root: ownership inside is unshifted, so a file that a sandbox's root made set-uid is just that on disk.
+ * Shards: ext4 keeps a directory's new inodes near it and, when it looks for one, steps over all that were freed in the last five seconds. With
+ * hundreds of boxes coming and going a second that costs more than all else, so boxes are spread over directories that lie far apart.
+ *
  * Errors are -errno. `struct pool_ops` hides how directories are cloned and bounded on this file system.
  */
 #pragma once
@@ -20,7 +23,7 @@ struct pool;
 
 struct pool_ops {
     const char *name;                                             /* "directory" */
-    int (*box_make)(struct pool *p, const char *name);              /* empty u/ and w/ */
+    int (*box_make)(struct pool *p, int at, const char *name);    /* empty u/ and w/ */
 };
 
 int pool_open(const char *dir, struct pool **ret_pool) WARN_UNUSED;

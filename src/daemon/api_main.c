@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "daemon/options.h"
-#include "event/log.h"
+#include "event/verify.h"
 #include "http/server.h"
 #include "kernel/seccomp.h"
 #include "sandbox/sandbox.h"
@@ -204,13 +204,25 @@ static int open_core(struct worker *w, struct err *err)
     return core_open(&w->loop, &config, &w->core, err);
 }
 
+/* In a thread of its own. */
+static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
+{
+    const struct worker *w = ctx;
+    AUTO(store_close) struct store *store = NULL;
+    AUTO(event_log_close) struct event_log *log = NULL;
+    if (store_open_reader(w->store_path, &store, err) < 0 || event_log_open(store, &log, err) < 0)
+        return -1;
+    return event_verify(log, sandbox, ret_verdict, err);
+}
+
 static void open_facades(struct worker *w)
 {
     const struct options *o = &w->options;
     w->native = native_new(&(struct native_config){
         .core = w->core,
         .events = w->events,
-        .store_path = w->store_path,
+        .verify = verify,
+        .verify_ctx = w,
         .key = buf_str(&w->key),
         .owner_uid = o->owner_uid,
         .default_timeout_ms = o->default_timeout_ms,

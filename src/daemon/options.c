@@ -31,9 +31,9 @@ static const struct option known[] = {
     {"domain", required_argument, NULL, OPT_DOMAIN},
     {"version", required_argument, NULL, OPT_VERSION},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},             /* 0 debug to 3 error */
-    {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY},   /* bytes */
-    {"default-cpu-milli", required_argument, NULL, OPT_DEFAULT_CPU},         /* thousandths */
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error */
+    {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY}, /* bytes */
+    {"default-cpu-milli", required_argument, NULL, OPT_DEFAULT_CPU}, /* thousandths */
     {"default-timeout-ms", required_argument, NULL, OPT_DEFAULT_TIMEOUT},
     {"max-timeout-ms", required_argument, NULL, OPT_MAX_TIMEOUT},
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},

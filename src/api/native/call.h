@@ -8,7 +8,7 @@
 #include "sandbox/sandbox.h"
 
 struct native {
-    struct native_config config; /* store_path, key and version are owned */
+    struct native_config config; /* key and version are owned */
 };
 
 /* Lives in the request's arena. */

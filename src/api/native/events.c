@@ -10,7 +10,6 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
-#include "store/store.h"
 
 #include <uv.h>
 
@@ -275,8 +274,8 @@ void native_events_logs(struct call *c)
 
 struct verification {
     uv_work_t work;
+    struct native_config config;
     struct wait *wait;
-    char *path;
     char id[ID_SANDBOX_LEN + 1];
     struct event_verdict verdict;
     struct err err;
@@ -286,13 +285,7 @@ struct verification {
 static void verify_work(uv_work_t *work)
 {
     struct verification *v = container_of(work, struct verification, work);
-    AUTO(store_close) struct store *store = NULL;
-    AUTO(event_log_close) struct event_log *log = NULL;
-    v->r = store_open_reader(v->path, &store, &v->err);
-    if (v->r == 0)
-        v->r = event_log_open(store, &log, &v->err);
-    if (v->r == 0)
-        v->r = event_verify(log, v->id, &v->verdict, &v->err);
+    v->r = v->config.verify(v->config.verify_ctx, v->id, &v->verdict, &v->err);
 }
 
 static void verify_done(uv_work_t *work, int status)
@@ -315,7 +308,6 @@ static void verify_done(uv_work_t *work, int status)
         buf_append_char(&b, '}');
         native_json(c, 200, &b);
     }
-    mem_free(v->path);
     mem_free(v);
 }
 
@@ -326,7 +318,7 @@ void native_events_verify(struct call *c)
         return;
     }
     struct verification *v = mem_new(struct verification);
-    v->path = mem_strdup(c->native->config.store_path);
+    v->config = c->native->config;
     memcpy(v->id, c->id.p, ID_SANDBOX_LEN);
     v->wait = native_wait_new(c);
     int r = uv_queue_work(core_loop(c->native->config.core), &v->work, verify_work, verify_done);

@@ -170,7 +170,6 @@ struct native *native_new(const struct native_config *config)
 {
     struct native *n = mem_new(struct native);
     n->config = *config;
-    n->config.store_path = mem_strdup(config->store_path);
     n->config.version = mem_strdup(config->version);
     n->config.key = str_n(mem_strndup(config->key.p ? config->key.p : "", config->key.n), config->key.n);
     return n;
@@ -182,7 +181,6 @@ void native_free(struct native *n)
         return;
     mem_wipe((char *)n->config.key.p, n->config.key.n);
     mem_free((char *)n->config.key.p);
-    mem_free((char *)n->config.store_path);
     mem_free((char *)n->config.version);
     mem_free(n);
 }

@@ -29,14 +29,18 @@
 #include "http/request.h"
 
 struct core;
+struct err;
 struct event_log;
+struct event_verdict;
 struct native;
 
 struct native_config {
     struct core *core;        /* borrowed, outlives the façade */
     struct event_log *events; /* borrowed */
-    const char *store_path;   /* opened again, read-only, by threads that check a chain */
-    struct str key;           /* copied; empty: nobody gets in over TCP */
+    /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
+    int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);
+    void *verify_ctx;
+    struct str key; /* copied; empty: nobody gets in over TCP */
     uid_t owner_uid;
     uint64_t default_timeout_ms; /* for a request without timeout_ms */
     const char *version;

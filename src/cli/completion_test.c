@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/completion.h"
+
+#include "base/mem.h"
+#include "cli/help.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static const struct flag flags[] = {
+    {'q', 'q', "quiet", NULL, "Doesn't say [much]: ids."},
+    {256, 0, "size", "SIZE",
+     "How large it is to be, which is a sentence that does not fit on one line of eighty characters."},
+};
+
+static const struct command first = {
+    .name = "first",
+    .summary = "don't: do",
+    .synopsis = "[-q] ID\n--all",
+    .description = "One line that is rather long, so that it has to be filled into two of them by whoever prints it.\n"
+                   "\n"
+                   "Another paragraph.\n"
+                   " kept  as it is",
+    .examples = "cove first\ncove first -q",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+};
+static const struct command second = {.name = "second", .summary = "else", .operands = "file"};
+static const struct command *const commands[] = {&first, &second, NULL};
+
+static char *write(const char *shell)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    assert_int_equal(completion_write(shell, commands, &b), 0);
+    return buf_take(&b);
+}
+
+static void assert_holds(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+static void scripts_hold_commands_and_flags(void **state)
+{
+    (void)state;
+    AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
+    assert_holds(bash, "compgen -W 'first second'");
+    assert_holds(bash, "first) operands='id' flags='-q --quiet --size --json --host -h --help ' ;;");
+    assert_holds(zsh, "'first:don'\\''t\\: do'");
+    assert_holds(zsh, "'(--quiet)-q[Doesn'\\''t say \\[much\\]\\: ids.]'");
+    assert_holds(zsh, "'--size=[");
+    assert_holds(fish, "complete -c cove -n __fish_use_subcommand -a first -d 'don'\\''t: do'");
+    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from first' -l size -x -d '");
+}
+
+static void other_shells_are_refused(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    assert_int_equal(completion_write("tcsh", commands, &b), -EINVAL);
+    assert_int_equal(completion_write("", commands, &b), -EINVAL);
+    assert_int_equal(buf_len(&b), 0);
+}
+
+static void help_is_filled(void **state)
+{
+    (void)state;
+    char text[8192] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    help_command(&first, out);
+    assert_int_equal(fclose(out), 0);
+    assert_holds(text, "NAME\n       cove first - don't: do\n");
+    assert_holds(text, "SYNOPSIS\n       cove first [-q] ID\n       cove first --all\n");
+    assert_holds(text, "DESCRIPTION\n       One line that is rather long, so that it has to be filled into two of\n"
+                       "       them by whoever prints it.\n\n       Another paragraph.\n        kept  as it is\n");
+    assert_holds(text, "       -q, --quiet\n               Doesn't say [much]: ids.\n       --size SIZE\n");
+    assert_holds(text, "EXAMPLES\n       cove first\n       cove first -q\n");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scripts_hold_commands_and_flags),
+        cmocka_unit_test(other_shells_are_refused),
+        cmocka_unit_test(help_is_filled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

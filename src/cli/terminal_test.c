@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/terminal.h"
+
+#include "base/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void assert_escaped(struct str text, const char *expected)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1024);
+    terminal_escape(&b, text);
+    AUTO_FREE char *got = buf_take(&b);
+    assert_string_equal(got ? got : "", expected);
+}
+
+static void nothing_moves_the_cursor(void **state)
+{
+    (void)state;
+    assert_escaped(STR("plain text"), "plain text");
+    assert_escaped(STR("\xc3\xbc \xe6\x97\xa5 \xf0\x9f\x98\x80"), "\xc3\xbc \xe6\x97\xa5 \xf0\x9f\x98\x80");
+    assert_escaped(STR("a\x1b[2Jb\r\n\t\a\x7f"), "a\\x1b[2Jb\\x0d\\x0a\\x09\\x07\\x7f");
+    assert_escaped(str_n("a\0b", 3), "a\\x00b");
+    assert_escaped(STR("\xc2\x9b"
+                       "31m"),
+                   "\\xc2\\x9b31m"); /* CSI as one C1 character */
+    assert_escaped(STR("\xe2\x80\xae"
+                       "txt.exe"),
+                   "\\xe2\\x80\\xaetxt.exe"); /* right-to-left override */
+    assert_escaped(STR("\xe2\x81\xa6"
+                       "x\xe2\x80\x94y"),
+                   "\\xe2\\x81\\xa6x\xe2\x80\x94y"); /* isolate; an em dash is fine */
+    assert_escaped(STR("\xff\xc3"), "\\xff\\xc3");
+    assert_escaped(STR("\xe6\x97"), "\\xe6\\x97");
+    assert_escaped(STR("\xc0\x9b"), "\\xc0\\x9b");
+    assert_escaped(STR(""), "");
+}
+
+static void pipes_get_the_bytes(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    terminal_print(out, false, STR("a\x1b"));
+    terminal_print(out, true, STR("b\x1b"));
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, "a\x1b"
+                              "b\\x1b");
+}
+
+static void columns_are_aligned(void **state)
+{
+    (void)state;
+    struct table t;
+    char text[256] = "";
+    table_init(&t, 3);
+    table_add(&t, STR("ID"));
+    table_add(&t, STR("NAME"));
+    table_add(&t, STR("END"));
+    table_addf(&t, "%d", 12345);
+    table_add(&t, STR("\xc3\xbc\n"));
+    table_add(&t, STR(""));
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    table_print(&t, out);
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, "ID     NAME   END\n"
+                              "12345  \xc3\xbc\\x0a  \n");
+    table_fini(&t);
+}
+
+static void a_file_is_no_terminal(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    struct terminal t = {0};
+    uint16_t columns = 1, rows = 2;
+    assert_true(terminal_raw(&t, fileno(file)) < 0);
+    assert_false(t.is_raw);
+    terminal_restore(&t);
+    assert_true(terminal_size(fileno(file), &columns, &rows) < 0);
+    assert_int_equal(columns, 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_moves_the_cursor),
+        cmocka_unit_test(pipes_get_the_bytes),
+        cmocka_unit_test(columns_are_aligned),
+        cmocka_unit_test(a_file_is_no_terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

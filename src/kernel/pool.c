@@ -237,6 +237,7 @@ int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ct
 struct sweep {
     struct pool *p;
     int done;
+    int failed; /* the first error */
 };
 
 static int sweep_one(void *ctx, const char *name)
@@ -245,12 +246,14 @@ static int sweep_one(void *ctx, const char *name)
     int r = tree_remove(s->p->trash_fd, name);
     if (r == 0)
         s->done++;
-    return r == -ENOENT ? 0 : r;
+    else if (r != -ENOENT && s->failed == 0)
+        s->failed = r; /* what one sandbox left must not keep that of the others */
+    return 0;
 }
 
 int pool_sweep(struct pool *p)
 {
-    struct sweep s = {p, 0};
+    struct sweep s = {p, 0, 0};
     int r = each_entry(p->trash_fd, sweep_one, &s);
-    return r < 0 ? r : s.done;
+    return r < 0 ? r : s.failed < 0 ? s.failed : s.done;
 }

@@ -47,7 +47,7 @@ struct worker {
         supervisor; /* sees its end only; the core owns the conversation, over another descriptor of the same socket */
     int supervisor_fd;
     uv_work_t checkpoint;
-    bool checkpoint_runs, store_fails, stopping, closed;
+    bool checkpoint_runs, store_fails, stopping;
     int exit_code;
 };
 
@@ -114,8 +114,9 @@ static void close_handle(uv_handle_t *handle)
 static void server_closed(void *ctx)
 {
     struct worker *w = ctx;
+    e2b_free(w->e2b);
+    native_free(w->native);
     core_close(w->core);
-    w->closed = true;
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
     close_handle((uv_handle_t *)&w->interrupt);
@@ -295,8 +296,6 @@ static void shut_down(struct worker *w)
     int r = uv_loop_close(&w->loop);
     if (r < 0)
         log_warn("the loop still has handles at the end");
-    native_free(w->native);
-    e2b_free(w->e2b);
     event_log_close(w->events);
     store_close(w->store);
     mem_free(w->store_path);

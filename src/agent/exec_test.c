@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -749,6 +750,36 @@ static void test_many_processes(void **state)
     result_fini(&x);
 }
 
+static void test_live_limit(void **state)
+{
+    (void)state;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_max < 5 * PROCESS_LIVE_MAX)
+        skip();
+    for (int i = 0; i < PROCESS_LIVE_MAX; i++)
+        (void)rig_expect_started(&rig, EXEC(&rig, "sleep", "1000"));
+    rig_expect_end(&rig, EXEC(&rig, "true"), ERR_RESOURCE_EXHAUSTED,
+                   "error starting process 'true': 1024 processes are running already");
+    rig_expect_end(&rig, rig_open(&rig, rig_request(WIRE_PING)), ERR_OK, "");
+}
+
+static void test_stream_limit(void **state)
+{
+    (void)state;
+    static char block[64 * 1024];
+    uint32_t id = EXEC_AS(&rig, (&(struct exec_options){.flags = WIRE_EXEC_STDIN}), "sleep", "1000"),
+             pid = rig_expect_started(&rig, id);
+    rig_expect_end(&rig, open_input(pid, 0, block, sizeof(block)), ERR_OK, "");
+    for (int i = 1; i < WIRE_STREAMS_MAX; i++)
+        (void)open_input(pid, 0, "x", 1);
+    assert_true(rig_is_quiet(&rig, 0, 50));
+    (void)open_input(pid, 0, "x", 1);
+    rig_expect_dropped(&rig);
+    rig_connect(&rig);
+    rig_expect_end(&rig, open_signal(pid, SIGKILL), ERR_OK, "");
+}
+
 static void test_orphans_are_reaped(void **state)
 {
     (void)state;
@@ -815,6 +846,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_follower_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_processes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many_processes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_live_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stream_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_orphans_are_reaped, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_accounts, setup, teardown),
     };

@@ -22,7 +22,7 @@
  * an offset is the number of output bytes of the process before it. Any number of streams (the EXEC, later ATTACHes) follow the output,
  * each at its own offset and with its own credit. While at least one follows, the process is read only as far as the slowest one has
  * consumed plus WIRE_WINDOW: a slow reader blocks the process and nothing is lost. While none follows, the oldest bytes make room.
- * "Seen" is the highest offset that some stream acknowledged with WIRE_CREDIT_DELIVERED (a client has it).
+ * "Seen" is the highest offset that some stream acknowledged with WIRE_CREDIT_DELIVERED (a client has it); a CREDIT that crossed the END counts too.
  *
  * Values in payloads: u8, u16, u32, u64 little-endian; str = u32 length + bytes; list = u32 count + items; pair = str str.
  */
@@ -81,7 +81,7 @@ enum wire_verb {
     /* Writes bytes to stdin or the PTY; ends when all of them were taken. request: process, u8 channel (0: stdin, WIRE_PTY), str bytes (<= 64 KiB) */
     WIRE_INPUT = 4,
     WIRE_CLOSE_STDIN = 5, /* request: process */
-    WIRE_SIGNAL = 6,      /* request: process, u32 signal. To the whole process group. */
+    WIRE_SIGNAL = 6,      /* request: process, u32 signal. To the whole process group. SIGKILL is answered when the process was reaped. */
     WIRE_RESIZE = 7,      /* request: process, u16 cols, u16 rows */
 
     /* tail: entry. follow: the entry describes the target of a link (see struct wire_entry). request: str user, str path */
@@ -90,7 +90,7 @@ enum wire_verb {
     WIRE_MKDIR = 17,
     /* request: str user, str source, str destination. tail: entry. */
     WIRE_MOVE = 18,
-    /* request: str user, str path, u32 depth (>= 1). head: empty. DATA: entries, pre-order, siblings in byte order, links not followed. */
+    /* request: str user, str path, u32 depth (>= 1). head: empty. DATA: entries, pre-order, siblings in byte order, links not followed; each frame holds whole entries. */
     WIRE_LIST = 19,
     /* request: str user, str path. Recursive; missing is success; "/" is refused. */
     WIRE_REMOVE = 20,

@@ -4,8 +4,7 @@
  * dies; main() reads as its boot sequence.
  *
  *  1. Nothing is accepted before the filter on system calls is loaded.
- *  2. What a turn of the loop wrote to the store is committed before the loop sleeps: after polling, and again before it, for what
- *     timers did.
+ *  2. The core ends the store's batches and folds its log back (sandbox/keeper.c); this file opens the store and closes it.
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
@@ -25,7 +24,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { KEY_MAX = 512, WAL_PAGES_MAX = 4000, DRAIN_MS = 1000 };
+enum { KEY_MAX = 512, DRAIN_MS = 1000 };
 
 struct worker {
     struct options options;
@@ -39,8 +38,6 @@ struct worker {
     struct native *native;
     struct e2b *e2b;
 
-    uv_prepare_t before_poll;
-    uv_check_t after_poll;
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
     uv_poll_t
@@ -62,47 +59,6 @@ static void on_request(struct http_request *req, void *ctx)
         (void)http_respond_error(req, 404, "there is no such route");
 }
 
-/* ---- the store ---- */
-
-static void checkpoint_work(uv_work_t *work)
-{
-    struct worker *w = container_of(work, struct worker, checkpoint);
-    struct err err;
-    if (store_checkpoint_path(w->store_path, &err) < 0)
-        log_warn("checkpoint: %s", err.msg);
-}
-
-static void checkpoint_done(uv_work_t *work, int status)
-{
-    (void)status;
-    container_of(work, struct worker, checkpoint)->checkpoint_runs = false;
-}
-
-static void commit(struct worker *w)
-{
-    struct err err;
-    if (!store_pending(w->store))
-        return;
-    bool fails = store_commit(w->store, &err) < 0;
-    if (fails && !w->store_fails)
-        log_error("commit: %s", err.msg);
-    else if (!fails && w->store_fails)
-        log_info("the store takes writes again");
-    w->store_fails = fails;
-    if (!w->checkpoint_runs && store_wal_pages(w->store) > WAL_PAGES_MAX)
-        w->checkpoint_runs = uv_queue_work(&w->loop, &w->checkpoint, checkpoint_work, checkpoint_done) == 0;
-}
-
-static void on_before_poll(uv_prepare_t *handle)
-{
-    commit(container_of(handle, struct worker, before_poll));
-}
-
-static void on_after_poll(uv_check_t *handle)
-{
-    commit(container_of(handle, struct worker, after_poll));
-}
-
 /* ---- the end ---- */
 
 static void close_handle(uv_handle_t *handle)
@@ -121,9 +77,6 @@ static void server_closed(void *ctx)
     close_handle((uv_handle_t *)&w->term);
     close_handle((uv_handle_t *)&w->interrupt);
     close_handle((uv_handle_t *)&w->supervisor);
-    commit(w);
-    close_handle((uv_handle_t *)&w->before_poll);
-    close_handle((uv_handle_t *)&w->after_poll);
 }
 
 static void on_patience(uv_timer_t *handle)
@@ -249,8 +202,6 @@ static int listen_all(struct worker *w, struct err *err)
 
 static int watch(struct worker *w, struct err *err)
 {
-    (void)uv_prepare_init(&w->loop, &w->before_poll);
-    (void)uv_check_init(&w->loop, &w->after_poll);
     (void)uv_timer_init(&w->loop, &w->patience);
     int r = uv_signal_init(&w->loop, &w->term);
     if (r == 0)
@@ -263,10 +214,6 @@ static int watch(struct worker *w, struct err *err)
         r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
     if (r == 0)
         r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor);
-    if (r == 0)
-        r = uv_prepare_start(&w->before_poll, on_before_poll);
-    if (r == 0)
-        r = uv_check_start(&w->after_poll, on_after_poll);
     w->term.data = w->interrupt.data = w;
     return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * After an earlier worker died: which processes run is asked of the agent (PROCESSES); which action each belongs to, whether its first output is
- * recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the loop.
+ * After an earlier worker died: which processes run, or have ended not long ago, is asked of the agent (PROCESSES); which action each belongs to,
+ * what of it is recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the
+ * loop. An ended one whose end nobody recorded is followed like a running one, and ends at once.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,7 +16,9 @@ struct taking_over {
     struct sandbox *sb; /* a reference */
     struct process_query *query;
     struct map running;   /* pid -> struct process, not in its table's streams yet */
+    struct map ended;     /* pid -> non-NULL: of `running`, those that don't any more */
     struct map heads;     /* cause -> non-NULL: its exec.output is recorded */
+    struct map exits;     /* cause -> non-NULL: its end is recorded */
     struct map deadlines; /* seq of exec.start -> its deadline (usec_t *) */
     uint64_t next_seq;
     struct loop_job step;
@@ -29,7 +32,9 @@ static void finish(struct taking_over *t)
     for (usec_t *at; (at = map_next(&t->deadlines, &it));)
         mem_free(at);
     map_fini(&t->running);
+    map_fini(&t->ended);
     map_fini(&t->heads);
+    map_fini(&t->exits);
     map_fini(&t->deadlines);
     sandbox_unref(t->sb);
     mem_free(t);
@@ -60,6 +65,8 @@ static bool on_event(const struct event *e, void *ctx)
     } else if (e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_EXEC_FAILED) {
         mem_free(map_del_u64(&t->deadlines, e->cause));
         (void)map_del_u64(&t->heads, e->cause);
+        if (map_count(&t->ended))
+            (void)map_put_u64(&t->exits, e->cause, t);
     }
     return true;
 }
@@ -71,7 +78,8 @@ static void attach_all(struct taking_over *t)
     for (struct process *p; (p = map_next(&t->running, &it));) {
         struct err err;
         const usec_t *deadline = map_get_u64(&t->deadlines, p->log.cause);
-        if (!t->sb->session || process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
+        bool is_recorded = map_get_u64(&t->ended, p->pid) && map_get_u64(&t->exits, p->log.cause);
+        if (is_recorded || !t->sb->session || process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
             process_free(p);
             continue;
         }
@@ -124,15 +132,18 @@ static void on_records(void *ctx, struct str records, const struct err *err)
         return;
     }
     while (map_count(&t->running) < WIRE_STREAMS_MAX / 2 && process_record_next(&r, &record)) {
-        if ((record.flags & WIRE_PROC_ENDED) || map_get_u64(&t->running, record.pid) ||
-            process_find(t->sb, &(struct exec_select){.pid = record.pid}))
-            continue; /* ended, or a client of this worker started it already */
+        if (map_del_u64(&t->ended, record.pid))
+            process_free(map_del_u64(&t->running, record.pid)); /* its pid was used again */
+        if (map_get_u64(&t->running, record.pid) || process_find(t->sb, &(struct exec_select){.pid = record.pid}))
+            continue; /* a client of this worker started it already */
         struct process *p = process_new(t->sb, 0, record.flags & WIRE_PROC_TAG ? record.tag : STR_NULL);
         usec_t now = clock_real(), mono = clock_mono();
         p->pid = p->log.pid = record.pid;
         p->pty = record.flags & WIRE_PROC_PTY;
         p->started = mono - MIN(mono, now - MIN(now, record.started));
         (void)map_put_u64(&t->running, record.pid, p);
+        if (record.flags & WIRE_PROC_ENDED)
+            (void)map_put_u64(&t->ended, record.pid, t);
     }
     if (r.bad)
         process_query_lie(query);

@@ -7,14 +7,16 @@
  *     closed, every waiting call answered, every watcher told (all in later turns), and nobody can use it any more.
  *  3. create_done and kill_done are called exactly once, from the loop, never from within the call that gave them.
  *  4. A client hears of its new sandbox only when the row is committed.
- *  5. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
+ *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
+ *     agent that lives and only closed its socket.
+ *  6. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
  *     END_CHECK_MS: a step of the real clock moves the end by at most that.
  */
 #include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/internal.h"
 
-enum { END_CHECK_MS = 30000, KILL_AGAIN_MS = 5000 };
+enum { END_CHECK_MS = 30000, KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
 
 static void kill_again(struct loop_alarm *alarm);
 
@@ -199,7 +201,9 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
                                                       .data = event_data_end(&d)});
     sb->ending_seq = e->seq ? e->seq : seq;
     tell_creator(sb, &why);
-    if (ask_kill(sb, &err) < 0)
+    if (e->kind == EVENT_AGENT_LOST)
+        loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + LOST_WAIT_MS * USEC_PER_MS, kill_again);
+    else if (ask_kill(sb, &err) < 0)
         loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + KILL_AGAIN_MS * USEC_PER_MS, kill_again);
 }
 

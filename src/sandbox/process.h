@@ -21,6 +21,11 @@ struct process {
     struct loop_alarm alarm; /* its deadline; once it ended, when it is forgotten */
 };
 
+/* exec_spec.c */
+int exec_spec_check(const struct exec_spec *spec, struct err *err) WARN_UNUSED;
+void exec_spec_put(struct buf *b, const struct sandbox *sb, const struct exec_spec *spec);
+void exec_spec_describe(const struct exec_spec *spec, struct event_data *d);
+
 /* In the table, without a stream. */
 struct process *process_new(struct sandbox *sb, uint64_t cause, struct str tag);
 void process_free(struct process *p);

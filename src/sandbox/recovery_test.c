@@ -265,6 +265,42 @@ static void processes_go_on(void **state)
             fail_msg("byte %zu of the artefact is wrong", i);
 }
 
+static void ends_meanwhile(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    struct client before = {0}, ends = {0};
+    run(sb, &before, "echo", "recorded", 0);
+    run(sb, &ends, "cat", NULL, 0);
+    WAIT(w, before.ends && ends.pid);
+    world_turns(w, 20);
+    world_close(w);
+    struct fake_agent *a = map_get(&w->agents, str_of(id));
+    for (struct fake_process *p = a->processes; p; p = p->next) {
+        if (p->pid != ends.pid)
+            continue;
+        (void)buf_append_cstr(&p->output, "last words");
+        p->exited = true;
+        p->code = 7;
+    }
+    world_open(w);
+    WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 2);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"exit_code\":7,\"output_bytes\":10"));
+    assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_OUTPUT), "last words"));
+    world_turns(w, 20);
+    restart(w); /* now all ends are recorded */
+    world_turns(w, 100);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_EXIT), 2);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_OUTPUT), 2);
+    struct client late = {0};
+    struct err err;
+    sb = again(w, id);
+    assert_int_equal(exec_attach(sb, &test_actor, &(struct exec_select){.pid = ends.pid}, 0, &ops, &late, &late.follow, &err), 0);
+    WAIT(w, late.ends && late.bytes == 10);
+}
+
 static void dies_at_each_step(void **state)
 {
     struct world *w = *state;
@@ -317,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(taken_over),          TEST(deadline_survives), TEST(lost_and_unknown),  TEST(half_made),
-        TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(dies_at_each_step), TEST(many)};
+        TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(ends_meanwhile),    TEST(dies_at_each_step),
+        TEST(many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

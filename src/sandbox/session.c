@@ -6,8 +6,8 @@
  *     beginning of another kind of frame is ever kept (`partial`, at most one frame). Nothing is allocated by a size that the agent says.
  *  2. Every frame is checked against the state of its stream before anybody hears of it (take_frame, begin_data). The first thing that
  *     can't be breaks the session: no frame behind it is looked at, no byte is sent any more, and the owner hears so once, in a later turn.
- *  3. Output. Frames gather in `outbox` and go out in one write before the loop sleeps; large DATA goes straight to the socket while the
- *     outbox is empty. DATA stops at OUTBOX_SOFT (the stream waits for on_room), requests at OUTBOX_OPEN; what is left (CREDIT, CLOSE)
+ *  3. Output. Frames gather in `outbox` and go out in one write before the loop sleeps, requests at once; large DATA goes straight to the socket
+ *     while the outbox is empty. DATA stops at OUTBOX_SOFT (the stream waits for on_room), requests at OUTBOX_OPEN; what is left (CREDIT, CLOSE)
  *     can reach OUTBOX_MAX only when the agent makes us say much and reads nothing of it, which is a violation.
  *  4. Credit to the agent is gathered per stream and turn. Delivered bytes are reported in the same turn, before any later OPEN; others only when
  *     a quarter of the window is due. Credit from the agent never exceeds the window: it can only give back what it was sent.
@@ -131,7 +131,7 @@ int stream_open(struct session *s, struct buf *request, const struct stream_ops 
         .size = (uint32_t)(buf_len(request) - WIRE_HEADER_SIZE), .stream = st->id, .type = WIRE_OPEN};
     wire_header_put(&f, (uint8_t *)buf_data(request));
     (void)buf_append_str(&s->outbox, buf_str(request));
-    session_touch(s);
+    session_send_now(s); /* somebody waits for what it answers; what else the turn does can wait */
     stream_arm(st);
     *ret_stream = st;
     return 0;

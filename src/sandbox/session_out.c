@@ -86,6 +86,13 @@ void session_flush_job(struct loop_job *job)
     flush(container_of(job, struct session, flush));
 }
 
+void session_send_now(struct session *s)
+{
+    if (!s->wants_write)
+        flush(s);
+    session_touch(s);
+}
+
 void session_touch(struct session *s)
 {
     if (outbox_fits(s) && session_is_ready(s))

@@ -54,6 +54,7 @@ void session_on_poll(uv_poll_t *handle, int status, int events);
 
 /* session_out.c */
 void session_touch(struct session *s); /* there is something to send */
+void session_send_now(struct session *s);
 void session_write(struct session *s); /* what the socket takes of the outbox */
 void session_flush_job(struct loop_job *job);
 void session_room_job(struct loop_job *job);

@@ -243,6 +243,7 @@ static int set_up(struct coved *c, struct err *err)
         return -1;
     if (open_pool(c, err) < 0)
         return -1;
+    c->host.stage = &c->stage;
     c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->host.proc_fd < 0)
         return err_errno(err, errno, "open /proc");
@@ -329,7 +330,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
     struct coved c = {
         .config = config,
         .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID, .overlay_mode = OVERLAY_DETACHED},
-        .stage = {-1, -1},
+        .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
         .signal_fd = -1,
         .lock_fd = -1,

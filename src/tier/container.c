@@ -6,6 +6,7 @@
 #include "kernel/overlay.h"
 #include "kernel/pool.h"
 #include "tier/container_child.h"
+#include "tier/stage.h"
 #include "tier/tier.h"
 #include "wire/control.h"
 
@@ -35,7 +36,7 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
         return err_errno(err, errno, "make a socket pair");
     pid_t pid = namespace_spawn(door.group_fd, base_of(host, box), &box->pidfd);
     if (pid == 0)
-        container_child(pair[1], host, &door);
+        container_child(pair[1], host, &door, box->tree);
     (void)fd_close(pair[1]);
     if (pid < 0) {
         (void)fd_close(pair[0]);
@@ -57,6 +58,10 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
     if (r < 0)
         return err_errno(err, r, "make control group %s", box->group);
     box->has_group = true;
+    r = stage_tree_take(host->stage, &box->tree);
+    if (r < 0)
+        return err_errno(err, r, "make a tree for /dev and /sys");
+    box->has_tree = true;
     if (spawn(host, box, err) < 0)
         return -1;
     const char mapped = TIER_MAPPED;
@@ -136,6 +141,9 @@ static int clean(const struct tier_host *host, struct box *box)
     if (box->has_files)
         r = pool_box_drop(host->pool, box->name);
     box->has_files = false;
+    if (box->has_tree)
+        stage_tree_put(host->stage, box->tree);
+    box->has_tree = false;
     box->sock = fd_close(box->sock);
     box->pidfd = fd_close(box->pidfd);
     box->userns_fd = fd_close(box->userns_fd);

@@ -54,7 +54,7 @@ static void settle_descriptors(int sock, int agent_fd)
     int spare_sock = fcntl(sock, F_DUPFD, 64), spare_agent = fcntl(agent_fd, F_DUPFD, 64);
     if (spare_sock < 0 || spare_agent < 0 || dup2(spare_sock, CONTROL_FD) < 0 || dup3(spare_agent, AGENT_FD, O_CLOEXEC) < 0)
         _exit(1);
-    int null = open("/trees/null", O_RDWR);
+    int null = open("null", O_RDWR);
     for (int fd = 0; fd <= 2; fd++)
         must(dup2(null, fd), "open the null device");
     if (close_range(AGENT_FD + 1, ~0U, 0) < 0)
@@ -87,10 +87,10 @@ static void mask_proc(void)
     static const char *const read_only[] = {"/build/proc/bus", "/build/proc/irq", "/build/proc/sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
-            must(mount_bind("/trees/null", files[i], true), files[i]);
+            must(mount_bind("null", files[i], true), files[i]);
     for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
         if (exists(directories[i]))
-            must(mount_bind("/trees/empty", directories[i], true), directories[i]);
+            must(mount_bind("empty", directories[i], true), directories[i]);
     for (size_t i = 0; i < ARRAY_SIZE(read_only); i++)
         if (exists(read_only[i]))
             must(mount_bind(read_only[i], read_only[i], true), read_only[i]);
@@ -135,11 +135,11 @@ static void build_mounts(void)
     attach_new("proc", NULL, plain, "/build/proc");
     mask_proc();
     give_boot_id();
-    attach_tree("/trees/dev", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, "/build/dev");
+    attach_tree("dev", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, "/build/dev");
     attach_new("devpts", pts_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, "/build/dev/pts");
     attach_new("tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, "/build/dev/shm");
     attach_new("mqueue", NULL, plain, "/build/dev/mqueue");
-    attach_tree("/trees/sys", plain | MOUNT_ATTR_RDONLY, "/build/sys");
+    attach_tree("sys", plain | MOUNT_ATTR_RDONLY, "/build/sys");
 }
 
 static void await_mapped(void)
@@ -224,9 +224,12 @@ NORETURN static void run_agent(void)
     fail("execute cove-agent", errno);
 }
 
-NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door)
+NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door, uint32_t tree)
 {
-    char name[TIER_NAME_MAX];
+    char name[TIER_NAME_MAX], path[32];
+    (void)snprintf(path, sizeof(path), "/trees/%u", tree);
+    if (chdir(path) < 0) /* what is named without a slash below is of it */
+        _exit(1);
     int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
     settle_descriptors(sock, host->agent_fd);
     must(joined, "join the control group");

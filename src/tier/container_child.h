@@ -7,5 +7,8 @@
 struct cgroup_door;
 struct tier_host;
 
-/* Never returns. sock: the body's end. door: to its control group; it enters by itself, because that may wait, which coved can't. */
-NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door);
+/*
+ * Never returns. sock: the body's end. door: to its control group; it enters by itself, because that may wait, which coved can't.
+ * tree: the stage's, for this box alone.
+ */
+NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door, uint32_t tree);

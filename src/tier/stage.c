@@ -19,7 +19,7 @@ struct node {
     const char *text;   /* of a file, or a link's target */
 };
 
-static const struct node nodes[] = {
+static const struct node stage_nodes[] = {
     {"proc", S_IFDIR | 0555, 0, 0, NULL},
     {"pool", S_IFDIR | 0700, 0, 0, NULL},
     {"build", S_IFDIR | 0755, 0, 0, NULL},
@@ -30,38 +30,41 @@ static const struct node nodes[] = {
     {"root", S_IFDIR | 0755, 0, 0, NULL},
     {"scratch", S_IFDIR | 0700, 0, 0, NULL},
     {"trees", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/empty", S_IFDIR | 0555, 0, 0, NULL},
-    {"trees/null", S_IFCHR | 0666, 1, 3, NULL},
+};
 
-    {"trees/dev", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/dev/null", S_IFCHR | 0666, 1, 3, NULL},
-    {"trees/dev/zero", S_IFCHR | 0666, 1, 5, NULL},
-    {"trees/dev/full", S_IFCHR | 0666, 1, 7, NULL},
-    {"trees/dev/random", S_IFCHR | 0666, 1, 8, NULL},
-    {"trees/dev/urandom", S_IFCHR | 0666, 1, 9, NULL},
-    {"trees/dev/tty", S_IFCHR | 0666, 5, 0, NULL},
-    {"trees/dev/pts", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/dev/shm", S_IFDIR | 01777, 0, 0, NULL},
-    {"trees/dev/mqueue", S_IFDIR | 01777, 0, 0, NULL},
-    {"trees/dev/ptmx", S_IFLNK, 0, 0, "pts/ptmx"},
-    {"trees/dev/fd", S_IFLNK, 0, 0, "/proc/self/fd"},
-    {"trees/dev/stdin", S_IFLNK, 0, 0, "/proc/self/fd/0"},
-    {"trees/dev/stdout", S_IFLNK, 0, 0, "/proc/self/fd/1"},
-    {"trees/dev/stderr", S_IFLNK, 0, 0, "/proc/self/fd/2"},
+static const struct node tree_nodes[] = {
+    {"empty", S_IFDIR | 0555, 0, 0, NULL},
+    {"null", S_IFCHR | 0666, 1, 3, NULL},
 
-    {"trees/sys", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/block", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/class", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/class/net", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/devices", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/devices/system", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/devices/system/cpu", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/fs", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/fs/cgroup", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/kernel", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/kernel/mm", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/kernel/mm/transparent_hugepage", S_IFDIR | 0755, 0, 0, NULL},
-    {"trees/sys/module", S_IFDIR | 0755, 0, 0, NULL},
+    {"dev", S_IFDIR | 0755, 0, 0, NULL},
+    {"dev/null", S_IFCHR | 0666, 1, 3, NULL},
+    {"dev/zero", S_IFCHR | 0666, 1, 5, NULL},
+    {"dev/full", S_IFCHR | 0666, 1, 7, NULL},
+    {"dev/random", S_IFCHR | 0666, 1, 8, NULL},
+    {"dev/urandom", S_IFCHR | 0666, 1, 9, NULL},
+    {"dev/tty", S_IFCHR | 0666, 5, 0, NULL},
+    {"dev/pts", S_IFDIR | 0755, 0, 0, NULL},
+    {"dev/shm", S_IFDIR | 01777, 0, 0, NULL},
+    {"dev/mqueue", S_IFDIR | 01777, 0, 0, NULL},
+    {"dev/ptmx", S_IFLNK, 0, 0, "pts/ptmx"},
+    {"dev/fd", S_IFLNK, 0, 0, "/proc/self/fd"},
+    {"dev/stdin", S_IFLNK, 0, 0, "/proc/self/fd/0"},
+    {"dev/stdout", S_IFLNK, 0, 0, "/proc/self/fd/1"},
+    {"dev/stderr", S_IFLNK, 0, 0, "/proc/self/fd/2"},
+
+    {"sys", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/block", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/class", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/class/net", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/devices", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/devices/system", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/devices/system/cpu", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/fs", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/fs/cgroup", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/kernel", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/kernel/mm", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/kernel/mm/transparent_hugepage", S_IFDIR | 0755, 0, 0, NULL},
+    {"sys/module", S_IFDIR | 0755, 0, 0, NULL},
 };
 
 /* Files whose content is the machine's own; left out where the machine has none. */
@@ -90,30 +93,64 @@ static int make_node(int at, const struct node *n)
     return fchmodat(at, n->path, n->mode & 07777, 0) < 0 ? -errno : 0;
 }
 
-static int copy_file(int at, const char *path)
-{
-    char from[128], to[128];
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-    (void)snprintf(from, sizeof(from), "/%s", path);
-    (void)snprintf(to, sizeof(to), "trees/%s", path);
-    if (fd_read_file(AT_FDCWD, from, &b) < 0)
-        return 0;
-    return fd_write_file(at, to, buf_str(&b), 0444);
-}
-
-static int populate(int root)
+static int make_nodes(int at, const struct node *nodes, size_t n)
 {
     int r = 0;
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(nodes); i++)
-        r = make_node(root, &nodes[i]);
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(copied); i++)
-        r = copy_file(root, copied[i]);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = make_node(at, &nodes[i]);
     return r;
+}
+
+/* sys_of: where to copy the files of /sys from: "" is the host, while it can still be seen, else the first tree. */
+static int make_tree(int root, uint32_t tree, const char *sys_of)
+{
+    char path[128];
+    (void)snprintf(path, sizeof(path), "trees/%u", tree);
+    if (mkdirat(root, path, 0755) < 0)
+        return -errno;
+    AUTO_CLOSE int at = openat(root, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0)
+        return -errno;
+    int r = make_nodes(at, tree_nodes, ARRAY_SIZE(tree_nodes));
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(copied); i++) {
+        AUTO_BUF struct buf b = BUF_INIT(4096);
+        (void)snprintf(path, sizeof(path), "%s/%s", sys_of, copied[i]);
+        if (fd_read_file(AT_FDCWD, path, &b) == 0)
+            r = fd_write_file(at, copied[i], buf_str(&b), 0444);
+    }
+    return r;
+}
+
+int stage_tree_take(struct stage *s, uint32_t *ret_tree)
+{
+    uint32_t tree = 0;
+    while (tree < s->n_trees && s->tree_used[tree])
+        tree++;
+    if (tree == STAGE_TREES_MAX)
+        return -ENOSPC;
+    if (tree == s->n_trees) {
+        AUTO_CLOSE int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        mode_t mask = umask(0);
+        int r = root < 0 ? -errno : make_tree(root, tree, "/trees/0");
+        (void)umask(mask);
+        if (r < 0)
+            return r;
+        s->n_trees++;
+    }
+    s->tree_used[tree] = true;
+    *ret_tree = tree;
+    return 0;
+}
+
+void stage_tree_put(struct stage *s, uint32_t tree)
+{
+    assert(tree < s->n_trees && s->tree_used[tree]);
+    s->tree_used[tree] = false;
 }
 
 int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_stage, struct err *err)
 {
-    static const char *const tmpfs_options[] = {"mode", "0755", "size", "4m", NULL};
+    static const char *const tmpfs_options[] = {"mode", "0755", "size", "128m", NULL};
     AUTO_CLOSE int host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     AUTO_CLOSE int host_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (host_ns < 0 || host_root < 0)
@@ -126,7 +163,8 @@ int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_
     r = mount_new("tmpfs", tmpfs_options, MOUNT_ATTR_NOEXEC, &root_mount);
     r = r ? r : mount_attach(root_mount, AT_FDCWD, scratch_on);
     mode_t mask = umask(0);
-    r = r ? r : populate(root_mount);
+    r = r ? r : make_nodes(root_mount, stage_nodes, ARRAY_SIZE(stage_nodes));
+    r = r ? r : make_tree(root_mount, 0, "");
     (void)umask(mask);
     if (r < 0)
         return err_errno(err, r, "build the stage on %s", scratch_on);
@@ -140,6 +178,6 @@ int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_
     r = r ? r : mount_pivot(root_mount);
     if (r < 0)
         return err_errno(err, r, "enter the stage");
-    *ret_stage = (struct stage){TAKE_FD(host_ns), TAKE_FD(host_root)};
+    *ret_stage = (struct stage){.host_mount_ns = TAKE_FD(host_ns), .host_root = TAKE_FD(host_root), .n_trees = 1};
     return 0;
 }

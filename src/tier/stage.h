@@ -5,19 +5,26 @@
  *
  *   /proc             for maps and namespaces of children
  *   /pool             the storage pool (kernel/pool.h)
- *   /trees/dev        what every sandbox sees as /dev: null, zero, full, random, urandom, tty, links, and mount points
- *   /trees/sys        what it sees as /sys: the few files that runtimes read; nothing of the real one
- *   /trees/empty      an empty directory, /trees/null a link-free null device: what masked paths show
+ *   /trees/N/dev      what one sandbox sees as /dev: null, zero, full, random, urandom, tty, links, and mount points
+ *   /trees/N/sys      what it sees as /sys: the few files that runtimes read; nothing of the real one
+ *   /trees/N/empty    an empty directory, /trees/N/null a null device: what masked paths show
  *   /build/{proc,dev,sys,tmp}, /root      mount points for a child's own mounts, private to its mount namespace
  *   /scratch          mount points for overlay layers on kernels that need them attached
+ *
+ * Each box has a tree of its own, though all are alike and read-only: who shares a file with others can watch them use it (inotify) and
+ * lock it. Trees are made as needed and used again.
  */
 #pragma once
 
 #include "base/err.h"
 
+enum { STAGE_TREES_MAX = 4096 };
+
 struct stage {
     int host_mount_ns; /* owned: to start the workers and tools where the host's files are */
     int host_root;     /* owned: the host's root directory */
+    uint32_t n_trees;  /* made so far */
+    bool tree_used[STAGE_TREES_MAX];
 };
 
 /*
@@ -25,3 +32,7 @@ struct stage {
  * directory that the tmpfs may cover while it is being made, in our private namespace only.
  */
 int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_stage, struct err *err) WARN_UNUSED;
+
+/* In the stage. The tree is the caller's alone until it is put back. 0 or -errno. */
+int stage_tree_take(struct stage *s, uint32_t *ret_tree) WARN_UNUSED;
+void stage_tree_put(struct stage *s, uint32_t tree);

@@ -18,11 +18,13 @@
 #include "kernel/cgroup.h"
 
 struct pool;
+struct stage;
 
 enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512 };
 
 /* What boxes are made with; borrowed from coved for its whole life. */
 struct tier_host {
+    struct stage *stage;
     struct pool *pool;
     struct cgroup_tree *cgroups;
     int proc_fd;      /* /proc of the stage */
@@ -39,6 +41,8 @@ struct box {
     int userns_fd;    /* owned until it is dressed */
     bool has_group;
     bool has_files;
+    bool has_tree;
+    uint32_t tree; /* of the stage */
     char group[TIER_GROUP_MAX];
     char name[TIER_NAME_MAX]; /* host name inside, and name in the storage pool; unique */
     struct cgroup_limits limits; /* in force */

@@ -24,7 +24,7 @@ enum {
     BUFFER_BYTES = 8 << 20,
     YOUNG_USEC = 5 * 1000000,
     DELAY_LEAST_MS = 100,
-    DELAY_MOST_MS = 5000,
+    DELAY_MOST_MS = 500,
     STOP_MS = 5000,
     ARGS_MAX = 128,
     OPEN_FILES = 262144,

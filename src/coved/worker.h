@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cove-api as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
- * comes at once; one that dies young is replaced more and more slowly (100 ms to 5 s), so that a broken worker does not eat the machine.
+ * comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so that a broken worker does not eat the
+ * machine, but never so slowly that clients wait for a second.
  */
 #pragma once
 

@@ -53,32 +53,29 @@ static int ask(struct context *ctx, const char *path, struct buf *report, int *r
     return r < 0 ? err_errno(&ctx->err, r, "run %s", path) : 0;
 }
 
-static const char *text_of(const json_t *check, const char *name)
+static const char *text_of(const json_t *probe, const char *name)
 {
-    const char *text = json_string_value(json_object_get(check, name));
+    const char *text = json_string_value(json_object_get(probe, name));
     return text ? text : "";
 }
 
-/* {"checks":[{"name","status":"ok"|"limited"|"missing","measured","hint"}]} */
-static void print_checks(const json_t *checks)
+/* {"probes":[{"name","status","detail"}],"ok":true} */
+static void print_report(const json_t *report)
 {
+    static const char *const columns[] = {"status", "name", "detail"};
     struct table t;
     size_t i;
-    json_t *check;
-    table_init(&t, 3);
-    json_array_foreach(checks, i, check)
+    json_t *probe;
+    table_init(&t, ARRAY_SIZE(columns));
+    json_array_foreach(json_object_get(report, "probes"), i, probe)
     {
-        table_add(&t, str_of(text_of(check, "status")));
-        table_add(&t, str_of(text_of(check, "name")));
-        table_add(&t, str_of(text_of(check, "measured")));
-        if (*text_of(check, "hint")) {
-            table_add(&t, STR(""));
-            table_add(&t, STR(""));
-            table_addf(&t, "-> %s", text_of(check, "hint"));
-        }
+        for (size_t c = 0; c < ARRAY_SIZE(columns); c++)
+            table_add(&t, str_of(text_of(probe, columns[c])));
     }
     table_print(&t, stdout);
     table_fini(&t);
+    (void)printf("\n%s\n", json_is_true(json_object_get(report, "ok")) ? "Sandboxes can be made on this machine."
+                                                                       : "Sandboxes can't be made on this machine.");
 }
 
 static int run(struct context *ctx)
@@ -95,7 +92,7 @@ static int run(struct context *ctx)
     if (find_coved(ctx, &path) < 0 || ask(ctx, path, &report, &status) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *json = json_loadb(buf_data(&report), buf_len(&report), 0, NULL);
-    if (!json_is_array(json_object_get(json, "checks"))) {
+    if (!json_is_array(json_object_get(json, "probes"))) {
         if (status == 0)
             (void)err_set(&ctx->err, ERR_INTERNAL, "%s doctor --json did not answer as expected", path);
         else
@@ -105,8 +102,8 @@ static int run(struct context *ctx)
     if (ctx->json)
         (void)fwrite(buf_data(&report), 1, buf_len(&report), stdout);
     else
-        print_checks(json_object_get(json, "checks"));
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? STATUS_OK : STATUS_FAILED;
+        print_report(json);
+    return json_is_true(json_object_get(json, "ok")) ? STATUS_OK : STATUS_FAILED;
 }
 
 const struct command cmd_doctor = {
@@ -115,12 +112,12 @@ const struct command cmd_doctor = {
     .synopsis = "",
     .description =
         "Tries out, on this machine and now, what Cove needs to keep sandboxes in: each line is a measurement, not a guess from "
-        "versions. Needs root for most of them. \"missing\" means that the service refuses to start without it or that sandboxes that "
-        "ask for it are refused.",
+        "versions. Needs root. \"degraded\" is less than there could be, and says what that means; \"missing\" is not there and not needed "
+        "for sandboxes as such; without what has \"failed\" none can be made.",
     .exit_status =
-        " 0  all that is needed is there\n 1  something is missing, or the probes could not be run\n 2  the command line is wrong",
+        " 0  sandboxes can be made\n 1  they can't, or the probes could not be run\n 2  the command line is wrong",
     .examples = "sudo cove doctor\n"
-                "cove doctor --json | jq '.checks[] | select(.status != \"ok\")'",
+                "cove doctor --json | jq '.probes[] | select(.status != \"ok\")'",
     .operands = "",
     .run = run,
 };

@@ -111,7 +111,15 @@ def mounts(state, run):
 
 
 def pool(state):
-    return sorted(str(p) for part in ("boxes", "trash", "new") for p in (Path(state) / "pool" / part).glob("*"))
+    """Whatever is in the storage pool besides layers and the two-digit directories that boxes are spread over."""
+    top = Path(state) / "pool"
+    found = [p for part in ("boxes", "trash", "new") for p in (top / part).glob("*")]
+    spread = [p for p in found if p.parent.name == "boxes" and len(p.name) == 2]
+    return sorted(str(p) for p in {*found, *(inner for p in spread for inner in p.glob("*"))} - {*spread})
+
+
+def boxes(state):
+    return [path for path in pool(state) if "/pool/boxes/" in path]
 
 
 class Footprint:
@@ -166,7 +174,6 @@ def running(**env):
     service.env.update(env)
     footprint = Footprint(service.state, service.run)
     try:
-        service.prepare()
         service.start()
         service.footprint = footprint
         yield service, Client(service.port, service.key)

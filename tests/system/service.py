@@ -217,7 +217,7 @@ class Service:
         """What is still there of a service that has ended, in words. namespaces: those that it had."""
         found = [f"process {pid} {name}" for pid, name in self.processes().items()]
         found += [f"control group {path}" for path in self.groups()] + [f"mount {line}" for line in self.mounts()]
-        found += [f"in the pool: {path}" for part in ("boxes", "new") for path in (self.state / "pool" / part).glob("*")]
+        found += [f"in the pool: {path}" for part in ("boxes/*/*", "new/*") for path in (self.state / "pool").glob(part)]
         for process in Path("/proc").iterdir():
             if process.name.isdigit():
                 held = {link(process / "ns" / "net"), *(link(fd) for fd in (process / "fd").glob("*"))}
@@ -227,8 +227,8 @@ class Service:
     def counts(self):
         """What must be back to where it was when all sandboxes are gone."""
         found = {"processes": len(self.processes()), "groups": len(self.groups()), "mounts": len(self.mounts())}
-        for part in ("boxes", "trash"):
-            found[part] = len(list((self.state / "pool" / part).glob("*")))
+        for part in ("boxes/*/*", "trash/*"):
+            found[part] = len(list((self.state / "pool").glob(part)))
         for name, pid in (("coved", self.coved.pid), ("cove-api", self.child("cove-api"))):
             found[f"descriptors of {name}"] = len(list(Path(f"/proc/{pid}/fd").glob("*"))) if pid else 0
         return found

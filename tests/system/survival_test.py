@@ -14,7 +14,7 @@ from datetime import datetime
 
 import pytest
 from client import Cut, Failed, Sandbox, wait_for
-from leaks import Footprint, groups, link, pids, pool, processes, read, running
+from leaks import Footprint, boxes, groups, link, pids, pool, processes, read, running
 
 BACK_S = 5  # what is asserted; what is promised is 1 s, and printed
 KILLS = 20
@@ -86,7 +86,7 @@ def boxes_settled(service, sandboxes, ahead):
     """Boxes and control groups are those of the sandboxes and the ones made ahead of need, and no others."""
     def count():
         names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
-        return len(names) - 1 - sandboxes, len(list((service.state / "pool" / "boxes").glob("*"))) - sandboxes
+        return len(names) - 1 - sandboxes, len(boxes(service.state)) - sandboxes
     assert wait_for(lambda: count() == ahead, 10), (count(), ahead)
 
 
@@ -96,7 +96,7 @@ def module_service():
         client.create().kill()
         time.sleep(0.3)
         names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
-        service.ahead = len(names) - 1, len(list((service.state / "pool" / "boxes").glob("*")))
+        service.ahead = len(names) - 1, len(boxes(service.state))
         yield service, client
 
 
@@ -121,8 +121,8 @@ class Ticker:
     def __init__(self, sandbox):
         self.sandbox, self.stop, self.fault, self.cuts = sandbox, False, None, 0
         self.next_offset, self.again = 0, 0
-        with sandbox.start("/bin/sh", "-c", self.SCRIPT, tag="ticker") as stream:
-            self.pid = stream.started().pid
+        self.first = sandbox.start("/bin/sh", "-c", self.SCRIPT, tag="ticker").started()
+        self.pid = self.first.pid
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
@@ -130,7 +130,7 @@ class Ticker:
         while not self.stop and not self.fault:
             try:
                 by = {"tag": "ticker"} if self.cuts % 2 else {"pid": self.pid}
-                with self.sandbox.connect(timeout=10, **by) as stream:
+                with self.first if not self.cuts else self.sandbox.connect(timeout=10, **by) as stream:
                     self.take(stream)
             except GONE:
                 self.cuts += 1
@@ -276,7 +276,7 @@ def test_output_and_exits_of_meanwhile_are_there_afterwards(live):
         assert stream.rest()[0] == -1
         assert stream.exit["status"] == "signal: killed"
     with sandbox.connect(tag="quiet") as stream:
-        got = dict(data for data, _ in zip(stream.output(), range(2)))
+        got = dict(data for _, data in zip(range(2), stream.output()))
         assert got == {"stdout": b"out\n", "stderr": b"err\n"}
     whole = b"".join(b"%07d\n" % i for i in range(200000))
     with sandbox.connect(tag="flood") as stream:

@@ -392,8 +392,9 @@ static void test_pty(void **state)
     line = "stty size; [ -w $(tty) ] && echo mi''ne\n";
     rig_expect_end(&rig, open_input(pid, WIRE_PTY, line, strlen(line)), ERR_OK, "");
     read_until(id, "40 100\r\nmine\r\n");
-    rig_expect_end(&rig, open_input(pid, WIRE_PTY, "sleep 100\n", 10), ERR_OK, "");
-    read_until(id, "sleep 100");
+    line = "sh -c 'echo run\"\"ning; exec sleep 100'\n";
+    rig_expect_end(&rig, open_input(pid, WIRE_PTY, line, strlen(line)), ERR_OK, "");
+    read_until(id, "running");
     rig_expect_end(&rig, open_input(pid, WIRE_PTY, "\3", 1), ERR_OK, "");
     read_until(id, "$ ");
     rig_expect_end(&rig, open_input(pid, WIRE_PTY, "exit 5\n", 7), ERR_OK, "");
@@ -783,7 +784,7 @@ static void test_stream_limit(void **state)
 static void test_orphans_are_reaped(void **state)
 {
     (void)state;
-    (void)expect_output(&as_root, "i=0; while [ $i -lt 2000 ]; do (true &); i=$((i+1)); done; echo done", "done\n");
+    (void)expect_output(&as_root, "i=0; while [ $i -lt 10000 ]; do (true &); i=$((i+1)); done; echo done", "done\n");
     char path[64], want[32];
     (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", rig.agent, rig.agent);
     (void)snprintf(want, sizeof(want), "%s", "");

@@ -81,8 +81,9 @@ enum wire_verb {
     /* Writes bytes to stdin or the PTY; ends when all of them were taken. request: process, u8 channel (0: stdin, WIRE_PTY), str bytes (<= 64 KiB) */
     WIRE_INPUT = 4,
     WIRE_CLOSE_STDIN = 5, /* request: process */
-    WIRE_SIGNAL = 6,      /* request: process, u32 signal. To the whole process group. SIGKILL is answered when the process was reaped. */
-    WIRE_RESIZE = 7,      /* request: process, u16 cols, u16 rows */
+    /* request: process, u32 signal. To the whole process group. SIGKILL is answered once the process was reaped. */
+    WIRE_SIGNAL = 6,
+    WIRE_RESIZE = 7, /* request: process, u16 cols, u16 rows */
 
     /* tail: entry. follow: the entry describes the target of a link (see struct wire_entry). request: str user, str path */
     WIRE_STAT = 16,
@@ -132,7 +133,13 @@ enum wire_from { WIRE_FROM_NOW = 0, WIRE_FROM_UNSEEN = 1, WIRE_FROM_OFFSET = 2 }
 enum wire_proc_flag { WIRE_PROC_PTY = 1, WIRE_PROC_STDIN = 2, WIRE_PROC_TAG = 4, WIRE_PROC_ENDED = 8 };
 
 enum wire_watch_flag { WIRE_WATCH_RECURSIVE = 1, WIRE_WATCH_ENTRY = 2, WIRE_WATCH_NETWORK_FS = 4 };
-enum wire_watch_kind { WIRE_WATCH_CREATE = 1, WIRE_WATCH_WRITE = 2, WIRE_WATCH_REMOVE = 3, WIRE_WATCH_RENAME = 4, WIRE_WATCH_CHMOD = 5 };
+enum wire_watch_kind {
+    WIRE_WATCH_CREATE = 1,
+    WIRE_WATCH_WRITE = 2,
+    WIRE_WATCH_REMOVE = 3,
+    WIRE_WATCH_RENAME = 4,
+    WIRE_WATCH_CHMOD = 5
+};
 
 /*
  * entry = str name, str path (absolute), u8 type (enum wire_file_type, of the target for links), u32 mode (st_mode of the target),

@@ -39,6 +39,10 @@ int main(int argc, char **argv, char **envp)
     config.environment = (const char *const *)envp;
     if (agent_init(&agent, &config, CONTROL_FD) < 0)
         return EXIT_SETUP;
+    /* The null device that it was given is the host's: nothing of the host shall be found below /proc/1/fd. */
+    for (int fd = 0; fd <= 2; fd++)
+        if (dup2(agent.null_fd, fd) < 0)
+            return EXIT_SETUP;
     int r = agent_run(&agent);
     /* Nothing of a sandbox outlives its supervisor. As PID 1 this reaches exactly the processes of this sandbox. */
     if (getpid() == 1)

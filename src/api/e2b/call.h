@@ -36,7 +36,9 @@ struct e2b {
     char *domain;
     char control_actor[32];
     struct timers timers;
-    struct map watchers;   /* id -> struct watcher, see envd_watchers.c */
+    struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
+    struct map creations_by_key; /* Idempotency-Key -> struct creation, see control_create.c */
+    struct list creations;
     struct buf scratch;    /* for frames: one is built and handed to http before the next */
     char chunk[64 * 1024]; /* for (de)compression, likewise */
 };

@@ -12,7 +12,8 @@ struct sandbox *control_sandbox(struct call *c);
 
 void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */
 void control_create_v2(struct call *c);
-void control_list(struct call *c); /* v1: running ones, no pages */
+void control_creations_free(struct e2b *e2b); /* what is remembered of them */
+void control_list(struct call *c);            /* v1: running ones, no pages */
 void control_list_v2(struct call *c);
 void control_get(struct call *c);
 void control_kill(struct call *c);

@@ -1,47 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only) and gets the same
+ * sandbox: requests with the key of one that is under way wait for it, later ones find what it made as long as that lives. Keys are kept
+ * in this process, the newest KEYS_MAX of them.
+ */
 #include "api/e2b/control.h"
 #include "api/e2b/create_spec.h"
 #include "api/e2b/sandbox_json.h"
+#include "base/mem.h"
+
+enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
+
+struct creation {
+    struct list node;    /* of e2b->creations, oldest first; only when it has a key */
+    struct list waiting; /* struct waiter */
+    struct e2b *e2b;
+    char *key;                   /* owned; NULL: none */
+    char id[ID_SANDBOX_LEN + 1]; /* "" while it is under way */
+};
+
+struct waiter {
+    struct list node;
+    struct call *call; /* referenced */
+};
+
+static void creation_free(struct creation *cr)
+{
+    if (cr->key)
+        map_del(&cr->e2b->creations_by_key, str_of(cr->key));
+    list_remove(&cr->node);
+    mem_free(cr->key);
+    mem_free(cr);
+}
+
+void control_creations_free(struct e2b *e2b)
+{
+    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+        list_remove(&cr->node);
+        mem_free(TAKE_PTR(cr->key));
+        /* One that is under way is freed when the core answers. */
+        if (cr->id[0])
+            mem_free(cr);
+    }
+    map_fini(&e2b->creations_by_key);
+}
+
+static void answer(struct call *c, struct sandbox *sb)
+{
+    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+
+    sandbox_json_access(&b, sandbox_info(sb), c->e2b->domain);
+    call_json(c, 201, buf_str(&b));
+}
+
+static void wait_for(struct creation *cr, struct call *c)
+{
+    struct waiter *waiter = mem_new(struct waiter);
+
+    call_ref(c);
+    waiter->call = c;
+    list_append(&cr->waiting, &waiter->node);
+}
 
 static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = ctx;
-    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+    struct creation *cr = ctx;
 
-    if (c->req && err) {
-        call_fail_err(c, err);
-    } else if (c->req) {
-        sandbox_json_access(&b, sandbox_info(sb), c->e2b->domain);
-        call_json(c, 201, buf_str(&b));
+    while (!list_empty(&cr->waiting)) {
+        struct waiter *waiter = LIST_FIRST(struct waiter, &cr->waiting, node);
+        struct call *c = waiter->call;
+
+        if (c->req && err)
+            call_fail_err(c, err);
+        else if (c->req)
+            answer(c, sb);
+        list_remove(&waiter->node);
+        mem_free(waiter);
+        call_unref(c);
     }
-    call_unref(c);
+    if (sb && cr->key)
+        memcpy(cr->id, sandbox_info(sb)->id, sizeof(cr->id));
+    else
+        creation_free(cr);
 }
 
-static void create(struct call *c, const json_t *body, enum create_version version)
+/* The oldest that is complete makes room; those under way are as many as requests, which are limited elsewhere. */
+static void make_room(struct e2b *e2b)
 {
-    struct core *core = c->e2b->core;
-    struct sandbox_spec spec;
+    if (map_count(&e2b->creations_by_key) < KEYS_MAX)
+        return;
+    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+        if (cr->id[0]) {
+            creation_free(cr);
+            break;
+        }
+    }
+}
+
+/* True when the call was answered, or waits for the answer to an earlier one. */
+static bool is_repeated(struct call *c, struct str key)
+{
+    struct creation *cr = map_get(&c->e2b->creations_by_key, key);
+    struct sandbox *sb;
+
+    if (!cr)
+        return false;
+    if (!cr->id[0]) {
+        wait_for(cr, c);
+        return true;
+    }
+    sb = sandbox_find(c->e2b->core, str_of(cr->id));
+    if (sb && sandbox_json_state(sandbox_info(sb)->state)) {
+        answer(c, sb);
+        return true;
+    }
+    creation_free(cr);
+    return false;
+}
+
+static void create(struct call *c, const struct sandbox_spec *spec, struct str key)
+{
+    struct creation *cr = mem_new(struct creation);
     struct err err;
 
-    if (create_spec_read(body, version, core_config(core)->max_timeout_ms, http_arena(c->req), &spec, &err) < 0) {
+    cr->e2b = c->e2b;
+    list_init(&cr->node);
+    list_init(&cr->waiting);
+    if (sandbox_create(c->e2b->core, &c->actor, spec, on_created, cr, &err) < 0) {
+        creation_free(cr);
         call_fail_err(c, &err);
         return;
     }
-    call_ref(c);
-    if (sandbox_create(core, &c->actor, &spec, on_created, c, &err) < 0) {
-        call_fail_err(c, &err);
-        call_unref(c);
+    wait_for(cr, c);
+    if (key.n) {
+        make_room(c->e2b);
+        cr->key = mem_strndup(key.p, key.n);
+        map_put(&c->e2b->creations_by_key, key, cr);
+        list_append(&c->e2b->creations, &cr->node);
     }
+}
+
+static bool is_key(struct str key)
+{
+    if (key.n == 0 || key.n > KEY_LEN_MAX)
+        return false;
+    for (size_t i = 0; i < key.n; i++)
+        if (!(key.p[i] >= 'a' && key.p[i] <= 'z') && !(key.p[i] >= '0' && key.p[i] <= '9') && key.p[i] != '-')
+            return false;
+    return true;
+}
+
+static void on_body(struct call *c, const json_t *body, enum create_version version)
+{
+    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL;
+    struct sandbox_spec spec;
+    struct err err;
+
+    if (key.p && !is_key(key))
+        call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
+                  KEY_LEN_MAX);
+    else if (create_spec_read(body, version, core_config(c->e2b->core)->max_timeout_ms, http_arena(c->req), &spec,
+                              &err) < 0)
+        call_fail_err(c, &err);
+    else if (!key.n || !is_repeated(c, key))
+        create(c, &spec, key);
 }
 
 static void on_body_v1(struct call *c, const json_t *body)
 {
-    create(c, body, CREATE_V1);
+    on_body(c, body, CREATE_V1);
 }
 
 static void on_body_v2(struct call *c, const json_t *body)
 {
-    create(c, body, CREATE_V2);
+    on_body(c, body, CREATE_V2);
 }
 
 void control_create(struct call *c)

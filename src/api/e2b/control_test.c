@@ -186,6 +186,47 @@ static void what_comes_later_says_so(void **state)
     assert_int_equal(facade_json(f, "GET", "/secrets", NULL, &b), 501);
 }
 
+static void a_repeated_request_makes_one_sandbox(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), a1 = BUF_INIT(1 << 20), a2 = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    const struct str request =
+        STR("POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-KEY: " TEST_KEY "\r\n"
+            "Content-Type: application/json\r\nIdempotency-Key: once-1\r\nContent-Length: 21\r\n\r\n"
+            "{\"templateID\":\"base\"}");
+    AUTO_CLOSE int first = facade_connect(f), second = facade_connect(f);
+    char id[64], target[128];
+
+    facade_send(f, first, request);
+    facade_send(f, second, request);
+    facade_receive(f, first, &a1, NULL);
+    facade_receive(f, second, &a2, NULL);
+    assert_has(&a1, "201 Created");
+    member(&a1, "sandboxID", id, sizeof(id));
+    assert_has(&a2, id);
+    assert_int_equal(facade_call(f, "POST", "/v2/sandboxes",
+                                 "X-API-KEY: " TEST_KEY
+                                 "\r\nContent-Type: application/json\r\nIdempotency-Key: once-1\r\n",
+                                 STR("{\"templateID\":\"base\"}"), NULL, &b),
+                     201);
+    assert_has(&b, id);
+    assert_int_equal(f->w->creates, 1);
+
+    snprintf(target, sizeof(target), "/sandboxes/%s", id);
+    assert_int_equal(facade_json(f, "DELETE", target, NULL, &b), 204);
+    assert_int_equal(facade_call(f, "POST", "/v2/sandboxes",
+                                 "X-API-KEY: " TEST_KEY
+                                 "\r\nContent-Type: application/json\r\nIdempotency-Key: once-1\r\n",
+                                 STR("{\"templateID\":\"base\"}"), NULL, &b),
+                     201);
+    assert_int_equal(f->w->creates, 2);
+    assert_int_equal(facade_call(f, "POST", "/v2/sandboxes",
+                                 "X-API-KEY: " TEST_KEY
+                                 "\r\nContent-Type: application/json\r\nIdempotency-Key: A b\r\n",
+                                 STR("{\"templateID\":\"base\"}"), NULL, &b),
+                     400);
+}
+
 static void a_client_that_left_gets_its_sandbox_all_the_same(void **state)
 {
     struct facade *f = *state;
@@ -209,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_the_key_opens, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(malformed_requests_are_told_what_is_wrong, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(what_comes_later_says_so, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(a_repeated_request_makes_one_sandbox, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_client_that_left_gets_its_sandbox_all_the_same, facade_setup,
                                         facade_teardown),
     };

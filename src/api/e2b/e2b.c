@@ -20,6 +20,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
     snprintf(e2b->control_actor, sizeof(e2b->control_actor), "e2b:%.8s", e2b->api_key);
+    list_init(&e2b->creations);
     buf_init(&e2b->scratch, 2 * WIRE_PAYLOAD_MAX);
     if (timers_init(&e2b->timers, core_loop(config->core)) < 0) {
         e2b_free(e2b);
@@ -33,6 +34,7 @@ void e2b_free(struct e2b *e2b)
     if (!e2b)
         return;
     envd_watchers_free(e2b);
+    control_creations_free(e2b);
     timers_fini(&e2b->timers);
     buf_fini(&e2b->scratch);
     mem_wipe(e2b->api_key, strlen(e2b->api_key));

@@ -64,8 +64,3 @@ void envd_envs(struct call *c)
     http_add_header(c->req, STR("cache-control"), STR("no-store"));
     call_json_buf(c, 200, &b);
 }
-
-void envd_compose(struct call *c)
-{
-    call_fail(c, 501, "composing files is not available yet");
-}

@@ -209,6 +209,40 @@ static void bad_uploads_are_told_what_is_wrong(void **state)
     assert_has(&b, "non-printable-ASCII byte 0xc3 at offset 0");
 }
 
+static void files_are_joined(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), data = BUF_INIT(4 << 20), headers = BUF_INIT(2048);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+
+    fill(&data, 2000000);
+    assert_int_equal(upload(f, sb, "?path=/t/1", octets, str_n(buf_data(&data), 700000), &b), 200);
+    assert_int_equal(upload(f, sb, "?path=/t/2", octets, STR(""), &b), 200);
+    assert_int_equal(upload(f, sb, "?path=/t/3", octets, str_n(buf_data(&data) + 700000, 1300000), &b), 200);
+    buf_printf(&headers, "%sContent-Type: application/json\r\n%c", facade_headers(sb, 49983), 0);
+    assert_int_equal(facade_call(f, "POST", "/files/compose", buf_data(&headers),
+                                 STR("{\"source_paths\":[\"/t/1\",\"/t/nothing\"],\"destination\":\"/t/all\"}"), NULL,
+                                 &b),
+                     404);
+    assert_int_equal(facade_call(f, "POST", "/files/compose", buf_data(&headers),
+                                 STR("{\"source_paths\":[\"/t/1\",\"/t/3\"],\"destination\":\"/t/3\"}"), NULL, &b),
+                     400);
+    assert_int_equal(
+        facade_call(f, "POST", "/files/compose", buf_data(&headers), STR("{\"source_paths\":[]}"), NULL, &b), 400);
+    assert_int_equal(
+        facade_call(f, "POST", "/files/compose", buf_data(&headers), STR("{\"source_paths\":[\"a\"]}"), NULL, &b), 400);
+    world_agent(f->w, sb)->most_outstanding = 0;
+    /* The agents of this world do not really move: what was written is what would be. */
+    (void)facade_call(f, "POST", "/files/compose", buf_data(&headers),
+                      STR("{\"source_paths\":[\"/t/1\",\"/t/2\",\"/t/3\"],\"destination\":\"/t/all\"}"), NULL, &b);
+    size_t it = 0;
+    bool found = false;
+    for (struct buf *file; (file = map_next(&world_agent(f->w, sb)->files, &it));)
+        found = found || str_eq(buf_str(file), buf_str(&data));
+    assert_true(found);
+    assert_true(world_agent(f->w, sb)->most_outstanding <= WIRE_WINDOW);
+}
+
 static void an_upload_may_end_with_its_client_or_its_sandbox(void **state)
 {
     AUTO_BUF struct buf answer = BUF_INIT(1 << 20), request = BUF_INIT(1 << 20);
@@ -385,6 +419,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(gzip_goes_both_ways, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(parts_conditions_and_empty_files, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(bad_uploads_are_told_what_is_wrong, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(files_are_joined, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(an_upload_may_end_with_its_client_or_its_sandbox, facade_setup,
                                         facade_teardown),
         cmocka_unit_test_setup_teardown(a_signature_finds_its_sandbox, facade_setup, facade_teardown),

@@ -20,22 +20,33 @@ int sandbox_usable(const struct sandbox *sb, struct err *err)
     return 0;
 }
 
-static void record(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq)
+static int record(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq, struct err *err)
 {
-    struct err err;
-    uint64_t seq = 0;
-    if (event_append(sb->core->config.events, draft, &seq, &err) < 0)
-        core_unrecorded(sb->core, &err);
+    int r = event_append(sb->core->config.events, draft, ret_seq, err);
+    if (r < 0)
+        core_unrecorded(sb->core, err);
     else
         keeper_wrote(sb->core->keeper);
-    if (ret_seq)
-        *ret_seq = seq;
+    return r;
+}
+
+/* An action that can't be recorded is not done. While the last batch was lost nobody can know before trying. */
+static int record_action(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq, struct err *err)
+{
+    struct keeper *k = sb->core->keeper;
+    *ret_seq = 0;
+    int r = record(sb, draft, ret_seq, err);
+    if (r == 0 && keeper_fails(k))
+        r = keeper_commit(k, err);
+    /* But for the end: who fills the disk must not become immortal by it. */
+    return r < 0 && draft->kind != EVENT_SANDBOX_KILL ? err_prefix(err, "record the action") : 0;
 }
 
 int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                   uint64_t *ret_seq, struct err *err)
 {
     const char *rule;
+    uint64_t seq;
     struct event_draft draft = {.sandbox = sb->info.id,
                                 .kind = kind,
                                 .source = EVENT_CLIENT,
@@ -50,11 +61,10 @@ int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind
         draft.kind = EVENT_GUARD_DENIED;
         draft.source = EVENT_HOST;
         draft.data = event_data_end(&d);
-        record(sb, &draft, NULL);
+        (void)!record(sb, &draft, &seq, err);
         return err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
     }
-    record(sb, &draft, ret_seq);
-    return 0;
+    return record_action(sb, &draft, ret_seq, err);
 }
 
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
@@ -70,8 +80,9 @@ void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, en
     enum event_source source = grade == EVENT_CLAIMED           ? EVENT_AGENT
                                : grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL
                                                                 : EVENT_HOST;
-    record(sb,
-           &(struct event_draft){
-               .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data},
-           NULL);
+    struct event_draft draft = {
+        .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data};
+    struct err err;
+    uint64_t seq;
+    (void)!record(sb, &draft, &seq, &err);
 }

@@ -13,7 +13,8 @@
 
 /*
  * Begins an action. data: JSON object text ("{}" when there is nothing to say), bounded by the event log. On success *ret_seq is the
- * action's seq. -1: ERR_NOT_FOUND (ended), ERR_FAILED_PRECONDITION (not running), ERR_PERMISSION_DENIED (guard; recorded too).
+ * action's seq. -1: ERR_NOT_FOUND (ended), ERR_FAILED_PRECONDITION (not running), ERR_PERMISSION_DENIED (guard; recorded too), or what
+ * keeps it from being recorded (ERR_RESOURCE_EXHAUSTED: the disk is full): an action without a record is not done, but for the kill.
  */
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                  uint64_t *ret_seq, struct err *err) WARN_UNUSED;

@@ -20,7 +20,7 @@ struct keeper {
     char *path;
     struct err checkpoint_err;
     int checkpoint_result;
-    uint64_t failed;
+    bool fails; /* the last batch was lost */
 };
 
 static void on_checkpoint(uv_work_t *work)
@@ -49,16 +49,27 @@ static void after_checkpoint(uv_work_t *work, int status)
 int keeper_commit(struct keeper *k, struct err *err)
 {
     struct store *store = k->core->config.store;
+    bool is_pending = store_pending(store);
     k->last_commit = clock_mono();
     if (store_commit(store, err) < 0) {
-        if (k->failed++ == 0)
+        if (!k->fails)
             log_error("the store: %s", err->msg);
+        k->fails = true;
         return -1;
+    }
+    if (k->fails && is_pending) {
+        log_info("the store takes writes again");
+        k->fails = false;
     }
     if (!k->checkpointing && store_wal_pages(store) > WAL_PAGES_MAX) {
         k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
     }
     return 0;
+}
+
+bool keeper_fails(const struct keeper *k)
+{
+    return k->fails;
 }
 
 static void commit(struct keeper *k)

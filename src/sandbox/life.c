@@ -6,7 +6,7 @@
  *  2. As soon as the end is decided (killed, expired, the agent lied or is gone) the sandbox is stopping: out of the list, its session
  *     closed, every waiting call answered, every watcher told (all in later turns), and nobody can use it any more.
  *  3. create_done and kill_done are called exactly once, from the loop, never from within the call that gave them.
- *  4. A client hears of its new sandbox only when the row is committed.
+ *  4. A client hears of its new sandbox, or of a new end, only when the row is committed.
  *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
  *     agent that lives and only closed its socket.
  *  6. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
@@ -285,9 +285,16 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
     usec_t end_at = clock_real() + timeout_ms * USEC_PER_MS;
     if (extend_only && (!i->end_at || i->end_at >= end_at))
         return 0;
+    struct sandbox_info before = *i;
     i->end_at = end_at;
     i->timeout_ms = timeout_ms;
     rows_end_at(sb);
+    /* What a client was told survives us. */
+    if (keeper_commit(sb->core->keeper, err) < 0) {
+        i->end_at = before.end_at;
+        i->timeout_ms = before.timeout_ms;
+        return err_prefix(err, "set the timeout");
+    }
     sandbox_arm_end(sb);
     return 0;
 }

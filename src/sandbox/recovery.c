@@ -125,5 +125,8 @@ int recovery_run(struct core *core, struct err *err)
     }
     if (map_count(&core->by_id))
         log_info("%zu sandboxes taken over, %zu lost or ended", core->n_live, lost);
-    return keeper_commit(core->keeper, err);
+    /* A full disk must not keep us from serving what lives: what is decided here is decided again by the next worker. */
+    if (keeper_commit(core->keeper, &local) < 0)
+        core_unrecorded(core, &local);
+    return 0;
 }

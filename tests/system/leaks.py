@@ -5,13 +5,14 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from client import Client
-from service import BUILD, Service, wait_until
+from service import BUILD, Service, copy_template, kept_templates, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -127,9 +128,9 @@ class Footprint:
     All that a service has. Look while it lives (namespaces are known by nothing but their processes), ask for what is left afterwards.
     """
 
-    def __init__(self, state, run, keep_mounts=()):
+    def __init__(self, state, run):
         self.state, self.run = Path(state), Path(run)
-        self.keep_mounts = [str(m) for m in keep_mounts] # the test's own, not the service's
+        self.keep_mounts = [] # the test's own, not the service's
         self.namespaces, self.pids, self.looked = set(), set(), 0
 
     def look(self):
@@ -164,25 +165,42 @@ def descriptors(pid):
 
 
 @contextlib.contextmanager
-def running(**env):
-    """A service of one's own to be mistreated: (service, client). When it is stopped nothing of it may be left."""
+def own_file_system(path, size):
+    path.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "cove-test", path], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@contextlib.contextmanager
+def running(store_size=None, build=BUILD, **env):
+    """
+    A service of one's own to be mistreated: (service, client). When it is stopped nothing of it may be left. store_size: its worker's data
+    lies on a file system of that size. build: a directory with other programs.
+    """
     if os.geteuid() != 0:
         pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
-    os.chmod(directory, 0o755) # the unprivileged worker passes through
-    service = Service(directory)
-    service.env.update(env)
-    footprint = Footprint(service.state, service.run)
-    try:
-        service.start()
-        service.footprint = footprint
-        yield service, Client(service.port, service.key)
-        if service.coved.poll() is None:
-            footprint.look()
-            assert service.stop() == 0, service.tail()
-        assert wait_until(lambda: not footprint.left(), 10), footprint.left()
-    finally:
-        if service.coved and service.coved.poll() is None:
-            service.coved.send_signal(signal.SIGCONT)
-            service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        os.chmod(directory, 0o755) # the unprivileged worker passes through
+        service = Service(directory)
+        service.env.update(env)
+        service.footprint = footprint = Footprint(service.state, service.run)
+        if store_size:
+            copy_template(kept_templates(), service.state)
+            stack.enter_context(own_file_system(service.state / "api", store_size))
+            footprint.keep_mounts.append(str(service.state / "api"))
+        try:
+            service.start(Path(build) / "coved")
+            yield service, Client(service.port, service.key)
+            if service.coved.poll() is None:
+                footprint.look()
+                assert service.stop() == 0, service.tail()
+            assert wait_until(lambda: not footprint.left(), 10), footprint.left()
+        finally:
+            if service.coved and service.coved.poll() is None:
+                service.coved.send_signal(signal.SIGCONT)
+                service.stop()

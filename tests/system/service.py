@@ -203,8 +203,8 @@ class Service:
         return {pid: read(f"/proc/{pid}/comm").strip() for pid in pids if pid in ours or (self.group and group_of(pid) == self.group)}
 
     def groups(self):
-        return [str(p) for p in Path("/sys/fs/cgroup").glob(f"**/{self.group}")] + \
-               [str(p) for p in Path("/sys/fs/cgroup").glob(f"**/{self.group}/**/")]
+        # In one hierarchy or, with control groups of version 1, in several; os.walk() passes over what goes meanwhile.
+        return [path for path, _, _ in os.walk("/sys/fs/cgroup") if f"/{self.group}" in path]
 
     def mounts(self):
         return [line for line in read("/proc/self/mountinfo").splitlines() if str(self.directory) in line]

@@ -504,13 +504,66 @@ def test_coved_is_killed_while_50_sandboxes_are_made():
 # ---- the store ----
 
 
-@contextlib.contextmanager
-def own_file_system(service, size):
-    """The worker's data directory as a file system of its own; to be entered before the service starts."""
-    path = service.state / "api"
-    path.mkdir(mode=0o700, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "cove-test", path], check=True)
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
+def check_refuses_what_it_cannot_record(service, client, sandbox, code):
+    """The store takes nothing: reading works, ending works, all else is refused and says why."""
+    before = sandbox.info()
+    # The first one may fall into the last batch that nobody knew would be lost.
+    answers = [client.control("POST", "/v2/sandboxes", {"templateID": "base"}) for _ in range(3)]
+    assert {a.status for a in answers} == {code} and all("message" in a.json for a in answers), answers
+    for _ in range(2):
+        with pytest.raises(Failed):
+            sandbox.sh("touch /tmp/unrecorded")
+    assert sandbox.upload("/tmp/unrecorded", b"x").status == code
+    assert sandbox.set_timeout(5000).status == code
+    assert sandbox.info() == before and sandbox.health() == 204
+    assert client.request("GET", "/health").status == 200
+    assert is_whole(client, sandbox.id)
+    doomed = [i for i in client.list() if i != sandbox.id]
+    assert doomed
+    for sandbox_id in doomed:
+        assert client.control("DELETE", f"/sandboxes/{sandbox_id}").status == 204
+    kill_worker(service, client)
+    assert sandbox.info() == before and sandbox.health() == 204
+    assert set(client.list()) == {sandbox.id}
+
+
+def check_is_well_again(service, client, sandbox):
+    assert wait_for(sandbox.works, 5)
+    assert sandbox.sh("test -e /tmp/unrecorded")[0] == 1
+    assert sandbox.set_timeout(5000).status == 204
+    another = client.create()
+    assert another.works()
+    kill_worker(service, client)
+    assert set(client.list()) == {sandbox.id, another.id}
+    assert is_whole(client, sandbox.id) and is_whole(client, another.id)
+    assert database_is_sound(service)
+
+
+def test_full_disk_under_the_store():
+    with running(store_size="6m") as (service, client):
+        sandbox, other = client.create(timeout=1000), client.create()
+        assert sandbox.works() and other.works()
+        filler = service.state / "api" / "filler"
+        with open(filler, "wb", buffering=0) as f:
+            size = 1 << 20
+            while size:
+                try:
+                    f.write(b"x" * size)
+                except OSError:
+                    size //= 2
+        check_refuses_what_it_cannot_record(service, client, sandbox, 429)
+        filler.unlink()
+        check_is_well_again(service, client, sandbox)
+
+
+def test_store_that_cannot_be_written():
+    with running() as (service, client):
+        sandbox, _ = client.create(timeout=1000), client.create()
+        files = [str(p) for p in (service.state / "api").glob("cove.db*")]
+        if subprocess.run(["chattr", "+i", *files], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            pytest.skip("this file system has no immutable files")
+        try:
+            check_refuses_what_it_cannot_record(service, client, sandbox, 500)
+        finally:
+            subprocess.run(["chattr", "-i", *files], check=True)
+        check_is_well_again(service, client, sandbox)

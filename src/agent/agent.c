@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 #include "agent/job.h"
 #include "agent/process.h"
+#include "agent/sink.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
@@ -70,6 +71,7 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
     list_init(&a->ended);
     list_init(&a->jobs);
     list_init(&a->waiting_jobs);
+    list_init(&a->sinks);
     session_init(&a->session, a);
 
     (void)sigemptyset(&set);
@@ -115,6 +117,7 @@ void agent_fini(struct agent *a)
 {
     session_fini(&a->session);
     process_forget_all(a);
+    sink_close_all(a);
     job_forget_all(a);
     loop_close(&a->loop, &a->control);
     loop_close(&a->loop, &a->signals);

@@ -38,6 +38,8 @@ struct agent {
     size_t input_bytes;             /* waiting for processes to read them */
     struct list jobs, waiting_jobs; /* agent/job.h */
     size_t n_jobs, n_watches;
+    struct list sinks; /* agent/sink.h */
+    size_t n_sinks;
     struct control_session identity; /* whose sandbox this is; what == 0: nobody's yet */
     int null_fd;
     struct rlimit nofile; /* what children get; the agent itself uses all that it may */

@@ -446,10 +446,26 @@ static void test_signal(void **state)
 static void test_background_children(void **state)
 {
     (void)state;
-    /* They hold the pipes: what comes in time is there, then the pipes are closed. */
+    /* They hold the pipes: what comes in time is there, what comes later is dropped. */
     struct exit_info e =
         expect_output(&as_root, "(sleep 0.05; echo late; sleep 1; echo too late) & echo now", "now\nlate\n");
     assert_int_equal(e.code, 0);
+}
+
+static void test_background_children_outlive_the_end(void **state)
+{
+    (void)state;
+    char path[64], command[160];
+    (void)snprintf(path, sizeof(path), "/tmp/cove-exec-test.%d", (int)getpid());
+    (void)unlink(path);
+    (void)snprintf(command, sizeof(command), "(sleep 0.4; echo to nobody; head -c 300000 /dev/zero; echo done >%s) & echo now", path);
+    struct exit_info e = expect_output(&as_root, command, "now\n");
+    assert_int_equal(e.code, 0);
+    int r = -1;
+    for (int i = 0; i < 1000 && (r = access(path, F_OK)) < 0; i++)
+        (void)usleep(10000);
+    assert_int_equal(r, 0);
+    (void)unlink(path);
 }
 
 static void skip_bytes(uint32_t id, size_t n)
@@ -839,6 +855,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pty, setup, teardown),
         cmocka_unit_test_setup_teardown(test_signal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_background_children, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_background_children_outlive_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_back_pressure, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overwritten_without_followers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reattach_in_a_new_session, setup, teardown),

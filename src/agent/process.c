@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/process.h"
+#include "agent/sink.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -110,8 +111,12 @@ static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
 
 static void output_ready(struct process *p, struct loop_io *io, uint32_t events)
 {
-    if (!read_output(p, io, events))
-        loop_close(&p->agent->loop, io);
+    if (!read_output(p, io, events)) {
+        if (p->draining)
+            sink_take(p->agent, io);
+        else
+            loop_close(&p->agent->loop, io);
+    }
     check_done(p);
 }
 
@@ -141,7 +146,7 @@ static void timer_fired(struct loop_timer *t)
     }
     for (size_t i = 0; i < ARRAY_SIZE(p->out); i++) {
         if (p->out[i].fd >= 0 && !read_output(p, &p->out[i], 0))
-            loop_close(&p->agent->loop, &p->out[i]);
+            sink_take(p->agent, &p->out[i]);
         else if (p->out[i].fd >= 0 && p->out[i].events)
             loop_timer_set(&p->agent->loop, t, 0);
     }

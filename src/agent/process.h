@@ -8,7 +8,8 @@
  *     all of its output read. Done, it is kept for a while for late followers, then forgotten.
  *  2. Output is read into the ring only as far as process_room() says: WIRE_WINDOW beyond what the slowest follower has consumed. What
  *     was sent to a follower and not consumed is thus still in the ring when the session is lost and another one attaches.
- *  3. After the reaping, pipes that others still hold are read for `linger` more; then what is in them is taken and they are closed.
+ *  3. After the reaping, pipes that others still hold are read for `linger` more; then what is in them is taken, and what comes later is dropped
+ *     (agent/sink.h).
  */
 #pragma once
 

@@ -326,6 +326,7 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     w->limits = (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
     memcpy(b->last_layer, request->layer, sizeof(b->last_layer));
     b->last_limits = w->limits;
+    b->last_create = clock_mono();
     list_append(&b->waiting, &w->node);
     b->n_waiting++;
     serve(b);

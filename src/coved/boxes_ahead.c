@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MAKING_MAX = 2, BLANKS_KEPT = 2, FAILED_AGAIN_MS = 500, OTHER_KEPT_USEC = 10 * 1000000 };
+enum { MAKING_MAX = 2, BLANKS_KEPT = 2, FAILED_AGAIN_MS = 500, OTHER_KEPT_USEC = 10 * 1000000, REST_USEC = 5000 };
 
 /* Nobody's, or not yet: made, being made, dressed for the next one. */
 static size_t ahead(struct boxes *b)
@@ -79,7 +79,9 @@ usec_t boxes_tick(struct boxes *b, bool idle)
     if (b->ahead_at && now >= b->ahead_at)
         b->ahead_at = 0;
     bool pressing = b->n_waiting > b->counts[BOX_MAKING];
-    if (!b->stopping && !b->ahead_at) {
+    /* Whoever just got a sandbox is about to use it: as long as there are enough boxes, leave the processors to them. */
+    usec_t rest_until = ahead(b) * 2 >= b->ready_wanted ? b->last_create + REST_USEC : 0;
+    if (!b->stopping && !b->ahead_at && now >= rest_until) {
         struct err err;
         int r = 0;
         more = !(idle || pressing) || work_ahead(b, &err, &r);
@@ -96,5 +98,7 @@ usec_t boxes_tick(struct boxes *b, bool idle)
         next = MIN(next, b->clean_at);
     if (b->ahead_at)
         next = MIN(next, b->ahead_at);
+    if (rest_until > now && !b->stopping)
+        next = MIN(next, rest_until);
     return next;
 }

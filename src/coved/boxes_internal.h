@@ -54,6 +54,7 @@ struct boxes {
     uint32_t next_slot;
     char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
     struct cgroup_limits last_limits;
+    usec_t last_create; /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
     bool stopping;
 };

@@ -66,7 +66,7 @@ enum wire_verb {
      * DATA from the agent: output. CREDIT from the host.
      * tail:    u8 how (enum wire_exit), u32 exit code or signal, u64 output bytes in all
      * END comes when the process has ended and all of its output was sent (what background children that still hold its pipes write
-     * in the first 200 ms after the exit is included, then the pipes are closed).
+     * in the first 200 ms after the exit is included; what they write later is read and dropped, so that it does not kill them).
      */
     WIRE_EXEC = 1,
     /* request: process, u8 from (enum wire_from), u64 offset; head, DATA, tail: as EXEC. An ended process can be attached for 30 s. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -37,6 +38,15 @@ static int wrong_usage(void)
     return 2;
 }
 
+/* Whoever started us may have left files open that are nobody else's business, the worker's least of all. */
+static int close_inherited(int keep, struct err *err)
+{
+    bool failed = keep > 3 && close_range(3, (unsigned)keep - 1, 0) < 0;
+    failed |= close_range(keep > 2 ? (unsigned)keep + 1 : 3, ~0U, 0) < 0;
+    int r = failed ? -errno : keep > 2 ? fd_cloexec(keep, true) : 0;
+    return r < 0 ? err_errno(err, r, "close inherited descriptors") : 0;
+}
+
 static int command_run(const struct config *config, int argc, char **argv)
 {
     struct err err;
@@ -44,7 +54,8 @@ static int command_run(const struct config *config, int argc, char **argv)
     bool has_ready = argc == 2 && strcmp(argv[0], "--ready-fd") == 0 && str_to_u64(str_of(argv[1]), &ready_fd) == 0;
     if (argc != 0 && !(has_ready && ready_fd > 2 && ready_fd < 1024))
         return wrong_usage();
-    return serve(config, has_ready ? (int)ready_fd : -1, &err) < 0 ? fail(&err) : 0;
+    int keep = has_ready ? (int)ready_fd : -1;
+    return close_inherited(keep, &err) < 0 || serve(config, keep, &err) < 0 ? fail(&err) : 0;
 }
 
 static int command_prepare(const struct config *config, int argc, char **argv)

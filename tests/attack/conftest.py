@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from rig import BUILD, Client, Service, build_probe, install, outside, wait_until  # noqa: E402
+from service import SETTLE_S, prepare_templates  # noqa: E402
+
+CONFIG = "defaults: {memory: 384MiB, cpus: 1, pids: 200, timeout: 10m}\n"
+
+# What coved is started with, as if by a careless person: open files, a socket, a directory. None of it may get any further.
+WRAPPER = """#!/bin/bash
+exec 60</etc/shadow 61</ 62<>/dev/tcp/127.0.0.1/{port} 63>{canary}
+export COVE_ATTACK_SECRET=never-seen-inside
+exec {coved} "$@"
+"""
+
+
+def pytest_sessionstart(session):
+    """Here and not in a fixture: it takes longer than a test may."""
+    if os.geteuid() == 0 and not session.config.option.collectonly:
+        prepare_templates()
+        build_probe()
+
+
+class Canary:
+    """Things of the host that attacks are after: a process, a port, an abstract socket, a file."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.file = self.directory / "canary"
+        self.file.write_text("canary\n")
+        self.file.chmod(0o644)
+        self.process = subprocess.Popen(["sleep", "1000"], user=65534, group=65534, extra_groups=[], start_new_session=True)
+        self.tcp = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.name = f"cove-attack-canary-{os.getpid()}"
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.abstract.bind("\0" + self.name)
+        self.abstract.listen(8)
+        self.path = self.directory / "canary.sock"
+        self.unix = socket.socket(socket.AF_UNIX)
+        self.unix.bind(str(self.path))
+        self.path.chmod(0o777)
+        self.unix.listen(8)
+        for s in (self.tcp, self.udp, self.abstract, self.unix):
+            s.setblocking(False)
+
+    @property
+    def port(self):
+        return self.tcp.getsockname()[1]
+
+    @property
+    def udp_port(self):
+        return self.udp.getsockname()[1]
+
+    def visitors(self):
+        """How many came since the last call."""
+        count = 0
+        for s in (self.tcp, self.abstract, self.unix):
+            while True:
+                try:
+                    s.accept()[0].close()
+                    count += 1
+                except BlockingIOError:
+                    break
+        while True:
+            try:
+                self.udp.recv(2048)
+                count += 1
+            except BlockingIOError:
+                return count
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        for s in (self.tcp, self.udp, self.abstract, self.unix):
+            s.close()
+
+
+@pytest.fixture(scope="session")
+def canary():
+    with tempfile.TemporaryDirectory(prefix="cove-canary-") as directory:
+        os.chmod(directory, 0o755)
+        c = Canary(directory)
+        yield c
+        assert c.process.poll() is None, "the canary process was killed"
+        assert c.file.read_text() == "canary\n"
+        c.close()
+
+
+@pytest.fixture(scope="session")
+def session_service(canary):
+    """One service for all attacks; when it is stopped, nothing of it may be left on the machine."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-attack-", dir=BUILD) # beside the templates, so that layers can be linked
+    os.chmod(directory, 0o755)
+    service = Service(directory)
+    config = Path(directory) / "cove.yaml"
+    config.write_text(CONFIG)
+    service.env["COVE_CONFIG"] = str(config)
+    wrapper = Path(directory) / "start"
+    wrapper.write_text(WRAPPER.format(port=canary.port, canary=Path(directory) / "leaked", coved=BUILD / "coved"))
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    try:
+        service.start(wrapper)
+        canary.visitors() # the wrapper's own
+        service.client = Client(service.port, service.key)
+        first = install(service.client.create())
+        assert first.works()
+        service.client.remove_all()
+        service.baseline = service.settle()
+        yield service
+        namespaces = service.namespaces()
+        assert service.stop() == 0, service.tail()
+        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
+        assert service.left_behind(namespaces) == []
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def service(session_service, canary):
+    """The service; after each test its sandboxes are removed, what it holds is what it held before, and the canary has seen nobody."""
+    canary.visitors()
+    pids = {name: session_service.child(name) for name in ("cove-api",)} | {"coved": session_service.coved.pid}
+    yield session_service
+    session_service.client.remove_all()
+    leaks = session_service.leaks()
+    assert not leaks, leaks
+    assert canary.visitors() == 0, "somebody reached a socket of the host"
+    assert canary.process.poll() is None, "the canary process was killed"
+    now = {"cove-api": session_service.child("cove-api"), "coved": session_service.coved.pid}
+    assert session_service.coved.poll() is None and now == pids, f"a process of the service was replaced: {session_service.tail()}"
+
+
+@pytest.fixture
+def make(service):
+    """Makes sandboxes that have the probe."""
+    return lambda **fields: install(service.client.create(**fields))
+
+
+@pytest.fixture
+def sandbox(make):
+    return make()
+
+
+@pytest.fixture
+def pair(make):
+    """Two sandboxes: the attacker's and its neighbour's."""
+    return make(), make()
+
+
+@pytest.fixture(scope="session")
+def control():
+    """outside() with its answers kept: {verb: outcome}."""
+    kept = {}
+
+    def run(*verbs, net=False):
+        new = [v for v in verbs if v not in kept]
+        if new:
+            kept.update(outside(*new, net=net))
+        return {v: kept[v] for v in verbs}
+
+    return run

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Takes as much of something as there is, says how much that was, and keeps it. All of it ends with the process; run under limits.
+ * hog verbs: NAME,MOST,SECONDS
+ */
+#include "probe.h"
+
+#include <fcntl.h>
+#include <mqueue.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long most(int argc, char **argv)
+{
+    return number(argument(argc, argv, 0));
+}
+
+static unsigned seconds(int argc, char **argv)
+{
+    return (unsigned)number(argument(argc, argv, 1));
+}
+
+static int hold(const char *what, long n, int argc, char **argv)
+{
+    char text[96];
+    (void)snprintf(text, sizeof(text), "%s %s", what, n < most(argc, argv) ? strerror(errno) : "all");
+    say_and_hold(text, n, seconds(argc, argv));
+    return REACHED;
+}
+
+static int hog_inotify(int argc, char **argv)
+{
+    long n = 0;
+    while (n < most(argc, argv) && inotify_init1(IN_CLOEXEC) >= 0)
+        n++;
+    return hold("inotify", n, argc, argv);
+}
+
+static int hog_watches(int argc, char **argv)
+{
+    long n = 0;
+    int fd = inotify_init1(IN_CLOEXEC);
+    for (; fd >= 0 && n < most(argc, argv); n++) {
+        char path[64];
+        (void)snprintf(path, sizeof(path), "/tmp/watched-%ld", n);
+        (void)mkdir(path, 0700);
+        if (inotify_add_watch(fd, path, IN_ALL_EVENTS) < 0)
+            break;
+    }
+    return hold("watches", n, argc, argv);
+}
+
+static int hog_ptys(int argc, char **argv)
+{
+    long n = 0;
+    while (n < most(argc, argv) && open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC) >= 0)
+        n++;
+    return hold("ptys", n, argc, argv);
+}
+
+static int hog_aio(int argc, char **argv)
+{
+    long n = 0, r = 0;
+    while (n < most(argc, argv)) {
+        unsigned long ctx = 0;
+        r = syscall(SYS_io_setup, 4096, &ctx);
+        if (r < 0)
+            break;
+        n += 4096;
+    }
+    return hold("aio", n, argc, argv);
+}
+
+static int hog_timers(int argc, char **argv)
+{
+    long n = 0;
+    struct sigevent e = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    int id;
+    while (n < most(argc, argv) && syscall(SYS_timer_create, CLOCK_MONOTONIC, &e, &id) == 0)
+        n++;
+    return hold("timers", n, argc, argv);
+}
+
+static int hog_signals(int argc, char **argv)
+{
+    long n = 0;
+    sigset_t set;
+    union sigval v = {0};
+    (void)sigfillset(&set);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    int r = 0;
+    while (n < most(argc, argv) && (r = sigqueue(getpid(), SIGRTMIN + 5, v)) == 0)
+        n++;
+    (void)sigdelset(&set, SIGRTMIN + 5);
+    sigset_t alarm_only;
+    (void)sigemptyset(&alarm_only);
+    (void)sigaddset(&alarm_only, SIGALRM);
+    (void)sigprocmask(SIG_UNBLOCK, &alarm_only, NULL);
+    return hold("signals", n, argc, argv);
+}
+
+static int hog_mqueues(int argc, char **argv)
+{
+    long n = 0;
+    struct mq_attr attr = {.mq_maxmsg = 10, .mq_msgsize = 8192};
+    for (; n < most(argc, argv); n++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "/probe-%d-%ld", (int)getpid(), n);
+        if (mq_open(name, O_RDWR | O_CREAT | O_EXCL, 0600, &attr) == (mqd_t)-1)
+            break;
+        (void)mq_unlink(name); /* it lasts as long as the descriptor */
+    }
+    return hold("mqueues", n, argc, argv);
+}
+
+static int hog_memory(int argc, char **argv)
+{
+    long n = 0;
+    const size_t step = 1 << 20;
+    while (n < most(argc, argv)) {
+        char *p = mmap(NULL, step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            break;
+        memset(p, 1, step);
+        n++;
+    }
+    return hold("memory", n, argc, argv);
+}
+
+static int fill(int fd, long mib)
+{
+    static char block[1 << 20];
+    memset(block, 7, sizeof(block));
+    for (long n = 0; n < mib; n++)
+        if (write(fd, block, sizeof(block)) != (ssize_t)sizeof(block))
+            return (int)n;
+    return (int)mib;
+}
+
+static int hog_memfd(int argc, char **argv)
+{
+    int fd = (int)syscall(SYS_memfd_create, "hog", 0U);
+    return hold("memfd", fd < 0 ? 0 : fill(fd, most(argc, argv)), argc, argv);
+}
+
+static int hog_shm(int argc, char **argv)
+{
+    int fd = open("/dev/shm/hog", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return hold("shm", fd < 0 ? 0 : fill(fd, most(argc, argv)), argc, argv);
+}
+
+static int hog_sysv(int argc, char **argv)
+{
+    long n = 0;
+    for (; n < most(argc, argv); n++) {
+        int id = shmget(IPC_PRIVATE, 1 << 20, IPC_CREAT | 0600);
+        char *p = id < 0 ? (char *)-1 : shmat(id, NULL, 0);
+        if (id < 0 || p == (char *)-1)
+            break;
+        memset(p, 1, 1 << 20);
+    }
+    return hold("sysv", n, argc, argv);
+}
+
+static int hog_fds(int argc, char **argv)
+{
+    long n = 0;
+    struct rlimit all;
+    if (getrlimit(RLIMIT_NOFILE, &all) == 0) {
+        all.rlim_cur = all.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &all);
+    }
+    while (n < most(argc, argv) && eventfd(0, EFD_CLOEXEC) >= 0)
+        n++;
+    return hold("fds", n, argc, argv);
+}
+
+static int hog_pipes(int argc, char **argv)
+{
+    long n = 0;
+    int p[2];
+    for (; n < most(argc, argv) && pipe2(p, O_CLOEXEC | O_NONBLOCK) == 0; n++)
+        (void)fcntl(p[1], F_SETPIPE_SZ, 1 << 20);
+    return hold("pipes", n, argc, argv);
+}
+
+static int hog_epoll(int argc, char **argv)
+{
+    long n = 0;
+    int target = eventfd(0, EFD_CLOEXEC), r = 0;
+    while (n < most(argc, argv) && target >= 0) {
+        int ep = epoll_create1(EPOLL_CLOEXEC);
+        struct epoll_event e = {.events = EPOLLIN};
+        r = ep < 0 ? -1 : epoll_ctl(ep, EPOLL_CTL_ADD, target, &e);
+        if (r < 0)
+            break;
+        n++;
+    }
+    return hold("epoll", n, argc, argv);
+}
+
+/* Descriptors in flight: pairs of sockets that are sent over themselves and closed, so that nobody holds them but the kernel. */
+static int hog_in_flight(int argc, char **argv)
+{
+    long n = 0;
+    for (; n < most(argc, argv); n++) {
+        int pair[2];
+        char byte = 0;
+        struct iovec iov = {&byte, 1};
+        union {
+            struct cmsghdr h;
+            char space[CMSG_SPACE(2 * sizeof(int))];
+        } c;
+        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof(c)};
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+            break;
+        memset(&c, 0, sizeof(c));
+        c.h =
+            (struct cmsghdr){.cmsg_len = CMSG_LEN(2 * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&c.h), pair, sizeof(pair));
+        if (sendmsg(pair[0], &m, 0) < 0)
+            break;
+        (void)close(pair[0]);
+        (void)close(pair[1]);
+    }
+    return hold("in_flight", n, argc, argv);
+}
+
+static int hog_sockets(int argc, char **argv)
+{
+    long n = 0;
+    static char block[65536];
+    for (; n < most(argc, argv); n++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+            break;
+        while (write(pair[0], block, sizeof(block)) > 0)
+            ;
+    }
+    return hold("sockets", n, argc, argv);
+}
+
+static int hog_processes(int argc, char **argv)
+{
+    long n = 0;
+    for (; n < most(argc, argv); n++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            break;
+        if (pid == 0) {
+            (void)alarm(seconds(argc, argv));
+            for (;;)
+                (void)pause();
+        }
+    }
+    return hold("processes", n, argc, argv);
+}
+
+/* Every process makes more, for as long as it lives. */
+static int hog_bomb(int argc, char **argv)
+{
+    (void)alarm(seconds(argc, argv));
+    (void)signal(SIGCHLD, SIG_IGN);
+    while (getpid() > 0)
+        if (fork() < 0)
+            (void)usleep(1000);
+    return REACHED;
+}
+
+/* Orphans that end and are nobody's to reap but the first process's. */
+static int hog_zombies(int argc, char **argv)
+{
+    long n = 0;
+    for (; n < most(argc, argv); n++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(fork() < 0);
+        if (pid < 0)
+            break;
+        (void)waitpid(pid, NULL, 0);
+    }
+    return hold("zombies", n, argc, argv);
+}
+
+static int hog_cpu(int argc, char **argv)
+{
+    for (long i = 1; i < most(argc, argv); i++)
+        if (fork() == 0)
+            break;
+    (void)alarm(seconds(argc, argv));
+    for (volatile long n = 0; n >= 0;)
+        n ^= 1;
+    return REACHED;
+}
+
+const struct verb hog_verbs[] = {
+    {"hog_inotify", hog_inotify},     {"hog_watches", hog_watches},
+    {"hog_ptys", hog_ptys},           {"hog_aio", hog_aio},
+    {"hog_timers", hog_timers},       {"hog_signals", hog_signals},
+    {"hog_mqueues", hog_mqueues},     {"hog_memory", hog_memory},
+    {"hog_memfd", hog_memfd},         {"hog_shm", hog_shm},
+    {"hog_sysv", hog_sysv},           {"hog_fds", hog_fds},
+    {"hog_pipes", hog_pipes},         {"hog_epoll", hog_epoll},
+    {"hog_in_flight", hog_in_flight}, {"hog_sockets", hog_sockets},
+    {"hog_processes", hog_processes}, {"hog_bomb", hog_bomb},
+    {"hog_zombies", hog_zombies},     {"hog_cpu", hog_cpu},
+};
+const size_t n_hog_verbs = COUNT(hog_verbs);

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the attacks share: the probe, outside of a sandbox and inside, and how its answers are judged.
+
+Every attack has a control run outside. Where that fails, the attack inside has proved nothing and is skipped, never passed.
+"""
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "system"))
+
+from client import Client  # noqa: E402
+from service import BUILD, Service, wait_until  # noqa: E402, F401
+
+PROBE = BUILD / "attack-probe"
+PROBE_INSIDE = "/usr/local/bin/probe"
+USERS = ("root", "user")
+
+
+def build_probe():
+    sources = sorted((HERE / "probe").glob("*.[ch]"))
+    if PROBE.exists() and all(PROBE.stat().st_mtime > s.stat().st_mtime for s in sources):
+        return
+    subprocess.run(["musl-gcc", "-std=gnu17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Os", "-static", "-idirafter",
+                    BUILD / "kernel-headers", *(s for s in sources if s.suffix == ".c"), "-o", PROBE], check=True, timeout=120)
+
+
+class Outcome:
+    """What became of one verb: an errno (0: it reached what it was after), or in words why there is none."""
+
+    def __init__(self, line):
+        self.verb, self.result, self.note = (line.split("\t") + ["", ""])[:3]
+        self.errno = int(self.result) if self.result.lstrip("-").isdigit() else None
+        self.reached = self.errno == 0
+
+    @property
+    def name(self):
+        return self.result if self.errno is None else errno.errorcode.get(self.errno, "reached" if self.reached else self.result)
+
+    def __repr__(self):
+        return f"{self.verb}: {self.name} {self.note}".rstrip()
+
+
+def outcomes(text):
+    return {o.verb: o for o in map(Outcome, text.splitlines())}
+
+
+def outside(*verbs, net=False):
+    """The control run, as root on the host, in a mount namespace (and if asked a network) that is thrown away."""
+    done = subprocess.run(["unshare", "-mn" if net else "-m", PROBE, *verbs], capture_output=True, text=True, timeout=120, check=False)
+    return outcomes(done.stdout)
+
+
+def install(sandbox):
+    answer = sandbox.request("POST", f"/files?path={PROBE_INSIDE}&username=root", PROBE.read_bytes(), {"Content-Type": "application/octet-stream"})
+    assert answer.status == 200, answer
+    assert sandbox.sh(f"chmod 755 {PROBE_INSIDE}", user="root")[0] == 0
+    return sandbox
+
+
+def inside(sandbox, *verbs, user="root", timeout=120):
+    with sandbox.start(PROBE_INSIDE, *verbs, user=user, timeout=timeout) as stream:
+        code, out, err = stream.rest()
+    assert code == 0, (code, out, err)
+    return outcomes(out.decode())
+
+
+def judge(attack, control, allowed=None):
+    """attack: inside, control: outside. allowed: the names of errors that it may fail with; None: any."""
+    assert not attack.reached, f"it worked: {attack}"
+    assert attack.errno is not None, f"neither worked nor was refused: {attack}"
+    if not control.reached:
+        pytest.skip(f"proves nothing: it fails outside of a sandbox, too ({control})")
+    assert allowed is None or attack.name in allowed, attack
+
+
+def text(data):
+    return data.decode(errors="replace") if isinstance(data, bytes) else data
+
+
+def must(sandbox, script, user="user", timeout=60, code=0):
+    """A script that has to end with this code; its output."""
+    got, out, err = sandbox.sh(script, user=user, timeout=timeout)
+    assert got == code, f"exit code {got}\n{text(out)[-2000:]}\n{text(err)[-2000:]}"
+    return text(out)
+
+
+@contextlib.contextmanager
+def hog(sandbox, verb, user="user", wait=20):
+    """A probe that takes all it gets and keeps it; yields how much that was."""
+    with sandbox.start(PROBE_INSIDE, "-x", verb, user=user, timeout=wait) as stream:
+        first = next((text(data) for _, data in stream.output()), "")
+        yield int(first.split()[-1]) if first.split() else None
+        if stream.pid:
+            sandbox.unary("process.Process/SendSignal", {"process": {"pid": stream.pid}, "signal": "SIGNAL_SIGKILL"})
+
+
+def hog_outside(verb, timeout=10):
+    """The same on the host, as root, for a moment; how much it was."""
+    done = subprocess.run([PROBE, "-x", verb], capture_output=True, text=True, timeout=timeout, check=False)
+    return int(done.stdout.split()[-1]) if done.stdout.split() else None
+
+
+def answers(sandbox, bound=5):
+    """Another sandbox runs `true`; how long that took. The bound is for hanging, not for slowness."""
+    begin = time.monotonic()
+    code, _, err = sandbox.sh("true", timeout=bound)
+    assert code == 0, err
+    return time.monotonic() - begin
+
+
+def alive(process):
+    return process.poll() is None and Path(f"/proc/{process.pid}").exists()
+
+
+def no_core_dumps():
+    os.environ.setdefault("PYTHONFAULTHANDLER", "0")

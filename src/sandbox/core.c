@@ -14,7 +14,7 @@ static void on_lost(void *ctx)
 
 static const struct supervisor_ops supervisor_ops = {.on_ended = sandbox_on_ended, .on_lost = on_lost};
 
-int core_open(uv_loop_t *uv, const struct core_config *config, struct core **ret_core, struct err *err)
+int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err)
 {
     struct core *core = mem_new(struct core);
     core->config = *config;
@@ -22,7 +22,7 @@ int core_open(uv_loop_t *uv, const struct core_config *config, struct core **ret
     core->config.domain = mem_strdup(config->domain);
     core->config.version = mem_strdup(config->version);
     core->guard = &guard_open;
-    core->loop = loop_new(uv);
+    core->loop = loop_new(loop);
     list_init(&core->live);
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);

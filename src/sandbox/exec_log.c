@@ -39,6 +39,8 @@ static size_t escaped_size(struct str s)
 /* Cutting at a byte count may have split a character at either end. */
 static bool is_text(struct str s)
 {
+    if (!s.p)
+        return true;
     for (size_t front = 0; front < 4 && front <= s.n; front++) {
         struct str t = str_sub(s, front);
         for (size_t back = 0; back < 4 && back <= t.n; back++)

@@ -17,8 +17,10 @@ struct file_call *file_call_new(struct sandbox *sb, enum event_kind kind, uint64
 
 void file_call_free(struct file_call *c)
 {
-    if (c->gone)
-        *c->gone = true;
+    if (c->busy) {
+        c->gone = true;
+        return;
+    }
     while (!list_empty(&c->events)) {
         struct list *it = c->events.next;
         list_remove(it);
@@ -211,26 +213,27 @@ static void on_list_reply(void *user, struct str head)
 static bool take_records(struct file_call *c, struct str p, size_t *ret_used)
 {
     struct entry entry;
-    bool gone = false;
+    bool sound = true, gone;
     *ret_used = 0;
-    while (*ret_used < p.n) {
+    c->busy = true;
+    while (*ret_used < p.n && !c->gone) {
         struct wire_reader r = wire_reader_of(str_sub(p, *ret_used));
-        bool sound = entry_get(&r, &entry);
+        sound = entry_get(&r, &entry);
         if (r.bad)
             break; /* not whole yet */
         if (!sound) {
             stream_violation(c->stream, "a malformed entry");
-            return false;
+            break;
         }
         *ret_used = p.n - r.n;
         c->in++;
-        c->gone = &gone;
         c->each(c->ctx, &entry.e);
-        if (gone)
-            return false;
-        c->gone = NULL;
     }
-    return true;
+    c->busy = false;
+    gone = c->gone;
+    if (gone)
+        file_call_free(c);
+    return sound && !gone;
 }
 
 static void on_list_data(void *user, uint8_t flags, struct str bytes)

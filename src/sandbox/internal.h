@@ -96,9 +96,9 @@ struct ending {
 void sandbox_end(struct sandbox *sb, const struct ending *ending);
 /* It is not (any more) there: straight to SANDBOX_FAILED. */
 void sandbox_failed(struct sandbox *sb, const struct err *err);
-/* What the supervisor says: ends, and the answer to CREATE. */
-void sandbox_on_ended(void *core, const struct sup_ended *ended);
-void sandbox_on_created(void *sb, const union sup_message *answer, int fd, const struct err *err);
+/* What the supervisor says: an end (ctx: the core), and the answer to CREATE (ctx: the sandbox). */
+void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
+void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err);
 void sandbox_arm_end(struct sandbox *sb);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */

@@ -58,18 +58,17 @@ static void on_data(void *user, uint8_t flags, struct str bytes)
 static void on_more(struct loop_job *job)
 {
     struct file_call *c = container_of(job, struct file_call, job);
-    bool gone = false;
-    c->gone = &gone;
-    while (c->in < OUTSTANDING_MAX && buf_len(&c->rest)) {
+    c->busy = true;
+    while (c->in < OUTSTANDING_MAX && buf_len(&c->rest) && !c->gone) {
         struct wire_reader r = wire_reader_of(buf_str(&c->rest));
         struct str event = wire_get_str(&r);
         size_t used = buf_len(&c->rest) - r.n;
         deliver(c, event);
-        if (gone)
-            return;
         buf_consume(&c->rest, used);
     }
-    c->gone = NULL;
+    c->busy = false;
+    if (c->gone)
+        file_call_free(c);
 }
 
 void file_watch_ack(struct file_call *c, size_t events)

@@ -37,19 +37,28 @@ static void clear(struct template_registry *r)
     r->n = 0;
 }
 
-static int read_one(int dirfd, const char *name, struct template **ret_template, struct err *err)
+static int read_fd(int fd, struct template **ret_template, struct err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(FILE_MAX);
-    AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_errno(err, errno, "open");
+    if (fstat(fd, &st) < 0)
+        return err_errno(err, errno, "look at");
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_INVALID_ARGUMENT, "not a regular file");
     int r = fd_read_all(fd, &text);
     if (r < 0)
         return err_errno(err, r, "read");
     return template_parse(buf_str(&text), ret_template, err);
+}
+
+static int read_one(int dirfd, const char *name, struct template **ret_template, struct err *err)
+{
+    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return err_errno(err, errno, "open");
+    int r = read_fd(fd, ret_template, err);
+    (void)fd_close(fd);
+    return r;
 }
 
 static bool has_id(const struct template_registry *r, const char *id)
@@ -67,12 +76,12 @@ static void read_dir(struct template_registry *r, int fd)
         (void)fd_close(fd);
         return;
     }
-    for (struct dirent *e; (e = readdir(dir)) && r->n < TEMPLATES_MAX;) {
-        struct template *t;
+    for (const struct dirent *e; (e = readdir(dir)) && r->n < TEMPLATES_MAX;) {
+        struct template *t = NULL;
         struct err err;
         if (e->d_name[0] == '.' || !str_ends(str_of(e->d_name), STR(".conf")))
             continue;
-        if (read_one(dirfd(dir), e->d_name, &t, &err) < 0) {
+        if (read_one(dirfd(dir), e->d_name, &t, &err) < 0 || !t) {
             log_warn("template %s/%s is left out: %s", r->dir, e->d_name, err.msg);
             continue;
         }

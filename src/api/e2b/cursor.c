@@ -27,7 +27,7 @@ void cursor_format(const struct cursor *cursor, char ret_text[static CURSOR_TEXT
 /* Cuts off the part before the next "__". */
 static bool next_part(struct str *rest, struct str *ret_part)
 {
-    for (size_t i = 0; i + 1 < rest->n; i++) {
+    for (size_t i = 0; rest->p && i + 1 < rest->n; i++) {
         if (rest->p[i] == '_' && rest->p[i + 1] == '_') {
             *ret_part = str_n(rest->p, i);
             *rest = str_sub(*rest, i + 2);

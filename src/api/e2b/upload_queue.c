@@ -51,8 +51,8 @@ static void stop(struct upload_queue *q)
 {
     if (q->write)
         file_call_cancel(TAKE_PTR(q->write));
-    while (!list_empty(&q->files))
-        upload_free(LIST_FIRST(struct upload, &q->files, node));
+    LIST_FOREACH (struct upload, u, &q->files, node)
+        upload_free(u);
 }
 
 void upload_queue_free(struct upload_queue *q)
@@ -120,6 +120,7 @@ static void on_ready(void *ctx)
 static void on_end(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct upload_queue *q = ctx;
+    struct upload *first = LIST_FIRST(struct upload, &q->files, node);
     struct err begin_err;
 
     q->write = NULL;
@@ -127,7 +128,8 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
         fail(q, err);
         return;
     }
-    upload_free(LIST_FIRST(struct upload, &q->files, node));
+    assert(first); /* the one that was being written */
+    upload_free(first);
     q->ops->on_written(q->ctx, entry);
     if (!list_empty(&q->files) && write_first(q, &begin_err) < 0)
         fail(q, &begin_err);

@@ -79,7 +79,8 @@ static void attach_all(struct taking_over *t)
         struct err err;
         const usec_t *deadline = map_get_u64(&t->deadlines, p->log.cause);
         bool is_recorded = map_get_u64(&t->ended, p->pid) && map_get_u64(&t->exits, p->log.cause);
-        if (is_recorded || !t->sb->session || process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
+        if (is_recorded || !t->sb->session ||
+            process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
             process_free(p);
             continue;
         }

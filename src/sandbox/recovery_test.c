@@ -297,7 +297,8 @@ static void ends_meanwhile(void **state)
     struct client late = {0};
     struct err err;
     sb = again(w, id);
-    assert_int_equal(exec_attach(sb, &test_actor, &(struct exec_select){.pid = ends.pid}, 0, &ops, &late, &late.follow, &err), 0);
+    assert_int_equal(
+        exec_attach(sb, &test_actor, &(struct exec_select){.pid = ends.pid}, 0, &ops, &late, &late.follow, &err), 0);
     WAIT(w, late.ends && late.bytes == 10);
 }
 
@@ -351,9 +352,8 @@ static void many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(taken_over),          TEST(deadline_survives), TEST(lost_and_unknown),  TEST(half_made),
-        TEST(killed_but_not_dead), TEST(processes_go_on),   TEST(ends_meanwhile),    TEST(dies_at_each_step),
-        TEST(many)};
+    const struct CMUnitTest tests[] = {TEST(taken_over),     TEST(deadline_survives),   TEST(lost_and_unknown),
+                                       TEST(half_made),      TEST(killed_but_not_dead), TEST(processes_go_on),
+                                       TEST(ends_meanwhile), TEST(dies_at_each_step),   TEST(many)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,15 +47,12 @@ static enum err_code code_of(int rc, int sys)
         return ERR_UNAVAILABLE;
     case SQLITE_CONSTRAINT:
         return ERR_ALREADY_EXISTS;
-    case SQLITE_READONLY:
-    case SQLITE_PERM:
-        return ERR_PERMISSION_DENIED;
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
-        if (sys == EFBIG || rc == SQLITE_IOERR_NOMEM)
+        if (sys == EFBIG || rc == SQLITE_IOERR_NOMEM || err_code_from_errno(sys) == ERR_RESOURCE_EXHAUSTED)
             return ERR_RESOURCE_EXHAUSTED;
-        return sys ? err_code_from_errno(sys) : ERR_INTERNAL;
-    default:
+        return ERR_INTERNAL;
+    default: /* also what the store may not do: it is not the client who is refused */
         return ERR_INTERNAL;
     }
 }

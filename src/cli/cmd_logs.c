@@ -25,7 +25,7 @@ static const char *text_of(const json_t *object, const char *name)
 static void print_lines(const struct printer *p, const char *mark, struct str text)
 {
     struct str line;
-    if (text.n > 0 && text.p[text.n - 1] == '\n')
+    if (str_ends(text, STR("\n")))
         text.n--;
     while (str_split(&text, '\n', &line)) {
         (void)printf("%s %s ", p->time, mark);

@@ -94,7 +94,10 @@ static int run(struct context *ctx)
     table_init(&t, ARRAY_SIZE(heads));
     for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
         table_add(&t, str_of(heads[h]));
-    json_array_foreach(all, i, one) add_row(&t, one);
+    json_array_foreach(all, i, one)
+    {
+        add_row(&t, one);
+    }
     table_print(&t, stdout);
     table_fini(&t);
     return STATUS_OK;

@@ -160,7 +160,7 @@ static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd)
         return err_set(&c->ctx->err, ERR_CANCELED, "interrupted");
     if (result.code != 0) {
         struct str text = buf_str(&message);
-        while (text.n > 0 && text.p[text.n - 1] == '\n')
+        while (str_ends(text, STR("\n")))
             text.n--;
         return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
     }
@@ -172,8 +172,8 @@ static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
     static char script[] = "mkdir -p -- \"$1\" && exec tar -xf - --no-same-owner -C \"$1\"";
     AUTO_FREE char *dest = mem_strdup(to);
     char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, script, (char[]){"cove-cp"}, dest, NULL};
-    struct child child;
-    int fd;
+    struct child child = {.message_fd = -1};
+    int fd = -1;
     if (child_start(c->ctx, true, from, &child, &fd) < 0)
         return -1;
     int r = run_inside(c, argv, fd, -1);
@@ -190,8 +190,8 @@ static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
     AUTO_FREE char *source = mem_strdup(from);
     char *argv[] = {(char[]){"tar"}, (char[]){"-cf"}, (char[]){"-"}, (char[]){"-C"},
                     source,          (char[]){"--"},  (char[]){"."}, NULL};
-    struct child child;
-    int fd;
+    struct child child = {.message_fd = -1};
+    int fd = -1;
     if (mkdir(to, 0777) < 0 && errno != EEXIST)
         return err_errno(&c->ctx->err, errno, "make the directory %s", to);
     if (child_start(c->ctx, false, to, &child, &fd) < 0)

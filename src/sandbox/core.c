@@ -27,6 +27,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);
     core->keeper = keeper_new(core);
+    core->retention = retention_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         recovery_run(core, err) < 0) {
         core_close(core);
@@ -59,6 +60,7 @@ void core_close(struct core *core)
         sandbox_unref(sb);
     }
     map_fini(&core->by_id);
+    retention_free(core->retention);
     keeper_free(core->keeper);
     template_registry_free(core->templates);
     loop_free(core->loop);

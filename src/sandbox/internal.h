@@ -29,6 +29,7 @@ struct core {
     size_t n_live, n_creating;
     bool closing;
     struct keeper *keeper;
+    struct retention *retention;
     uint64_t unrecorded; /* events and rows that could not be written */
 };
 
@@ -129,6 +130,10 @@ void keeper_wrote(struct keeper *k);                              /* something w
 int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct keeper *k);                        /* the last commit did */
 void core_unrecorded(struct core *core, const struct err *err);
+
+/* retention.c: forgets sandboxes that ended long ago, a little at a time */
+struct retention *retention_new(struct core *core);
+void retention_free(struct retention *r); /* accepts NULL */
 
 /* exec.c, exec_log.c */
 void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its processes */

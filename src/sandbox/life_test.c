@@ -399,6 +399,36 @@ static void supervisor_dies(void **state)
     assert_int_equal(err.code, ERR_UNAVAILABLE);
 }
 
+static bool is_stored(struct world *w, const char *id)
+{
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    struct store_sandbox row;
+    struct err err;
+    return sandbox_rows_get(w->store, id, &arena, &row, &err) == 0;
+}
+
+static void old_ones_are_forgotten(void **state)
+{
+    struct world *w = *state;
+    char ids[3][ID_SANDBOX_LEN + 1];
+    struct err err;
+    for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+        struct sandbox *sb = world_sandbox(w, NULL);
+        struct outcome o = {0};
+        memcpy(ids[i], sandbox_info(sb)->id, sizeof(ids[i]));
+        assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+        WAIT(w, o.calls == 1 && o.sb && sandbox_info(o.sb)->state == SANDBOX_ENDED);
+        assert_true(world_count_events(w, ids[i], EVENT_SANDBOX_CREATE) == 1);
+    }
+    world_close(w);
+    w->config.keep_ended = 1;
+    world_open(w);
+    WAIT(w, !is_stored(w, ids[0]) && !is_stored(w, ids[1]));
+    assert_true(is_stored(w, ids[2]));
+    assert_true(world_count_events(w, ids[0], EVENT_SANDBOX_CREATE) == 0);
+    assert_true(world_count_events(w, ids[2], EVENT_SANDBOX_CREATE) == 1);
+}
+
 static void moves(void **state)
 {
     (void)state;
@@ -433,6 +463,7 @@ int main(void)
         TEST(figures),
         TEST(logs),
         TEST(supervisor_dies),
+        TEST(old_ones_are_forgotten),
         cmocka_unit_test(moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

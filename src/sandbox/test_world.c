@@ -189,6 +189,7 @@ void world_open(struct world *w)
     assert_int_equal(uv_poll_init(&w->loop, &w->coved_poll, w->coved_fd), 0);
     w->coved_poll.data = w;
     w->config = (struct core_config){
+        .keep_ended = w->config.keep_ended,
         .state_dir = w->dir->path,
         .supervisor_fd = pair[0],
         .store = w->store,

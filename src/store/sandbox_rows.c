@@ -237,3 +237,18 @@ int sandbox_rows_each_expired(struct store *s, usec_t before, size_t limit, sand
 {
     return each_before(s, SQL_SANDBOX_EACH_EXPIRED, before, limit, fn, ctx, err);
 }
+
+int sandbox_rows_ended_cut(struct store *s, size_t keep, usec_t *ret_ended_at, struct err *err)
+{
+    sqlite3_stmt *q = db_stmt(s, SQL_SANDBOX_ENDED_CUT, err);
+    if (!q)
+        return -1;
+    db_bind_u64(q, 1, keep);
+    int r = db_row(s, q, "look for sandboxes to forget", err);
+    usec_t at = r == 1 ? db_u64(q, 0) : 0;
+    db_done(q);
+    if (r < 0)
+        return r;
+    *ret_ended_at = at;
+    return 0;
+}

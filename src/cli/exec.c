@@ -9,7 +9,7 @@
  */
 #include "cli/exec.h"
 
-#include "api/native/exec_stream.h"
+#include "wire/exec_stream.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"

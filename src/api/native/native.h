@@ -14,7 +14,7 @@
  *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
  *   GET    /v1/sandboxes/{id}/verify        checks the hash chain
  *   GET    /v1/sandboxes/{id}/processes
- *   POST   /v1/sandboxes/{id}/exec          Upgrade: cove-exec (api/native/exec_stream.h)
+ *   POST   /v1/sandboxes/{id}/exec          Upgrade: cove-exec (wire/exec_stream.h)
  *   GET, HEAD, PUT, DELETE /v1/sandboxes/{id}/files?path=&user=
  *   GET    /v1/sandboxes/{id}/entries?path=&depth=&user=      NDJSON
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/native/exec_stream.h"
+#include "wire/exec_stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

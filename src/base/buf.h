@@ -15,12 +15,12 @@
 #include "base/str.h"
 
 struct buf {
-    char *data;    /* owned; NULL until something was appended */
-    size_t start;  /* consumed so far */
+    char *data;   /* owned; NULL until something was appended */
+    size_t start; /* consumed so far */
     size_t end;
     size_t cap;
-    size_t max;    /* buf_len() never exceeds this */
-    int error;     /* 0, -ENOBUFS (maximum reached) or -ENOMEM */
+    size_t max; /* buf_len() never exceeds this */
+    int error;  /* 0, -ENOBUFS (maximum reached) or -ENOMEM */
 };
 
 #define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})

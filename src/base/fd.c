@@ -141,7 +141,8 @@ ssize_t fd_recv(int sock, void *p, size_t n, int *ret_fds, size_t max_fds, size_
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_base = p, .iov_len = n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space)};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space)};
     ssize_t r;
     do
         r = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);

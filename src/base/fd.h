@@ -26,7 +26,7 @@ int fd_read_all(int fd, struct buf *b) WARN_UNUSED;
 
 /* A small file in one go; dirfd may be AT_FDCWD. */
 int fd_write_file(int dirfd, const char *path, struct str content, mode_t mode) WARN_UNUSED; /* creates or truncates */
-int fd_write_existing(int dirfd, const char *path, struct str content) WARN_UNUSED;          /* one write(2), for kernel files */
+int fd_write_existing(int dirfd, const char *path, struct str content) WARN_UNUSED; /* one write(2), for kernel files */
 int fd_read_file(int dirfd, const char *path, struct buf *b) WARN_UNUSED;
 
 /*

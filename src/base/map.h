@@ -17,9 +17,9 @@ struct map {
 
 void map_fini(struct map *m); /* values are not touched */
 
-void *map_get(const struct map *m, struct str key); /* NULL when absent */
+void *map_get(const struct map *m, struct str key);        /* NULL when absent */
 void *map_put(struct map *m, struct str key, void *value); /* returns the value it replaced, or NULL; value not NULL */
-void *map_del(struct map *m, struct str key);       /* returns what was there, or NULL */
+void *map_del(struct map *m, struct str key);              /* returns what was there, or NULL */
 
 void *map_get_u64(const struct map *m, uint64_t key);
 void *map_put_u64(struct map *m, uint64_t key, void *value);

@@ -7,13 +7,13 @@
 
 #include "base/def.h"
 
-void *mem_alloc(size_t n);                   /* uninitialised */
-void *mem_zalloc(size_t n);                  /* zeroed */
-void *mem_array(size_t count, size_t size);  /* zeroed; aborts on overflow */
+void *mem_alloc(size_t n);                  /* uninitialised */
+void *mem_zalloc(size_t n);                 /* zeroed */
+void *mem_array(size_t count, size_t size); /* zeroed; aborts on overflow */
 void *mem_realloc(void *p, size_t n);
 void *mem_dup(const void *p, size_t n);
-char *mem_strdup(const char *s);             /* NULL stays NULL */
-char *mem_strndup(const char *s, size_t n);  /* copies at most n bytes, always terminates */
+char *mem_strdup(const char *s);            /* NULL stays NULL */
+char *mem_strndup(const char *s, size_t n); /* copies at most n bytes, always terminates */
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 void mem_free(void *p);
 

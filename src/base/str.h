@@ -35,12 +35,12 @@ static inline bool str_eqc(struct str a, const char *b)
     return str_eq(a, str_of(b));
 }
 
-bool str_eq_nocase(struct str a, struct str b);    /* ASCII only */
+bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
-ssize_t str_find_char(struct str s, char c);       /* offset, or -1 */
-struct str str_trim(struct str s);                 /* spaces and tabs on both sides */
-struct str str_sub(struct str s, size_t from);     /* the rest from `from`, empty when beyond the end */
+ssize_t str_find_char(struct str s, char c);   /* offset, or -1 */
+struct str str_trim(struct str s);             /* spaces and tabs on both sides */
+struct str str_sub(struct str s, size_t from); /* the rest from `from`, empty when beyond the end */
 
 /* Cuts the part before the next `sep` off *s into *ret_part. False when *s was empty already (s->p NULL). */
 bool str_split(struct str *s, char sep, struct str *ret_part);

@@ -143,7 +143,8 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     loop_remove(b->loop, &e->sock);
     if (e->request) {
         struct err err;
-        (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "", e->reason);
+        (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
+                      e->reason);
         refuse(b, TAKE_PTR(e->request), &err);
     } else if (e->state != BOX_RUNNING && !b->stopping && !e->ended.cause) {
         log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
@@ -197,8 +198,7 @@ int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *
 
 static struct entry *find_warm(struct boxes *b, const char *layer)
 {
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
-    {
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
         if (strcmp(e->layer, layer) == 0)
             return e;
     }
@@ -299,8 +299,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
 
 void boxes_refuse_waiting(struct boxes *b, const struct err *err)
 {
-    LIST_FOREACH(struct waiting, w, &b->waiting, node)
-    {
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
         list_remove(&w->node);
         b->n_waiting--;
         refuse(b, w, err);
@@ -323,7 +322,8 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     }
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
-    w->limits = (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
+    w->limits =
+        (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
     memcpy(b->last_layer, request->layer, sizeof(b->last_layer));
     b->last_limits = w->limits;
     b->last_create = clock_mono();
@@ -379,8 +379,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
 
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx)
 {
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_RUNNING], node)
-    {
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
         fn(ctx, e->id, e->started);
     }
 }
@@ -388,8 +387,7 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
 void boxes_clean_again(struct boxes *b)
 {
     b->clean_at = 0;
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_CLEANING], node)
-    {
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_CLEANING], node) {
         clean(e);
     }
 }
@@ -401,8 +399,7 @@ void boxes_shutdown(struct boxes *b)
     (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
     boxes_refuse_waiting(b, &err);
     for (size_t i = 0; i < BOX_CLEANING; i++)
-        LIST_FOREACH(struct entry, e, &b->lists[i], node)
-        {
+        LIST_FOREACH (struct entry, e, &b->lists[i], node) {
             if (!e->ended.cause)
                 e->ended.cause = SUP_CAUSE_SHUTDOWN;
             boxes_kill_body(e);

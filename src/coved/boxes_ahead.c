@@ -10,8 +10,7 @@ enum { MAKING_MAX = 2, BLANKS_KEPT = 2, FAILED_AGAIN_MS = 500, OTHER_KEPT_USEC =
 static size_t ahead(struct boxes *b)
 {
     size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_DRESSING], node)
-    {
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
         n += !e->request;
     }
     return n;
@@ -22,8 +21,7 @@ static size_t matching(struct boxes *b)
     static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
-        LIST_FOREACH(struct entry, e, &b->lists[states[i]], node)
-        {
+        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
             n += !e->request && strcmp(e->layer, b->last_layer) == 0;
         }
     return n;
@@ -33,8 +31,7 @@ static size_t matching(struct boxes *b)
 static struct entry *find_other(struct boxes *b)
 {
     usec_t now = clock_mono();
-    LIST_FOREACH(struct entry, e, &b->lists[BOX_WARM], node)
-    {
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
         if (strcmp(e->layer, b->last_layer) != 0 && now - e->warm_since > OTHER_KEPT_USEC)
             return e;
     }
@@ -45,7 +42,8 @@ static struct entry *find_other(struct boxes *b)
 static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
 {
     *ret_r = 0;
-    size_t have = ahead(b), warm = matching(b), warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
+    size_t have = ahead(b), warm = matching(b),
+           warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
     if (b->last_layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
         struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
         *ret_r = boxes_dress(e, b->last_layer, &b->last_limits, err);

@@ -33,7 +33,7 @@ struct entry {
     struct waiting *request;    /* owned; while it is being dressed for somebody */
     char id[ID_SANDBOX_LEN + 1];
     char template_id[CONTROL_TEMPLATE_MAX];
-    usec_t started; /* real time */
+    usec_t started;    /* real time */
     usec_t warm_since; /* monotonic */
     struct sup_ended ended;
     char reason[TIER_MESSAGE_MAX]; /* why the body failed */
@@ -54,7 +54,7 @@ struct boxes {
     uint32_t next_slot;
     char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
     struct cgroup_limits last_limits;
-    usec_t last_create; /* monotonic */
+    usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
     bool stopping;
 };

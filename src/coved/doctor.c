@@ -32,7 +32,8 @@ int doctor(const struct config *config, bool json)
     size_t n, failed = 0;
     const struct probe *probes = probe_list(&n);
     struct stat st;
-    const struct probe_env env = {stat(config->state_dir, &st) == 0 && S_ISDIR(st.st_mode) ? config->state_dir : "/var/tmp"};
+    const struct probe_env env = {stat(config->state_dir, &st) == 0 && S_ISDIR(st.st_mode) ? config->state_dir
+                                                                                           : "/var/tmp"};
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     for (size_t i = 0; i < n; i++) {
         struct probe_result r = {PROBE_FAILED, "the probe said nothing"};
@@ -48,6 +49,6 @@ int doctor(const struct config *config, bool json)
         return fd_write_all(STDOUT_FILENO, buf_data(&b), buf_len(&b)) < 0 || failed ? 1 : 0;
     }
     (void)printf("\n%s\n", failed ? "Sandboxes can't be made on this machine until what failed above is mended."
-                                   : "Sandboxes can be made on this machine.");
+                                  : "Sandboxes can be made on this machine.");
     return failed ? 1 : 0;
 }

@@ -56,7 +56,8 @@ int loop_turn(struct loop *l, usec_t deadline)
 {
     usec_t now = clock_mono();
     uint64_t wait_ms = deadline <= now ? 0 : (deadline - now + USEC_PER_MS - 1) / USEC_PER_MS;
-    int n = epoll_wait(l->epoll_fd, l->events, EVENTS, deadline == UINT64_MAX ? -1 : (int)MIN(wait_ms, (uint64_t)60000));
+    int n =
+        epoll_wait(l->epoll_fd, l->events, EVENTS, deadline == UINT64_MAX ? -1 : (int)MIN(wait_ms, (uint64_t)60000));
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
     l->n = n;

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define SUITE "bookworm"
-#define PACKAGES                                                                                                       \
+#define PACKAGES                                                                                                                          \
     "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,mount,nano,openssh-client,patch,procps,python-is-python3," \
     "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
 
@@ -75,7 +75,8 @@ static int finish(struct child *c, const char *what, struct err *err)
     if (r < 0)
         return err_errno(err, errno, "wait for %s", what);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils", what);
+        return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils",
+                       what);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return err_set(err, ERR_INTERNAL, "%s failed (status %d); its messages are above", what, status);
     return 0;
@@ -144,12 +145,28 @@ static char *package_list(const struct config *config)
 static int build_tree(const struct config *config, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO_FREE char *packages = package_list(config);
-    AUTO_FREE char *include = mem_printf("--include=%s", packages), *hook = mem_printf("--customize-hook=%s", customize);
+    AUTO_FREE char *include = mem_printf("--include=%s", packages),
+                   *hook = mem_printf("--customize-hook=%s", customize);
     AUTO_FREE char *target = mem_strdup(dir);
-    char *debstrap[] = {(char[]){"mmdebstrap"}, (char[]){"--quiet"}, (char[]){"--variant=apt"}, (char[]){"--format=tar"}, include, hook,
-                        (char[]){SUITE}, (char[]){"-"}, config->template_mirror, NULL};
-    char *tar[] = {(char[]){"tar"}, (char[]){"-x"}, (char[]){"-p"}, (char[]){"--numeric-owner"}, (char[]){"--xattrs"},
-                   (char[]){"--xattrs-include=*"}, (char[]){"-C"}, target, NULL};
+    char *debstrap[] = {(char[]){"mmdebstrap"},
+                        (char[]){"--quiet"},
+                        (char[]){"--variant=apt"},
+                        (char[]){"--format=tar"},
+                        include,
+                        hook,
+                        (char[]){SUITE},
+                        (char[]){"-"},
+                        config->template_mirror,
+                        NULL};
+    char *tar[] = {(char[]){"tar"},
+                   (char[]){"-x"},
+                   (char[]){"-p"},
+                   (char[]){"--numeric-owner"},
+                   (char[]){"--xattrs"},
+                   (char[]){"--xattrs-include=*"},
+                   (char[]){"-C"},
+                   target,
+                   NULL};
     char *sum[] = {(char[]){"sha256sum"}, NULL};
     int result[2];
     char hex[65] = "";
@@ -222,8 +239,10 @@ static int write_conf(const char *templates, const char *path, const char *diges
     AUTO_BUF struct buf b = BUF_INIT(4096);
     char when[CLOCK_TEXT_MAX];
     clock_format(clock_real(), 0, when);
-    (void)buf_printf(&b, "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\n",
-                     digest, 1ULL << 30, when, (unsigned long long)recipe);
+    (void)buf_printf(
+        &b,
+        "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\n",
+        digest, 1ULL << 30, when, (unsigned long long)recipe);
     int r = fd_write_file(AT_FDCWD, tmp, buf_str(&b), 0644);
     if (r == 0 && rename(tmp, path) < 0)
         r = -errno;
@@ -265,7 +284,8 @@ int prepare_base_template(const struct config *config, bool force, struct err *e
         return 0;
     if (state_lock(config, &lock, err) < 0)
         return -1;
-    if ((mkdir(layers, 0755) < 0 && errno != EEXIST) || (mkdir(new_root, 0755) < 0 && errno != EEXIST) || mkdir(dir, 0755) < 0)
+    if ((mkdir(layers, 0755) < 0 && errno != EEXIST) || (mkdir(new_root, 0755) < 0 && errno != EEXIST) ||
+        mkdir(dir, 0755) < 0)
         return err_errno(err, errno, "make %s", dir);
     char digest[DIGEST_MAX];
     (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");

@@ -75,7 +75,8 @@ static void attach(struct requests *r, const struct sup_id *m)
 {
     struct err err;
     AUTO_CLOSE int fd = -1;
-    int failed = is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    int failed =
+        is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
     done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
 }
 
@@ -85,7 +86,8 @@ static void usage(struct requests *r, const struct sup_id *m)
     struct sup_used used;
     memset(&used, 0, sizeof(used));
     used.head = (struct sup_head){SUP_USED, m->head.tag};
-    int failed = is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    int failed =
+        is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
     used.code = failed < 0 ? (int32_t)err.code : 0;
     worker_send(r->worker, &used, sizeof(used), -1);
 }

@@ -36,7 +36,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_UID = 0x70000000, READY_BOXES = 10, OPEN_FILES = 1 << 20, OPEN_FILES_LEAST = 16384, STOP_USEC = 30 * 1000000 };
+enum {
+    FIRST_UID = 0x70000000,
+    READY_BOXES = 10,
+    OPEN_FILES = 1 << 20,
+    OPEN_FILES_LEAST = 16384,
+    STOP_USEC = 30 * 1000000
+};
 
 struct coved {
     const struct config *config;
@@ -51,9 +57,9 @@ struct coved {
     struct source signals;
     int signal_fd, lock_fd, ready_fd;
     char key[STATE_KEY_MAX];
-    char *program;    /* of the worker */
+    char *program; /* of the worker */
     char *argv[32];
-    size_t lost;      /* boxes of a coved that died */
+    size_t lost; /* boxes of a coved that died */
     bool stopping;
     usec_t stop_at;
 };
@@ -100,7 +106,8 @@ static void raise_limits(void)
     if (setrlimit(RLIMIT_NOFILE, &files) < 0 && getrlimit(RLIMIT_NOFILE, &now) == 0) {
         now.rlim_cur = now.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &now) < 0 || now.rlim_max < OPEN_FILES_LEAST)
-            log_warn("at most %llu files can be open: that bounds the number of sandboxes", (unsigned long long)now.rlim_max);
+            log_warn("at most %llu files can be open: that bounds the number of sandboxes",
+                     (unsigned long long)now.rlim_max);
     }
     /*
      * No core files, for us and all sandboxes. Where core_pattern is a pipe, the kernel starts the host's handler as root for whatever
@@ -235,7 +242,8 @@ static int set_up(struct coved *c, struct err *err)
     AUTO_FREE char *dir = NULL, *pool = mem_printf("%s/pool", c->config->state_dir);
     uid_t worker_uid = state_worker_uid();
     if (state_prepare(c->config, worker_uid, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
-        state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 || own_dir(&dir, err) < 0)
+        state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
+        own_dir(&dir, err) < 0)
         return -1;
     raise_limits();
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
@@ -255,7 +263,8 @@ static int set_up(struct coved *c, struct err *err)
     c->program = mem_printf("%s/cove-api", dir);
     worker_arguments(c);
     const struct boxes_events events = {&c->requests, requests_created, requests_ended};
-    const struct worker_spec spec = {c->program, c->argv, worker_uid, c->key, &c->listeners, &c->stage, on_worker_message, c};
+    const struct worker_spec spec = {c->program,    c->argv,   worker_uid,        c->key,
+                                     &c->listeners, &c->stage, on_worker_message, c};
     c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events);
     c->worker = worker_new(c->loop, &spec);
     c->requests = (struct requests){c->boxes, c->worker, c->config->default_pids};
@@ -339,7 +348,9 @@ int serve(const struct config *config, int ready_fd, struct err *err)
     int r = set_up(&c, err);
     if (r == 0) {
         if (c.lost)
-            log_warn("an earlier coved died: what its %zu boxes left behind is removed; cove-api says which sandboxes were lost", c.lost);
+            log_warn(
+                "an earlier coved died: what its %zu boxes left behind is removed; cove-api says which sandboxes were lost",
+                c.lost);
         log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
         r = loop_forever(&c, err);
     }

@@ -60,8 +60,8 @@ int state_lock(const struct config *config, int *ret_fd, struct err *err)
         return err_errno(err, errno, "open %s", path);
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno == EWOULDBLOCK)
-            return err_set(err, ERR_ALREADY_EXISTS, "another coved runs on %s; stop it with 'make stop', or set COVE_STATE",
-                           config->state_dir);
+            return err_set(err, ERR_ALREADY_EXISTS,
+                           "another coved runs on %s; stop it with 'make stop', or set COVE_STATE", config->state_dir);
         return err_errno(err, errno, "lock %s", path);
     }
     *ret_fd = TAKE_FD(fd);
@@ -104,8 +104,8 @@ static int make_key(const char *path, char ret_key[static STATE_KEY_MAX], struct
 static int copy_key(struct str key, const char *where, char ret_key[static STATE_KEY_MAX], struct err *err)
 {
     if (!is_key(key))
-        return err_set(err, ERR_INVALID_ARGUMENT, "the API key in %s must have %d to %d printable characters", where, KEY_LEAST,
-                       STATE_KEY_MAX - 1);
+        return err_set(err, ERR_INVALID_ARGUMENT, "the API key in %s must have %d to %d printable characters", where,
+                       KEY_LEAST, STATE_KEY_MAX - 1);
     memcpy(ret_key, key.p, key.n);
     ret_key[key.n] = 0;
     return 0;

@@ -34,7 +34,7 @@ struct worker {
     struct loop *loop;
     struct worker_spec spec;
     struct source sock, pidfd;
-    int sock_fd, pid_fd; /* owned */
+    int sock_fd, pid_fd;               /* owned */
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
     bool stopping;
@@ -113,7 +113,8 @@ static char *keep(int fd)
 
 NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd)
 {
-    char *argv[ARGS_MAX] = {mem_strdup("cove-api"), mem_strdup("--supervisor-fd"), keep(sock), mem_strdup("--key-fd"), keep(key_fd)};
+    char *argv[ARGS_MAX] = {mem_strdup("cove-api"), mem_strdup("--supervisor-fd"), keep(sock), mem_strdup("--key-fd"),
+                            keep(key_fd)};
     char *const environment[] = {NULL};
     size_t n = 5;
     for (size_t i = 0; i < spec->listeners->n; i++) {
@@ -159,8 +160,8 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     bool young = clock_mono() - w->started < YOUNG_USEC;
     w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
-    log_error("cove-api ended (%s %d); a new one starts in %llu ms", info.si_code == CLD_EXITED ? "exit code" : "signal",
-              info.si_status, (unsigned long long)w->delay_ms);
+    log_error("cove-api ended (%s %d); a new one starts in %llu ms",
+              info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, (unsigned long long)w->delay_ms);
 }
 
 static void kill_it(struct worker *w, int signal)

@@ -15,10 +15,10 @@
 struct worker;
 
 struct worker_spec {
-    const char *program;      /* path on the host */
-    char *const *argv;        /* what comes behind the descriptors; NULL-terminated */
+    const char *program; /* path on the host */
+    char *const *argv;   /* what comes behind the descriptors; NULL-terminated */
     uid_t uid;
-    const char *key;          /* given through a pipe */
+    const char *key; /* given through a pipe */
     const struct listeners *listeners;
     const struct stage *stage;
     /* A whole message of the right length for its type. */

@@ -38,7 +38,8 @@ void cgroup_close(struct cgroup_tree *t, bool remove_parent);
 const struct cgroup_features *cgroup_features(const struct cgroup_tree *t);
 
 int cgroup_make(struct cgroup_tree *t, const char *name) WARN_UNUSED;
-int cgroup_remove(struct cgroup_tree *t, const char *name) WARN_UNUSED; /* -EBUSY while a task is in it; gone already is success */
+int cgroup_remove(struct cgroup_tree *t,
+                  const char *name) WARN_UNUSED; /* -EBUSY while a task is in it; gone already is success */
 int cgroup_limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits) WARN_UNUSED;
 
 /*
@@ -60,7 +61,8 @@ void cgroup_door_close(struct cgroup_door *d);
 int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSED;
 
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
-int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
+int cgroup_freeze(struct cgroup_tree *t, const char *name,
+                  bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
 
 /* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a second at most, then -EBUSY). */
 int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;

@@ -16,8 +16,9 @@ struct cgroup_tree {
     const struct cgroup_ops *ops;
     struct cgroup_features features;
     char parent[CGROUP_NAME_MAX];
-    int mount_fds[CGROUP_DIRS_MAX];  /* roots of the hierarchies */
-    int parent_fds[CGROUP_DIRS_MAX]; /* the parent group in each; version 1: indexed by controller, -1 where there is none */
+    int mount_fds[CGROUP_DIRS_MAX]; /* roots of the hierarchies */
+    int parent_fds
+        [CGROUP_DIRS_MAX]; /* the parent group in each; version 1: indexed by controller, -1 where there is none */
     size_t n;
 };
 
@@ -31,5 +32,6 @@ int cgroup_add_hierarchy(struct cgroup_tree *t, size_t index, const char *root_p
 int cgroup_write(int parent_fd, const char *name, const char *file, const char *text);
 int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t v);
 int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t *ret_v);
-int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key, uint64_t *ret_v); /* "key N" lines */
+int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key,
+                    uint64_t *ret_v);             /* "key N" lines */
 bool cgroup_has(int parent_fd, const char *file); /* in the parent group itself */

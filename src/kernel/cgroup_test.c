@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Against the machine's own control groups, of each version that it has; in a parent group of the test's own. */
-#include "kernel/cgroup.h"
 #include "base/fd.h"
+#include "kernel/cgroup.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -145,8 +145,10 @@ static void test_names_that_are_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
-        cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_groups_are_listed),
+        cmocka_unit_test(test_life_v1),
+        cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_kill_takes_all),
+        cmocka_unit_test(test_groups_are_listed),
         cmocka_unit_test(test_names_that_are_too_long),
     };
     if (geteuid() != 0) {

@@ -49,7 +49,8 @@ static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
         r = limit_memory(memory, name, l->memory_bytes);
     if (r == 0 && t->features.cpu) {
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
-        r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota) : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");
+        r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota)
+                         : cgroup_write(cpu, name, "cpu.cfs_quota_us", "-1");
     }
     if (r == 0 && t->features.pids)
         r = l->pids ? cgroup_write_u64(pids, name, "pids.max", l->pids) : cgroup_write(pids, name, "pids.max", "max");

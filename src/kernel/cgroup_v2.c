@@ -16,7 +16,8 @@ static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
     const int fd = t->parent_fds[0];
     int r = 0;
     if (t->features.memory) {
-        r = l->memory_bytes ? cgroup_write_u64(fd, name, "memory.max", l->memory_bytes) : cgroup_write(fd, name, "memory.max", "max");
+        r = l->memory_bytes ? cgroup_write_u64(fd, name, "memory.max", l->memory_bytes)
+                            : cgroup_write(fd, name, "memory.max", "max");
         if (r == 0) {
             r = cgroup_write(fd, name, "memory.swap.max", l->memory_bytes ? "0" : "max");
             r = r == -ENOENT ? 0 : r;

@@ -41,9 +41,11 @@ enum {
     NR_REMOVEXATTRAT = 466,
 };
 
-static const int newer[] = {NR_CACHESTAT, NR_FCHMODAT2,  NR_MAP_SHADOW_STACK, NR_FUTEX_WAKE,  NR_FUTEX_WAIT,   NR_FUTEX_REQUEUE,
-                            NR_MSEAL,     NR_SETXATTRAT, NR_GETXATTRAT,       NR_LISTXATTRAT, NR_REMOVEXATTRAT};
+static const int newer[] = {NR_CACHESTAT,     NR_FCHMODAT2, NR_MAP_SHADOW_STACK, NR_FUTEX_WAKE, NR_FUTEX_WAIT,
+                            NR_FUTEX_REQUEUE, NR_MSEAL,     NR_SETXATTRAT,       NR_GETXATTRAT, NR_LISTXATTRAT,
+                            NR_REMOVEXATTRAT};
 
+/* clang-format off */
 static const char *const sandbox_allowed[] = {
     "_llseek", "_newselect", "accept", "accept4", "access", "alarm", "arch_prctl", "bind", "brk", "capget", "capset", "chdir", "chmod",
     "chown", "chroot", "clock_adjtime", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "close_range", "connect",
@@ -97,6 +99,8 @@ static const char *const worker_allowed[] = {
     "timerfd_create", "timerfd_settime", "uname", "unlink", "unlinkat", "write", "writev",
 };
 
+/* clang-format on */
+
 static void must(int r, const char *what)
 {
     if (r < 0) {
@@ -116,31 +120,41 @@ static void add_names(scmp_filter_ctx f, uint32_t action, const char *const *nam
 
 static void add_sandbox_rules(scmp_filter_ctx f)
 {
-    const uint64_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
+    const uint64_t namespaces =
+        CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
     add_names(f, SCMP_ACT_ALLOW, sandbox_allowed, COUNT(sandbox_allowed));
     add_names(f, SCMP_ACT_ERRNO(EPERM), sandbox_refused, COUNT(sandbox_refused));
     for (size_t i = 0; i < COUNT(newer); i++)
         must(seccomp_rule_add(f, SCMP_ACT_ALLOW, newer[i], 0), "newer call");
 
     must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces, 0)), "clone");
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)), "unshare");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, namespaces | 0x80, 0)),
+         "unshare");
     for (int bit = 0; bit < 32; bit++) {
         uint64_t flag = 1ULL << bit;
         if (namespaces & flag) {
-            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)), "clone");
-            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)), "unshare");
+            must(
+                seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
+                "clone");
+            must(seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
+                                  SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag)),
+                 "unshare");
         }
     }
 
     static const uint64_t personalities[] = {0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xffffffff};
     for (size_t i = 0; i < COUNT(personalities); i++)
-        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])), "personality");
+        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, personalities[i])),
+             "personality");
 
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
     for (size_t i = 0; i < COUNT(families); i++)
-        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])), "socket");
+        must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i])),
+             "socket");
     /* Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that nobody has. */
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)), "netlink");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
+                          SCMP_A2(SCMP_CMP_EQ, 0)),
+         "netlink");
     /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
     must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)), "socketpair");
     for (int family = 0; family < 64; family++) {

@@ -44,7 +44,8 @@ int mount_new(const char *fs_type, const char *const *options, uint64_t attrs, i
     if (fs < 0)
         return -errno;
     for (const char *const *o = options; o && o[0]; o += 2) {
-        int r = o[1] ? fsconfig(fs, FSCONFIG_SET_STRING, o[0], o[1], 0) : fsconfig(fs, FSCONFIG_SET_FLAG, o[0], NULL, 0);
+        int r =
+            o[1] ? fsconfig(fs, FSCONFIG_SET_STRING, o[0], o[1], 0) : fsconfig(fs, FSCONFIG_SET_FLAG, o[0], NULL, 0);
         if (r < 0)
             return -errno;
     }

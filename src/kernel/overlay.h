@@ -14,12 +14,12 @@ enum overlay_mode {
 
 struct overlay {
     enum overlay_mode mode;
-    const int *lower_fds;  /* directories of the layers, topmost first; O_PATH descriptors in our mount namespace */
+    const int *lower_fds; /* directories of the layers, topmost first; O_PATH descriptors in our mount namespace */
     size_t n_lower;
-    int box_fd;            /* directory that holds u/ (upper) and w/ (work): one mount, as overlayfs asks */
-    int userns_fd;         /* of the sandbox */
-    uid_t base;            /* host id of its root */
-    const char *scratch;   /* OVERLAY_ATTACHED: an empty directory of ours, for mount points */
+    int box_fd;          /* directory that holds u/ (upper) and w/ (work): one mount, as overlayfs asks */
+    int userns_fd;       /* of the sandbox */
+    uid_t base;          /* host id of its root */
+    const char *scratch; /* OVERLAY_ATTACHED: an empty directory of ours, for mount points */
 };
 
 enum { OVERLAY_LAYERS_MAX = 32 };

@@ -22,8 +22,8 @@ enum { POOL_DIGEST_MAX = 72, POOL_NAME_MAX = 48 };
 struct pool;
 
 struct pool_ops {
-    const char *name;                                             /* "directory" */
-    int (*box_make)(struct pool *p, int at, const char *name);    /* empty u/ and w/ */
+    const char *name;                                          /* "directory" */
+    int (*box_make)(struct pool *p, int at, const char *name); /* empty u/ and w/ */
 };
 
 int pool_open(const char *dir, struct pool **ret_pool) WARN_UNUSED;
@@ -41,7 +41,8 @@ struct pool_file {
     const char *path; /* relative, of at most one directory level: "etc/hosts" */
     const char *text;
 };
-int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files, int *ret_fd) WARN_UNUSED;
+int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files,
+                  int *ret_fd) WARN_UNUSED;
 
 /* Moves it to the trash at once. */
 int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;

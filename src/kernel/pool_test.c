@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernel/pool.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "kernel/pool.h"
 #include "kernel/tree.h"
 
 #include <fcntl.h>
@@ -123,7 +123,8 @@ static void test_layers_are_found_by_digest_only(void **state)
     (void)snprintf(layer, sizeof(layer), "%s/layers/" DIGEST, p->top);
     assert_int_equal(mkdir(layer, 0755), 0);
     assert_int_equal(pool_layer_open(p->pool, DIGEST, &fd), 0);
-    static const char *const wrong[] = {"", "..", "../boxes", "sha256-", "sha256-../../etc", "SHA256-" DIGEST, DIGEST "/..", DIGEST "0"};
+    static const char *const wrong[] = {
+        "", "..", "../boxes", "sha256-", "sha256-../../etc", "SHA256-" DIGEST, DIGEST "/..", DIGEST "0"};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
         assert_int_equal(pool_layer_open(p->pool, wrong[i], &fd), -EINVAL);
 }

@@ -83,15 +83,18 @@ static void privileges(const struct probe_env *env UNUSED, struct probe_result *
     static const struct {
         int cap;
         const char *name;
-    } wanted[] = {{CAP_SYS_ADMIN, "SYS_ADMIN"}, {CAP_SETUID, "SETUID"}, {CAP_SETGID, "SETGID"},   {CAP_CHOWN, "CHOWN"},
-                  {CAP_MKNOD, "MKNOD"},         {CAP_KILL, "KILL"},     {CAP_SETPCAP, "SETPCAP"}, {CAP_DAC_OVERRIDE, "DAC_OVERRIDE"}};
+    } wanted[] = {{CAP_SYS_ADMIN, "SYS_ADMIN"}, {CAP_SETUID, "SETUID"},
+                  {CAP_SETGID, "SETGID"},       {CAP_CHOWN, "CHOWN"},
+                  {CAP_MKNOD, "MKNOD"},         {CAP_KILL, "KILL"},
+                  {CAP_SETPCAP, "SETPCAP"},     {CAP_DAC_OVERRIDE, "DAC_OVERRIDE"}};
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
         if (prctl(PR_CAPBSET_READ, wanted[i].cap, 0, 0, 0) != 1 || geteuid() != 0) {
             probe_say(r, PROBE_FAILED, "CAP_%s is missing: run the service as root", wanted[i].name);
             return;
         }
     if (prctl(PR_CAPBSET_READ, CAP_SYS_RESOURCE, 0, 0, 0) != 1)
-        probe_say(r, PROBE_DEGRADED, "root without CAP_SYS_RESOURCE: coved is not protected from the out-of-memory killer");
+        probe_say(r, PROBE_DEGRADED,
+                  "root without CAP_SYS_RESOURCE: coved is not protected from the out-of-memory killer");
     else
         probe_say(r, PROBE_OK, "root with all that is needed");
 }
@@ -143,11 +146,14 @@ static void namespaces(const struct probe_env *env UNUSED, struct probe_result *
     usec_t took = clock_mono() - from;
     body_end(&b);
     if (e < 0)
-        probe_say(r, PROBE_FAILED, "user, mount, pid, ipc, uts and network namespaces with mapped ids: %s. In a container or chroot? Check"
-                  " user.max_user_namespaces",
-                  strerror(-e));
+        probe_say(
+            r, PROBE_FAILED,
+            "user, mount, pid, ipc, uts and network namespaces with mapped ids: %s. In a container or chroot? Check"
+            " user.max_user_namespaces",
+            strerror(-e));
     else
-        probe_say(r, PROBE_OK, "user, mount, pid, ipc, uts, network with 65,536 mapped ids, made in %llu us", (unsigned long long)took);
+        probe_say(r, PROBE_OK, "user, mount, pid, ipc, uts, network with 65,536 mapped ids, made in %llu us",
+                  (unsigned long long)took);
 }
 
 static int cgroup_namespace_child(const void *arg UNUSED)
@@ -217,11 +223,15 @@ static void root_file_system(const struct probe_env *env, struct probe_result *r
     if (detached == 0)
         probe_say(r, PROBE_OK, "overlay of idmapped layers on %s, made detached", env->scratch_dir);
     else if (attached == 0)
-        probe_say(r, PROBE_DEGRADED, "overlay of idmapped layers works with attached layers only (Linux 6.15 does without): creates take longer");
+        probe_say(
+            r, PROBE_DEGRADED,
+            "overlay of idmapped layers works with attached layers only (Linux 6.15 does without): creates take longer");
     else
-        probe_say(r, PROBE_FAILED, "overlay of idmapped layers on %s: %s. Linux 5.19 and a file system with idmapped mounts (ext4, xfs, btrfs)"
-                  " are needed",
-                  env->scratch_dir, strerror(attached < 0 ? -attached : attached));
+        probe_say(
+            r, PROBE_FAILED,
+            "overlay of idmapped layers on %s: %s. Linux 5.19 and a file system with idmapped mounts (ext4, xfs, btrfs)"
+            " are needed",
+            env->scratch_dir, strerror(attached < 0 ? -attached : attached));
 }
 
 static int filter_child(const void *arg UNUSED)
@@ -246,7 +256,9 @@ static int bounding_child(const void *arg UNUSED)
 {
     if (caps_bound_sandbox() < 0)
         return 1;
-    return prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0 && prctl(PR_CAPBSET_READ, CAP_NET_ADMIN, 0, 0, 0) == 0 ? 0 : 2;
+    return prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0 && prctl(PR_CAPBSET_READ, CAP_NET_ADMIN, 0, 0, 0) == 0
+               ? 0
+               : 2;
 }
 
 static void capabilities(const struct probe_env *env UNUSED, struct probe_result *r)
@@ -283,8 +295,10 @@ static void storage(const struct probe_env *env, struct probe_result *r)
     if (e < 0 || statfs(env->scratch_dir, &fs) < 0)
         probe_say(r, PROBE_FAILED, "can't make a directory in %s: %s", env->scratch_dir, strerror(e < 0 ? -e : errno));
     else
-        probe_say(r, PROBE_DEGRADED, "%s pool on %s, %llu GB free, opened with one box in %llu us; no limit on disk use per sandbox", kind,
-                  env->scratch_dir, (unsigned long long)(fs.f_bavail * (uint64_t)fs.f_bsize / 1000000000), (unsigned long long)took);
+        probe_say(r, PROBE_DEGRADED,
+                  "%s pool on %s, %llu GB free, opened with one box in %llu us; no limit on disk use per sandbox", kind,
+                  env->scratch_dir, (unsigned long long)(fs.f_bavail * (uint64_t)fs.f_bsize / 1000000000),
+                  (unsigned long long)took);
 }
 
 static void open_files(const struct probe_env *env UNUSED, struct probe_result *r)

@@ -20,7 +20,8 @@ struct probe_result {
 };
 
 struct probe_env {
-    const char *scratch_dir; /* a directory on the pool's file system, ours; probes make and remove what they need in it */
+    const char
+        *scratch_dir; /* a directory on the pool's file system, ours; probes make and remove what they need in it */
 };
 
 struct probe {

@@ -75,11 +75,11 @@ void probe_cgroup_memory(const struct probe_env *env UNUSED, struct probe_result
         struct cgroup_usage u = {0};
         int e = cgroup_usage(g.tree, "t", &u);
         if (status == 256 + SIGKILL && e == 0)
-            probe_say(r, PROBE_OK, "control groups v%d: %d MB in a %d MB group were killed, %u kill counted", g.version, TOUCH_MB, LIMIT_MB,
-                      u.oom_kills);
+            probe_say(r, PROBE_OK, "control groups v%d: %d MB in a %d MB group were killed, %u kill counted", g.version,
+                      TOUCH_MB, LIMIT_MB, u.oom_kills);
         else
-            probe_say(r, PROBE_FAILED, "control groups v%d: %d MB could be used in a %d MB group (status %d)", g.version, TOUCH_MB, LIMIT_MB,
-                      status);
+            probe_say(r, PROBE_FAILED, "control groups v%d: %d MB could be used in a %d MB group (status %d)",
+                      g.version, TOUCH_MB, LIMIT_MB, status);
     }
     group_close(&g);
 }
@@ -110,10 +110,12 @@ void probe_cgroup_pids(const struct probe_env *env UNUSED, struct probe_result *
         int status = probe_in_child(fork_on, &g);
         int e = cgroup_kill(g.tree, "t");
         if (status == 0 && e == 0)
-            probe_say(r, PROBE_OK, "control groups v%d: fork number %d of a group of %d was refused, all of it killed at once", g.version, PIDS,
-                      PIDS);
+            probe_say(r, PROBE_OK,
+                      "control groups v%d: fork number %d of a group of %d was refused, all of it killed at once",
+                      g.version, PIDS, PIDS);
         else
-            probe_say(r, PROBE_FAILED, "control groups v%d: the limit of processes did not hold (status %d)", g.version, status);
+            probe_say(r, PROBE_FAILED, "control groups v%d: the limit of processes did not hold (status %d)", g.version,
+                      status);
     }
     group_close(&g);
 }
@@ -138,10 +140,11 @@ void probe_cgroup_cpu(const struct probe_env *env UNUSED, struct probe_result *r
     if (group_open(&g, &limits, r) == 0) {
         int percent = probe_in_child(burn, &g);
         if (percent >= 0 && percent <= CPU_MILLI / 10 * 3)
-            probe_say(r, PROBE_OK, "control groups v%d: a busy process in a group of %d %% of a CPU got %d %%", g.version, CPU_MILLI / 10, percent);
+            probe_say(r, PROBE_OK, "control groups v%d: a busy process in a group of %d %% of a CPU got %d %%",
+                      g.version, CPU_MILLI / 10, percent);
         else
-            probe_say(r, PROBE_DEGRADED, "control groups v%d: a busy process in a group of %d %% of a CPU got %d %%", g.version, CPU_MILLI / 10,
-                      percent);
+            probe_say(r, PROBE_DEGRADED, "control groups v%d: a busy process in a group of %d %% of a CPU got %d %%",
+                      g.version, CPU_MILLI / 10, percent);
     }
     group_close(&g);
 }
@@ -172,8 +175,8 @@ void probe_cgroup_freeze(const struct probe_env *env UNUSED, struct probe_result
         if (e == 0 && before.cpu_usec && ran == 0)
             probe_say(r, PROBE_OK, "control groups v%d: a busy process stood still for %d ms", g.version, FROZEN_MS);
         else
-            probe_say(r, PROBE_DEGRADED, "control groups v%d: a frozen process ran for %llu us (%s)", g.version, (unsigned long long)ran,
-                      strerror(-e));
+            probe_say(r, PROBE_DEGRADED, "control groups v%d: a frozen process ran for %llu us (%s)", g.version,
+                      (unsigned long long)ran, strerror(-e));
     }
     group_close(&g);
 }

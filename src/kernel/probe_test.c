@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every probe comes to a result and leaves nothing behind; the filter does what its lists say. */
-#include "kernel/probe.h"
 #include "base/mem.h"
+#include "kernel/probe.h"
 #include "kernel/seccomp.h"
 
 #include <dirent.h>
@@ -127,7 +127,8 @@ static void test_a_probe_that_hangs_is_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_probes_end_and_clean_up), cmocka_unit_test(test_sandbox_filter),
+        cmocka_unit_test(test_probes_end_and_clean_up),
+        cmocka_unit_test(test_sandbox_filter),
 #if defined(__x86_64__)
         cmocka_unit_test(test_foreign_abis),
 #endif

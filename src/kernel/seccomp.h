@@ -8,4 +8,5 @@
 #include "base/def.h"
 
 int seccomp_load_sandbox(void) WARN_UNUSED; /* unknown calls: ENOSYS; refused ones: EPERM; foreign ABIs: ENOSYS */
-int seccomp_load_worker(void) WARN_UNUSED;  /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */
+int seccomp_load_worker(void)
+    WARN_UNUSED; /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */

@@ -16,7 +16,7 @@
 enum { DEPTH_MAX = 48 };
 
 struct context {
-    int top_fd;      /* where moved-up directories go */
+    int top_fd; /* where moved-up directories go */
     dev_t dev;
     unsigned serial;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernel/tree.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "kernel/tree.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -32,8 +32,8 @@ struct core_config {
     uint32_t default_cpu_milli;
     uint32_t max_sandboxes;  /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
     uint64_t max_timeout_ms; /* larger ones: ERR_INVALID_ARGUMENT */
-    uint64_t keep_ended_ms; /* how long an ended sandbox's row, log and artefacts are kept; 0: 7 days */
-    uint32_t keep_ended;    /* and how many at most, the latest; 0: 10,000 */
+    uint64_t keep_ended_ms;  /* how long an ended sandbox's row, log and artefacts are kept; 0: 7 days */
+    uint32_t keep_ended;     /* and how many at most, the latest; 0: 10,000 */
     const char *version;
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);

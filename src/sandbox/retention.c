@@ -31,7 +31,8 @@ static bool note_id(const struct store_sandbox *row, void *ctx)
 static int look(struct retention *r, struct err *err)
 {
     const struct core_config *c = &r->core->config;
-    usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real(), cut = 0;
+    usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real(),
+           cut = 0;
     if (sandbox_rows_ended_cut(c->store, c->keep_ended ? c->keep_ended : KEEP_DEFAULT, &cut, err) < 0)
         return -1;
     usec_t before = MAX(now > keep_usec ? now - keep_usec : 0, cut ? cut + 1 : 0);

@@ -32,7 +32,8 @@ const char *const sql_texts[SQL_MAX] = {
                                "ORDER BY ended_at DESC LIMIT ?2",
     [SQL_SANDBOX_EACH_EXPIRED] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE ended_at > 0 AND ended_at < ?1 "
                                  "ORDER BY ended_at LIMIT ?2",
-    [SQL_SANDBOX_ENDED_CUT] = "SELECT ended_at FROM sandboxes WHERE ended_at > 0 ORDER BY ended_at DESC LIMIT 1 OFFSET ?1",
+    [SQL_SANDBOX_ENDED_CUT] =
+        "SELECT ended_at FROM sandboxes WHERE ended_at > 0 ORDER BY ended_at DESC LIMIT 1 OFFSET ?1",
 
     [SQL_HEAD_GET] = "SELECT log, last_seq, last_hash, base_seq, base_hash FROM event_heads WHERE sandbox = ?1",
     [SQL_HEAD_CREATE] = "INSERT INTO event_heads (sandbox, last_seq, last_hash, base_seq, base_hash) "

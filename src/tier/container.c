@@ -94,7 +94,8 @@ static int make_root(const struct tier_host *host, struct box *box, int layer_fd
     return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
 }
 
-static int set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits, struct err *err)
+static int set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits,
+                      struct err *err)
 {
     const struct cgroup_limits *now = &box->limits;
     if (now->memory_bytes == limits->memory_bytes && now->cpu_milli == limits->cpu_milli && now->pids == limits->pids)
@@ -106,7 +107,8 @@ static int set_limits(const struct tier_host *host, struct box *box, const struc
     return 0;
 }
 
-static int dress(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits, struct err *err)
+static int dress(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits,
+                 struct err *err)
 {
     static uint32_t serial; /* a slot is used again, a name is not */
     char random[7];
@@ -122,7 +124,8 @@ static int dress(const struct tier_host *host, struct box *box, int layer_fd, co
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
-static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd, struct err *err)
+static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
+                 struct err *err)
 {
     if (set_limits(host, box, &spec->limits, err) < 0)
         return -1;

@@ -52,7 +52,8 @@ static void tell(char what)
 static void settle_descriptors(int sock, int agent_fd)
 {
     int spare_sock = fcntl(sock, F_DUPFD, 64), spare_agent = fcntl(agent_fd, F_DUPFD, 64);
-    if (spare_sock < 0 || spare_agent < 0 || dup2(spare_sock, CONTROL_FD) < 0 || dup3(spare_agent, AGENT_FD, O_CLOEXEC) < 0)
+    if (spare_sock < 0 || spare_agent < 0 || dup2(spare_sock, CONTROL_FD) < 0 ||
+        dup3(spare_agent, AGENT_FD, O_CLOEXEC) < 0)
         _exit(1);
     int null = open("null", O_RDWR);
     for (int fd = 0; fd <= 2; fd++)
@@ -79,11 +80,12 @@ static bool exists(const char *path)
 /* Paths of the new /proc that show the machine and not the sandbox, or that act on it. */
 static void mask_proc(void)
 {
-    static const char *const files[] = {"/build/proc/kcore",     "/build/proc/keys",       "/build/proc/kallsyms", "/build/proc/kmsg",
-                                        "/build/proc/timer_list", "/build/proc/sysrq-trigger", "/build/proc/latency_stats",
-                                        "/build/proc/sched_debug", "/build/proc/cmdline", "/build/proc/config.gz"};
-    static const char *const directories[] = {"/build/proc/acpi", "/build/proc/scsi", "/build/proc/asound", "/build/proc/driver",
-                                              "/build/proc/fs",   "/build/proc/pressure"};
+    static const char *const files[] = {
+        "/build/proc/kcore",      "/build/proc/keys",          "/build/proc/kallsyms",      "/build/proc/kmsg",
+        "/build/proc/timer_list", "/build/proc/sysrq-trigger", "/build/proc/latency_stats", "/build/proc/sched_debug",
+        "/build/proc/cmdline",    "/build/proc/config.gz"};
+    static const char *const directories[] = {"/build/proc/acpi",   "/build/proc/scsi", "/build/proc/asound",
+                                              "/build/proc/driver", "/build/proc/fs",   "/build/proc/pressure"};
     static const char *const read_only[] = {"/build/proc/bus", "/build/proc/irq", "/build/proc/sys"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
@@ -104,7 +106,8 @@ static void give_boot_id(void)
     AUTO_CLOSE int fs = -1;
     id_uuid(text);
     text[ID_UUID_LEN] = '\n';
-    must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs), "make the boot id's tmpfs");
+    must(mount_new("tmpfs", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &fs),
+         "make the boot id's tmpfs");
     must(mount_attach(fs, AT_FDCWD, "/build/tmp"), "attach the boot id's tmpfs");
     must(fd_write_file(AT_FDCWD, "/build/tmp/boot_id", str_n(text, ID_UUID_LEN + 1), 0444), "write the boot id");
     must(mount_bind("/build/tmp/boot_id", "/build/proc/sys/kernel/random/boot_id", true), "bind the boot id");
@@ -129,7 +132,8 @@ static void attach_tree(const char *from, uint64_t attrs, const char *to)
 static void build_mounts(void)
 {
     /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve). */
-    static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620", "gid", "5", "max", "128", NULL};
+    static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
+                                              "gid",         "5",  "max",      "128",  NULL};
     static const char *const shm_options[] = {"mode", "1777", NULL};
     const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     attach_new("proc", NULL, plain, "/build/proc");
@@ -217,8 +221,8 @@ static void set_limits(void)
 NORETURN static void run_agent(void)
 {
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
-    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, (char[]){"LANG=C.UTF-8"},
-                          (char[]){"E2B_SANDBOX=true"}, NULL};
+    char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+                          (char[]){"LANG=C.UTF-8"}, (char[]){"E2B_SANDBOX=true"}, NULL};
     tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);

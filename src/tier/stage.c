@@ -14,22 +14,17 @@
 
 struct node {
     const char *path;
-    mode_t mode;        /* with the type; S_IFDIR, S_IFCHR, S_IFREG or S_IFLNK */
+    mode_t mode; /* with the type; S_IFDIR, S_IFCHR, S_IFREG or S_IFLNK */
     unsigned major, minor;
-    const char *text;   /* of a file, or a link's target */
+    const char *text; /* of a file, or a link's target */
 };
 
 static const struct node stage_nodes[] = {
-    {"proc", S_IFDIR | 0555, 0, 0, NULL},
-    {"pool", S_IFDIR | 0700, 0, 0, NULL},
-    {"build", S_IFDIR | 0755, 0, 0, NULL},
-    {"build/proc", S_IFDIR | 0755, 0, 0, NULL},
-    {"build/dev", S_IFDIR | 0755, 0, 0, NULL},
-    {"build/sys", S_IFDIR | 0755, 0, 0, NULL},
-    {"build/tmp", S_IFDIR | 0755, 0, 0, NULL},
-    {"root", S_IFDIR | 0755, 0, 0, NULL},
-    {"scratch", S_IFDIR | 0700, 0, 0, NULL},
-    {"trees", S_IFDIR | 0755, 0, 0, NULL},
+    {"proc", S_IFDIR | 0555, 0, 0, NULL},      {"pool", S_IFDIR | 0700, 0, 0, NULL},
+    {"build", S_IFDIR | 0755, 0, 0, NULL},     {"build/proc", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/dev", S_IFDIR | 0755, 0, 0, NULL}, {"build/sys", S_IFDIR | 0755, 0, 0, NULL},
+    {"build/tmp", S_IFDIR | 0755, 0, 0, NULL}, {"root", S_IFDIR | 0755, 0, 0, NULL},
+    {"scratch", S_IFDIR | 0700, 0, 0, NULL},   {"trees", S_IFDIR | 0755, 0, 0, NULL},
 };
 
 static const struct node tree_nodes[] = {

@@ -34,17 +34,17 @@ struct tier_host {
 };
 
 struct box {
-    uint32_t slot;    /* set by coved before blank() */
-    pid_t pid;        /* 0: none */
-    int pidfd;        /* owned, -1: none */
-    int sock;         /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
-    int userns_fd;    /* owned until it is dressed */
+    uint32_t slot; /* set by coved before blank() */
+    pid_t pid;     /* 0: none */
+    int pidfd;     /* owned, -1: none */
+    int sock;      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
+    int userns_fd; /* owned until it is dressed */
     bool has_group;
     bool has_files;
     bool has_tree;
     uint32_t tree; /* of the stage */
     char group[TIER_GROUP_MAX];
-    char name[TIER_NAME_MAX]; /* host name inside, and name in the storage pool; unique */
+    char name[TIER_NAME_MAX];    /* host name inside, and name in the storage pool; unique */
     struct cgroup_limits limits; /* in force */
 };
 
@@ -67,9 +67,11 @@ struct tier {
     const char *name;
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
     /* layer_fd: O_PATH directory of the template's layer. limits: those it will probably be started with. */
-    int (*dress)(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits, struct err *err);
+    int (*dress)(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits,
+                 struct err *err);
     /* *ret_session_fd: our end of the agent's first session. */
-    int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd, struct err *err);
+    int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
+                 struct err *err);
     /* After the body was reaped: drops groups, files, descriptors. 0, or -EBUSY: again a little later. */
     int (*clean)(const struct tier_host *host, struct box *box);
 };
@@ -77,4 +79,5 @@ struct tier {
 extern const struct tier tier_container;
 
 /* A session for the agent in the box: one end goes in, *ret_fd is ours. */
-int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err) WARN_UNUSED;
+int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd,
+                      struct err *err) WARN_UNUSED;

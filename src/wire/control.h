@@ -11,7 +11,7 @@
 enum { CONTROL_TEMPLATE_MAX = 64, CONTROL_SESSION = 'S' };
 
 struct control_session {
-    char what;                             /* CONTROL_SESSION */
-    char id[ID_SANDBOX_LEN + 1];           /* the E2B_SANDBOX_ID of every process started from here on */
+    char what;                              /* CONTROL_SESSION */
+    char id[ID_SANDBOX_LEN + 1];            /* the E2B_SANDBOX_ID of every process started from here on */
     char template_id[CONTROL_TEMPLATE_MAX]; /* E2B_TEMPLATE_ID */
 };

@@ -14,11 +14,11 @@
 enum { SUP_VERSION = 1, SUP_TEXT_MAX = 256, SUP_DIGEST_MAX = 72, SUP_SANDBOXES_MAX = 4096 };
 
 enum sup_type {
-    SUP_CREATE = 1, /* struct sup_create -> SUP_CREATED with the session socket, once the sandbox's first process runs */
-    SUP_KILL,       /* struct sup_id -> SUP_DONE once SIGKILL was sent to all of it; SUP_ENDED follows when all is gone */
-    SUP_LIST,       /* struct sup_head -> SUP_LISTED for each live sandbox, then SUP_DONE */
-    SUP_ATTACH,     /* struct sup_id -> SUP_ATTACHED with a new session socket; the session before it is gone */
-    SUP_USAGE,      /* struct sup_id -> SUP_USED */
+    SUP_CREATE = 1, /* struct sup_create -> SUP_CREATED with a session socket: the agent runs */
+    SUP_KILL,   /* struct sup_id -> SUP_DONE once SIGKILL was sent to all of it; SUP_ENDED follows when all is gone */
+    SUP_LIST,   /* struct sup_head -> SUP_LISTED for each live sandbox, then SUP_DONE */
+    SUP_ATTACH, /* struct sup_id -> SUP_ATTACHED with a new session socket; the session before it is gone */
+    SUP_USAGE,  /* struct sup_id -> SUP_USED */
 
     SUP_CREATED = 64,
     SUP_DONE,
@@ -41,12 +41,12 @@ struct sup_id {
 struct sup_create {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char layer[SUP_DIGEST_MAX];   /* "sha256-<64 hex>", NUL-terminated */
-    char template_id[64];         /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
-    uint64_t memory_bytes;        /* 0: no limit */
-    uint32_t cpu_milli;           /* thousandths of a CPU; 0: no limit */
-    uint32_t pids;                /* 0: the service's default */
-    uint64_t disk_bytes;          /* 0: no limit; enforced when the pool can */
+    char layer[SUP_DIGEST_MAX]; /* "sha256-<64 hex>", NUL-terminated */
+    char template_id[64];       /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
+    uint64_t memory_bytes;      /* 0: no limit */
+    uint32_t cpu_milli;         /* thousandths of a CPU; 0: no limit */
+    uint32_t pids;              /* 0: the service's default */
+    uint64_t disk_bytes;        /* 0: no limit; enforced when the pool can */
 };
 
 /* Answer to CREATE, KILL, ATTACH, and the end of LIST. */

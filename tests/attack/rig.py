@@ -6,7 +6,6 @@ Every attack has a control run outside. Where that fails, the attack inside has 
 
 import contextlib
 import errno
-import os
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from service import BUILD, Service, wait_until  # noqa: E402, F401
 PROBE = BUILD / "attack-probe"
 PROBE_INSIDE = "/usr/local/bin/probe"
 USERS = ("root", "user")
+SECRET = "4f1c-only-the-host-has-this\n"
 
 
 def build_probe():
@@ -120,6 +120,3 @@ def answers(sandbox, bound=5):
 def alive(process):
     return process.poll() is None and Path(f"/proc/{process.pid}").exists()
 
-
-def no_core_dumps():
-    os.environ.setdefault("PYTHONFAULTHANDLER", "0")

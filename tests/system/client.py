@@ -31,6 +31,39 @@ def envelope(message, flags=0, length=None):
     return struct.pack(">BI", flags, len(data) if length is None else length) + data
 
 
+def answers(sock, n=1, head=False):
+    """Up to n answers that come in on a socket; interim ones count."""
+    with sock.makefile("rb") as f:
+        found = []
+        try:
+            while len(found) < n and (answer := read_answer(f, head)):
+                found.append(answer)
+        except ConnectionError:
+            pass
+        return found
+
+
+def read_answer(f, head):
+    line = f.readline(65536)
+    if not line:
+        return None
+    version, status = line.split()[:2]
+    assert version == b"HTTP/1.1", line
+    headers = http.client.parse_headers(f)
+    status = int(status)
+    if head or status < 200 or status in (204, 304):
+        return Answer(status, headers, b"")
+    if headers.get("Transfer-Encoding") == "chunked":
+        body = b""
+        while size := int(f.readline(64), 16):
+            body += f.read(size)
+            f.readline(8)
+        f.readline(8)
+        return Answer(status, headers, body)
+    length = headers.get("Content-Length")
+    return Answer(status, headers, f.read() if length is None else f.read(int(length)))
+
+
 class Cut(Exception):
     """The stream ended without its last envelope."""
 
@@ -143,22 +176,19 @@ class Client:
     def native(self, method, target, body=None):
         return self.control(method, target, body)
 
-    def raw(self, data, timeout=10, until_close=True):
-        """Sends bytes, returns all that comes back; b"" also when the connection is reset."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as s:
-            got = b""
-            try:
-                s.sendall(data)
-                while True:
-                    piece = s.recv(65536)
-                    if not piece:
-                        break
-                    got += piece
-                    if not until_close and b"\r\n\r\n" in got:
-                        break
-            except (ConnectionError, TimeoutError):
-                pass
-            return got
+    def dial(self, data=b"", timeout=10):
+        """A connection on which these bytes were sent, whatever became of them."""
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        try:
+            s.sendall(data)
+        except (ConnectionError, TimeoutError):
+            pass # it was refused before all of it was sent; the answer is there all the same
+        return s
+
+    def raw(self, data, n=1, timeout=10, head=False):
+        """Sends bytes; the first n answers, fewer when the connection ends before. head: they have no bodies."""
+        with self.dial(data, timeout) as s:
+            return answers(s, n, head)
 
     # ---- control plane ----
 

@@ -122,7 +122,7 @@ bool control_handle(struct e2b *e2b, struct http_request *req)
     const char *problem;
     struct call *c;
 
-    if (http_method(req) == HTTP_METHOD_GET && str_eq(path, STR("/health"))) {
+    if ((http_method(req) == HTTP_METHOD_GET || http_method(req) == HTTP_METHOD_HEAD) && str_eq(path, STR("/health"))) {
         http_respond(req, 200, &HTTP_HEADER("content-type", "text/plain"), 1, STR("Cove is well\n"));
         return true;
     }

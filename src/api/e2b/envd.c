@@ -73,10 +73,10 @@ static bool needs_token(const struct http_request *req, struct str path)
     return !(method == HTTP_METHOD_GET && str_eq(path, STR("/health")));
 }
 
-/* The user name of "Basic base64(name:password)"; empty when there is none. */
+/* The user name of "Basic base64(name:password)"; empty when there is none. No header is too long for it: a name that is cut is another one. */
 static struct str basic_user(struct http_request *req)
 {
-    AUTO_BUF struct buf plain = BUF_INIT(1024);
+    AUTO_BUF struct buf plain = BUF_INIT(64 * 1024);
     struct str value = http_header_get(req, "authorization");
     ssize_t colon;
 

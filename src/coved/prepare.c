@@ -31,6 +31,9 @@ static const char customize[] =
     " && mkdir -p \"$1/run/e2b\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1/run/e2b/.E2B_SANDBOX\""
     " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
     " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
+    /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
+    " && chroot \"$1\" localedef --add-to-archive /usr/lib/locale/C.utf8"
+    " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/log/*.log \"$1\"/tmp/*";
 
 enum { DIGEST_MAX = 72, BLOCK = 1 << 20 };

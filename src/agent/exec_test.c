@@ -458,7 +458,8 @@ static void test_background_children_outlive_the_end(void **state)
     char path[64], command[160];
     (void)snprintf(path, sizeof(path), "/tmp/cove-exec-test.%d", (int)getpid());
     (void)unlink(path);
-    (void)snprintf(command, sizeof(command), "(sleep 0.4; echo to nobody; head -c 300000 /dev/zero; echo done >%s) & echo now", path);
+    (void)snprintf(command, sizeof(command),
+                   "(sleep 0.4; echo to nobody; head -c 300000 /dev/zero; echo done >%s) & echo now", path);
     struct exit_info e = expect_output(&as_root, command, "now\n");
     assert_int_equal(e.code, 0);
     int r = -1;

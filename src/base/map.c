@@ -31,6 +31,7 @@ static uint64_t siphash(const void *data, size_t n)
         id_random_bytes(secret, sizeof(secret));
     uint64_t v0 = secret[0] ^ 0x736f6d6570736575ULL, v1 = secret[1] ^ 0x646f72616e646f6dULL;
     uint64_t v2 = secret[0] ^ 0x6c7967656e657261ULL, v3 = secret[1] ^ 0x7465646279746573ULL;
+    assert(data || n == 0);
     const unsigned char *p = data;
     uint64_t m, last = (uint64_t)n << 56;
     size_t left = n;

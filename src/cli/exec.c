@@ -9,11 +9,11 @@
  */
 #include "cli/exec.h"
 
-#include "wire/exec_stream.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/terminal.h"
+#include "wire/exec_stream.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -42,7 +42,7 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c)
     if (c->address.ss_family != AF_INET || v4->sin_addr.s_addr != htonl(INADDR_LOOPBACK) || l->n + 2 >= LISTEN_MAX)
         return;
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    int fd;
+    int fd = -1;
     if (open_one((const struct sockaddr *)&v6, sizeof(v6), &fd) == 0)
         add(l, fd, false);
 }
@@ -55,7 +55,7 @@ static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
         return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", run_dir);
     if (unlink(un.sun_path) < 0 && errno != ENOENT)
         return err_errno(err, errno, "remove the old socket %s", un.sun_path);
-    int fd, r = open_one((const struct sockaddr *)&un, sizeof(un), &fd);
+    int fd = -1, r = open_one((const struct sockaddr *)&un, sizeof(un), &fd);
     if (r < 0)
         return err_errno(err, r, "listen on %s", un.sun_path);
     add(l, fd, true);
@@ -71,7 +71,7 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
     int r = 0;
     for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
         const struct config_listen *c = &config->listen[i];
-        int fd, failed = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
+        int fd = -1, failed = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
         if (failed < 0) {
             r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
         } else {

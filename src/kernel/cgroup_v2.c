@@ -83,7 +83,7 @@ int cgroup_v2_open(struct cgroup_tree *t)
     for (size_t i = 0; i < ARRAY_SIZE(controllers); i++) {
         /* Each alone: one that is missing must not take the others along. What is really there is looked at below. */
         if (fd_write_existing(t->mount_fds[0], "cgroup.subtree_control", str_of(controllers[i])) == 0)
-            r = fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", str_of(controllers[i]));
+            (void)!fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", str_of(controllers[i]));
     }
     t->ops = &ops;
     t->features = (struct cgroup_features){

@@ -12,8 +12,8 @@
 #include "sandbox/exec.h"
 #include "api/json_read.h"
 #include "api/native/call.h"
-#include "wire/exec_stream.h"
 #include "base/mem.h"
+#include "wire/exec_stream.h"
 
 #include <signal.h>
 

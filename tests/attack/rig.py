@@ -6,6 +6,7 @@ Every attack has a control run outside. Where that fails, the attack inside has 
 
 import contextlib
 import errno
+import socket
 import subprocess
 import sys
 import time
@@ -103,10 +104,12 @@ def hog(sandbox, verb, user="user", wait=20):
             sandbox.unary("process.Process/SendSignal", {"process": {"pid": stream.pid}, "signal": "SIGNAL_SIGKILL"})
 
 
-def hog_outside(verb, timeout=10):
+def hog_outside(verb):
     """The same on the host, as root, for a moment; how much it was."""
-    done = subprocess.run([PROBE, "-x", verb], capture_output=True, text=True, timeout=timeout, check=False)
-    return int(done.stdout.split()[-1]) if done.stdout.split() else None
+    with subprocess.Popen([PROBE, "-x", verb], stdout=subprocess.PIPE, text=True) as process:
+        words = process.stdout.readline().split()
+        process.kill()
+    return int(words[-1]) if words else None
 
 
 def answers(sandbox, bound=5):
@@ -115,6 +118,19 @@ def answers(sandbox, bound=5):
     code, _, err = sandbox.sh("true", timeout=bound)
     assert code == 0, err
     return time.monotonic() - begin
+
+
+def raw(port, data, timeout=5):
+    """Bytes to the service and back, until it closes."""
+    got = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as s:
+        try:
+            s.sendall(data)
+            while piece := s.recv(65536):
+                got += piece
+        except (ConnectionError, TimeoutError):
+            pass
+    return got
 
 
 def alive(process):

@@ -56,8 +56,8 @@ static int hog_watches(int argc, char **argv)
     int fd = inotify_init1(IN_CLOEXEC);
     for (; fd >= 0 && n < most(argc, argv); n++) {
         char path[64];
-        (void)snprintf(path, sizeof(path), "/tmp/watched-%ld", n);
-        (void)mkdir(path, 0700);
+        (void)snprintf(path, sizeof(path), "/dev/shm/watched-%ld", n);
+        (void)close(open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
         if (inotify_add_watch(fd, path, IN_ALL_EVENTS) < 0)
             break;
     }

@@ -161,11 +161,11 @@ static int do_vsock(int argc, char **argv)
         uint32_t port, cid;
         unsigned char zero[4];
     } a = {40, 0, (uint32_t)number(argument(argc, argv, 1)), (uint32_t)number(argument(argc, argv, 0)), {0}};
-    int fd = (int)syscall(SYS_socket, 40L, (long)SOCK_STREAM, 0L);
+    int fd = (int)syscall(SYS_socket, 40L, (long)(SOCK_STREAM | SOCK_NONBLOCK), 0L);
     if (fd < 0)
         return errno;
     return REACHED_IF(connect(fd, (struct sockaddr *)&a, sizeof(a)), ECONNRESET, ENODEV, ECONNREFUSED, ETIMEDOUT,
-                      ENETUNREACH);
+                      ENETUNREACH, EINPROGRESS);
 }
 
 /* Adds an address to the loopback interface: a netlink request that changes something. */
@@ -230,16 +230,16 @@ static int do_interface_down(int argc, char **argv)
     return result_of(ioctl(fd, SIOCSIFFLAGS, &r)); /* as they are, which asks for the right to change them */
 }
 
-/* option,LEVEL,NAME,SIZE on a TCP socket, with zeros as its value. */
+/* option,LEVEL,NAME,SIZE on a TCP socket, its value is 1 and zeros. */
 static int do_option(int argc, char **argv)
 {
-    static const char zeros[4096];
+    static const char value[4096] = {1};
     long level = number(argument(argc, argv, 0)), name = number(argument(argc, argv, 1)),
          size = number(argument(argc, argv, 2));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || size > (long)sizeof(zeros))
+    if (fd < 0 || size > (long)sizeof(value))
         return ABSENT;
-    return REACHED_IF(setsockopt(fd, (int)level, (int)name, zeros, (socklen_t)size), EINVAL, EFAULT, ENOENT,
+    return REACHED_IF(setsockopt(fd, (int)level, (int)name, value, (socklen_t)size), EINVAL, EFAULT, ENOENT,
                       ENOPROTOOPT);
 }
 

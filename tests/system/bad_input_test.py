@@ -858,6 +858,55 @@ def test_queries(client, sandbox):
         assert answer.status in (200, 400), (query, answer)
 
 
+# ---- the command line's stream ----
+
+
+def frame(kind, payload=b"", length=None):
+    return struct.pack("<BI", kind, len(payload) if length is None else length) + payload
+
+
+STDOUT, EXIT, ERROR, STDIN, STDIN_EOF, RESIZE, SIGNAL = 2, 5, 6, 16, 17, 18, 19
+BROKEN_EXEC_FRAMES = {
+    "unknown kind": frame(99), "kind zero": frame(0), "the service's kind": frame(STDOUT, b"x"), "too long": frame(STDIN, b"x", 1 << 20), "4 GiB": frame(STDIN, b"", 0xffffffff),
+    "short resize": frame(RESIZE, b"\1"), "empty terminal": frame(RESIZE, b"\0\0\0\0"), "no signal": frame(SIGNAL), "signal 0": frame(SIGNAL, b"\0"), "signal 255": frame(SIGNAL, b"\xff"),
+    "two signals": frame(SIGNAL, b"\1\1"), "garbage": random.Random(2).randbytes(100_000), "half a frame": frame(STDIN, b"x", 5000),
+}
+
+
+def begin_exec(client, sandbox, spec):
+    body = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+    return client.dial(http_head("POST", f"/v1/sandboxes/{sandbox.id}/exec", f"X-API-KEY: {client.key}", "Connection: upgrade", "Upgrade: cove-exec",
+                                 f"Content-Type: {JSON}", f"Content-Length: {len(body)}") + body)
+
+
+@pytest.mark.parametrize("name", BROKEN_EXEC_FRAMES)
+def test_broken_frames_of_the_command_line(client, sandbox, name):
+    with begin_exec(client, sandbox, {"cmd": ["sleep", "1000"], "stdin": True}) as s:
+        got = s.recv(4096)
+        assert got.startswith(b"HTTP/1.1 101"), got
+        while b"pid" not in got:
+            got += s.recv(4096)
+        s.sendall(BROKEN_EXEC_FRAMES[name])
+        if name == "half a frame":
+            s.shutdown(socket.SHUT_WR) # it leaves within one: the process goes on
+        else:
+            # The stream ends, with the reason or without; it does not hang.
+            with contextlib.suppress(ConnectionError):
+                while s.recv(65536):
+                    pass
+    for process in sandbox.processes():
+        sandbox.unary("process.Process/SendSignal", {"process": {"pid": process["pid"]}, "signal": "SIGNAL_SIGKILL"})
+    assert wait_for(lambda: not sandbox.processes(), 5)
+
+
+def test_broken_requests_of_the_command_line(client, sandbox):
+    for spec in (b"", b"[]", b"{", b'{"cmd":"true","cmd":"true"}', {}, {"cmd": "true"}, {"cmd": []}, {"cmd": [5]}, {"cmd": [""]}, {"cmd": ["true"], "tty": "x"}, b" " * LARGE):
+        with begin_exec(client, sandbox, spec) as s:
+            got = answers(s)
+            assert got and got[0].status == 400 and got[0].json["error"]["code"] == "invalid_argument", (spec if len(spec) < 100 else len(spec), got)
+    assert client.native("POST", f"/v1/sandboxes/{sandbox.id}/exec", {"cmd": "true"}).status in (400, 426)
+
+
 # ---- other ports ----
 
 

@@ -146,7 +146,7 @@ def test_lies_about_a_command(place, lie):
     events = end_of(client, sandbox.id)
     violations = [e for e in events if e["kind"] == "agent.violation"]
     assert len(violations) == 1 and violations[0]["grade"] == "observed-host" and violations[0]["data"]["what"]
-    assert (events[-1]["kind"], events[-1]["data"]["cause"]) == ("sandbox.failed", "failed")
+    assert [e["data"]["cause"] for e in events if e["kind"] == "sandbox.failed"] == ["failed"]
     assert client.get(sandbox.id).status == 404
     assert client.verify(sandbox.id).json["intact"]
     assert neighbour.works() and honest.works()
@@ -159,13 +159,13 @@ def test_agents_that_leave(place, way):
     sandbox = client.create()
     assert isinstance(run(sandbox, way), Exception)
     assert wait_for(lambda: sandbox.health() == 502, 10)
-    events = end_of(client, sandbox.id)
-    assert "agent.lost" in [e["kind"] for e in events] and "agent.violation" not in [e["kind"] for e in events]
-    last = events[-1]
-    if way == "dies":
-        assert (last["kind"], last["data"]["cause"], last["data"]["status"]) == ("sandbox.ended", "exited", 42), last
+    events = {e["kind"]: e for e in end_of(client, sandbox.id)}
+    assert "agent.violation" not in events
+    if way == "dies": # its end may be known before its socket is seen to close
+        ended = events["sandbox.ended"]["data"]
+        assert (ended["cause"], ended["status"]) == ("exited", 42), ended
     else:
-        assert last["kind"] == "sandbox.failed", last
+        assert "agent.lost" in events and "sandbox.failed" in events
     assert neighbour.works() and honest.works()
 
 
@@ -254,6 +254,6 @@ def test_worker_takes_over_liars(place):
         assert wait_for(lambda s=sandbox: s.health() == 502, HELLO_S + 5), lie
         kinds = [e["kind"] for e in end_of(client, sandbox.id)]
         assert ("agent.violation" if lie == "lies-about-processes" else "agent.lost") in kinds, (lie, kinds)
-        assert kinds[-1] == "sandbox.failed" and "service.recovered" in kinds
+        assert "sandbox.failed" in kinds and "service.recovered" in kinds
     assert neighbour.works() and honest.works()
     assert not {s.id for s in will_be.values()} & client.list().keys()

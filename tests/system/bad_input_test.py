@@ -557,7 +557,8 @@ def test_slow_headers(client):
         for _ in range(4):
             time.sleep(1)
             for s in sockets[:100]:
-                s.send(b"x")
+                with contextlib.suppress(ConnectionError): # some say something wrong with it
+                    s.send(b"x")
             assert client.request("GET", "/health").status == 200
         for s in sockets:
             got = answers(s, 2)
@@ -900,7 +901,7 @@ def test_broken_frames_of_the_command_line(client, sandbox, name):
 
 
 def test_broken_requests_of_the_command_line(client, sandbox):
-    for spec in (b"", b"[]", b"{", b'{"cmd":"true","cmd":"true"}', {}, {"cmd": "true"}, {"cmd": []}, {"cmd": [5]}, {"cmd": [""]}, {"cmd": ["true"], "tty": "x"}, b" " * LARGE):
+    for spec in (b"", b"[]", b"{", b'{"cmd":"true","cmd":"true"}', {}, {"cmd": "true"}, {"cmd": []}, {"cmd": [5]}, {"cmd": [""]}, {"cmd": ["true"], "pty": "x"}, b" " * LARGE):
         with begin_exec(client, sandbox, spec) as s:
             got = answers(s)
             assert got and got[0].status == 400 and got[0].json["error"]["code"] == "invalid_argument", (spec if len(spec) < 100 else len(spec), got)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service of our own for system tests: started on a state directory that is thrown away, with all that it may leak counted."""
 
+import ctypes
 import http.client
 import json
 import os
@@ -74,6 +75,11 @@ def prepare_templates():
                    stdin=subprocess.DEVNULL, timeout=900, check=True)
 
 
+def end_with_parent():
+    """In a child, before it executes: tests that are killed leave no service behind."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM) # PR_SET_PDEATHSIG
+
+
 def wait_until(condition, seconds):
     """The condition's last value, true or not."""
     end = time.monotonic() + seconds
@@ -121,7 +127,8 @@ class Service:
         ours, theirs = os.pipe()
         with open(self.log, "ab") as log:
             self.coved = subprocess.Popen([program or BUILD / "coved", "run", "--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
-                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                          preexec_fn=end_with_parent)
         os.close(theirs)
         ready, _, _ = select.select([ours], [], [], READY_S)
         line = os.read(ours, 16) if ready else b""

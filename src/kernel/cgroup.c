@@ -165,7 +165,8 @@ int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door
         char path[CGROUP_NAME_MAX + 48];
         if (t->parent_fds[i] < 0)
             continue;
-        join(path, sizeof(path), name, "cgroup.procs");
+        /* Not cgroup.procs: "0" there moves all threads of the caller, for which it waits until every CPU has seen it, often 15 ms. */
+        join(path, sizeof(path), name, "tasks");
         d.procs_fds[i] = openat(t->parent_fds[i], path, O_WRONLY | O_CLOEXEC);
         if (d.procs_fds[i] < 0) {
             int r = -errno;

@@ -111,6 +111,20 @@ def kernel_memory():
 
 # ---- scratch ----
 
+def remove_empty(top):
+    """Directories that hold no files of anybody (control groups never do); they may be busy for a moment."""
+    for _ in range(40):
+        for directory, _, _ in os.walk(top, topdown=False):
+            try:
+                os.rmdir(directory)
+            except OSError:
+                pass
+        if not top.exists():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 class Scratch:
     """A directory of our own beside the template (for hard links), and what was there before us, so that nothing stays."""
 
@@ -134,21 +148,10 @@ class Scratch:
     def close(self):
         for mount in reversed(self.mounts()):
             subprocess.run(["umount", "-l", mount], check=False)
-        for group in self.top_cgroups() - self.cgroups:
-            if group.name != "docker" and group.parent != self.CGROUPS / "systemd":
-                continue
-            for directory, _, _ in os.walk(group, topdown=False):
-                try:
-                    os.rmdir(directory)
-                except OSError:
-                    pass
-        for directory in self.made:
-            for inner, _, files in os.walk(directory, topdown=False):
-                if not files:
-                    try:
-                        os.rmdir(inner)
-                    except OSError:
-                        pass
+        ours = [g for g in self.top_cgroups() - self.cgroups if g.name == "docker" or g.parent == self.CGROUPS / "systemd"]
+        for directory in [*ours, *self.made]:
+            if not remove_empty(directory):
+                say(f"could not remove {directory}")
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path.exists() or self.mounts():
             say(f"could not remove all of {self.path}")

@@ -157,9 +157,10 @@ int cgroup_door_open(struct cgroup_tree *t, const char *name, struct cgroup_door
 {
     struct cgroup_door d = CGROUP_DOOR_NONE;
     if (t->features.version == 2) {
-        d.group_fd = openat(t->parent_fds[0], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (d.group_fd < 0)
+        int fd = openat(t->parent_fds[0], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0)
             return -errno;
+        d.group_fd = fd;
     }
     for (size_t i = 0; t->features.version == 1 && i < t->n; i++) {
         char path[CGROUP_NAME_MAX + 48];

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -78,14 +79,21 @@ def now_ticks():
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-def namespaces_alive(wanted, before):
+def is_of_another_service(pid, name):
+    group = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", read(f"/proc/{pid}/cgroup"), re.M)
+    if group:
+        return group[1] != name
+    return link(f"/proc/{pid}/exe").rsplit("/", 1)[-1].startswith(("cove", "memfd:cove"))
+
+
+def namespaces_alive(wanted, before, state):
     """
     Of these, those that some process still has, holds open or has mounted. The kernel uses their numbers again: processes that began
-    after `before` (ticks) have other ones.
+    after `before` (ticks), and other services, have other ones.
     """
-    alive, mounted = set(), ""
+    alive, mounted, ours = set(), "", processes(state)
     for pid in pids():
-        if started(pid) > before:
+        if started(pid) > before or (pid not in ours and is_of_another_service(pid, group_name(state))):
             continue
         of = Path("/proc") / str(pid)
         alive |= {link(of / "ns" / kind) for kind in NAMESPACES} & wanted
@@ -142,7 +150,7 @@ class Footprint:
 
     def left(self):
         found = [f"process {pid}: {name}" for pid, name in processes(self.state).items()]
-        found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked)]
+        found += [f"namespace {name}" for name in namespaces_alive(self.namespaces, self.looked, self.state)]
         found += [f"mount {line}" for line in mounts(self.state, self.run) if not any(f" {m} " in line for m in self.keep_mounts)]
         found += [f"control group {path}" for path in groups(self.state)]
         found += [f"pool {path}" for path in pool(self.state)]

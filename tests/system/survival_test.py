@@ -14,7 +14,7 @@ from datetime import datetime
 
 import pytest
 from client import Cut, Failed, Sandbox, wait_for
-from leaks import Footprint, boxes, groups, link, pids, pool, processes, read, running
+from leaks import BUILD, Footprint, boxes, groups, link, pids, pool, processes, read, running
 
 BACK_S = 5  # what is asserted; what is promised is 1 s, and printed
 KILLS = 20
@@ -321,6 +321,31 @@ def test_verify_by_command_line_after_a_crash(live):
     assert kinds.count("service.recovered") == 2 and kinds.count("exec.exit") == 2
 
 
+def test_worker_is_killed_while_it_recovers(live):
+    """Again and again before it is ready: nothing is lost by half a recovery, nothing done twice."""
+    service, client = live
+    sandboxes = [client.create(metadata={"number": str(i)}, timeout=1000) for i in range(20)]
+    for sandbox in sandboxes[:10]:
+        with sandbox.start("/bin/sh", "-c", "echo out; sleep 1000", tag="sleeper") as stream:
+            stream.started()
+    before, dice = client.list(), random.Random(3)
+    for _ in range(8):
+        old = worker(service)
+        kill(old)
+        assert wait_for(lambda: worker(service) not in (None, old), 5, 0.0005) # pylint: disable=cell-var-from-loop
+        time.sleep(dice.uniform(0, 0.03))
+    kill_worker(service, client)
+    assert client.list() == before
+    for sandbox in sandboxes:
+        assert sandbox.works() and is_whole(client, sandbox.id)
+    for sandbox in sandboxes[:10]:
+        assert [p.get("tag") for p in sandbox.processes()] == ["sleeper"]
+        answer = sandbox.unary("process.Process/SendSignal", {"process": {"tag": "sleeper"}, "signal": "SIGNAL_SIGTERM"})
+        assert answer.status == 200, answer
+        assert wait_for(lambda s=sandbox: [e for e in happened(client, s.id, "exec.exit") if e["data"].get("signal") == signal.SIGTERM], 5)
+        assert len([e for e in client.events(sandbox.id) if e["kind"] == "exec.output"]) == 1
+
+
 # ---- expiry ----
 
 
@@ -420,12 +445,23 @@ def test_stopping_leaves_nothing(record_property):
                 list(stream.output())
         # Not a moment later: it said that it was done.
         assert footprint.left() == []
+        complaints = [line for line in service.tail(100).splitlines() if " error " in line or " warning " in line]
+        assert not [line for line in complaints if "out-of-memory killer" not in line], complaints
         service.start()
         assert client.list() == {}
         for sandbox in sandboxes:
-            events = client.events(sandbox.id)
-            assert (events[-1]["kind"], events[-1]["data"]["cause"]) == ("sandbox.ended", "shutdown"), events[-1]
+            ended, = happened(client, sandbox.id, "sandbox.ended")
+            assert ended["data"]["cause"] == "shutdown"
             assert is_whole(client, sandbox.id)
+
+
+def test_second_service_on_the_same_state_does_no_harm(live):
+    service, client = live
+    sandbox = client.create()
+    done = subprocess.run([BUILD / "coved", "run"], env=service.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1 and "another coved runs" in done.stderr, done.stderr
+    assert sandbox.works() and is_up(client)
+    assert service.cove("ls").returncode == 0
 
 
 def power_cut(service, everything):

@@ -40,11 +40,10 @@ struct worker {
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
-    uv_poll_t
-        supervisor; /* sees its end only; the core owns the conversation, over another descriptor of the same socket */
+    /* Sees its end only; the core owns the conversation, over another descriptor of the same socket. */
+    uv_poll_t supervisor;
     int supervisor_fd;
-    uv_work_t checkpoint;
-    bool checkpoint_runs, store_fails, stopping;
+    bool stopping;
     int exit_code;
 };
 

@@ -170,13 +170,24 @@ static void start_in(struct entry *e, struct waiting *w)
     else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
+        bool was_warm = e->state == BOX_WARM;
         e->ended.cause = SUP_CAUSE_KILLED;
         boxes_kill_body(e);
-        refuse(b, w, &err);
+        if (was_warm)
+            boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
+        if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again) {
+            w->again = true;
+            list_prepend(&b->waiting, &w->node);
+            b->n_waiting++;
+        } else {
+            refuse(b, w, &err);
+        }
         return;
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
+    memcpy(b->last_layer, w->request.layer, sizeof(b->last_layer));
+    b->last_limits = w->limits;
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
     boxes_enter(e, BOX_RUNNING);
@@ -324,8 +335,6 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     w->request = *request;
     w->limits =
         (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
-    memcpy(b->last_layer, request->layer, sizeof(b->last_layer));
-    b->last_limits = w->limits;
     b->last_create = clock_mono();
     list_append(&b->waiting, &w->node);
     b->n_waiting++;

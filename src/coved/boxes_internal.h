@@ -21,6 +21,7 @@ struct waiting {
     struct list node;
     struct sup_create request;
     struct cgroup_limits limits;
+    bool again; /* the warm box that it was given had died */
 };
 
 struct entry {
@@ -52,7 +53,7 @@ struct boxes {
     struct map by_id;
     bool slot_used[SUP_SANDBOXES_MAX];
     uint32_t next_slot;
-    char last_layer[SUP_DIGEST_MAX]; /* what the next request probably wants; "": nothing was asked for yet */
+    char last_layer[SUP_DIGEST_MAX]; /* what the last one that was made was, and the next probably is; "": none */
     struct cgroup_limits last_limits;
     usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */

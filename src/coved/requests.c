@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Below these the agent itself would not live; above the last one the kernel says no. */
+enum { MEMORY_LEAST = 16 << 20, PIDS_LEAST = 8, PIDS_MOST = 4 << 20 };
+
 /* A text field: terminated within its size. */
 static bool is_text(const char *p, size_t size)
 {
@@ -58,6 +61,14 @@ static void create(struct requests *r, const struct sup_create *m)
     if (!is_id(m->id) || !is_text(m->layer, sizeof(m->layer)) || !pool_is_digest(m->layer) ||
         !is_template_id(m->template_id, sizeof(m->template_id))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
+        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        return;
+    }
+    if ((m->memory_bytes && m->memory_bytes < MEMORY_LEAST) ||
+        (m->pids && (m->pids < PIDS_LEAST || m->pids > PIDS_MOST))) {
+        (void)err_set(&err, ERR_INVALID_ARGUMENT,
+                      "a sandbox needs at least %d MiB of memory and %d processes, and %d at most", MEMORY_LEAST >> 20,
+                      PIDS_LEAST, PIDS_MOST);
         done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }

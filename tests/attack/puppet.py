@@ -176,6 +176,22 @@ class Session:
                 return (-number if how else number), out[1], out[2]
 
 
+def pass_on(coved, master):
+    """One message either way, the test's first; false when the test has gone."""
+    ready, _, _ = select.select([coved, master], [], [])
+    source, target = (master, coved) if master in ready else (coved, master)
+    data, fds = receive(source)
+    try:
+        if not data and source is coved:
+            sys.exit(0)
+        if data:
+            send(target, data, fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
+    return bool(data)
+
+
 def main(argv):
     options = dict(zip(argv[::2], argv[1::2]))
     coved = socket.socket(fileno=int(options["--supervisor-fd"]))
@@ -189,20 +205,12 @@ def main(argv):
     while True:
         # What coved says before a test is there stays in the socket.
         master, _ = listener.accept()
-        while True:
-            ready, _, _ = select.select([coved, master], [], [])
-            if master in ready:
-                data, fds = receive(master)
-                if not data:
-                    break
-                send(coved, data, fds)
-            elif coved in ready:
-                data, fds = receive(coved)
-                if not data:
-                    return
-                send(master, data, fds)
-            for fd in fds:
-                os.close(fd)
+        try:
+            while pass_on(coved, master):
+                pass
+        except OSError:
+            if select.select([coved], [], [], 0)[0] and not coved.recv(1, socket.MSG_PEEK):
+                return
         master.close()
 
 

@@ -183,7 +183,9 @@ void rig_write(const char *path, const char *content)
 
 void rig_send_raw(struct rig *r, const void *p, size_t n)
 {
-    assert_int_equal(fd_write_all(r->session, p, n), 0);
+    int sent = fd_write_all(r->session, p, n);
+    /* It may hang up as soon as it has seen enough of what breaks the rules. */
+    assert_true(sent == 0 || sent == -EPIPE || sent == -ECONNRESET);
 }
 
 void rig_send(struct rig *r, uint8_t type, uint8_t flags, uint32_t stream, const void *p, size_t n)
@@ -292,7 +294,10 @@ static void parse(struct rig *r)
         check_rules(r, &h);
         struct frame *f = mem_new(struct frame);
         *f = (struct frame){.type = h.type, .flags = h.flags, .stream = h.stream, .n = h.size};
-        f->payload = mem_dup(buf_data(&r->in) + WIRE_HEADER_SIZE, h.size);
+        char *payload = mem_alloc((size_t)h.size + 1); /* terminated, so that text in it can be looked at as such */
+        memcpy(payload, buf_data(&r->in) + WIRE_HEADER_SIZE, h.size);
+        payload[h.size] = 0;
+        f->payload = payload;
         list_append(&r->arrived, &f->node);
         buf_consume(&r->in, WIRE_HEADER_SIZE + h.size);
     }

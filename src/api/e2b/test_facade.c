@@ -157,6 +157,23 @@ static bool join_chunks(struct str in, struct buf *out)
     return false;
 }
 
+/* Behind its end, so that tests can search it as a string. */
+static void terminate(struct buf *b)
+{
+    char *end = b ? buf_reserve(b, 1) : NULL;
+    if (end)
+        *end = 0;
+}
+
+/* Of bytes that nothing terminates. */
+static uint64_t leading_number(struct str s)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+        v = v * 10 + (uint64_t)(s.p[i] - '0');
+    return v;
+}
+
 int facade_call(struct facade *f, const char *method, const char *target, const char *headers, struct str body,
                 struct buf *ret_head, struct buf *ret_body)
 {
@@ -191,10 +208,13 @@ int facade_call(struct facade *f, const char *method, const char *target, const 
         const char *length = memmem(head.p, head.n, "content-length: ", 16);
 
         buf_append_str(ret_body, rest);
-        if (length && strcmp(method, "HEAD") != 0 && strtoul(length + 16, NULL, 10) != rest.n)
+        if (length && strcmp(method, "HEAD") != 0 &&
+            leading_number(str_sub(head, (size_t)(length + 16 - head.p))) != rest.n)
             return 0;
     }
-    return (int)strtol(head.p + 9, NULL, 10);
+    terminate(ret_head);
+    terminate(ret_body);
+    return (int)leading_number(str_sub(head, 9));
 }
 
 int facade_json(struct facade *f, const char *method, const char *target, const char *body, struct buf *ret_body)

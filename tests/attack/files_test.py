@@ -166,7 +166,7 @@ os.chdir('/home/user')
 for name in ('deep', '.deep', '.deep.1.0', '.deep.1.1'):
     os.makedirs(name, exist_ok=True)
     fd = os.open(name, os.O_RDONLY)
-    for i in range(1200):
+    for i in range(600):
         os.mkdir('d', dir_fd=fd)
         new = os.open('d', os.O_RDONLY, dir_fd=fd)
         os.close(fd)
@@ -174,7 +174,7 @@ for name in ('deep', '.deep', '.deep.1.0', '.deep.1.1'):
     os.symlink('d', 'loop', dir_fd=fd)
     os.close(fd)
 os.mkdir('wide')
-for i in range(3000):
+for i in range(800):
     os.mkdir(f'wide/{{i}}')
 os.mkdir('names')
 for name in {NAMES!r}:

@@ -2,7 +2,8 @@
 /*
  * After an earlier worker died: which processes run, or have ended not long ago, is asked of the agent (PROCESSES); which action each belongs to,
  * what of it is recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the
- * loop. An ended one whose end nobody recorded is followed like a running one, and ends at once.
+ * loop. An ended one whose end nobody recorded is followed like a running one, and ends at once. One whose exec.started was still to be
+ * stored belongs to the first action with its command that nothing came of.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,30 +13,50 @@
 
 enum { EVENTS_PER_STEP = 2000 };
 
+/* An exec.start that has not come to an end. */
+struct begun {
+    uint64_t seq;
+    usec_t deadline; /* real; 0: none */
+    char *cmd;
+    bool started;
+};
+
 struct taking_over {
     struct sandbox *sb; /* a reference */
     struct process_query *query;
-    struct map running;   /* pid -> struct process, not in its table's streams yet */
-    struct map ended;     /* pid -> non-NULL: of `running`, those that don't any more */
-    struct map heads;     /* cause -> non-NULL: its exec.output is recorded */
-    struct map exits;     /* cause -> non-NULL: its end is recorded */
-    struct map deadlines; /* seq of exec.start -> its deadline (usec_t *) */
+    struct map running; /* pid -> struct process, not in its table's streams yet */
+    struct map ended;   /* pid -> non-NULL: of `running`, those that don't any more */
+    struct map heads;   /* cause -> non-NULL: its exec.output is recorded */
+    struct map exits;   /* cause -> non-NULL: its end is recorded */
+    struct map begun;   /* seq of exec.start -> struct begun */
+    struct map cmds;    /* pid -> command (char *) */
     uint64_t next_seq;
     struct loop_job step;
 };
+
+static void begun_free(struct begun *b)
+{
+    if (b)
+        mem_free(b->cmd);
+    mem_free(b);
+}
 
 static void finish(struct taking_over *t)
 {
     loop_job_cancel(&t->step);
     t->sb->taking_over = NULL;
     size_t it = 0;
-    for (usec_t *at; (at = map_next(&t->deadlines, &it));)
-        mem_free(at);
+    for (struct begun *b; (b = map_next(&t->begun, &it));)
+        begun_free(b);
+    it = 0;
+    for (char *cmd; (cmd = map_next(&t->cmds, &it));)
+        mem_free(cmd);
     map_fini(&t->running);
     map_fini(&t->ended);
     map_fini(&t->heads);
     map_fini(&t->exits);
-    map_fini(&t->deadlines);
+    map_fini(&t->begun);
+    map_fini(&t->cmds);
     sandbox_unref(t->sb);
     mem_free(t);
 }
@@ -48,27 +69,57 @@ static json_int_t number(struct str data, const char *name)
     return v;
 }
 
+static void on_exec_start(struct taking_over *t, const struct event *e)
+{
+    json_t *object = json_loadb(e->data.p, e->data.n, 0, NULL);
+    struct begun *b = mem_new(struct begun);
+    b->seq = e->seq;
+    b->deadline = (usec_t)json_integer_value(json_object_get(object, "deadline"));
+    b->cmd = mem_strdup(json_string_value(json_object_get(object, "cmd")));
+    json_decref(object);
+    begun_free(map_put_u64(&t->begun, e->seq, b));
+}
+
 static bool on_event(const struct event *e, void *ctx)
 {
     struct taking_over *t = ctx;
     t->next_seq = e->seq + 1;
     if (e->kind == EVENT_EXEC_STARTED) {
         struct process *p = map_get_u64(&t->running, (uint64_t)number(e->data, "pid"));
+        struct begun *b = map_get_u64(&t->begun, e->cause);
+        if (b)
+            b->started = true;
         if (p)
             p->log.cause = e->cause; /* pids come again: the last one is it */
     } else if (e->kind == EVENT_EXEC_OUTPUT) {
         (void)map_put_u64(&t->heads, e->cause, t);
     } else if (e->kind == EVENT_EXEC_START) {
-        usec_t at = (usec_t)number(e->data, "deadline");
-        if (at)
-            mem_free(map_put_u64(&t->deadlines, e->seq, mem_dup(&at, sizeof(at))));
+        on_exec_start(t, e);
     } else if (e->kind == EVENT_EXEC_EXIT || e->kind == EVENT_EXEC_FAILED) {
-        mem_free(map_del_u64(&t->deadlines, e->cause));
+        begun_free(map_del_u64(&t->begun, e->cause));
         (void)map_del_u64(&t->heads, e->cause);
         if (map_count(&t->ended))
             (void)map_put_u64(&t->exits, e->cause, t);
     }
     return true;
+}
+
+/* Its exec.started was lost with the worker. */
+static void find_cause(struct taking_over *t, struct process *p)
+{
+    const char *cmd = map_get_u64(&t->cmds, p->pid);
+    struct begun *first = NULL;
+    size_t it = 0;
+    for (struct begun *b; (b = map_next(&t->begun, &it));)
+        if (!b->started && b->cmd && cmd && strcmp(b->cmd, cmd) == 0 && (!first || b->seq < first->seq))
+            first = b;
+    if (!first)
+        return;
+    first->started = true;
+    p->log.cause = first->seq;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "pid", p->pid);
+    action_observe(t->sb, first->seq, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
 }
 
 static void attach_all(struct taking_over *t)
@@ -77,15 +128,17 @@ static void attach_all(struct taking_over *t)
     usec_t now = clock_real();
     for (struct process *p; (p = map_next(&t->running, &it));) {
         struct err err;
-        const usec_t *deadline = map_get_u64(&t->deadlines, p->log.cause);
+        if (!p->log.cause)
+            find_cause(t, p);
+        const struct begun *begun = map_get_u64(&t->begun, p->log.cause);
         bool is_recorded = map_get_u64(&t->ended, p->pid) && map_get_u64(&t->exits, p->log.cause);
         if (is_recorded || !t->sb->session ||
             process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
             process_free(p);
             continue;
         }
-        if (deadline)
-            process_arm(p, clock_mono() + (*deadline > now ? *deadline - now : 0));
+        if (begun && begun->deadline)
+            process_arm(p, clock_mono() + (begun->deadline > now ? begun->deadline - now : 0));
     }
 }
 
@@ -143,6 +196,7 @@ static void on_records(void *ctx, struct str records, const struct err *err)
         p->pty = record.flags & WIRE_PROC_PTY;
         p->started = mono - MIN(mono, now - MIN(now, record.started));
         (void)map_put_u64(&t->running, record.pid, p);
+        mem_free(map_put_u64(&t->cmds, record.pid, mem_strndup(record.cmd.p, record.cmd.n)));
         if (record.flags & WIRE_PROC_ENDED)
             (void)map_put_u64(&t->ended, record.pid, t);
     }

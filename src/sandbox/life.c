@@ -139,7 +139,8 @@ void sandbox_failed(struct sandbox *sb, const struct err *err)
 
 void sandbox_lost(struct sandbox *sb)
 {
-    sb->end_cause = "lost";
+    /* Only the end of one that was stopping is no surprise. */
+    sb->end_cause = sb->info.state == SANDBOX_STOPPING ? "killed" : "lost";
     finish_with(sb, EVENT_OBSERVED_HOST, NULL);
 }
 

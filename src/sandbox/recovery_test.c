@@ -302,6 +302,24 @@ static void ends_meanwhile(void **state)
     WAIT(w, late.ends && late.bytes == 10);
 }
 
+static void dies_before_the_start_is_stored(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    struct client c = {0};
+    run(sb, &c, "cmd", NULL, 300); /* as the fake agent lists it */
+    WAIT(w, c.pid);
+    store_rollback(w->store); /* what a kill leaves of a batch */
+    restart(w);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_START), 1); /* the action was stored before its answer came */
+    struct fake_agent *a = map_get(&w->agents, str_of(id));
+    WAIT(w, a->signals == 1);
+    WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 1);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_STARTED), 1);
+}
+
 static void dies_at_each_step(void **state)
 {
     struct world *w = *state;
@@ -352,8 +370,15 @@ static void many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(taken_over),     TEST(deadline_survives),   TEST(lost_and_unknown),
-                                       TEST(half_made),      TEST(killed_but_not_dead), TEST(processes_go_on),
-                                       TEST(ends_meanwhile), TEST(dies_at_each_step),   TEST(many)};
+    const struct CMUnitTest tests[] = {TEST(taken_over),
+                                       TEST(deadline_survives),
+                                       TEST(lost_and_unknown),
+                                       TEST(half_made),
+                                       TEST(killed_but_not_dead),
+                                       TEST(processes_go_on),
+                                       TEST(ends_meanwhile),
+                                       TEST(dies_at_each_step),
+                                       TEST(many),
+                                       TEST(dies_before_the_start_is_stored)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,8 @@ static int record_action(struct sandbox *sb, const struct event_draft *draft, ui
     struct keeper *k = sb->core->keeper;
     *ret_seq = 0;
     int r = record(sb, draft, ret_seq, err);
+    if (r == 0)
+        keeper_acts(k);
     if (r == 0 && keeper_fails(k))
         r = keeper_commit(k, err);
     /* But for the end: who fills the disk must not become immortal by it. */

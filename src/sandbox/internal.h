@@ -127,6 +127,7 @@ int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
 struct keeper *keeper_new(struct core *core);
 void keeper_free(struct keeper *k);
 void keeper_wrote(struct keeper *k);                              /* something waits in the store's batch */
+void keeper_acts(struct keeper *k);                               /* the same, and it is an action */
 int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct keeper *k);                        /* the last commit did */
 void core_unrecorded(struct core *core, const struct err *err);

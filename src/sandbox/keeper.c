@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the store going: ends its batches (soon after the turn that wrote, at most every COMMIT_MS, and never before what the turn had to send
- * was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread.
+ * Keeps the store going: ends its batches (after the turn that wrote an action, so that nobody hears what came of one that is not stored; for
+ * observations soon, at most every COMMIT_MS; and never before what the turn had to send was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,7 +20,8 @@ struct keeper {
     char *path;
     struct err checkpoint_err;
     int checkpoint_result;
-    bool fails; /* the last batch was lost */
+    bool fails;   /* the last batch was lost */
+    bool hurries; /* the batch holds an action */
 };
 
 static void on_checkpoint(uv_work_t *work)
@@ -51,6 +52,7 @@ int keeper_commit(struct keeper *k, struct err *err)
     struct store *store = k->core->config.store;
     bool is_pending = store_pending(store);
     k->last_commit = clock_mono();
+    k->hurries = false;
     if (store_commit(store, err) < 0) {
         if (!k->fails)
             log_error("the store: %s", err->msg);
@@ -90,7 +92,7 @@ static void on_commit_job(struct loop_job *job)
 {
     struct keeper *k = container_of(job, struct keeper, commit);
     usec_t due = k->last_commit + COMMIT_MS * USEC_PER_MS;
-    if (clock_mono() >= due)
+    if (k->hurries || clock_mono() >= due)
         commit(k);
     else if (!k->commit_alarm.slot)
         loop_alarm_set(k->core->loop, &k->commit_alarm, due, on_commit_alarm);
@@ -115,6 +117,12 @@ static void on_flood_alarm(struct loop_alarm *alarm)
 void keeper_wrote(struct keeper *k)
 {
     loop_before_sleep(k->core->loop, &k->sent);
+}
+
+void keeper_acts(struct keeper *k)
+{
+    k->hurries = true;
+    keeper_wrote(k);
 }
 
 struct keeper *keeper_new(struct core *core)

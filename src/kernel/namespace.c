@@ -27,7 +27,7 @@ pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd)
 {
     int pidfd = -1;
     struct clone_args args = {
-        .flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET,
+        .flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS,
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
         .exit_signal = SIGCHLD,
     };
@@ -90,8 +90,10 @@ int namespace_become_root(void)
     return 0;
 }
 
-int namespace_loopback_up(void)
+int namespace_network(void)
 {
+    if (unshare(CLONE_NEWNET) < 0)
+        return -errno;
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Namespaces: making a process in new ones, mapping its ids, naming its host, bringing its loopback up. */
+/* Namespaces: making a process in new ones, mapping its ids, its network. */
 #pragma once
 
 #include "base/def.h"
@@ -7,7 +7,7 @@
 enum { NAMESPACE_IDS = 65536 };
 
 /*
- * A child in new user, mount, pid, ipc, uts and network namespaces, through clone3(). Returns its pid (0 in the child) or -errno.
+ * A child in new user, mount, pid, ipc and uts namespaces, through clone3(). Returns its pid (0 in the child) or -errno.
  * cgroup_fd >= 0 places it in that cgroup v2 group at birth. Until namespace_map_ids() the child has no ids and must do nothing.
  *
  * owner: an id on the host, another for each child. What the users of a namespace take of inotify instances, pending signals, message
@@ -31,5 +31,8 @@ int namespace_open_user(int proc_fd, pid_t pid, int *ret_fd) WARN_UNUSED;
 /* In the child: become root of the new user namespace. */
 int namespace_become_root(void) WARN_UNUSED;
 
-/* In the child: lo up. */
-int namespace_loopback_up(void) WARN_UNUSED;
+/*
+ * In the child: a network namespace of its own, lo up. Not made by namespace_spawn(): it takes as long as all the others together, and
+ * waits where those that end are taken down; the child has the time, its parent has not.
+ */
+int namespace_network(void) WARN_UNUSED;

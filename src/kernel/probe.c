@@ -138,6 +138,11 @@ static void body_end(struct body *b)
     b->userns = fd_close(b->userns);
 }
 
+static int network_namespace_child(const void *arg UNUSED)
+{
+    return namespace_network() < 0;
+}
+
 static void namespaces(const struct probe_env *env UNUSED, struct probe_result *r)
 {
     struct body b;
@@ -146,13 +151,14 @@ static void namespaces(const struct probe_env *env UNUSED, struct probe_result *
     usec_t took = clock_mono() - from;
     body_end(&b);
     if (e < 0)
-        probe_say(
-            r, PROBE_FAILED,
-            "user, mount, pid, ipc, uts and network namespaces with mapped ids: %s. In a container or chroot? Check"
-            " user.max_user_namespaces",
-            strerror(-e));
+        probe_say(r, PROBE_FAILED,
+                  "user, mount, pid, ipc and uts namespaces with mapped ids: %s. In a container or chroot? Check"
+                  " user.max_user_namespaces",
+                  strerror(-e));
+    else if (probe_in_child(network_namespace_child, NULL) != 0)
+        probe_say(r, PROBE_FAILED, "no network namespaces with a loopback of their own. Check user.max_net_namespaces");
     else
-        probe_say(r, PROBE_OK, "user, mount, pid, ipc, uts, network with 65,536 mapped ids, made in %llu us",
+        probe_say(r, PROBE_OK, "network; user, mount, pid, ipc, uts with 65,536 mapped ids, made in %llu us",
                   (unsigned long long)took);
 }
 

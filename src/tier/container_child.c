@@ -161,7 +161,7 @@ static void become_blank(void)
     /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
     must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to coved");
     must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
-    must(namespace_loopback_up(), "bring loopback up");
+    must(namespace_network(), "make a network namespace");
     build_mounts();
     tell(TIER_READY);
 }

@@ -11,7 +11,8 @@ import pytest
 from client import Sandbox
 from rig import answers, must, raw, text, wait_until
 
-BAD_IDS = ("../../../etc/passwd", "..", ".", "a;rm -rf /", "--flag", "-rf", "i" * 10000, "i%00", "%2e%2e%2f", "i3k\nX-Injected: 1", "i3k\r\nX: 1", "$(id)", "*", "i*", "%", "'", '"',
+BAD_IDS = ("../../../etc/passwd", "..", ".", "a;rm -rf /", "--flag", "-rf", "i" * 10000, "i%00", "%2e%2e%2f", "i3k\nX-Injected: 1", "i3k\r\nX: 1", "$(id)",
+           "*", "i*", "%", "'", '"',
            "i' OR '1'='1", "\u202ei3k", "i\x00", "/etc", "I" + "A" * 20)
 
 
@@ -37,7 +38,8 @@ def test_M02_a_record_that_was_changed(sandbox, service):
     seq = next(e["seq"] for e in events if "evidence" in json.dumps(e["data"]))
     database = service.state / "api" / "cove.db"
     change = lambda sql, *values: subprocess.run(
-        [sys.executable, "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1],timeout=10)\nc.execute(sys.argv[2],sys.argv[3:])\nc.commit()", database, sql, *map(str, values)],
+        [sys.executable, "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1],timeout=10)\nc.execute(sys.argv[2],sys.argv[3:])\nc.commit()", database,
+         sql, *map(str, values)],
         check=True, timeout=30)
     log = "log = (SELECT log FROM event_heads WHERE sandbox = ?)"
     owner = database.stat()
@@ -47,7 +49,8 @@ def test_M02_a_record_that_was_changed(sandbox, service):
     assert service.cove("log", "--verify", sandbox.id).returncode != 0
     change(f"UPDATE events SET data = replace(data, 'nothing!', 'evidence') WHERE {log} AND seq = ?", sandbox.id, seq)
     assert service.client.verify(sandbox.id).json["intact"] is True
-    for sql in (f"UPDATE events SET time = time + 1 WHERE {log} AND seq = ?", f"UPDATE events SET grade = 'observed-host' WHERE {log} AND seq = ? AND grade <> 'observed-host'",
+    for sql in (f"UPDATE events SET time = time + 1 WHERE {log} AND seq = ?",
+                f"UPDATE events SET grade = 'observed-host' WHERE {log} AND seq = ? AND grade <> 'observed-host'",
                 f"DELETE FROM events WHERE {log} AND seq = ?"):
         change(sql, sandbox.id, seq)
     verdict = service.client.verify(sandbox.id).json
@@ -79,8 +82,10 @@ def test_M03_a_writer_that_is_killed_in_the_middle(make, service):
 def test_M09_ids(service, box):
     from urllib.parse import quote
     for target in (quote(box, safe=""), box if box.isascii() and box.isprintable() and " " not in box else quote(box)):
-        for method, path in (("GET", "/sandboxes/%s"), ("DELETE", "/sandboxes/%s"), ("POST", "/sandboxes/%s/timeout"), ("GET", "/v1/sandboxes/%s"), ("GET", "/v1/sandboxes/%s/events"),
-                             ("DELETE", "/v1/sandboxes/%s"), ("GET", "/v1/sandboxes/%s/verify"), ("PUT", "/v1/sandboxes/%s/files?path=x"), ("GET", "/sandboxes/%s/logs")):
+        for method, path in (("GET", "/sandboxes/%s"), ("DELETE", "/sandboxes/%s"), ("POST", "/sandboxes/%s/timeout"), ("GET", "/v1/sandboxes/%s"),
+                             ("GET", "/v1/sandboxes/%s/events"),
+                             ("DELETE", "/v1/sandboxes/%s"), ("GET", "/v1/sandboxes/%s/verify"), ("PUT", "/v1/sandboxes/%s/files?path=x"),
+                             ("GET", "/sandboxes/%s/logs")):
             answer = raw(service.port, f"{method} {path % target} HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {service.key}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode(errors="replace"))
             status = int(answer.split(b" ")[1]) if answer.startswith(b"HTTP/1.1 ") else None
             assert status in (400, 404, 405, 414, 431) or (status in (200, 401) and box in (".", "..")), (path, answer[:200])
@@ -124,7 +129,8 @@ def test_M12_no_weaker_boundary_than_asked_for(service):
         assert 400 <= status < 600, (tier, body)
         status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "isolation": tier})
         assert 400 <= status < 600, (tier, body)
-    for option in ({"privileged": True}, {"network": "host"}, {"pid": "host"}, {"mounts": [{"source": "/", "target": "/host"}]}, {"capabilities": ["SYS_ADMIN"]},
+    for option in ({"privileged": True}, {"network": "host"}, {"pid": "host"}, {"mounts": [{"source": "/", "target": "/host"}]},
+                   {"capabilities": ["SYS_ADMIN"]},
                    {"volumes": ["/:/host"]}, {"user": "root", "userns": "host"}, {"devices": ["/dev/kvm"]}, {"seccomp": "unconfined"}):
         status, _, body = service.request("POST", "/v1/sandboxes", option)
         assert 400 <= status < 500, (option, body)
@@ -140,9 +146,12 @@ def test_M12_no_weaker_boundary_than_asked_for(service):
 
 def test_keys(service, sandbox):
     """Without the key, or with nearly the key, nothing that knows or does anything answers."""
-    wrong = [None, "", "x", service.key[:-1], service.key + "x", service.key.upper(), service.key[:-1] + ("0" if service.key[-1] != "0" else "1"), " " + service.key + "x", service.key + "\0", "e2b_" + "0" * 40]
-    targets = [("GET", "/sandboxes"), ("GET", "/v2/sandboxes"), ("POST", "/v2/sandboxes"), ("GET", f"/sandboxes/{sandbox.id}"), ("DELETE", f"/sandboxes/{sandbox.id}"),
-               ("GET", "/v1/sandboxes"), ("GET", f"/v1/sandboxes/{sandbox.id}/events"), ("POST", "/v1/sandboxes"), ("GET", "/v1/info"), ("DELETE", f"/v1/sandboxes/{sandbox.id}"),
+    wrong = [None, "", "x", service.key[:-1], service.key + "x", service.key.upper(), service.key[:-1] + ("0" if service.key[-1] != "0" else "1"),
+             " " + service.key + "x", service.key + "\0", "e2b_" + "0" * 40]
+    targets = [("GET", "/sandboxes"), ("GET", "/v2/sandboxes"), ("POST", "/v2/sandboxes"), ("GET", f"/sandboxes/{sandbox.id}"),
+               ("DELETE", f"/sandboxes/{sandbox.id}"),
+               ("GET", "/v1/sandboxes"), ("GET", f"/v1/sandboxes/{sandbox.id}/events"), ("POST", "/v1/sandboxes"), ("GET", "/v1/info"),
+               ("DELETE", f"/v1/sandboxes/{sandbox.id}"),
                ("POST", f"/v1/sandboxes/{sandbox.id}/exec"), ("GET", f"/v1/sandboxes/{sandbox.id}/files?path=/etc/passwd")]
     for method, target in targets:
         for key in wrong:
@@ -164,7 +173,8 @@ def test_tokens_are_of_one_sandbox(pair, service):
         assert thief.unary("filesystem.Filesystem/Remove", {"path": "/home/user"}).status in (401, 403), token
         with pytest.raises(AssertionError):
             thief.start("true")
-    for path in ("/files?path=/etc/passwd&signature=v1_x&signature_expiration=99999999999", "/files?path=/etc/passwd&signature=", "/files?path=/etc/passwd&username=root&signature=v1_"):
+    for path in ("/files?path=/etc/passwd&signature=v1_x&signature_expiration=99999999999", "/files?path=/etc/passwd&signature=",
+                 "/files?path=/etc/passwd&username=root&signature=v1_"):
         answer = service.client.request("GET", path, None, {"E2b-Sandbox-Id": other.id, "E2b-Sandbox-Port": "49983"})
         assert answer.status in (400, 401, 403), answer
     assert one.works() and other.works()
@@ -174,7 +184,8 @@ def test_the_unix_socket_knows_who_asks(service, sandbox):
     """Over it no key is needed, by whom it belongs to; others of the host get nothing."""
     code = ("import socket,sys\ns=socket.socket(1)\ns.connect(sys.argv[1])\ns.sendall(b'GET /v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
             "d=b''\nwhile True:\n p=s.recv(65536)\n if not p: break\n d+=p\nsys.stdout.buffer.write(d)")
-    done = subprocess.run([sys.executable, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True,
+                          timeout=30, check=False)
     assert sandbox.id.encode() not in done.stdout and b" 200 " not in done.stdout.split(b"\r\n")[0], done
     assert sandbox.id in [s["id"] for s in service.sandboxes()]
 
@@ -186,7 +197,8 @@ def test_files_of_the_service(service):
         assert done.returncode != 0, path
     for pid in (service.coved.pid, service.child("cove-api")):
         for name in ("environ", "mem", "maps", "fd"):
-            done = subprocess.run(["ls" if name == "fd" else "cat", f"/proc/{pid}/{name}"], user=65534, group=65534, extra_groups=[], capture_output=True, check=False)
+            done = subprocess.run(["ls" if name == "fd" else "cat", f"/proc/{pid}/{name}"], user=65534, group=65534, extra_groups=[], capture_output=True,
+                                  check=False)
             assert done.returncode != 0, (pid, name)
         command = open(f"/proc/{pid}/cmdline", "rb").read()
         assert service.key.encode() not in command

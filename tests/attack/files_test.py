@@ -31,7 +31,8 @@ SECRETS = ("/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/kmsg", "/proc/t
 NAMES = (b"new\nline", b"esc\x1b]0;owned\x07\x1b[2J", "rtl\u202egpj.exe".encode(), b"-rf", b"--help", b"\xff\xfe\x80", b".GIT", b"git~1", b"$(touch owned)",
          b"`id`", b"a;b", b"a|b", b"'", b'"', b"\\", b"%s%n", b" ", b"..." , b"con.txt:stream", b"x" * 255)
 
-MAKE_NAMES = "python3 - {where} <<'END'\nimport sys\nfor n in " + repr(NAMES).replace("{", "{{").replace("}", "}}") + ":\n open(sys.argv[1].encode() + b'/' + n, 'w').close()\nEND\n"
+MAKE_NAMES = ("python3 - {where} <<'END'\nimport sys\nfor n in " + repr(NAMES).replace("{", "{{").replace("}", "}}") +
+              ":\n open(sys.argv[1].encode() + b'/' + n, 'w').close()\nEND\n")
 
 
 @pytest.fixture
@@ -86,7 +87,8 @@ def test_F06_long_paths(sandbox, length):
 
 
 def test_F07_hard_links_to_the_outside(sandbox):
-    found = inside(sandbox, "link,/proc/1/exe,/tmp/l1", "link,/dev/null,/tmp/l2", "link,/proc/self/ns/net,/tmp/l3", "link,/sys/devices/system/cpu/online,/tmp/l4",
+    found = inside(sandbox, "link,/proc/1/exe,/tmp/l1", "link,/dev/null,/tmp/l2", "link,/proc/self/ns/net,/tmp/l3",
+                   "link,/sys/devices/system/cpu/online,/tmp/l4",
                    "link,/proc/sys/kernel/core_pattern,/tmp/l5", "link,/dev/shm,/tmp/l6")
     for outcome in found.values():
         assert outcome.name in ("EXDEV", "EPERM", "EACCES"), outcome
@@ -103,7 +105,8 @@ def test_F14_handles(sandbox):
 
 
 def test_F16_device_nodes(sandbox):
-    verbs = [f"mknod,/tmp/node,{kind},{major},{minor}" for kind, major, minor in (("b", 254, 0), ("b", 8, 0), ("c", 1, 1), ("c", 1, 3), ("c", 10, 232), ("c", 5, 1))]
+    verbs = [f"mknod,/tmp/node,{kind},{major},{minor}" for kind, major,
+             minor in (("b", 254, 0), ("b", 8, 0), ("c", 1, 1), ("c", 1, 3), ("c", 10, 232), ("c", 5, 1))]
     control = outside(*verbs)
     for user in USERS:
         for verb, outcome in inside(sandbox, *verbs, user=user).items():
@@ -155,7 +158,8 @@ def test_immutable_files_would_outlive_their_sandbox(sandbox, private):
     target.write_text("")
     must(sandbox, "touch /tmp/f", user="root")
     for flag in (0x10, 0x20): # immutable, append only
-        judge(inside(sandbox, f"attribute,/tmp/f,{flag:#x}")[f"attribute,/tmp/f,{flag:#x}"], outside(f"attribute,{target},{flag:#x}")[f"attribute,{target},{flag:#x}"], {"EPERM"})
+        judge(inside(sandbox, f"attribute,/tmp/f,{flag:#x}")[f"attribute,/tmp/f,{flag:#x}"],
+              outside(f"attribute,{target},{flag:#x}")[f"attribute,{target},{flag:#x}"], {"EPERM"})
 
 
 def test_F20_hostile_trees_go_with_their_sandbox(sandbox, service):

@@ -273,7 +273,8 @@ def test_N30_no_inherited_descriptor(sandbox, service):
 
 def test_F12_directories_by_descriptor(sandbox):
     """Nothing that a descriptor leads to is above the sandbox's root, whatever working directory was asked for."""
-    out = must(sandbox, "for f in /proc/*/fd/*; do readlink $f/.. ; ls -d $f/../../../../../../../../etc/cove $f/../../../work 2>/dev/null; done; true", user="root")
+    out = must(sandbox, "for f in /proc/*/fd/*; do readlink $f/.. ; ls -d $f/../../../../../../../../etc/cove $f/../../../work 2>/dev/null; done; true",
+               user="root")
     assert "/etc/cove" not in out and "work" not in out, out
     for cwd in ("/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/61", "/proc/1/root", "/proc/1/cwd", "/proc/1/fd/3"):
         with pytest.raises(Exception):

@@ -60,7 +60,8 @@ def test_N10_services_of_the_host(sandbox, canary, service):
 
 
 def test_N11_names_of_the_host(sandbox):
-    names = ("host.docker.internal", "host.containers.internal", "gateway.docker.internal", "metadata.google.internal", "_gateway", "localhost.localdomain.", socket.gethostname())
+    names = ("host.docker.internal", "host.containers.internal", "gateway.docker.internal", "metadata.google.internal", "_gateway", "localhost.localdomain.",
+             socket.gethostname())
     for name in names:
         code, out, _ = sandbox.sh(f"getent hosts {name}", timeout=20)
         assert code != 0 or out.split()[0] in (b"127.0.0.1", b"::1", b"127.0.1.1"), (name, out)
@@ -121,7 +122,8 @@ def test_socket_options_of_the_administrator(sandbox):
     checked = 0
     for user in USERS:
         for verb, outcome in inside(sandbox, *verbs, user=user).items():
-            if verbs[verb] in ("iptables-replace", "ip6tables-replace", "arptables", "ebtables", "tcp-repair", "so-mark", "ip-transparent") and control[verb].reached and \
+            if verbs[verb] in ("iptables-replace", "ip6tables-replace", "arptables", "ebtables", "tcp-repair", "so-mark",
+                               "ip-transparent") and control[verb].reached and \
                     not outcome.reached:
                 assert outcome.name in ("EPERM", "ENOPROTOOPT", "EBADF"), (verbs[verb], outcome)
                 checked += 1
@@ -151,7 +153,8 @@ def test_N29_unix_sockets_of_the_host(sandbox, canary, service):
 
 
 def test_N33_ports_inside_are_not_the_host_s(sandbox):
-    with sandbox.start("python3", "-c", "import socket,time; s=socket.create_server(('0.0.0.0',45711)); t=socket.create_server(('::',45712),family=socket.AF_INET6); print('up',flush=True); time.sleep(30)") as up:
+    with sandbox.start("python3", "-c",
+                       "import socket,time; s=socket.create_server(('0.0.0.0',45711)); t=socket.create_server(('::',45712),family=socket.AF_INET6); print('up',flush=True); time.sleep(30)") as up:
         next(up.output())
         for port in (45711, 45712):
             for address in host_addresses():

@@ -39,7 +39,8 @@ import array
 socket.send_fds(a, [b'f'], [0]); assert socket.recv_fds(b, 1, 1)[1]
 " """),
     "low-port": ("root", "python3 -c \"import socket; socket.create_server(('0.0.0.0', 80))\""),
-    "extended-attributes": ("user", "touch f && python3 -c \"import os; os.setxattr('f', 'user.k', b'v'); assert os.getxattr('f', 'user.k') == b'v' and os.listxattr('f') == ['user.k']\""),
+    "extended-attributes": ("user",
+                            "touch f && python3 -c \"import os; os.setxattr('f', 'user.k', b'v'); assert os.getxattr('f', 'user.k') == b'v' and os.listxattr('f') == ['user.k']\""),
     "fifo": ("user", "mkfifo p && (echo through > p &) && grep -qx through < p"),
     "inotify": ("user", """python3 -c "
 import ctypes, os
@@ -126,6 +127,7 @@ def test_apt_installs_a_local_package(positive):
 
 def test_terminal_of_the_service(positive):
     """A PTY by the API: job control and a window size."""
-    with positive.start("/bin/bash", "-c", "tty; stty size; sleep 9 & jobs -p | grep -q . && kill %1; exec true", pty={"size": {"cols": 91, "rows": 33}}) as stream:
+    with positive.start("/bin/bash", "-c", "tty; stty size; sleep 9 & jobs -p | grep -q . && kill %1; exec true",
+                        pty={"size": {"cols": 91, "rows": 33}}) as stream:
         code, out, _ = stream.rest()
     assert code == 0 and b"/dev/pts/0" in out and b"33 91" in out

@@ -2,6 +2,7 @@
 """Using things up. The neighbour has to answer all the while; nothing of the host may run short. Section 10 (R..)."""
 
 import gzip
+import http.client
 import io
 import os
 import re
@@ -114,7 +115,8 @@ def test_R01_the_agent_has_room_when_all_pids_are_taken(make):
     assert wait_until(box.works, 10)
 
 
-MEMORY = {"anonymous": "hog_memory,2000,20", "memfd": "hog_memfd,2000,20", "shm": "hog_shm,2000,20", "sysv": "hog_sysv,2000,20", "sockets": "hog_sockets,20000,20",
+MEMORY = {"anonymous": "hog_memory,2000,20", "memfd": "hog_memfd,2000,20", "shm": "hog_shm,2000,20", "sysv": "hog_sysv,2000,20",
+          "sockets": "hog_sockets,20000,20",
           "pipes": "hog_pipes,20000,20", "descriptors": "hog_fds,400000,20"}
 
 
@@ -250,7 +252,8 @@ def test_R07_bad_archives(sandbox, what):
 def test_R11_limit_of_time(service, make):
     """A sandbox whose programs ignore all signals ends when its time is up, all of it."""
     box = make(timeout=2)
-    with box.start("sh", "-c", "trap '' TERM HUP INT QUIT USR1; (setsid sh -c 'trap \"\" TERM HUP; sleep 4321' &); sleep 4321", user="root", timeout=30) as stream:
+    with box.start("sh", "-c", "trap '' TERM HUP INT QUIT USR1; (setsid sh -c 'trap \"\" TERM HUP; sleep 4321' &); sleep 4321", user="root",
+                   timeout=30) as stream:
         stream.started()
         assert wait_until(lambda: box.id not in service.client.list(), 15)
     assert wait_until(lambda: "sleep" not in service.processes().values(), 10)
@@ -261,17 +264,17 @@ def test_R12_disk_bandwidth(service):
 
 
 def test_R_file_that_grows_while_it_is_read(sandbox):
-    """A download of a file that is written to for ever has the size that it began with, or ends with an error."""
-    must(sandbox, "head -c 1000000 /dev/zero > grow; (while :; do head -c 1000000 /dev/zero >> grow; done) >/dev/null 2>&1 & (while :; do : > cut; head -c 3000000 /dev/zero >> cut; done) >/dev/null 2>&1 &")
-    for path in ("grow", "cut"):
-        for _ in range(5):
-            try:
-                answer = sandbox.download(path, timeout=20)
-                assert answer.status in (200, 404, 500) and len(answer.body) < 1 << 30
-            except Exception as error:
-                assert "IncompleteRead" in repr(error) or "reset" in repr(error).lower(), error
+    """A download of a file that is written to, or cut, meanwhile has the size that it began with, or ends with an error."""
+    must(sandbox, """head -c 1000000 /dev/zero > grow; cp grow cut
+(for i in $(seq 100); do head -c 1000000 /dev/zero >> grow; sleep 0.01; done) >/dev/null 2>&1 &
+(for i in $(seq 100); do : > cut; head -c 3000000 /dev/zero >> cut; sleep 0.01; done) >/dev/null 2>&1 &""")
+    for path in ("grow", "cut") * 5:
+        try:
+            answer = sandbox.download(path, timeout=20)
+        except (http.client.IncompleteRead, ConnectionError):
+            continue
+        assert answer.status in (200, 404, 500) and len(answer.body) <= 101000000, answer.status
     assert sandbox.works()
-    sandbox.kill()
 
 
 def test_R_many_watchers(sandbox, service):

@@ -136,7 +136,8 @@ def test_ids(worker, stage, box):
 DIGEST = "sha256-" + "0" * 64
 
 
-@pytest.mark.parametrize("layer", ["", "../../../../etc", "sha256-" + "../" * 21 + "x", DIGEST[:-1], DIGEST + "0", "sha256-" + "A" * 64, "sha256-" + "0" * 63 + "/",
+@pytest.mark.parametrize("layer", ["", "../../../../etc", "sha256-" + "../" * 21 + "x", DIGEST[:-1], DIGEST + "0", "sha256-" + "A" * 64,
+                                   "sha256-" + "0" * 63 + "/",
                                    b"s" * 72, DIGEST.encode() + b"\xff", b"\0" * 72, "/etc", ".", "sha256-" + "." * 64, "base"])
 def test_layers(worker, layer):
     code, message, fd = worker.create(new_id(), layer)
@@ -178,7 +179,8 @@ def test_the_same_id_twice(worker, stage):
             os.close(fd)
 
 
-LIMITS = {"no-memory": {"memory": 1}, "a-page": {"memory": 4096}, "all-memory": {"memory": (1 << 64) - 1}, "signed": {"memory": 1 << 63}, "no-pids": {"pids": 1},
+LIMITS = {"no-memory": {"memory": 1}, "a-page": {"memory": 4096}, "all-memory": {"memory": (1 << 64) - 1}, "signed": {"memory": 1 << 63},
+          "no-pids": {"pids": 1},
           "all-pids": {"pids": (1 << 32) - 1}, "no-cpu": {"cpu_milli": 1}, "all-cpus": {"cpu_milli": (1 << 32) - 1}, "all-disk": {"disk": (1 << 64) - 1}}
 
 
@@ -190,7 +192,8 @@ def test_limits(worker, stage, what):
         limits = LIMITS[what] if number % 2 else {}
         values = {"memory": 1 << 28, "cpu_milli": 1000, "pids": 64, "disk": 0, **limits}
         tag = worker.new_tag()
-        worker.raw(puppet.CREATE_MESSAGE.pack(puppet.CREATE, tag, new_id().encode(), stage.layer.encode(), b"base", values["memory"], values["cpu_milli"], values["pids"], values["disk"]))
+        worker.raw(puppet.CREATE_MESSAGE.pack(puppet.CREATE, tag, new_id().encode(), stage.layer.encode(), b"base", values["memory"], values["cpu_milli"],
+                                              values["pids"], values["disk"]))
         tags[tag] = bool(limits)
     for tag, is_odd in tags.items():
         code, message, fd = worker.answer(puppet.CREATED, tag)

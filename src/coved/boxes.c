@@ -119,9 +119,8 @@ static void clean(struct entry *e)
 static void set_cause(struct entry *e, const siginfo_t *info)
 {
     struct sup_ended *end = &e->ended;
-    struct cgroup_usage usage = {0};
-    if (cgroup_usage(e->owner->host->cgroups, e->box.group, &usage) == 0)
-        end->oom_kills = usage.oom_kills;
+    if (e->id[0])
+        end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
     end->status = (uint32_t)info->si_status;
     if (end->cause || e->state != BOX_RUNNING)
         return;

@@ -209,6 +209,11 @@ int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *r
     return t->ops->usage(t, name, ret_usage);
 }
 
+uint32_t cgroup_oom_kills(struct cgroup_tree *t, const char *name)
+{
+    return t->ops->oom_kills(t, name);
+}
+
 int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen)
 {
     return t->features.freeze ? t->ops->freeze(t, name, frozen) : -EOPNOTSUPP;

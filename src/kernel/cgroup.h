@@ -61,6 +61,8 @@ void cgroup_door_close(struct cgroup_door *d);
 int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSED;
 
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
+uint32_t cgroup_oom_kills(struct cgroup_tree *t,
+                          const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
 int cgroup_freeze(struct cgroup_tree *t, const char *name,
                   bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
 

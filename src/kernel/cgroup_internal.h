@@ -9,6 +9,7 @@ enum { CGROUP_DIRS_MAX = CGROUP_DOOR_MAX };
 struct cgroup_ops {
     int (*limit)(struct cgroup_tree *t, const char *name, const struct cgroup_limits *limits);
     int (*usage)(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage);
+    uint32_t (*oom_kills)(struct cgroup_tree *t, const char *name);
     int (*freeze)(struct cgroup_tree *t, const char *name, bool frozen);
 };
 

@@ -57,6 +57,14 @@ static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
     return r;
 }
 
+static uint32_t oom_kills(struct cgroup_tree *t, const char *name)
+{
+    uint64_t n = 0;
+    if (t->features.memory && cgroup_read_key(t->parent_fds[MEMORY], name, "memory.oom_control", "oom_kill", &n) < 0)
+        return 0;
+    return (uint32_t)n;
+}
+
 static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage)
 {
     struct cgroup_usage u = {0};
@@ -69,8 +77,7 @@ static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *r
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.usage_in_bytes", &u.memory_bytes);
         r = r ? r : cgroup_read_key(t->parent_fds[MEMORY], name, "memory.stat", "cache", &u.cache_bytes);
-        if (r == 0 && cgroup_read_key(t->parent_fds[MEMORY], name, "memory.oom_control", "oom_kill", &v) == 0)
-            u.oom_kills = (uint32_t)v;
+        u.oom_kills = oom_kills(t, name);
     }
     if (r == 0 && t->features.pids) {
         r = cgroup_read_u64(t->parent_fds[PIDS], name, "pids.current", &v);
@@ -86,7 +93,7 @@ static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
     return cgroup_write(t->parent_fds[FREEZER], name, "freezer.state", frozen ? "FROZEN" : "THAWED");
 }
 
-static const struct cgroup_ops ops = {limit, usage, freeze};
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {

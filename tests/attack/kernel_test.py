@@ -35,7 +35,7 @@ REFUSED = {
     "K-mount-proc": ("mount,proc,/mnt", {"EPERM"}),
     "K-mount-sysfs": ("mount,sysfs,/mnt", {"EPERM"}),
     "K-mount-bind": ("bind,/proc,/mnt", {"EPERM"}),
-    "K-remount-sysctls-writable": ("remount,/proc/sys", {"EPERM"}),
+    "K-remount": ("remount,/proc", {"EPERM"}),
     "K-umount-root": ("umount,/", {"EPERM"}),
     "K-umount-mask": ("umount,/proc/sys", {"EPERM"}),
     "K-pivot-root": ("pivot_root", {"EPERM"}),

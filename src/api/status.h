@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of the core as HTTP sees them. */
+/* The error body of REST routes; its status is http/connect.h's connect_status(). */
 #pragma once
 
 #include "base/buf.h"
-#include "base/err.h"
-
-/* The HTTP status that Connect assigns to the code: not_found is 404 and so on. */
-int api_status(enum err_code code);
+#include "base/str.h"
 
 /* Appends {"code":<status>,"message":"<message>"}, the error body of REST routes. */
 void api_error_body(struct buf *b, int status, struct str message);

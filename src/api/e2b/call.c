@@ -3,6 +3,7 @@
 
 #include "api/status.h"
 #include "base/mem.h"
+#include "http/connect.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -144,7 +145,7 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
 void call_fail_err(struct call *c, const struct err *err)
 {
     if (!call_lost(c))
-        call_fail(c, api_status(err->code), "%s", err->msg);
+        call_fail(c, connect_status(err->code), "%s", err->msg);
 }
 
 /* ---- large answers ---- */

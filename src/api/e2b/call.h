@@ -82,7 +82,7 @@ void call_respond(struct call *c, int status, const char *content_type, struct s
 void call_json(struct call *c, int status, struct str body);
 void call_empty(struct call *c, int status);
 void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4); /* {"code":…,"message":…} */
-void call_fail_err(struct call *c, const struct err *err); /* by api_status(), cut when the sandbox is lost */
+void call_fail_err(struct call *c, const struct err *err); /* by connect_status(), cut when the sandbox is lost */
 void call_done(struct call *c);                            /* a stream that the handler ended or aborted itself */
 
 /* A body that may be larger than what http queues; takes the buffer's content. Its error, if any, becomes a 500. */

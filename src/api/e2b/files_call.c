@@ -3,6 +3,7 @@
 
 #include "api/e2b/envd.h"
 #include "api/status.h"
+#include "http/connect.h"
 
 bool files_begin(struct call *c, enum files_operation operation, struct files_query *ret_query)
 {
@@ -28,7 +29,7 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
 
 void files_fail(struct call *c, const struct err *err)
 {
-    int status = api_status(err->code);
+    int status = connect_status(err->code);
 
     if (err->code == ERR_RESOURCE_EXHAUSTED && strstr(err->msg, "not enough"))
         status = 507;

@@ -4,6 +4,7 @@
 #include "api/native/call.h"
 #include "api/status.h"
 #include "base/mem.h"
+#include "http/connect.h"
 #include "http/server.h"
 
 #include <stdarg.h>
@@ -223,7 +224,7 @@ void native_error(struct call *c, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
     native_error_json(&b, err);
-    (void)http_respond(c->req, api_status(err->code), (struct http_header[]){HTTP_JSON}, 1, buf_str(&b));
+    (void)http_respond(c->req, connect_status(err->code), (struct http_header[]){HTTP_JSON}, 1, buf_str(&b));
 }
 
 void native_refuse(struct call *c, enum err_code code, const char *fmt, ...)

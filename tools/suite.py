@@ -185,15 +185,13 @@ def run(argv, log, timeout_s, env=None, show="."):
 
 
 def summary(reports, stream=sys.stdout):
-    """Failures with their text, skips with their reasons, a table, and the line that machines read. Returns that line's numbers."""
+    """Skips with their reasons, failures with their text, a table; returns the numbers of the line that machines read.
+
+    What failed stands last, because who reads a long log reads its end.
+    """
     def out(text=""):
         print(text, file=stream)
 
-    for report in reports:
-        for test, text in report.failures:
-            out(f"\n--- FAILED {report.name}: {test}")
-            for line in text.splitlines()[-80:]:
-                out(f"    {line}")
     for report in reports:
         by_reason = {}
         for test, reason in report.skips:
@@ -201,6 +199,11 @@ def summary(reports, stream=sys.stdout):
         for reason, tests in by_reason.items():
             shown = ", ".join(tests[:3]) + (f" and {len(tests) - 3} more" if len(tests) > 3 else "")
             out(f"\n--- SKIPPED {report.name}: {shown}\n    {reason}")
+    for report in reports:
+        for test, text in report.failures:
+            out(f"\n--- FAILED {report.name}: {test}")
+            for line in text.splitlines()[-80:]:
+                out(f"    {line}")
     out(f"\n{'':10} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for report in reports:
         out(f"{report.name:10} {report.passes:7} {len(report.failures):7} {len(report.skips):8} {report.seconds:8.1f}")

@@ -8,6 +8,7 @@
 #include "coved/prepare.h"
 #include "coved/serve.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
 
     AUTO(config_free) struct config *config = NULL;
     struct err err;
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
     if (argc == 2 && strcmp(argv[1], "version") == 0) {
         (void)printf("coved %s\n", COVE_VERSION);
         return 0;

@@ -40,11 +40,13 @@ test('a terminal can be resized', async (t) => {
 test('keys have their meaning in a terminal', async (t) => {
   const box = await sandbox(t)
   const screen = await terminal(box)
-  await screen.type('cat; echo inter""rupted\n')
+  await screen.type('echo rea""dy; cat; echo inter""rupted\n')
+  assert.ok(await screen.shows(/[\r\n]ready\r/), screen.text) // while bash reads a line, it is bash that echoes
   await screen.type('echoed\n')
   assert.ok(await screen.shows(/echoed\r\nechoed\r\n/), screen.text)
   await screen.type('\x03')
-  await screen.type('sleep 60\n')
+  await screen.type('echo sleep""ing; sleep 60\n')
+  assert.ok(await screen.shows(/[\r\n]sleeping\r/), screen.text)
   await screen.type('\x03')
   await screen.type('echo al""ive; exit 7\n')
   await assert.rejects(screen.pty.wait(), (error) => error instanceof CommandExitError && error.exitCode === 7)

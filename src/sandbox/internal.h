@@ -41,6 +41,7 @@ struct sandbox {
     const char *layer;
     struct list node;        /* in core->live */
     struct session *session; /* NULL: before coved made it, and after the end */
+    struct session *closing; /* the one that was: until its streams have ended */
     uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */
     uint64_t ending_seq;     /* the event that began the end */
 

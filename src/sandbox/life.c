@@ -9,7 +9,8 @@
  *  4. A client hears of its new sandbox, or of a new end, only when the row is committed.
  *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
  *     agent that lives and only closed its socket.
- *  6. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
+ *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
+ *  7. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
  *     END_CHECK_MS: a step of the real clock moves the end by at most that.
  */
 #include "base/fd.h"
@@ -54,6 +55,8 @@ void sandbox_abandon(struct sandbox *sb, const struct err *why)
 {
     if (sb->session)
         session_drop(TAKE_PTR(sb->session), why);
+    if (sb->closing)
+        session_drop(TAKE_PTR(sb->closing), why);
     exec_sandbox_gone(sb);
     tell_creator(sb, why);
     tell_killer(sb, why);
@@ -79,8 +82,10 @@ static void let_go(struct sandbox *sb, const struct err *why)
     sandbox_delist(sb);
     loop_alarm_clear(core->loop, &sb->end_alarm);
     loop_alarm_clear(core->loop, &sb->sample_alarm);
-    if (sb->session)
-        session_close(TAKE_PTR(sb->session), why);
+    if (sb->session) {
+        session_close(sb->session, why);
+        sb->closing = TAKE_PTR(sb->session);
+    }
     if (!list_empty(&sb->watches) && list_empty(&sb->watch_job.node))
         loop_later(sandbox_ref(sb)->core->loop, &sb->watch_job);
 }
@@ -103,6 +108,10 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
         let_go(sb, &why);
     else if (sb->info.state != SANDBOX_STOPPING)
         return;
+    if (sb->closing) {
+        session_drop(sb->closing, &why); /* nobody can begin anything until it returns */
+        sb->closing = NULL;
+    }
     loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
     sb->info.ended = clock_real();
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
@@ -361,7 +370,12 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
                                      .what = what.msg});
 }
 
-const struct session_ops sandbox_session_ops = {.on_ready = on_ready, .on_broken = on_broken};
+static void on_closed(void *ctx)
+{
+    ((struct sandbox *)ctx)->closing = NULL;
+}
+
+const struct session_ops sandbox_session_ops = {.on_ready = on_ready, .on_broken = on_broken, .on_closed = on_closed};
 
 void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {

@@ -194,6 +194,74 @@ static void ends_by_itself(void **state)
     }
 }
 
+struct last_words {
+    struct sandbox *sb;
+    unsigned errors;
+    size_t events;
+    enum event_kind kinds[16];
+};
+
+static const struct exec_spec sleeper = {.cmd = STR("sleep")};
+
+static void on_exec_error(void *ctx, const struct err *err);
+static void on_no_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    (void)ctx;
+    (void)channel;
+    (void)bytes;
+}
+
+static const struct exec_ops exec_ops = {.on_output = on_no_output, .on_error = on_exec_error};
+
+static void on_exec_error(void *ctx, const struct err *err)
+{
+    struct last_words *l = ctx;
+    struct follow *follow;
+    struct err local;
+    assert_int_equal(err->code, ERR_UNAVAILABLE);
+    l->errors++;
+    /* Who hears of the end can't begin anything any more. */
+    assert_int_equal(exec_start(l->sb, &test_actor, &sleeper, &exec_ops, l, &follow, &local), -1);
+    assert_int_equal(local.code, ERR_NOT_FOUND);
+}
+
+static bool note_kind(const struct event *e, void *ctx)
+{
+    struct last_words *l = ctx;
+    assert_true(l->events < ARRAY_SIZE(l->kinds));
+    l->kinds[l->events++] = e->kind;
+    return true;
+}
+
+/* coved's word comes before its sandbox's socket closes, or before the session that a kill closes has ended its streams. */
+static void end_is_last(void **state)
+{
+    struct world *w = *state;
+    for (int killed = 0; killed <= 1; killed++) {
+        struct last_words l = {.sb = world_sandbox(w, NULL)};
+        struct sup_ended ended = {.cause = killed ? SUP_CAUSE_KILLED : SUP_CAUSE_EXITED};
+        struct outcome o = {0};
+        struct follow *follow;
+        struct err err;
+        const char *id = sandbox_info(l.sb)->id;
+        assert_int_equal(exec_start(l.sb, &test_actor, &sleeper, &exec_ops, &l, &follow, &err), 0);
+        WAIT(w, world_count_events(w, id, EVENT_EXEC_STARTED) == 1);
+        memcpy(ended.id, id, ID_SANDBOX_LEN);
+        if (killed)
+            assert_int_equal(sandbox_kill(l.sb, &test_actor, on_done, &o, &err), 0);
+        assert_int_equal(l.errors, 0);
+        sandbox_on_ended(w->core, &ended);
+        assert_int_equal(sandbox_info(l.sb)->state, SANDBOX_ENDED);
+        assert_int_equal(l.errors, 1);
+        world_turns(w, 30);
+        assert_int_equal(l.errors, 1);
+        assert_int_equal(o.calls, killed);
+        assert_int_equal(world_count_events(w, id, EVENT_EXEC_FAILED), 1);
+        assert_true(event_read(w->events, id, 0, 100, note_kind, &l, &err) > 0);
+        assert_int_equal(l.kinds[l.events - 1], EVENT_SANDBOX_ENDED);
+    }
+}
+
 static void agent_hangs_up(void **state)
 {
     struct world *w = *state;
@@ -453,6 +521,7 @@ int main(void)
         TEST(agent_never_answers),
         TEST(dies_while_made),
         TEST(ends_by_itself),
+        TEST(end_is_last),
         TEST(agent_hangs_up),
         TEST(expires),
         TEST(expires_while_made),

@@ -40,7 +40,7 @@ void sandbox_unref(struct sandbox *sb)
     assert(sb->refs);
     if (--sb->refs)
         return;
-    assert(!sb->session && list_empty(&sb->processes));
+    assert(!sb->session && !sb->closing && list_empty(&sb->processes));
     struct loop *loop = sb->core->loop;
     loop_job_cancel(&sb->watch_job);
     loop_alarm_clear(loop, &sb->end_alarm);

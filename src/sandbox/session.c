@@ -188,7 +188,12 @@ static void tear_down(struct session *s)
 
 static void on_closed_job(struct loop_job *job)
 {
-    tear_down(container_of(job, struct session, closed_job));
+    struct session *s = container_of(job, struct session, closed_job);
+    const struct session_ops *ops = s->ops;
+    void *ctx = s->ctx;
+    tear_down(s);
+    if (ops->on_closed)
+        ops->on_closed(ctx);
 }
 
 static void close_with(struct session *s, const struct err *why)
@@ -207,7 +212,8 @@ void session_close(struct session *s, const struct err *why)
 
 void session_drop(struct session *s, const struct err *why)
 {
-    close_with(s, why);
+    if (!s->closing)
+        close_with(s, why);
     tear_down(s);
 }
 

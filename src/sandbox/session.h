@@ -16,6 +16,8 @@ struct session_ops {
     void (*on_ready)(void *ctx); /* HELLO came */
     /* Once: end of file, a socket error, no HELLO in time, or a lie (violation). Streams still wait; close the session. */
     void (*on_broken)(void *ctx, bool violation, const struct err *err);
+    /* After session_close(): every stream has ended, and the session is gone. May be NULL. */
+    void (*on_closed)(void *ctx);
 };
 
 /* Streams can be opened at once; what they say waits until the agent's HELLO. */
@@ -23,8 +25,8 @@ struct session *session_new(struct loop *loop, const struct session_ops *ops, vo
 int session_start(struct session *s, int fd, struct err *err) WARN_UNUSED; /* takes fd, also when it fails */
 
 /*
- * No more calls to the session's ops. Every open stream gets on_end with `why`: in a later turn, or with session_drop() at once (never
- * from within a callback of the session).
+ * Every open stream gets on_end with `why`: in a later turn, followed by on_closed, the only op that is still called; or with session_drop()
+ * at once and without on_closed (never from within a callback of the session; after session_close() it keeps that one's `why`).
  */
 void session_close(struct session *s, const struct err *why);
 void session_drop(struct session *s, const struct err *why);

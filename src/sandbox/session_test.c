@@ -77,7 +77,7 @@ static void on_end(void *user, struct str tail, const struct err *err)
     b->tail = str_n(b->tail_bytes, tail.n);
 }
 
-static const struct session_ops session_ops = {on_ready, on_broken};
+static const struct session_ops session_ops = {.on_ready = on_ready, .on_broken = on_broken};
 static const struct stream_ops both_ways = {.on_reply = on_reply,
                                             .on_data = on_data,
                                             .on_eof = on_eof,

@@ -3,7 +3,7 @@
  * The boot sequence, the loop, and the way down.
  *
  *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
- *  2. All that needs the host's files is opened or read: sockets, agent, key. Then the stage (tier/stage.h) is entered for good.
+ *  2. All that needs the host's files is opened, read or tried: sockets, agent, key, overlays. Then the stage (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the worker is started, so that the first request finds one.
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the worker is stopped; then the rest is removed.
  */
@@ -16,11 +16,11 @@
 #include "coved/boxes.h"
 #include "coved/listen.h"
 #include "coved/requests.h"
+#include "coved/rootfs.h"
 #include "coved/state.h"
 #include "coved/sweeper.h"
 #include "coved/worker.h"
 #include "kernel/cgroup.h"
-#include "kernel/overlay.h"
 #include "kernel/pool.h"
 #include "tier/stage.h"
 
@@ -243,16 +243,17 @@ static int set_up(struct coved *c, struct err *err)
 {
     AUTO_FREE char *dir = NULL, *pool = mem_printf("%s/pool", c->config->state_dir);
     uid_t worker_uid = state_worker_uid();
+    enum overlay_mode mode = OVERLAY_DETACHED;
     if (state_prepare(c->config, worker_uid, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
         state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
         own_dir(&dir, err) < 0)
         return -1;
     raise_limits();
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
-        listen_open(c->config, &c->listeners, err) < 0 || stage_enter(pool, c->config->run_dir, &c->stage, err) < 0)
+        listen_open(c->config, &c->listeners, err) < 0 || rootfs_choose(pool, &mode, err) < 0 ||
+        stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0)
         return -1;
-    if (open_pool(c, err) < 0)
-        return -1;
+    c->host.overlay_mode = (int)mode;
     c->host.stage = &c->stage;
     c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (c->host.proc_fd < 0)
@@ -340,7 +341,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
 {
     struct coved c = {
         .config = config,
-        .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID, .overlay_mode = OVERLAY_DETACHED},
+        .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID},
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
         .signal_fd = -1,

@@ -36,7 +36,9 @@ static int add_layer(struct layers *l, const struct overlay *o, int dir_fd, uint
         return r;
     char *name = l->names[l->n];
     if (o->mode == OVERLAY_ATTACHED) {
-        (void)snprintf(name, PATH_BYTES, "%s/%zu", o->scratch, l->n);
+        int n = snprintf(name, PATH_BYTES, "%s/%zu", o->scratch, l->n);
+        if (n < 0 || n >= PATH_BYTES)
+            return -ENAMETOOLONG;
         if (mkdir(name, 0700) < 0 && errno != EEXIST)
             return -errno;
         r = mount_attach(fd, AT_FDCWD, name);
@@ -106,11 +108,16 @@ int overlay_mount(const struct overlay *o, int *ret_fd)
         r = add_layer(&l, o, o->lower_fds[i], MOUNT_ATTR_RDONLY);
     if (r == 0)
         r = add_layer(&l, o, o->box_fd, 0);
+    AUTO_CLOSE int fd = -1;
     if (r == 0)
-        r = make(&l, o->base, ret_fd);
+        r = make(&l, o->base, &fd);
+    /* The overlay holds copies of its layers' mounts, of its own. */
     if (o->mode == OVERLAY_ATTACHED)
         for (size_t i = 0; i < l.n; i++)
-            (void)umount2(l.names[i], MNT_DETACH);
+            if (umount2(l.names[i], MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && r == 0)
+                r = -errno; /* each later call would cover it and leave another one */
     layers_close(&l);
+    if (r == 0)
+        *ret_fd = TAKE_FD(fd);
     return r;
 }

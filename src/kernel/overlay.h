@@ -9,7 +9,7 @@
 
 enum overlay_mode {
     OVERLAY_DETACHED, /* layers stay detached mounts (Linux 6.15); nothing is attached to our mount namespace */
-    OVERLAY_ATTACHED, /* layers are attached for the time of the call below the directory OVERLAY_SCRATCH */
+    OVERLAY_ATTACHED, /* layers are attached for the time of the call below `scratch`, in our mount namespace, which must be private */
 };
 
 struct overlay {
@@ -19,7 +19,7 @@ struct overlay {
     int box_fd;          /* directory that holds u/ (upper) and w/ (work): one mount, as overlayfs asks */
     int userns_fd;       /* of the sandbox */
     uid_t base;          /* host id of its root */
-    const char *scratch; /* OVERLAY_ATTACHED: an empty directory of ours, for mount points */
+    const char *scratch; /* OVERLAY_ATTACHED: a directory for mount points, one call's at a time */
 };
 
 enum { OVERLAY_LAYERS_MAX = 32 };

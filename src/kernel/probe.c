@@ -6,7 +6,6 @@
 #include "kernel/caps.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
-#include "kernel/overlay.h"
 #include "kernel/pool.h"
 #include "kernel/seccomp.h"
 #include "kernel/tree.h"
@@ -20,6 +19,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -180,64 +180,86 @@ struct overlay_try {
     enum overlay_mode mode;
 };
 
-/* In a child with a private mount table: an overlay of idmapped layers, then a file made in it by the mapped root must be uid 0 on disk. */
+/*
+ * In a child with a private mount table: an overlay of idmapped layers, then a file made in it by the mapped root must be uid 0 on disk.
+ * Returns an errno.
+ */
 static int overlay_child(const void *arg)
 {
     const struct overlay_try *t = arg;
     struct body b;
     AUTO_CLOSE int box = -1, lower = -1, mount_fd = -1;
-    if (mount_unshare() < 0 || chdir(t->dir) < 0 || body_start(&b) < 0)
-        return 1;
+    int r = mount_unshare();
+    if (r == 0 && chdir(t->dir) < 0)
+        r = -errno;
+    if (r < 0)
+        return -r;
+    r = body_start(&b);
     (void)umask(022);
     lower = open("l", O_PATH | O_DIRECTORY | O_CLOEXEC);
     box = open("b", O_PATH | O_DIRECTORY | O_CLOEXEC);
     const struct overlay o = {t->mode, &lower, 1, box, b.userns, TEST_BASE_UID, "s"};
-    int e = overlay_mount(&o, &mount_fd);
+    r = r ? r : overlay_mount(&o, &mount_fd);
     body_end(&b);
-    if (e < 0)
-        return -e;
-    if (mount_attach(mount_fd, AT_FDCWD, "m") < 0 || setresgid(TEST_BASE_UID, TEST_BASE_UID, 0) < 0 ||
-        setresuid(TEST_BASE_UID, TEST_BASE_UID, 0) < 0)
-        return 2;
-    if (mkdir("m/made", 0755) < 0)
+    r = r ? r : mount_attach(mount_fd, AT_FDCWD, "m");
+    if (r < 0)
+        return -r;
+    if (setresgid(TEST_BASE_UID, TEST_BASE_UID, 0) < 0 || setresuid(TEST_BASE_UID, TEST_BASE_UID, 0) < 0 ||
+        mkdir("m/made", 0755) < 0)
         return errno;
     struct stat st;
     if (setresuid(0, 0, 0) < 0 || stat("b/u/made", &st) < 0)
-        return 3;
-    return st.st_uid == 0 ? 0 : 4;
+        return errno;
+    return st.st_uid == 0 ? 0 : EOVERFLOW;
 }
 
-static int overlay_try(const struct probe_env *env, enum overlay_mode mode)
+int probe_overlay(const struct probe_env *env, enum overlay_mode mode)
 {
-    static const char *const dirs[] = {"", "/l", "/b", "/b/u", "/b/w", "/s", "/m"};
-    AUTO_FREE char *top = mem_printf("%s/probe.%d", env->scratch_dir, (int)getpid());
-    int r = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
-        AUTO_FREE char *dir = mem_printf("%s%s", top, dirs[i]);
+    static const char *const dirs[] = {"l", "b", "b/u", "b/w", "s", "m"};
+    AUTO_FREE char *top = mem_printf("%s/probe.XXXXXX", env->scratch_dir);
+    if (!mkdtemp(top))
+        return -errno;
+    int r = chmod(top, 0755) < 0 ? -errno : 0; /* the mapped root passes through */
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(dirs); i++) {
+        AUTO_FREE char *dir = mem_printf("%s/%s", top, dirs[i]);
         if (mkdir(dir, 0755) < 0)
             r = -errno;
     }
     const struct overlay_try t = {top, mode};
     r = r ? r : probe_in_child(overlay_child, &t);
     int removed UNUSED = tree_remove(AT_FDCWD, top);
+    return r > 255 ? -ECHILD : r > 0 ? -r : r;
+}
+
+int probe_overlay_mode(const struct probe_env *env, enum overlay_mode *ret_mode)
+{
+    enum overlay_mode mode = OVERLAY_DETACHED;
+    int r = probe_overlay(env, mode);
+    if (r < 0) {
+        mode = OVERLAY_ATTACHED;
+        r = probe_overlay(env, mode);
+    }
+    if (r == 0)
+        *ret_mode = mode;
     return r;
 }
 
 static void root_file_system(const struct probe_env *env, struct probe_result *r)
 {
-    int detached = overlay_try(env, OVERLAY_DETACHED), attached = detached ? overlay_try(env, OVERLAY_ATTACHED) : 0;
-    if (detached == 0)
-        probe_say(r, PROBE_OK, "overlay of idmapped layers on %s, made detached", env->scratch_dir);
-    else if (attached == 0)
-        probe_say(
-            r, PROBE_DEGRADED,
-            "overlay of idmapped layers works with attached layers only (Linux 6.15 does without): creates take longer");
-    else
+    enum overlay_mode mode = OVERLAY_DETACHED;
+    int e = probe_overlay_mode(env, &mode);
+    if (e < 0)
         probe_say(
             r, PROBE_FAILED,
             "overlay of idmapped layers on %s: %s. Linux 5.19 and a file system with idmapped mounts (ext4, xfs, btrfs)"
             " are needed",
-            env->scratch_dir, strerror(attached < 0 ? -attached : attached));
+            env->scratch_dir, strerror(-e));
+    else if (mode == OVERLAY_DETACHED)
+        probe_say(r, PROBE_OK, "overlay of idmapped layers on %s, made detached", env->scratch_dir);
+    else
+        probe_say(
+            r, PROBE_DEGRADED,
+            "overlay of idmapped layers works with attached layers only (Linux 6.15 does without): creates take longer");
 }
 
 static int filter_child(const void *arg UNUSED)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/def.h"
+#include "kernel/overlay.h"
 
 enum probe_status {
     PROBE_OK,       /* enforced */
@@ -31,6 +32,12 @@ struct probe {
 
 /* In the order in which people read them. */
 const struct probe *probe_list(size_t *ret_n);
+
+/* 0 when sandboxes' root file systems can be mounted in this mode, else -errno. */
+int probe_overlay(const struct probe_env *env, enum overlay_mode mode) WARN_UNUSED;
+
+/* The first mode that works, the better one first. -errno: neither. */
+int probe_overlay_mode(const struct probe_env *env, enum overlay_mode *ret_mode) WARN_UNUSED;
 
 const char *probe_status_name(enum probe_status status);
 

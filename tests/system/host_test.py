@@ -3,9 +3,13 @@
 
 import os
 import re
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from leaks import BUILD, read, running
+from service import Service
 
 # A starter of coved with everything ignored that can be, by the system call itself: the C library won't touch 32 and 33.
 IGNORER = """#!{python}
@@ -34,3 +38,52 @@ def test_signals_that_the_starter_ignores_are_not_ignored_inside(tmp_path):
         assert signals(first, "SigIgn") <= {13}, first # its own wish
         shell = sandbox.sh("cat /proc/self/status")[1].decode()
         assert signals(shell, "SigIgn") == signals(shell, "SigBlk") == set(), shell
+
+
+def own_mounts(service):
+    """What coved has mounted, on the stage."""
+    return [line.split()[4] for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
+
+
+@pytest.mark.parametrize("mode", ["detached", "attached"])
+def test_root_file_systems_in_either_mode(mode):
+    host = read("/proc/self/mountinfo")
+    with running(COVE_OVERLAY=mode) as (service, client):
+        if mode == "attached":
+            assert "from attached layers" in read(service.log)
+        for _ in range(2):
+            with ThreadPoolExecutor(6) as pool:
+                sandboxes = list(pool.map(lambda _: client.create(), range(6)))
+                scripts = [f"echo {i} >/home/user/mine && cat /home/user/mine && stat -c %U / /etc/hostname && wc -l </proc/self/mountinfo"
+                           for i in range(6)]
+                said = [answer[1].decode().split() for answer in pool.map(lambda pair: pair[0].sh(pair[1]), zip(sandboxes, scripts))]
+            assert [words[:3] for words in said] == [[str(i), "root", "root"] for i in range(6)], said
+            assert len({words[3] for words in said}) == 1, said # all have the same table: no layer of another one's in it
+            table = sandboxes[0].sh("cat /proc/self/mountinfo")[1].decode()
+            assert " /scratch" not in table and table.count(" - overlay ") == 1, table
+            assert sorted(own_mounts(service)) == ["/", "/pool", "/proc"]
+            for sandbox in sandboxes:
+                sandbox.kill()
+    assert read("/proc/self/mountinfo") == host
+
+
+def test_an_unknown_overlay_mode_is_refused(tmp_path):
+    service = Service(tmp_path)
+    done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_OVERLAY": "no"}, capture_output=True, text=True, timeout=30,
+                          check=False)
+    assert done.returncode == 1 and "COVE_OVERLAY must be detached or attached" in done.stderr, done
+
+
+def test_a_pool_without_idmapped_mounts_is_refused(tmp_path):
+    """What the owner can do about it is said, and nothing is left."""
+    service = Service(tmp_path)
+    lower, upper, work = (tmp_path / name for name in ("lower", "upper", "work"))
+    for directory in (lower, upper, work, service.state):
+        directory.mkdir()
+    subprocess.run(["mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "cove-test", service.state], check=True)
+    try:
+        done = subprocess.run([BUILD / "coved", "run"], env=service.env, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 1 and "set state_dir or COVE_STATE" in done.stderr, done
+        assert list((service.state / "pool" / "new").iterdir()) == []
+    finally:
+        subprocess.run(["umount", service.state], check=True)

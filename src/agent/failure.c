@@ -65,18 +65,50 @@ int failure_set(struct failure *f, enum err_code code, const char *fmt, ...)
     return -1;
 }
 
+enum err_code failure_code(enum err_code code, int errnum)
+{
+    static const struct {
+        int errnum;
+        enum err_code code;
+    } codes[] = {
+        /* What was asked for can't be. */
+        {EINVAL, ERR_INVALID_ARGUMENT},
+        {ENAMETOOLONG, ERR_INVALID_ARGUMENT},
+        {ENOTDIR, ERR_INVALID_ARGUMENT},
+        {EISDIR, ERR_INVALID_ARGUMENT},
+        /* It could be, if something else were so. */
+        {ENOENT, ERR_NOT_FOUND},
+        {EEXIST, ERR_ALREADY_EXISTS},
+        {ELOOP, ERR_FAILED_PRECONDITION},
+        {ENOTEMPTY, ERR_FAILED_PRECONDITION},
+        {EBUSY, ERR_FAILED_PRECONDITION},
+        {ETXTBSY, ERR_FAILED_PRECONDITION},
+        {EXDEV, ERR_FAILED_PRECONDITION},
+        {EROFS, ERR_FAILED_PRECONDITION},
+        {ENXIO, ERR_FAILED_PRECONDITION},
+        {ENODEV, ERR_FAILED_PRECONDITION},
+        {EOPNOTSUPP, ERR_FAILED_PRECONDITION},
+        {EPERM, ERR_PERMISSION_DENIED},
+        {EACCES, ERR_PERMISSION_DENIED},
+    };
+    static const int exhausted[] = {ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN, EFBIG, EMLINK};
+    for (size_t i = 0; i < ARRAY_SIZE(exhausted); i++)
+        if (errnum == exhausted[i])
+            return ERR_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; code == ERR_INTERNAL && i < ARRAY_SIZE(codes); i++)
+        if (errnum == codes[i].errnum)
+            return codes[i].code;
+    return code;
+}
+
 int failure_errno(struct failure *f, enum err_code code, int errnum, const char *fmt, ...)
 {
-    static const int exhausted[] = {ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN};
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(f->text, sizeof(f->text), fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof(f->text))
         (void)snprintf(f->text + n, sizeof(f->text) - (size_t)n, ": %s", errno_text(errnum));
-    f->code = code;
-    for (size_t i = 0; i < ARRAY_SIZE(exhausted); i++)
-        if (errnum == exhausted[i])
-            f->code = ERR_RESOURCE_EXHAUSTED;
+    f->code = failure_code(code, errnum);
     return -1;
 }

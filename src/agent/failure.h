@@ -15,10 +15,14 @@ struct failure {
 /* Both fill *f and return -1. */
 int failure_set(struct failure *f, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/*
- * A failed system call: "<context>: <text of errno>". Running out of something is ERR_RESOURCE_EXHAUSTED whatever `code` says.
- */
+/* A failed system call: "<context>: <text of errno>", with failure_code(). */
 int failure_errno(struct failure *f, enum err_code code, int errnum, const char *fmt, ...) PRINTF_LIKE(4, 5);
+
+/*
+ * What a failed system call is to a client: running out of something is ERR_RESOURCE_EXHAUSTED whatever `code` says; ERR_INTERNAL is replaced
+ * where errno says better.
+ */
+enum err_code failure_code(enum err_code code, int errnum);
 
 /* The lower-case texts that clients know from other implementations; the same with every libc. */
 const char *errno_text(int errnum);

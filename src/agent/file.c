@@ -41,7 +41,7 @@ void file_end_with_entry(struct stream *s, const char *path)
     if (r == -ENOENT) {
         stream_failf(s, ERR_NOT_FOUND, "file not found: lstat %s: %s", path, errno_text(-r));
     } else if (r < 0) {
-        stream_failf(s, ERR_INTERNAL, "error getting file info: lstat %s: %s", path, errno_text(-r));
+        stream_failf(s, failure_code(ERR_INTERNAL, -r), "error getting file info: lstat %s: %s", path, errno_text(-r));
     } else {
         (void)buf_append_str(stream_tail(s), buf_str(&entry));
         stream_tail_commit(s);
@@ -62,7 +62,7 @@ static int make_directory(const char *path, const struct user *u, struct failure
         if (why == EEXIST && is_directory(path))
             return 0;
         if (why == ENOTDIR || why == EEXIST)
-            return failure_set(f, ERR_INTERNAL, "path is a file: %s", path);
+            return failure_set(f, ERR_INVALID_ARGUMENT, "path is a file: %s", path);
         return failure_errno(f, ERR_INTERNAL, why, "error creating directory: mkdir %s", path);
     }
     if (lchown(path, u->uid, u->gid) < 0)
@@ -85,7 +85,7 @@ int file_make_parents(const char *path, const struct user *u, struct failure *f)
         part[i] = 0;
         struct stat st;
         if (stat(part, &st) == 0 && !S_ISDIR(st.st_mode))
-            return failure_set(f, ERR_INTERNAL, "path is a file: %s", part);
+            return failure_set(f, ERR_INVALID_ARGUMENT, "path is a file: %s", part);
         if (!is_directory(part) && make_directory(part, u, f) < 0)
             return -1;
         part[i] = end;

@@ -262,15 +262,16 @@ static void test_component_is_a_file(void **state)
     (void)state;
     rig_write(rig_path(&rig, "home/f"), "");
     char *p = rig_path(&rig, "home/f/x");
-    expect_failure(WIRE_STAT, "f/x", ERR_INTERNAL, "error getting file info: lstat %s: not a directory", p);
-    expect_failure(WIRE_READ, "f/x", ERR_INTERNAL, "error checking if path exists '%s': stat %s: not a directory", p,
-                   p);
-    expect_failure(WIRE_LIST, "f/x", ERR_INTERNAL, "error resolving symlink: not a directory");
-    expect_failure(WIRE_MKDIR, "f/x", ERR_INTERNAL, "path is a file: %s/home/f", rig.dir);
-    expect_failure(WIRE_WRITE, "f/x", ERR_INTERNAL, "error ensuring directories: path is a file: %s/home/f", rig.dir);
-    expect_failure(WIRE_REMOVE, "f/x", ERR_INTERNAL, "error removing file or directory: unlinkat %s: not a directory",
-                   p);
-    expect_failure(WIRE_WATCH, "f/x", ERR_INTERNAL, "error statting path %s: stat %s: not a directory", p, p);
+    expect_failure(WIRE_STAT, "f/x", ERR_INVALID_ARGUMENT, "error getting file info: lstat %s: not a directory", p);
+    expect_failure(WIRE_READ, "f/x", ERR_INVALID_ARGUMENT,
+                   "error checking if path exists '%s': stat %s: not a directory", p, p);
+    expect_failure(WIRE_LIST, "f/x", ERR_INVALID_ARGUMENT, "error resolving symlink: not a directory");
+    expect_failure(WIRE_MKDIR, "f/x", ERR_INVALID_ARGUMENT, "path is a file: %s/home/f", rig.dir);
+    expect_failure(WIRE_WRITE, "f/x", ERR_INVALID_ARGUMENT, "error ensuring directories: path is a file: %s/home/f",
+                   rig.dir);
+    expect_failure(WIRE_REMOVE, "f/x", ERR_INVALID_ARGUMENT,
+                   "error removing file or directory: unlinkat %s: not a directory", p);
+    expect_failure(WIRE_WATCH, "f/x", ERR_INVALID_ARGUMENT, "error statting path %s: stat %s: not a directory", p, p);
     expect_failure(WIRE_LIST, "f", ERR_INVALID_ARGUMENT, "path is not a directory: %s/home/f", rig.dir);
     expect_failure(WIRE_WATCH, "f", ERR_INVALID_ARGUMENT, "path %s/home/f not a directory", rig.dir);
 }
@@ -285,7 +286,8 @@ static void test_paths(void **state)
     longest[0] = '/';
     expect_failure(WIRE_STAT, longest, ERR_INVALID_ARGUMENT, "path of 4999 bytes: file name too long");
     longest[4095] = 0;
-    expect_failure(WIRE_STAT, longest, ERR_INTERNAL, "error getting file info: lstat %s: file name too long", longest);
+    expect_failure(WIRE_STAT, longest, ERR_INVALID_ARGUMENT, "error getting file info: lstat %s: file name too long",
+                   longest);
     expect_failure(WIRE_READ, "~other/x", ERR_INVALID_ARGUMENT,
                    "failed to expand path '~other/x' for user 'user': cannot expand user-specific home dir");
     struct buf *b = rig_request(WIRE_STAT);
@@ -321,10 +323,10 @@ static void test_loops(void **state)
     char *p = rig_path(&rig, "home/loop");
     assert_int_equal(symlink("loop", p), 0);
     expect_failure(WIRE_LIST, "loop", ERR_FAILED_PRECONDITION, "cyclic symlink or chain >255 links at \"%s\"", p);
-    expect_failure(WIRE_READ, "loop", ERR_INTERNAL,
+    expect_failure(WIRE_READ, "loop", ERR_FAILED_PRECONDITION,
                    "error checking if path exists '%s': stat %s: too many levels of symbolic links", p, p);
-    expect_failure(WIRE_WRITE, "loop", ERR_INTERNAL, "error opening file: open %s: too many levels of symbolic links",
-                   p);
+    expect_failure(WIRE_WRITE, "loop", ERR_FAILED_PRECONDITION,
+                   "error opening file: open %s: too many levels of symbolic links", p);
     assert_int_equal(symlink(".", rig_path(&rig, "home/self")), 0);
     expect_list("", 50, "/home/loop /home/self ");
     expect_list("self", 50, "/home/self/loop /home/self/self ");
@@ -592,12 +594,22 @@ static void test_move(void **state)
     rig_expect_end(&rig, open_move("nope", "x"), ERR_NOT_FOUND, message);
     (void)snprintf(message, sizeof(message), "error renaming: rename %s/home/g %s/home/new: file exists", rig.dir,
                    rig.dir);
-    rig_expect_end(&rig, open_move("g", "new"), ERR_INTERNAL, message);
+    rig_expect_end(&rig, open_move("g", "new"), ERR_ALREADY_EXISTS, message);
     (void)snprintf(message, sizeof(message), "error renaming: rename %s/home/new %s/home/new/dir/x: invalid argument",
                    rig.dir, rig.dir);
-    rig_expect_end(&rig, open_move("new", "new/dir/x"), ERR_INTERNAL, message);
+    rig_expect_end(&rig, open_move("new", "new/dir/x"), ERR_INVALID_ARGUMENT, message);
     (void)snprintf(message, sizeof(message), "path is a file: %s/home/g", rig.dir);
-    rig_expect_end(&rig, open_move("new", "g/x"), ERR_INTERNAL, message);
+    rig_expect_end(&rig, open_move("new", "g/x"), ERR_INVALID_ARGUMENT, message);
+    char name[257] = {0};
+    memset(name, 'n', 256);
+    (void)snprintf(message, sizeof(message), "error renaming: rename %s/home/g %s/home/%s: file name too long", rig.dir,
+                   rig.dir, name);
+    rig_expect_end(&rig, open_move("g", name), ERR_INVALID_ARGUMENT, message);
+    (void)snprintf(message, sizeof(message), "error creating directory: mkdir %s/home/%s: file name too long", rig.dir,
+                   name);
+    rig_expect_end(&rig, rig_open_path(&rig, WIRE_MKDIR, "user", name), ERR_INVALID_ARGUMENT, message);
+    rig_expect_end(&rig, open_move("g", rig_path(&rig, "home/%s/x", name)), ERR_INVALID_ARGUMENT, message);
+    assert_string_equal(rig_read(rig_path(&rig, "home/g")), "f");
 }
 
 /* Over file systems: a copy, with all there is, then the source goes. */
@@ -641,7 +653,7 @@ static void test_move_across(void **state)
     char message[600];
     (void)snprintf(message, sizeof(message), "error renaming: rename %s/other/t2 %s/home/full: file exists", rig.dir,
                    rig.dir);
-    rig_expect_end(&rig, open_move(rig_path(&rig, "other/t2"), "full"), ERR_INTERNAL, message);
+    rig_expect_end(&rig, open_move(rig_path(&rig, "other/t2"), "full"), ERR_ALREADY_EXISTS, message);
     expect_list("", 1, "/home/full ");
     assert_int_equal(umount2(rig_path(&rig, "other"), MNT_DETACH), 0);
 }
@@ -667,7 +679,7 @@ static void test_remove(void **state)
                    "error removing file or directory: unlinkat /: refused for the root directory");
     expect_failure(WIRE_REMOVE, "/tmp/..", ERR_INVALID_ARGUMENT,
                    "error removing file or directory: unlinkat /tmp/..: refused for the root directory");
-    expect_failure(WIRE_REMOVE, "/proc/1", ERR_INTERNAL,
+    expect_failure(WIRE_REMOVE, "/proc/1", ERR_PERMISSION_DENIED,
                    "error removing file or directory: unlinkat /proc/1: operation not permitted");
 }
 

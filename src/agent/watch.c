@@ -183,7 +183,8 @@ static int fail(struct watch *w, int errnum)
     if (errnum == ENOSPC)
         stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: too many directories", w->root);
     else
-        stream_failf(&w->stream, ERR_INTERNAL, "error watching %s: %s", w->root, errno_text(errnum));
+        stream_failf(&w->stream, failure_code(ERR_INTERNAL, errnum), "error watching %s: %s", w->root,
+                     errno_text(errnum));
     return -1;
 }
 

@@ -66,6 +66,21 @@ static void transfer_begun(struct transfer *t, int r, const struct err *err)
     t->call->closed = transfer_closed;
 }
 
+/* What is one request about a path and one answer. */
+static void answer_on_path(struct call *c,
+                           int (*begin)(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+                                        file_entry_fn done, void *ctx, struct file_call **ret_call, struct err *err),
+                           file_entry_fn done)
+{
+    struct str user, path;
+    struct err err;
+    struct sandbox *sb = native_sandbox(c);
+    if (!sb || !read_query(c, &user, &path))
+        return;
+    struct transfer *t = transfer_new(c);
+    transfer_begun(t, begin(sb, &c->actor, user, path, done, t, &t->file, &err), &err);
+}
+
 static const char *type_name(enum wire_file_type type)
 {
     return type == WIRE_FILE_REGULAR ? "file" : type == WIRE_FILE_DIRECTORY ? "directory" : "other";
@@ -183,13 +198,7 @@ static void head_done(void *ctx, const struct file_entry *entry, const struct er
 
 void native_files_head(struct call *c)
 {
-    struct str user, path;
-    struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path))
-        return;
-    struct transfer *t = transfer_new(c);
-    transfer_begun(t, file_stat(sb, &c->actor, user, path, head_done, t, &t->file, &err), &err);
+    answer_on_path(c, file_stat, head_done);
 }
 
 /* ---- PUT ---- */
@@ -298,13 +307,7 @@ static void delete_done(void *ctx, const struct file_entry *entry, const struct 
 
 void native_files_delete(struct call *c)
 {
-    struct str user, path;
-    struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path))
-        return;
-    struct transfer *t = transfer_new(c);
-    transfer_begun(t, file_remove(sb, &c->actor, user, path, delete_done, t, &t->file, &err), &err);
+    answer_on_path(c, file_remove, delete_done);
 }
 
 /* ---- entries ---- */

@@ -88,6 +88,23 @@ int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, st
     return 0;
 }
 
+int json_only(const json_t *object, const char *const *names, size_t n, struct err *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool is_known = false;
+
+        for (size_t i = 0; i < n && !is_known; i++)
+            is_known = strcmp(key, names[i]) == 0;
+        if (!is_known)
+            return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
+    }
+    return 0;
+}
+
 json_t *json_field(const json_t *object, const char *name)
 {
     json_t *value = json_object_get(object, name);

@@ -114,6 +114,21 @@ static void fields_are_typed(void **state)
     assert_int_equal(json_get_pairs(json, "list", &arena, &pairs, &n, &err), -1);
 }
 
+static void unknown_members_are_named(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cmd", "pty"};
+    json_t *json = NULL;
+    struct err err;
+    assert_int_equal(json_read_object(STR("{\"pty\":null,\"cmd\":[]}"), false, &json, &err), 0);
+    assert_int_equal(json_only(json, names, 2, &err), 0);
+    assert_int_equal(json_only(json, names, 1, &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(err.msg, "unknown field \"pty\"");
+    assert_int_equal(json_only(json, NULL, 0, &err), -1);
+    json_decref(json);
+}
+
 static void a_blank_body_may_stand_for_an_empty_object(void **state)
 {
     AUTO_JSON json_t *json = NULL;
@@ -135,6 +150,7 @@ int main(void)
         cmocka_unit_test(what_is_not_clean_json_is_refused),
         cmocka_unit_test(depth_and_count_are_limited_before_anything_is_built),
         cmocka_unit_test(fields_are_typed),
+        cmocka_unit_test(unknown_members_are_named),
         cmocka_unit_test(a_blank_body_may_stand_for_an_empty_object),
     };
 

@@ -150,6 +150,33 @@ def test_wrong_bodies_are_refused(service, body):
     assert service.sandboxes() == []
 
 
+@pytest.mark.parametrize("route, query", [("events", "follow=maybe"), ("logs", "follow=2"), ("events", "follow=TRUE"), ("events", "follow=%00"),
+                                          ("events", "from=x"), ("events", "from=1&follow=yes")])
+def test_wrong_queries_are_refused(service, sandbox, route, query):
+    status, _, answer = service.request("GET", f"/v1/sandboxes/{sandbox}/{route}?{query}")
+    assert (status, answer["error"]["code"]) == (400, "invalid_argument")
+    assert query.rpartition("&")[2].split("=")[0] in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("query", ["", "follow=0", "follow=false"])
+def test_what_is_not_followed_ends(service, sandbox, query):
+    status, _, text = service.request("GET", f"/v1/sandboxes/{sandbox}/events?{query}")
+    assert status == 200 and b"sandbox.create" in text
+
+
+def test_fields_that_nobody_knows_are_named(service, sandbox):
+    base = f"/v1/sandboxes/{sandbox}"
+    upgrade = {"Connection": "upgrade", "Upgrade": "cove-exec"}
+    for target, body, name, headers in (("/v1/sandboxes", {"memory": 5}, "memory", None), (base + "/timeout", {"timeout_ms": 5000, "timeout": 1}, "timeout", None),
+                                        (base + "/exec", {"cmd": ["true"], "envs": {}}, "envs", upgrade),
+                                        (base + "/exec", {"cmd": ["true"], "pty": {"cols": 80}}, "cols", upgrade)):
+        status, _, answer = service.request("POST", target, body, headers) if headers else service.request("POST", target, body)
+        assert (status, answer["error"]["code"]) == (400, "invalid_argument"), target
+        assert f'"{name}"' in answer["error"]["message"]
+    kinds = [e["kind"] for e in events(service, sandbox)]
+    assert "exec.start" not in kinds and "sandbox.timeout" not in kinds
+
+
 def test_a_sandbox_is_described(service):
     status, _, made = service.request("POST", "/v1/sandboxes", {"template": "base", "memory_bytes": 300 << 20, "cpu_milli": 700,
                                                                 "timeout_ms": 60000, "env": {"SECRET": "s3cr3t"}, "metadata": {"a": "1", "b": "\u00fc\n"}})

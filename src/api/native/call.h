@@ -40,6 +40,8 @@ struct sandbox *native_sandbox(struct call *c);
 bool native_query(struct call *c, const char *name, struct str *ret_value);
 /* A number in the query, 0 when absent; -1: 400 was answered. */
 int native_query_u64(struct call *c, const char *name, uint64_t *value);
+/* true, false, 1, 0, or the bare name, which is true; false when absent. -1: 400 was answered. */
+int native_query_bool(struct call *c, const char *name, bool *value);
 
 /*
  * For operations of the core that can't be cancelled: what their callback gets. The call is NULL once it has closed. native_wait_new() sets

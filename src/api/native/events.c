@@ -200,12 +200,6 @@ static void on_keepalive(uv_timer_t *timer)
         (void)http_response_write(s->call->req, STR(":\n\n"));
 }
 
-static bool is_true(struct call *c, const char *name)
-{
-    struct str value;
-    return native_query(c, name, &value) && !str_eqc(value, "0") && !str_eqc(value, "false");
-}
-
 /* The log may still be there when the sandbox is long gone. from UINT64_MAX: what comes. NULL: answered. */
 static struct stream *stream_new(struct call *c, uint64_t from)
 {
@@ -216,9 +210,12 @@ static struct stream *stream_new(struct call *c, uint64_t from)
         native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
         return NULL;
     }
+    bool follow;
+    if (native_query_bool(c, "follow", &follow) < 0)
+        return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
-    s->is_follow = is_true(c, "follow") && sb && sandbox_info(sb)->ended == 0;
+    s->is_follow = follow && sb && sandbox_info(sb)->ended == 0;
     if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
         event_subscribe(c->native->config.events, c->id.p, from == UINT64_MAX ? bounds.last + 1 : from, on_wake, s,
                         &s->cursor, &err) < 0) {

@@ -246,13 +246,14 @@ static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
 
 static int read_spec(struct call *c, const json_t *body, struct exec_spec *spec, struct err *err)
 {
+    static const char *const known[] = {"cmd", "env", "user", "cwd", "tag", "stdin", "timeout_ms", "pty"};
+    static const char *const known_pty[] = {"columns", "rows"};
     struct arena *arena = http_arena(c->req);
     const struct str *argv;
     size_t argc = 0;
     int64_t timeout_ms = 0, columns = 80, rows = 24;
     json_t *pty = NULL;
-    int r = json_get_strs(body, "cmd", arena, &argv, &argc, err);
-    if (r < 0)
+    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 || json_get_strs(body, "cmd", arena, &argv, &argc, err) < 0)
         return -1;
     if (argc == 0 || argv[0].n == 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "cmd must name a program and its arguments");
@@ -262,7 +263,8 @@ static int read_spec(struct call *c, const json_t *body, struct exec_spec *spec,
         json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout_ms, err) < 0 ||
         json_get_object(body, "pty", &pty, err) < 0)
         return -1;
-    if (pty && (json_get_int(pty, "columns", 1, 10000, &columns, err) < 0 ||
+    if (pty && (json_only(pty, known_pty, ARRAY_SIZE(known_pty), err) < 0 ||
+                json_get_int(pty, "columns", 1, 10000, &columns, err) < 0 ||
                 json_get_int(pty, "rows", 1, 10000, &rows, err) < 0))
         return -1;
     spec->cmd = argv[0];

@@ -254,11 +254,21 @@ int native_query_u64(struct call *c, const char *name, uint64_t *value)
 {
     struct str text;
     *value = 0;
-    if (!native_query(c, name, &text))
-        return 0;
-    if (str_to_u64(text, value) == 0)
+    int r = http_query_get(c->req, name, &text);
+    if (r == 0 || (r > 0 && str_to_u64(text, value) == 0))
         return 0;
     native_refuse(c, ERR_INVALID_ARGUMENT, "%s must be a number", name);
+    return -1;
+}
+
+int native_query_bool(struct call *c, const char *name, bool *value)
+{
+    struct str text = STR_NULL;
+    int r = http_query_get(c->req, name, &text);
+    *value = r > 0 && (text.n == 0 || str_eqc(text, "1") || str_eqc(text, "true"));
+    if (r == 0 || *value || (r > 0 && (str_eqc(text, "0") || str_eqc(text, "false"))))
+        return 0;
+    native_refuse(c, ERR_INVALID_ARGUMENT, "%s must be true or false", name);
     return -1;
 }
 

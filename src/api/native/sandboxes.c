@@ -141,16 +141,8 @@ static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *sp
                                         "env",      "metadata",     "internet",  "secure"};
     struct arena *arena = http_arena(c->req);
     int64_t memory = 0, cpu = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)body, key, value)
-    {
-        bool ok = false;
-        for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-            ok = ok || strcmp(key, known[i]) == 0;
-        if (!ok)
-            return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
-    }
+    if (json_only(body, known, ARRAY_SIZE(known), err) < 0)
+        return -1;
     spec->template_ref = STR("base");
     spec->allow_internet = true;
     if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
@@ -244,6 +236,7 @@ static void timeout_body(struct http_request *req, int error, struct str body, v
     (void)req;
     struct call *c = ctx;
     AUTO_JSON json_t *json = NULL;
+    static const char *const known[] = {"timeout_ms", "extend_only"};
     int64_t timeout_ms = -1;
     bool extend_only = false;
     struct err err;
@@ -252,7 +245,8 @@ static void timeout_body(struct http_request *req, int error, struct str body, v
     struct sandbox *sb = native_sandbox(c);
     if (!sb)
         return;
-    if (json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0 ||
+    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 ||
+        json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0 ||
         json_get_bool(json, "extend_only", &extend_only, &err) < 0) {
         native_error(c, &err);
     } else if (timeout_ms < 0) {

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that cove-egress sees, whatever version of HTTP carries them: h1.h and h2.h parse, strictly, and serialise; in between the connection's
+ * owner judges each request and may edit its head. Bodies stream through as they are.
+ *
+ * Hop-by-hop fields (Connection and what it names, Proxy-*, Keep-Alive, TE but "trailers") are gone before the head is judged, so that nobody can have an
+ * injected field removed again. Upgrade is kept for WebSocket alone: after 101 the connection is bytes both ways.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "egress/side.h"
+#include "http/message.h"
+
+struct exchange_head {
+    struct arena *arena; /* of this request: for new texts */
+    struct str method;
+    struct str authority;       /* Host or :authority; must agree when there are both */
+    struct str path;            /* with query, as sent: "/..." or "*" */
+    struct http_header *fields; /* lower-case names; without Host and pseudo-headers */
+    size_t n_fields, cap_fields;
+};
+
+void exchange_set(struct exchange_head *h, struct str name, struct str value); /* replaces all of that name */
+void exchange_remove(struct exchange_head *h, struct str name);
+
+struct exchange_refusal {
+    int status;     /* 403, 421, ... */
+    char text[512]; /* goes into the body, for people and programs: {"error":{...}} is made of it */
+    bool close;     /* and ends the connection */
+};
+
+struct exchange_ops {
+    /* The head of a request. False: refused, nothing of it goes on. `id` tells requests of a connection apart. */
+    bool (*on_request)(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal);
+    /* The final status of the answer, 0: there was none. Once for each request that on_request allowed. */
+    void (*on_answer)(void *ctx, uint64_t id, int status);
+    /* Both sides are done with, or failed: close the exchange. err NULL: in good order. */
+    void (*on_end)(void *ctx, const struct err *err);
+};
+
+struct exchange;
+
+enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
+
+/*
+ * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting.
+ * exchange_close() closes both and frees; always allowed.
+ */
+struct exchange *h1_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
+                             const struct exchange_ops *ops, void *ctx);
+struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
+                             const struct exchange_ops *ops, void *ctx);
+void exchange_close(struct exchange *x);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a sandbox may reach: an ordered list of rules, the first that matches decides, else the default does. Immutable once parsed, counted.
+ *
+ *   {"default": "deny",
+ *    "rules": [{"deny": "bad.example.com"},
+ *              {"allow": "*.example.com", "ports": [443, "8000-8099"], "methods": ["GET", "HEAD"], "path": "/v1*"},
+ *              {"allow": "10.1.0.0/16"}],
+ *    "inject": [{"host": "api.example.com", "ports": [443], "methods": ["POST"], "path": "/v1*",
+ *                "headers": [{"name": "authorization", "value": "Bearer ${secret:EXAMPLE}"}],
+ *                "placeholders": [{"sentinel": "sk-cove-...", "secret": "EXAMPLE"}]}]}
+ *
+ *  1. A target is a name, "*.name", "*" (everything, by name or address), an address or a network. Names match what the client says that it
+ *     wants (DNS question, SNI, Host); addresses match what is dialled. An address in a rule matches connections by name too: a denied network stays
+ *     denied whatever its hosts are called, unless an earlier rule allowed the name.
+ *  2. Without "ports" all ports. With "methods" or "path" a rule is about HTTP requests: it can only be judged where the request is seen, so TLS to such a
+ *     host is intercepted. Paths match by prefix when they end in "*", else whole; they are compared after removing dot segments and decoding
+ *     what needs no encoding; a path that can't be normalised matches no allow rule and every deny rule.
+ *  3. What is not public (netaddr_class(), or the host's own addresses) is refused whatever the rules say, unless the rule that decides is an
+ *     address or a network without a public address in it. A name never opens it, and neither does the default.
+ *  4. Nothing is answered in DNS but names that some rule could allow (policy_judge_name).
+ *  5. "inject" is not about allowing: what is injected where must be allowed as well. Values are templates; ${secret:NAME} stands for a secret of
+ *     the vault, ${sealed:BASE64} for one that only the vault can open.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "policy/hostname.h"
+#include "policy/netaddr.h"
+
+#include <jansson.h>
+
+enum {
+    POLICY_RULES_MAX = 1024,
+    POLICY_INJECT_MAX = 64,
+    POLICY_HEADERS_MAX = 20,
+    POLICY_PORT_RANGES_MAX = 16,
+    POLICY_METHODS_MAX = 16,
+    POLICY_JSON_MAX = 192 * 1024,
+};
+
+struct policy;
+
+enum policy_verdict {
+    POLICY_DENY,
+    POLICY_ALLOW,
+    POLICY_NEEDS_REQUEST /* rules about HTTP requests decide: show one */
+};
+
+/* Unknown members, wrong types, bad targets and too many of anything are ERR_INVALID_ARGUMENT with a message that names the place ("rules[3].ports[0]: ..."). */
+int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err) WARN_UNUSED;
+json_t *policy_json(const struct policy *p); /* new reference: what it was parsed from, normalised */
+
+struct policy *policy_ref(struct policy *p);
+void policy_unref(struct policy *p);
+
+struct policy_query {
+    const char *name;    /* normalised; NULL: none, judge by address */
+    struct netaddr addr; /* family 0: not known yet */
+    bool is_host;        /* the address is one of this machine's own */
+    uint16_t port;       /* 0: not known (DNS) */
+    const char *method;  /* NULL: not seen */
+    struct str path;     /* of the request, raw, with query; p NULL: not seen */
+};
+
+enum { POLICY_RULE_DEFAULT = -1, POLICY_RULE_BUILTIN = -2 };
+
+struct policy_answer {
+    enum policy_verdict verdict;
+    int rule;         /* index of the rule that decided, or POLICY_RULE_* */
+    char reason[160]; /* "rule 3 (deny 10.0.0.0/8)", "10.0.0.1 is private: no rule names it" */
+    char suggestion
+        [320]; /* the rule, as JSON, that would allow it; empty when allowed or when none should be suggested */
+};
+
+void policy_judge(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
+
+/* May this name be resolved? Allowed when some connection to it could be. */
+void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer);
+
+/* Must TLS to this name and port be opened, because rules ask about requests, or something is injected? */
+bool policy_intercepts(const struct policy *p, const char *name, uint16_t port);
+bool policy_intercepts_anything(const struct policy *p);
+
+/* What to do to a request that was allowed. Borrowed from the policy. */
+struct policy_header {
+    const char *name; /* lower case */
+    const char *value;
+};
+struct policy_placeholder {
+    const char *sentinel;
+    const char *secret; /* name in the vault */
+};
+struct policy_inject {
+    const struct policy_header *headers;
+    size_t n_headers;
+    const struct policy_placeholder *placeholders;
+    size_t n_placeholders;
+};
+/* Calls fn for each injection that matches, in order. */
+void policy_each_inject(const struct policy *p, const struct policy_query *q,
+                        void (*fn)(void *ctx, const struct policy_inject *i), void *ctx);
+
+/* Every sentinel of the policy, wherever it belongs: to notice one that goes elsewhere. */
+size_t policy_sentinels(const struct policy *p, const struct policy_placeholder **ret_all);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What cove-egress is told, and what it says.
+ *
+ * By coved, over the SOCK_SEQPACKET pair that it was born with: struct egress_order, one way. coved is root and trusted.
+ *
+ * By cove-api, over a SOCK_SEQPACKET pair that coved gave to both (EGRESS_API; a new one whenever one of the two is new): one JSON object a
+ * message, at most EGRESS_MESSAGE_MAX bytes. Neither trusts the other: what is malformed closes the socket, which coved does not renew before one of them
+ * is replaced.
+ *
+ *   api -> egress                                                  answer (same "tag")
+ *   {"op":"policy","tag":1,"id":ID,"policy":{...},"ca":SEALED?}    {"op":"done","tag":1,"ca":SEALED,"ca_pem":PEM}   ca: only when something is intercepted
+ *   {"op":"forget","id":ID}                                        none
+ *   {"op":"check","tag":2,"id":ID,"url":URL,"method":M}            {"op":"checked","tag":2,"verdict":"allow","rule":0,"reason":TEXT,
+ *                                                                   "addresses":[...],"intercepted":false,"suggestion":TEXT?}
+ *   {"op":"seal","tag":3,"id":ID,"value":TEXT}                     {"op":"sealed","tag":3,"value":SEALED}
+ *   {"op":"secrets","tag":4}                                       {"op":"secrets","tag":4,"names":[...]}
+ *   any that fails                                                 {"op":"failed","tag":T,"code":CODE,"message":TEXT}   code: err_code_name()
+ *
+ *   egress -> api, unasked
+ *   {"op":"flow","id":ID,"flow":N,"at":US,"what":"open"|"close","proto":"tls"|"http"|"tcp","name":NAME?,"address":A,"port":P,"rule":R,
+ *    "sent":BYTES,"received":BYTES,"us":DURATION,"intercepted":B,"error":TEXT?}        sent.. only with "close"
+ *   {"op":"request","id":ID,"flow":N,"at":US,"method":M,"url":URL,"status":S,"rule":R,"injected":["NAME"...]}   intercepted and plain HTTP
+ *   {"op":"denied","id":ID,"at":US,"proto":"dns"|"tls"|"http"|"tcp","name":NAME?,"address":A?,"port":P?,"method":M?,"path":P?,
+ *    "rule":R,"reason":TEXT,"suggestion":TEXT?,"count":N}             count: how many alike since the last one told, at least 1
+ *   {"op":"misuse","id":ID,"at":US,"secret":NAME,"name":NAME,"port":P}    a sentinel went where it does not belong
+ *
+ * IDs, names and texts are bounded (policy/policy.h, base/id.h); times are microseconds since 1970. A SEALED text is opaque to all but the vault.
+ */
+#pragma once
+
+#include "base/def.h"
+#include "base/id.h"
+
+enum { EGRESS_MESSAGE_MAX = 256 * 1024, EGRESS_NET_FDS = 3 };
+
+enum egress_order_type {
+    EGRESS_NET =
+        1,       /* a sandbox's network: descriptors tcp, dns_udp, dns_tcp, all bound and listening in its namespace */
+    EGRESS_DROP, /* the sandbox is gone: end its streams, close its sockets */
+    EGRESS_API,  /* one descriptor: the socket to cove-api; replaces the one before */
+};
+
+struct egress_order {
+    uint32_t type;
+    char id[ID_SANDBOX_LEN + 1]; /* EGRESS_NET, EGRESS_DROP */
+};

@@ -35,9 +35,10 @@ int rootfs_choose(const char *pool_dir, enum overlay_mode *ret_mode, struct err 
     const struct probe_env env = {dir};
     enum overlay_mode mode;
     if (choose(&env, &mode, err) < 0) {
-        log_error("sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"
-                  " xfs, btrfs) are needed; set state_dir or COVE_STATE to a place on one ('coved doctor' says more)",
-                  pool_dir);
+        log_error(
+            "sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"
+            " xfs, btrfs) are needed; set state_dir or COVE_STATE to a place on one ('coved doctor' says more)",
+            pool_dir);
         return -1;
     }
     if (mode == OVERLAY_ATTACHED)

@@ -5,7 +5,8 @@
  *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
  *  2. All that needs the host's files is opened, read or tried: sockets, agent, key, overlays. Then the stage (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the worker is started, so that the first request finds one.
- *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the worker is stopped; then the rest is removed.
+ *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the worker is stopped; then the rest is removed,
+ *     but for files that take too long to delete: those are the next start's.
  */
 #include "coved/serve.h"
 #include "base/buf.h"
@@ -41,7 +42,8 @@ enum {
     READY_BOXES = 10,
     OPEN_FILES = 1 << 20,
     OPEN_FILES_LEAST = 16384,
-    STOP_USEC = 30 * 1000000
+    STOP_USEC = 30 * 1000000,
+    LAST_SWEEP_MS = 20000
 };
 
 struct coved {
@@ -314,17 +316,20 @@ static void tear_down(struct coved *c)
         sweeper_stop(c->sweeper);
     if (c->boxes && boxes_left(c->boxes) == 0)
         boxes_free(c->boxes);
+    listen_close(&c->listeners); /* who connects from here on is refused instead of waiting for nobody */
     if (c->host.pool) {
-        int r = pool_sweep(c->host.pool);
-        if (r < 0)
-            log_warn("empty the pool's trash: %s", strerror(-r));
+        size_t left =
+            c->stopping ? sweeper_last(c->host.pool, LAST_SWEEP_MS) : 0; /* a failed start waits for nothing */
+        if (left)
+            log_warn(
+                "files of %zu ended sandboxes are not deleted yet: the next start goes on with it in the background",
+                left);
         pool_close(c->host.pool);
     }
     if (c->host.cgroups)
         cgroup_close(c->host.cgroups, true);
     if (c->loop)
         loop_free(c->loop);
-    listen_close(&c->listeners);
     for (size_t i = 0; c->argv[i]; i++)
         mem_free(c->argv[i]);
     mem_free(c->program);

@@ -6,22 +6,31 @@
 #include "base/mem.h"
 #include "kernel/pool.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAST_PAUSE_MS = 20, NICE = 10 };
+enum { LEAST_PAUSE_MS = 20, NICE = 10, TELL_MS = 4000 };
 
 struct sweeper {
     int pipe_fd; /* a byte: look; closed: end */
     pid_t pid;
     usec_t told;
 };
+
+static void sweep(struct pool *pool)
+{
+    int r = pool_sweep(pool);
+    if (r < 0)
+        log_warn("empty the pool's trash: %s", strerror(-r));
+}
 
 NORETURN static void run(struct pool *pool, int from)
 {
@@ -31,9 +40,7 @@ NORETURN static void run(struct pool *pool, int from)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     for (;;) {
-        int r = pool_sweep(pool);
-        if (r < 0)
-            log_warn("empty the pool's trash: %s", strerror(-r));
+        sweep(pool);
         char told[256];
         struct pollfd p = {.fd = from, .events = POLLIN};
         if (poll(&p, 1, -1) < 0 || read(from, told, sizeof(told)) <= 0)
@@ -79,4 +86,57 @@ void sweeper_stop(struct sweeper *s)
     (void)kill(s->pid, SIGTERM);
     (void)waitpid(s->pid, NULL, 0);
     mem_free(s);
+}
+
+static size_t left_in(struct pool *pool)
+{
+    int fd = openat(pool_fd(pool), "trash", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    size_t n = 0;
+    if (!dir) {
+        (void)fd_close(fd);
+        return 0;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    (void)closedir(dir);
+    return n;
+}
+
+/* True when the process ended before `end`. */
+static bool await(int pidfd, usec_t end)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    for (;;) {
+        usec_t now = clock_mono();
+        uint64_t wait_ms = now < end ? (end - now + USEC_PER_MS - 1) / USEC_PER_MS : 0;
+        int n = poll(&p, 1, (int)MIN(wait_ms, (uint64_t)TELL_MS));
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return n > 0;
+        if (wait_ms == 0)
+            return false;
+        if (n == 0 && wait_ms > TELL_MS)
+            log_info("deleting files of sandboxes that have ended, for at most another %llu s",
+                     (unsigned long long)((wait_ms - TELL_MS + 999) / 1000));
+    }
+}
+
+size_t sweeper_last(struct pool *pool, uint32_t bound_ms)
+{
+    usec_t end = clock_mono() + bound_ms * USEC_PER_MS;
+    if (left_in(pool) == 0)
+        return 0;
+    pid_t pid = fork(); /* signals stay blocked: who interrupts us a second time does not end it */
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+        sweep(pool);
+        _exit(0);
+    }
+    if (pid > 0) {
+        AUTO_CLOSE int pidfd = pidfd_open(pid, 0);
+        if (!await(pidfd, end))
+            (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    return left_in(pool);
 }

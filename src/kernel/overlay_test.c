@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Both modes give the same file system, and neither leaves a mount behind. */
-#include "kernel/overlay.h"
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
+#include "kernel/overlay.h"
 #include "kernel/probe.h"
 #include "kernel/tree.h"
 

@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "config/config.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#define SOCKET_NAME "cove.sock"
 
 enum { BACKLOG = 4096 };
 
@@ -50,7 +53,7 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c)
 static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
-    int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/cove.sock", run_dir);
+    int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/" SOCKET_NAME, run_dir);
     if (n < 0 || (size_t)n >= sizeof(un.sun_path))
         return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", run_dir);
     if (unlink(un.sun_path) < 0 && errno != ENOENT)
@@ -59,6 +62,13 @@ static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
     if (r < 0)
         return err_errno(err, r, "listen on %s", un.sun_path);
     add(l, fd, true);
+    struct stat st;
+    AUTO_CLOSE int dir = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || fstatat(dir, SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_errno(err, errno, "look at %s", un.sun_path);
+    l->run_fd = TAKE_FD(dir);
+    l->dev = st.st_dev;
+    l->ino = st.st_ino;
     /* Who may use it is decided by the peer's credentials. */
     if (chmod(un.sun_path, 0666) < 0)
         return err_errno(err, errno, "open %s to everybody", un.sun_path);
@@ -67,7 +77,7 @@ static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
 
 int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err)
 {
-    struct listeners l = {.n = 0};
+    struct listeners l = {.run_fd = -1};
     int r = 0;
     for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
         const struct config_listen *c = &config->listen[i];
@@ -89,8 +99,19 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
     return 0;
 }
 
+/* While the socket is open its inode is in use, so that no other file can have the number. */
+static void remove_unix(struct listeners *l)
+{
+    struct stat st;
+    if (l->run_fd >= 0 && fstatat(l->run_fd, SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == l->dev &&
+        st.st_ino == l->ino)
+        (void)unlinkat(l->run_fd, SOCKET_NAME, 0);
+    l->run_fd = fd_close(l->run_fd);
+}
+
 void listen_close(struct listeners *l)
 {
+    remove_unix(l);
     for (size_t i = 0; i < l->n; i++)
         (void)fd_close(l->at[i].fd);
     l->n = 0;

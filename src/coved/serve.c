@@ -347,6 +347,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
     struct coved c = {
         .config = config,
         .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID},
+        .listeners = {.run_fd = -1},
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
         .signal_fd = -1,

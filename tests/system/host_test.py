@@ -3,6 +3,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -87,3 +88,22 @@ def test_a_pool_without_idmapped_mounts_is_refused(tmp_path):
         assert list((service.state / "pool" / "new").iterdir()) == []
     finally:
         subprocess.run(["umount", service.state], check=True)
+
+
+def test_the_socket_goes_with_the_service():
+    with running() as (service, _):
+        path = service.run / "cove.sock"
+        assert path.is_socket()
+        assert service.stop() == 0
+        assert not path.exists()
+
+
+def test_a_socket_of_another_service_stays():
+    with running() as (service, _):
+        path = service.run / "cove.sock"
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+            assert service.stop() == 0
+            assert path.is_socket()
+            path.unlink()

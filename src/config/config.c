@@ -183,6 +183,7 @@ static const struct field fields[] = {
     {"listen", "COVE_LISTEN", set_listen, .is_list = true},
     {"behind_tls_proxy", NULL, set_bool, AT(behind_tls_proxy)},
     {"domain", "COVE_DOMAIN", set_domain, AT(domain)},
+    {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
     {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
@@ -228,6 +229,7 @@ static struct config *config_new(void)
     c->state_dir = mem_strdup("/var/lib/cove");
     c->run_dir = mem_strdup("/run/cove");
     c->log_level = LOG_INFO;
+    c->disk_reserve_bytes = CONFIG_RESERVE_AUTO;
     c->default_memory_bytes = 512 * MIB;
     c->default_cpu_milli = 2000;
     c->default_pids = 1024;

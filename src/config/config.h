@@ -7,6 +7,7 @@
  *   listen: 127.0.0.1:7070              # COVE_LISTEN   or a list; numeric addresses, IPv6 in brackets
  *   behind_tls_proxy: false             #               a proxy in front of a public address speaks TLS
  *   domain: sandboxes.example.org       # COVE_DOMAIN   for <port>-<sandbox>.<domain>
+ *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 0, timeout: 5m}    # of a sandbox that does not say; 0: no limit
@@ -23,6 +24,7 @@
 
 #include <sys/socket.h>
 
+#define CONFIG_RESERVE_AUTO UINT64_MAX
 #define CONFIG_DEFAULT_PATH "/etc/cove/cove.yaml"
 
 enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_FILE_MAX = 64 * 1024 };
@@ -42,6 +44,7 @@ struct config {
     bool behind_tls_proxy;
     char *domain; /* NULL: none */
     uint32_t owner_uid;
+    uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
     enum log_level log_level;
 
     uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit */

@@ -43,6 +43,7 @@ static void nothing_given_means_defaults(void **state)
         assert_string_equal(c->listen[0].text, "127.0.0.1:7070");
         assert_true(c->listen[0].is_loopback);
         assert_null(c->domain);
+        assert_true(c->disk_reserve_bytes == CONFIG_RESERVE_AUTO);
         assert_false(c->behind_tls_proxy);
         assert_int_equal(c->default_timeout_ms, 300000);
         assert_int_equal(c->log_level, LOG_INFO);
@@ -60,6 +61,7 @@ static void every_key_is_read(void **state)
                              "  - '[::1]:7071'\n"
                              "behind_tls_proxy: true\n"
                              "domain: boxes.example.org\n"
+                             "disk_reserve: 3GiB\n"
                              "owner: 1000\n"
                              "log_level: debug\n"
                              "defaults: {memory: 1GiB, cpus: 1.5, pids: 200, disk: 0, timeout: 90s}\n"
@@ -76,6 +78,7 @@ static void every_key_is_read(void **state)
     assert_true(c->listen[1].is_loopback);
     assert_true(c->behind_tls_proxy);
     assert_string_equal(c->domain, "boxes.example.org");
+    assert_int_equal(c->disk_reserve_bytes, 3ULL << 30);
     assert_int_equal(c->owner_uid, 1000);
     assert_int_equal(c->log_level, LOG_DEBUG);
     assert_int_equal(c->default_memory_bytes, 1ULL << 30);

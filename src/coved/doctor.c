@@ -3,16 +3,38 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "config/config.h"
+#include "config/units.h"
+#include "coved/reserve.h"
 #include "kernel/probe.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static void print_line(const struct probe *p, const struct probe_result *r)
 {
     (void)printf("%-9s %-19s %s\n", probe_status_name(r->status), p->name, r->detail);
     (void)fflush(stdout);
+}
+
+static void disk_reserve(const struct config *config, const struct probe_env *env, struct probe_result *r)
+{
+    struct statvfs fs;
+    struct err err;
+    char reserve[UNIT_TEXT_MAX];
+    if (statvfs(env->scratch_dir, &fs) < 0) {
+        probe_say(r, PROBE_FAILED, "can't look how much is free on %s: %s", env->scratch_dir, strerror(errno));
+        return;
+    }
+    unit_format_size(reserve_bytes(&fs, config->disk_reserve_bytes), reserve);
+    if (reserve_judge(&fs, config->disk_reserve_bytes, &err) < 0)
+        probe_say(r, PROBE_FAILED, "%s", err.msg);
+    else if (config->disk_reserve_bytes == 0)
+        probe_say(r, PROBE_DEGRADED, "none, as configured: sandboxes are created however full the disk is");
+    else
+        probe_say(r, PROBE_OK, "no sandbox is created with less than %s or 2 %% of the inodes free", reserve);
 }
 
 static void append_json(struct buf *b, const struct probe *p, const struct probe_result *r, bool first)
@@ -35,14 +57,19 @@ int doctor(const struct config *config, bool json)
     const struct probe_env env = {stat(config->state_dir, &st) == 0 && S_ISDIR(st.st_mode) ? config->state_dir
                                                                                            : "/var/tmp"};
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    for (size_t i = 0; i < n; i++) {
+    static const struct probe reserve = {"disk reserve", NULL};
+    for (size_t i = 0; i <= n; i++) {
+        const struct probe *p = i < n ? &probes[i] : &reserve;
         struct probe_result r = {PROBE_FAILED, "the probe said nothing"};
-        probes[i].run(&env, &r);
+        if (p->run)
+            p->run(&env, &r);
+        else
+            disk_reserve(config, &env, &r);
         failed += r.status == PROBE_FAILED;
         if (json)
-            append_json(&b, &probes[i], &r, i == 0);
+            append_json(&b, p, &r, i == 0);
         else
-            print_line(&probes[i], &r);
+            print_line(p, &r);
     }
     if (json) {
         (void)buf_printf(&b, "],\"ok\":%s}\n", failed ? "false" : "true");

@@ -72,6 +72,10 @@ static void create(struct requests *r, const struct sup_create *m)
         done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
+    if (reserve_check(&r->reserve, &err) < 0) {
+        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        return;
+    }
     boxes_create(r->boxes, m, r->default_pids);
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "coved/boxes.h"
+#include "coved/reserve.h"
 #include "coved/worker.h"
 
 struct requests {
     struct boxes *boxes;
     struct worker *worker;
+    struct reserve reserve;
     uint32_t default_pids;
 };
 

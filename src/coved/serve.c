@@ -272,7 +272,15 @@ static int set_up(struct coved *c, struct err *err)
                                      &c->listeners, &c->stage, on_worker_message, c};
     c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events);
     c->worker = worker_new(c->loop, &spec);
-    c->requests = (struct requests){c->boxes, c->worker, c->config->default_pids};
+    c->requests = (struct requests){
+        .boxes = c->boxes,
+        .worker = c->worker,
+        .reserve = {.fd = pool_fd(c->host.pool), .bytes = c->config->disk_reserve_bytes},
+        .default_pids = c->config->default_pids,
+    };
+    struct err too_full;
+    int ignored UNUSED =
+        reserve_check(&c->requests.reserve, &too_full); /* says so now, and not to the first client only */
     return 0;
 }
 

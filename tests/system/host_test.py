@@ -107,3 +107,17 @@ def test_a_socket_of_another_service_stays():
             assert service.stop() == 0
             assert path.is_socket()
             path.unlink()
+
+
+def test_a_disk_without_the_reserve_refuses_sandboxes(tmp_path):
+    config = tmp_path / "cove.yaml"
+    config.write_text("disk_reserve: 100000TiB\n")
+    with running(COVE_CONFIG=str(config)) as (service, client):
+        for _ in range(3):
+            status, _, body = service.request("POST", "/v1/sandboxes", {})
+            assert status == 429 and "less than the reserve of" in str(body) and "disk_reserve" in str(body), body
+        assert client.control("POST", "/sandboxes", {"templateID": "base"}).status == 429
+        assert read(service.log).count("no more sandboxes are created") == 1, service.tail()
+        doctor = subprocess.run([BUILD / "coved", "doctor"], env=service.env, capture_output=True, text=True, timeout=60, check=False)
+        assert doctor.returncode == 1 and re.search(r"^failed +disk reserve +the storage pool's disk has .* free", doctor.stdout, re.M), doctor
+        assert service.coved.poll() is None

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/reserve.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "config/units.h"
+
+enum { PARTS = 50 /* 2 % */, FRESH_MS = 100 };
+
+static const uint64_t least = 1ULL << 30, most = 8ULL << 30;
+
+uint64_t reserve_bytes(const struct statvfs *fs, uint64_t bytes)
+{
+    if (bytes != CONFIG_RESERVE_AUTO)
+        return bytes;
+    uint64_t part = fs->f_blocks / PARTS * fs->f_frsize;
+    return MIN(MAX(part, least), most);
+}
+
+int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err)
+{
+    uint64_t wanted = reserve_bytes(fs, bytes), there;
+    if (wanted == 0)
+        return 0;
+    if (__builtin_mul_overflow((uint64_t)fs->f_bavail, (uint64_t)fs->f_frsize, &there))
+        there = UINT64_MAX;
+    if (there < wanted) {
+        char has[UNIT_TEXT_MAX], needs[UNIT_TEXT_MAX];
+        unit_format_size(there, has);
+        unit_format_size(wanted, needs);
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "the storage pool's disk has %s free, less than the reserve of %s: remove sandboxes or other"
+                       " files, or set disk_reserve in the configuration",
+                       has, needs);
+    }
+    /* Some file systems make inodes as needed and say that they have none. */
+    if (fs->f_files > 0 && fs->f_favail < fs->f_files / PARTS)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "the storage pool's disk has %llu of %llu inodes free, less than 2 %%: remove sandboxes or other"
+                       " files",
+                       (unsigned long long)fs->f_favail, (unsigned long long)fs->f_files);
+    return 0;
+}
+
+int reserve_check(struct reserve *r, struct err *err)
+{
+    usec_t now = clock_mono();
+    if (r->looked == 0 || now - r->looked >= FRESH_MS * USEC_PER_MS) {
+        if (fstatvfs(r->fd, &r->fs) < 0)
+            return err_errno(err, errno, "look how much the storage pool's disk has free");
+        r->looked = now;
+    }
+    int failed = reserve_judge(&r->fs, r->bytes, err);
+    if (failed < 0 && !r->is_short)
+        log_warn("no more sandboxes are created: %s", err->msg);
+    if (failed == 0 && r->is_short)
+        log_info("the storage pool's disk has enough free again: sandboxes are created");
+    r->is_short = failed < 0;
+    return failed;
+}

@@ -2,6 +2,7 @@
 #include "agent/agent.h"
 #include "agent/job.h"
 #include "agent/process.h"
+#include "agent/signals.h"
 #include "agent/sink.h"
 #include "base/fd.h"
 
@@ -76,7 +77,8 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
 
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+    signals_unignore();
+    if (sigprocmask(SIG_SETMASK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return -errno;
     a->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     a->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);

@@ -47,7 +47,7 @@ struct agent {
     bool control_lost;
 };
 
-/* Takes the control socket, blocks SIGCHLD, ignores SIGPIPE. */
+/* Takes the control socket; blocks SIGCHLD and nothing else, ignores SIGPIPE and nothing else. */
 int agent_init(struct agent *a, const struct agent_config *config, int control) WARN_UNUSED;
 int agent_run(struct agent *a) WARN_UNUSED; /* until the control socket is at its end: 0 */
 void agent_fini(struct agent *a);           /* kills the processes that it knows of */

@@ -15,17 +15,6 @@
 
 enum { CONTROL_FD = 3, EXIT_SETUP = 70 };
 
-/* Dispositions and masks survive exec: begin with what the kernel gives a first process. */
-static void reset_signals(void)
-{
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    sigset_t none;
-    for (int i = 1; i < NSIG; i++)
-        (void)sigaction(i, &dfl, NULL);
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 int main(int argc, char **argv, char **envp)
 {
     static struct agent agent;
@@ -35,7 +24,6 @@ int main(int argc, char **argv, char **envp)
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)syscall(SYS_close_range, CONTROL_FD + 1, ~0U, 0);
     (void)umask(022);
-    reset_signals();
     config.environment = (const char *const *)envp;
     if (agent_init(&agent, &config, CONTROL_FD) < 0)
         return EXIT_SETUP;

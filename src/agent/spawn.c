@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/spawn.h"
+#include "agent/signals.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
@@ -107,7 +108,8 @@ static struct spawn_report run_child(const struct spawn *s, const struct pipes *
 {
     sigset_t none;
     (void)sigemptyset(&none);
-    if (signal(SIGPIPE, SIG_DFL) == SIG_ERR || sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
+    signals_unignore();
+    if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
         return (struct spawn_report){SPAWN_SETUP, errno};
     int in = s->pty ? p->slave : s->stdin_pipe ? p->in[0] : s->null_fd;
     if (s->pty && ioctl(p->slave, TIOCSCTTY, 0) < 0)

@@ -7,12 +7,14 @@
 #include <ftw.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,8 +50,18 @@ __attribute__((constructor)) static void run_agent(void)
     exit(e < 0 ? 3 : 0);
 }
 
+/* The worst that a starter can leave behind: all signals ignored and blocked. None of it may reach the agent's children. */
+static void spoil_signals(void)
+{
+    uint64_t all = ~UINT64_C(0), ignore[4] = {(uintptr_t)SIG_IGN};
+    for (int i = 1; i <= 64; i++)
+        (void)syscall(SYS_rt_sigaction, i, ignore, NULL, sizeof(all));
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof(all));
+}
+
 static void exec_agent(const char *dir, int control)
 {
+    spoil_signals();
     char *argv[] = {(char *)"agent", NULL};
     /* Memory is measured: what the sanitizer keeps back of what was freed must not count. */
     if (setenv(AGENT_DIR, dir, 1) == 0 &&
@@ -92,6 +104,7 @@ void rig_start(struct rig *r)
     rig_write(rig_path(r, "passwd"), passwd);
     rig_write(rig_path(r, "group"), "root:x:0:\nuser:x:1000:\nextra:x:2000:other,user\nnot:x:2001:users\n");
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, there would be no status to wait for */
     r->agent = fork();
     assert_true(r->agent >= 0);
     if (r->agent == 0)

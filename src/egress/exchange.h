@@ -32,7 +32,10 @@ struct exchange_refusal {
 };
 
 struct exchange_ops {
-    /* The head of a request. False: refused, nothing of it goes on. `id` tells requests of a connection apart. */
+    /*
+     * The head of a request. False: refused, nothing of it goes on. `id` tells requests of a connection apart. An exchange without an upstream
+     * side asks for one by this call: whoever allows the request starts to dial and calls exchange_upstream().
+     */
     bool (*on_request)(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal);
     /* The final status of the answer, 0: there was none. Once for each request that on_request allowed. */
     void (*on_answer)(void *ctx, uint64_t id, int status);
@@ -45,11 +48,14 @@ struct exchange;
 enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
 
 /*
- * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting.
- * exchange_close() closes both and frees; always allowed.
+ * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting, or (h1
+ * alone) be NULL: nobody is dialled before a request was allowed. exchange_close() closes both and frees; always allowed.
  */
 struct exchange *h1_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                              const struct exchange_ops *ops, void *ctx);
 struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                              const struct exchange_ops *ops, void *ctx);
+
+/* Not from within on_request. NULL: there is none to be had; what waits is answered 502 with `why`, and the connection ends. */
+void exchange_upstream(struct exchange *x, struct side *upstream, const char *why);
 void exchange_close(struct exchange *x);

@@ -22,6 +22,7 @@ int main(int argc, char **argv, char **envp)
     if (argc > 1 && strcmp(argv[1], "--version") == 0)
         return fd_write_all(1, "cove-agent " COVE_VERSION "\n", strlen("cove-agent " COVE_VERSION "\n")) < 0;
     (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)prctl(PR_SET_NAME, "cove-agent"); /* executed by descriptor, it would be called after that */
     (void)syscall(SYS_close_range, CONTROL_FD + 1, ~0U, 0);
     (void)umask(022);
     config.environment = (const char *const *)envp;

@@ -177,6 +177,11 @@ def test_fields_that_nobody_knows_are_named(service, sandbox):
     assert "exec.start" not in kinds and "sandbox.timeout" not in kinds
 
 
+def test_ps_inside_shows_the_agent_by_its_name(service, sandbox):
+    shown = service.cove("exec", sandbox, "--", "sh", "-c", "cat /proc/1/comm; tr '\\0' ' ' </proc/1/cmdline")
+    assert shown.stdout.split() == ["cove-agent", "cove-agent"]
+
+
 def test_a_sandbox_is_described(service):
     status, _, made = service.request("POST", "/v1/sandboxes", {"template": "base", "memory_bytes": 300 << 20, "cpu_milli": 700,
                                                                 "timeout_ms": 60000, "env": {"SECRET": "s3cr3t"}, "metadata": {"a": "1", "b": "\u00fc\n"}})

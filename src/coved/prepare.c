@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "coved/progress.h"
 #include "coved/state.h"
 #include "kernel/tree.h"
 
@@ -36,15 +37,15 @@ static const char customize[] =
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/log/*.log \"$1\"/tmp/*";
 
-enum { DIGEST_MAX = 72, BLOCK = 1 << 20 };
+enum { DIGEST_MAX = 72, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
 struct child {
     pid_t pid;
     int fd; /* the end of its pipe that is ours; -1: none */
 };
 
-/* Starts a program with one of its standard descriptors on a pipe; `out` takes its stdout to another descriptor. */
-static int start(char *const argv[], int piped, int out, struct child *ret_child, struct err *err)
+/* Starts a program with one of its standard descriptors on a pipe; `to` (or -1) is what its descriptor `at` becomes. */
+static int start(char *const argv[], int piped, int at, int to, struct child *ret_child, struct err *err)
 {
     int p[2];
     if (pipe2(p, O_CLOEXEC) < 0)
@@ -52,8 +53,8 @@ static int start(char *const argv[], int piped, int out, struct child *ret_child
     pid_t pid = fork();
     if (pid == 0) {
         (void)dup2(p[piped == STDIN_FILENO ? 0 : 1], piped);
-        if (out >= 0)
-            (void)dup2(out, STDOUT_FILENO);
+        if (to >= 0)
+            (void)dup2(to, at);
         (void)execvp(argv[0], argv);
         _exit(127);
     }
@@ -93,47 +94,51 @@ static void abandon(struct child *c)
     int r UNUSED = finish(c, "a child", &ignored);
 }
 
-static void show(bool to_terminal, usec_t since, uint64_t bytes, bool last)
+/* What the builder says. False when there is no more. */
+static bool read_messages(int fd, struct progress *p)
 {
-    static usec_t shown;
-    usec_t now = clock_mono();
-    if (!last && now - shown < (to_terminal ? 1 : 5) * USEC_PER_SEC)
-        return;
-    shown = now;
-    (void)fprintf(stderr, "%scove: building the base template: %3llu s, %llu MB unpacked%s", to_terminal ? "\r" : "",
-                  (unsigned long long)((now - since) / USEC_PER_SEC), (unsigned long long)(bytes / 1000000),
-                  to_terminal && !last ? "" : "\n");
+    char text[4096];
+    ssize_t n = read(fd, text, sizeof(text));
+    if (n > 0)
+        progress_messages(p, str_n(text, (size_t)n));
+    return n > 0 || (n < 0 && errno == EINTR);
+}
+
+/* The last messages say why it failed. Something it left running may hold its stderr open: only as long as more comes. */
+static void drain_messages(int fd, struct progress *p)
+{
+    struct pollfd last = {.fd = fd, .events = POLLIN};
+    while (poll(&last, 1, DRAIN_MS) > 0 && read_messages(fd, p))
+        ;
 }
 
 /* One pass: the tar stream of mmdebstrap goes to tar, which unpacks it, and to sha256sum. */
-static int copy_stream(int from, int to_tar, int to_sum, struct err *err)
+static int copy_stream(int from, int messages, int to_tar, int to_sum, struct progress *progress, struct err *err)
 {
     AUTO_FREE char *block = mem_alloc(BLOCK);
-    bool to_terminal = isatty(STDERR_FILENO) == 1;
-    usec_t since = clock_mono();
-    uint64_t bytes = 0;
+    struct pollfd p[] = {{.fd = from, .events = POLLIN}, {.fd = messages, .events = POLLIN}};
     for (;;) {
-        struct pollfd p = {.fd = from, .events = POLLIN};
-        if (poll(&p, 1, 1000) == 0) {
-            show(to_terminal, since, bytes, false);
+        int ready = poll(p, ARRAY_SIZE(p), 1000);
+        progress_show(progress);
+        if (ready <= 0)
             continue;
-        }
+        if (p[1].revents && !read_messages(messages, progress))
+            p[1].fd = -1;
+        if (!p[0].revents)
+            continue;
         ssize_t n = read(from, block, BLOCK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return err_errno(err, errno, "read from mmdebstrap");
         if (n == 0)
-            break;
+            return 0;
         int r = fd_write_all(to_tar, block, (size_t)n);
         r = r ? r : fd_write_all(to_sum, block, (size_t)n);
         if (r < 0)
             return err_errno(err, r, "unpack the base template");
-        bytes += (uint64_t)n;
-        show(to_terminal, since, bytes, false);
+        progress_bytes(progress, (uint64_t)n);
     }
-    show(to_terminal, since, bytes, true);
-    return 0;
 }
 
 static char *package_list(const struct config *config)
@@ -152,7 +157,6 @@ static int build_tree(const struct config *config, const char *dir, char ret_dig
                    *hook = mem_printf("--customize-hook=%s", customize);
     AUTO_FREE char *target = mem_strdup(dir);
     char *debstrap[] = {(char[]){"mmdebstrap"},
-                        (char[]){"--quiet"},
                         (char[]){"--variant=apt"},
                         (char[]){"--format=tar"},
                         include,
@@ -171,20 +175,29 @@ static int build_tree(const struct config *config, const char *dir, char ret_dig
                    target,
                    NULL};
     char *sum[] = {(char[]){"sha256sum"}, NULL};
-    int result[2];
+    int result[2], said[2];
     char hex[65] = "";
+    struct progress progress;
     if (pipe2(result, O_CLOEXEC) < 0)
         return err_errno(err, errno, "make a pipe");
     AUTO_CLOSE int result_in = result[1];
     AUTO_CLOSE int result_out = result[0];
+    if (pipe2(said, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "make a pipe");
+    AUTO_CLOSE int said_in = said[1];
+    AUTO_CLOSE int said_out = said[0];
+    progress_init(&progress, STDERR_FILENO, isatty(STDERR_FILENO) == 1);
     struct child from = {0, -1}, to_tar = {0, -1}, to_sum = {0, -1};
-    int r = start(sum, STDIN_FILENO, result_in, &to_sum, err);
-    r = r ? r : start(tar, STDIN_FILENO, -1, &to_tar, err);
-    r = r ? r : start(debstrap, STDOUT_FILENO, -1, &from, err);
-    r = r ? r : copy_stream(from.fd, to_tar.fd, to_sum.fd, err);
+    int r = start(sum, STDIN_FILENO, STDOUT_FILENO, result_in, &to_sum, err);
+    r = r ? r : start(tar, STDIN_FILENO, -1, -1, &to_tar, err);
+    r = r ? r : start(debstrap, STDOUT_FILENO, STDERR_FILENO, said_in, &from, err);
+    said_in = fd_close(said_in);
+    r = r ? r : copy_stream(from.fd, said_out, to_tar.fd, to_sum.fd, &progress, err);
+    drain_messages(said_out, &progress);
     r = r ? r : finish(&from, "mmdebstrap", err);
     r = r ? r : finish(&to_tar, "tar", err);
     r = r ? r : finish(&to_sum, "sha256sum", err);
+    progress_end(&progress, r == 0);
     if (r < 0) {
         abandon(&from);
         abandon(&to_tar);

@@ -68,6 +68,20 @@ static int start(char *const argv[], int piped, int at, int to, struct child *re
     return 0;
 }
 
+/* Its stream comes from ret_child->fd, its messages from *ret_said. */
+static int start_builder(char *const argv[], struct child *ret_child, int *ret_said, struct err *err)
+{
+    int said[2];
+    if (pipe2(said, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "make a pipe");
+    AUTO_CLOSE int in = said[1];
+    AUTO_CLOSE int out = said[0];
+    if (start(argv, STDOUT_FILENO, STDERR_FILENO, in, ret_child, err) < 0)
+        return -1;
+    *ret_said = TAKE_FD(out);
+    return 0;
+}
+
 static int finish(struct child *c, const char *what, struct err *err)
 {
     int status = 0;
@@ -175,25 +189,22 @@ static int build_tree(const struct config *config, const char *dir, char ret_dig
                    target,
                    NULL};
     char *sum[] = {(char[]){"sha256sum"}, NULL};
-    int result[2], said[2];
+    int result[2];
     char hex[65] = "";
     struct progress progress;
     if (pipe2(result, O_CLOEXEC) < 0)
         return err_errno(err, errno, "make a pipe");
     AUTO_CLOSE int result_in = result[1];
     AUTO_CLOSE int result_out = result[0];
-    if (pipe2(said, O_CLOEXEC) < 0)
-        return err_errno(err, errno, "make a pipe");
-    AUTO_CLOSE int said_in = said[1];
-    AUTO_CLOSE int said_out = said[0];
+    AUTO_CLOSE int said = -1;
     progress_init(&progress, STDERR_FILENO, isatty(STDERR_FILENO) == 1);
     struct child from = {0, -1}, to_tar = {0, -1}, to_sum = {0, -1};
     int r = start(sum, STDIN_FILENO, STDOUT_FILENO, result_in, &to_sum, err);
     r = r ? r : start(tar, STDIN_FILENO, -1, -1, &to_tar, err);
-    r = r ? r : start(debstrap, STDOUT_FILENO, STDERR_FILENO, said_in, &from, err);
-    said_in = fd_close(said_in);
-    r = r ? r : copy_stream(from.fd, said_out, to_tar.fd, to_sum.fd, &progress, err);
-    drain_messages(said_out, &progress);
+    r = r ? r : start_builder(debstrap, &from, &said, err);
+    r = r ? r : copy_stream(from.fd, said, to_tar.fd, to_sum.fd, &progress, err);
+    if (said >= 0)
+        drain_messages(said, &progress);
     r = r ? r : finish(&from, "mmdebstrap", err);
     r = r ? r : finish(&to_tar, "tar", err);
     r = r ? r : finish(&to_sum, "sha256sum", err);

@@ -33,7 +33,7 @@ int rootfs_choose(const char *pool_dir, enum overlay_mode *ret_mode, struct err 
     if (mkdir(dir, 0755) < 0 && errno != EEXIST)
         return err_errno(err, errno, "make %s", dir);
     const struct probe_env env = {dir};
-    enum overlay_mode mode;
+    enum overlay_mode mode = OVERLAY_DETACHED;
     if (choose(&env, &mode, err) < 0) {
         log_error(
             "sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"

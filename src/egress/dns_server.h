@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * DNS as one sandbox sees it: whatever server it asks, over UDP or TCP, it is us who answer. A and AAAA of names that the policy allows are resolved; all
+ * the rest is answered here and never leaves the machine:
+ *
+ *   localhost, *.localhost                127.0.0.1, ::1
+ *   in-addr.arpa, ip6.arpa                PTR: NXDOMAIN; nobody learns what is asked about which address
+ *   HTTPS, SVCB                           no data, so that no key for encrypted ClientHellos comes in
+ *   any other type (TXT, MX, ANY, ...)    REFUSED, told
+ *   a name that the policy refuses        REFUSED, told
+ *   all addresses filtered out            no data; whoever filtered tells
+ *
+ * An answer comes from the address that was asked. Its limits hold for the sandbox as a whole; being over one is told once until it is over.
+ */
+#pragma once
+
+#include "egress/resolver.h"
+#include "policy/policy.h"
+
+enum {
+    DNS_SERVER_OPEN_MAX = 64, /* lookups under way; a client that runs a dozen programs at once has about 20 */
+    DNS_SERVER_RATE = 100,    /* queries a second; installing 1,000 packages asks for a few names only */
+    DNS_SERVER_BURST = 200,   /* that may come at once; beyond: REFUSED */
+    DNS_SERVER_READ_RATE =
+        2000,                /* queries a second that are read at all; the kernel drops what its buffer can't hold */
+    DNS_SERVER_TCP_MAX = 16, /* connections; more are closed at once */
+    DNS_SERVER_TCP_IDLE_MS = 10000,
+    /*
+     * Distinct names asked upstream below one rule in a minute: the data rate of a tunnel through names. 300 names of 200 bytes are 1 KiB a second; the
+     * busiest honest client that was seen (a browser) asks for 60.
+     */
+    DNS_SERVER_NAMES_MAX = 300,
+    DNS_SERVER_NAMES_ALL_MAX = 2048, /* below all rules together: memory */
+};
+
+struct dns_server;
+
+struct dns_server_ops {
+    /* May this name (normalised) be resolved? Fills *ret_answer either way. */
+    bool (*may)(void *ctx, const char *name, struct policy_answer *ret_answer);
+    /* It has these addresses: removes those that must not be reached, and returns how many are left in front. They are what the sandbox will see. */
+    size_t (*resolved)(void *ctx, const char *name, struct netaddr *addrs, size_t n, unsigned ttl_s);
+    /* Not answered. name: normalised, or as \DDD text when it is no host's name; type: "A", "TXT", ... Each refusal by policy; limits once. */
+    void (*refused)(void *ctx, const char *name, const char *type, const struct policy_answer *why);
+};
+
+/* Takes both descriptors, whatever it returns; they are those of struct netns. ops and ctx must outlive it. No callback comes from within a call. */
+int dns_server_new(uv_loop_t *loop, struct resolver *resolver, int udp_fd, int tcp_fd, const struct dns_server_ops *ops,
+                   void *ctx, struct dns_server **ret_server) WARN_UNUSED;
+
+/* Closes the descriptors and all connections. The loop must run once more to free the handles. Not from within a callback. */
+void dns_server_free(struct dns_server *s);

@@ -2,6 +2,7 @@
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then coved's turn (life.c goes on). */
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/templates.h"
 
 enum { PAIRS_MAX = 1024, PAIRS_BYTES_MAX = 128 * 1024, TOKEN_LEN = 40 };
 
@@ -72,10 +73,8 @@ static struct sandbox *make(struct core *core, const struct template *t, const c
     i->started = clock_real();
     i->timeout_ms = spec->timeout_ms;
     i->end_at = spec->timeout_ms ? i->started + spec->timeout_ms * USEC_PER_MS : 0;
-    i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : t->cpu_milli ? t->cpu_milli : core->config.default_cpu_milli;
-    i->memory_bytes = spec->memory_bytes ? spec->memory_bytes
-                      : t->memory_bytes  ? t->memory_bytes
-                                         : core->config.default_memory_bytes;
+    i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
+    i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
     i->disk_bytes = t->disk_bytes;
     i->secure = spec->secure;
     if (spec->secure) {

@@ -26,3 +26,7 @@ void control_metrics(struct call *c);
 void control_metrics_many(struct call *c);
 void control_logs(struct call *c);
 void control_logs_v2(struct call *c);
+void control_templates(struct call *c); /* all; v2: in pages */
+void control_templates_v2(struct call *c);
+void control_template(struct call *c); /* with its build */
+void control_template_alias(struct call *c);

@@ -180,10 +180,50 @@ static void what_comes_later_says_so(void **state)
     snprintf(target, sizeof(target), "/sandboxes/%s/pause", sandbox_info(facade_sandbox(f, true))->id);
     assert_int_equal(facade_json(f, "POST", target, "{}", &b), 501);
     assert_is(&b, "{\"code\":501,\"message\":\"paused sandboxes are not available yet\"}");
-    assert_int_equal(facade_json(f, "GET", "/templates", NULL, &b), 501);
+    assert_int_equal(facade_json(f, "POST", "/v3/templates", "{\"name\":\"x\"}", &b), 501);
+    assert_is(&b, "{\"code\":501,\"message\":\"template builds are not available yet\"}");
     assert_int_equal(facade_json(f, "DELETE", "/templates/a%2Fb", NULL, &b), 501);
     assert_int_equal(facade_json(f, "POST", "/volumes", "{\"name\":\"v\"}", &b), 501);
     assert_int_equal(facade_json(f, "GET", "/secrets", NULL, &b), 501);
+}
+
+#define TEMPLATE_NAMES "{\"templateID\":\"base-1\",\"aliases\":[\"base\"],\"names\":[\"base\"]"
+#define TEMPLATE_BUILD                                                                                                 \
+    "\"buildID\":\"01234567-89ab-8def-8123-456789abcdef\",\"cpuCount\":1,\"memoryMB\":256,\"diskSizeMB\":0,"           \
+    "\"envdVersion\":\"0.6.13\",\"createdAt\":\"1970-01-01T00:00:00.000Z\",\"updatedAt\":\"1970-01-01T00:00:00.000Z\""
+#define TEMPLATE                                                                                                       \
+    TEMPLATE_NAMES "," TEMPLATE_BUILD ",\"public\":false,\"createdBy\":null,\"lastSpawnedAt\":null,\"spawnCount\":0,"  \
+                   "\"buildCount\":1,\"buildStatus\":\"ready\"}"
+
+static void templates_are_told(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    static const char *const known[] = {"base", "base-1", "BASE", "base:default", "me%2Fbase"};
+    char target[64];
+
+    assert_int_equal(facade_json(f, "GET", "/templates?teamID=x", NULL, &b), 200);
+    assert_is(&b, "[" TEMPLATE "]");
+    assert_int_equal(facade_json(f, "GET", "/v2/templates?limit=1", NULL, &b), 200);
+    assert_is(&b, "[" TEMPLATE "]");
+    assert_int_equal(facade_json(f, "GET", "/v2/templates?nextToken=base-1", NULL, &b), 200);
+    assert_is(&b, "[]");
+    assert_int_equal(facade_json(f, "GET", "/v2/templates?limit=0", NULL, &b), 400);
+    assert_int_equal(facade_json(f, "GET", "/v2/templates?limit=101", NULL, &b), 400);
+    assert_int_equal(facade_json(f, "GET", "/templates/base-1", NULL, &b), 200);
+    assert_is(&b, TEMPLATE_NAMES
+              ",\"public\":false,\"createdAt\":\"1970-01-01T00:00:00.000Z\",\"updatedAt\":\"1970-01-01T00:00:00.000Z\","
+              "\"lastSpawnedAt\":null,\"spawnCount\":0,\"builds\":[{\"status\":\"ready\",\"finishedAt\":"
+              "\"1970-01-01T00:00:00.000Z\"," TEMPLATE_BUILD "}]}");
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+        snprintf(target, sizeof(target), "/templates/aliases/%s", known[i]);
+        assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+        assert_is(&b, "{\"templateID\":\"base-1\",\"public\":false}");
+    }
+    assert_int_equal(facade_json(f, "GET", "/templates/aliases/nothing", NULL, &b), 404);
+    assert_int_equal(facade_json(f, "GET", "/templates/aliases/base:other", NULL, &b), 404);
+    assert_int_equal(facade_json(f, "GET", "/templates/aliases/no%20name", NULL, &b), 400);
+    assert_int_equal(facade_json(f, "GET", "/templates/nothing", NULL, &b), 404);
 }
 
 static void a_repeated_request_makes_one_sandbox(void **state)
@@ -250,6 +290,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(only_the_key_opens, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(malformed_requests_are_told_what_is_wrong, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(what_comes_later_says_so, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(templates_are_told, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_repeated_request_makes_one_sandbox, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_client_that_left_gets_its_sandbox_all_the_same, facade_setup,
                                         facade_teardown),

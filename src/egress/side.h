@@ -29,14 +29,16 @@ struct side_ops {
                       const struct err *err); /* refused, reset, time-out, TLS alert: err says which, for people */
 };
 
-void side_set(struct side *s, const struct side_ops *ops, void *ctx); /* changes who is called */
+/* Changes who is called; what can be read is said again. Callbacks of ops may be NULL, and ops: then nobody is called. */
+void side_set(struct side *s, const struct side_ops *ops, void *ctx);
 
-/* Bytes now (>0), 0: end of file, -EAGAIN: later, other -errno: broken. peek: they stay. */
+/* Bytes now (>0), 0: end of file, -EAGAIN: later (also while it is not ready), other -errno: broken, and on_failed will say why. */
 ssize_t side_read(struct side *s, void *to, size_t room);
 ssize_t side_write(struct side *s, const void *from, size_t n);
 void side_shut(struct side *s);  /* no more writes: FIN or close_notify behind what is queued */
 void side_close(struct side *s); /* frees it; NULL is fine */
-void side_reset(struct side *s); /* the same with a TCP reset, so that the peer sees a failure and not an end */
+/* The same behind side_shut(), staying for the peer to read what was written and to end, 2 s and 1 MiB at most: for last words. */
+void side_linger(struct side *s);
 
 uint64_t side_bytes_in(const struct side *s), side_bytes_out(const struct side *s); /* payload */
 int side_fd(const struct side *s); /* of plain TCP, for splice(); -1: TLS, or bytes are buffered here */

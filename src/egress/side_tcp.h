@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sides that are TCP connections (or, in tests, unix sockets). Nothing is buffered here: what is read comes out of the kernel, what it does not take is not taken.
+ * Both functions always give a side; what went wrong comes by on_failed.
+ */
+#pragma once
+
+#include "egress/side.h"
+
+/* Takes the descriptor of a connected socket, and is ready. Nobody is told anything before side_set(). */
+struct side *side_tcp_accept(uv_loop_t *loop, int fd);
+
+/* on_failed: refused, unreachable, or no answer within timeout_ms. Until on_ready nothing can be read or written (-EAGAIN; on_writable comes then). */
+struct side *side_tcp_connect(uv_loop_t *loop, const struct sockaddr *to, unsigned timeout_ms,
+                              const struct side_ops *ops, void *ctx);

@@ -37,8 +37,9 @@ ssize_t side_read(struct side *s, void *to, size_t room);
 ssize_t side_write(struct side *s, const void *from, size_t n);
 void side_shut(struct side *s);  /* no more writes: FIN or close_notify behind what is queued */
 void side_close(struct side *s); /* frees it; NULL is fine */
-/* The same behind side_shut(), staying for the peer to read what was written and to end, 2 s and 1 MiB at most: for last words. */
+/* Closes behind side_shut(), but stays for the peer to read what was written and to end, 2 s and 1 MiB at most: for last words. */
 void side_linger(struct side *s);
+void side_reset(struct side *s); /* closes with a TCP reset, so that the peer sees a failure and not an end */
 
 uint64_t side_bytes_in(const struct side *s), side_bytes_out(const struct side *s); /* payload */
 int side_fd(const struct side *s); /* of plain TCP, for splice(); -1: TLS, or bytes are buffered here */

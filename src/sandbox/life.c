@@ -69,7 +69,8 @@ void sandbox_abandon(struct sandbox *sb, const struct err *why)
 
 void sandbox_kill_leftover(struct sandbox *sb)
 {
-    sb->end_cause = "killed";
+    if (!sb->end_cause)
+        sb->end_cause = "killed";
     kill_again(&sb->kill_alarm);
 }
 
@@ -149,7 +150,9 @@ void sandbox_failed(struct sandbox *sb, const struct err *err)
 void sandbox_lost(struct sandbox *sb)
 {
     /* Only the end of one that was stopping is no surprise. */
-    sb->end_cause = sb->info.state == SANDBOX_STOPPING ? "killed" : "lost";
+    if (sb->info.state != SANDBOX_STOPPING || !sb->end_cause)
+        sb->end_cause = "lost";
+    sb->fails |= strcmp(sb->end_cause, "failed") == 0;
     finish_with(sb, EVENT_OBSERVED_HOST, NULL);
 }
 

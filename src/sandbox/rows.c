@@ -88,8 +88,15 @@ int rows_insert(struct sandbox *sb, struct err *err)
 
 void rows_state(struct sandbox *sb)
 {
+    struct store *store = sb->core->config.store;
+    int state = (int)sb->info.state;
     struct err err;
-    done(sb, sandbox_rows_update_state(sb->core->config.store, sb->info.id, (int)sb->info.state, &err), &err);
+    /* Why it is on its way out is known before it is gone, and to the next worker too. */
+    done(sb,
+         sb->info.state == SANDBOX_STOPPING
+             ? sandbox_rows_update_ended(store, sb->info.id, state, 0, sb->end_cause ? sb->end_cause : "", &err)
+             : sandbox_rows_update_state(store, sb->info.id, state, &err),
+         &err);
 }
 
 void rows_end_at(struct sandbox *sb)
@@ -138,4 +145,5 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->allow_internet = row->allow_internet;
     i->metadata = get_pairs(a, row->metadata, &i->n_metadata);
     i->envs = get_pairs(a, row->envs, &i->n_envs);
+    sb->end_cause = text_or_null(a, row->end_cause);
 }

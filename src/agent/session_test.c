@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the session does with frames that are hostile, many or crossing, and how streams share it; DIAL. */
-#include "agent/test_rig.h"
+#include "agent/test_calls.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -15,28 +15,12 @@
 
 #include <cmocka.h>
 
-static struct rig rig;
-
-static int setup(void **state)
-{
-    (void)state;
-    rig_start(&rig);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rig_stop(&rig);
-    return 0;
-}
-
 static void ping(void)
 {
     rig_expect_end(&rig, rig_open(&rig, rig_request(WIRE_PING)), ERR_OK, "");
 }
 
-static uint32_t open_read(const char *path)
+static uint32_t open_whole(const char *path)
 {
     struct buf *b = rig_request(WIRE_READ);
     wire_put_str(b, STR("root"));
@@ -206,7 +190,7 @@ static void test_fairness(void **state)
     char *path = rig_path(&rig, "big");
     rig_write(path, "x");
     assert_int_equal(truncate(path, INT64_C(1) << 34), 0);
-    uint32_t download = open_read(path), id = 0;
+    uint32_t download = open_whole(path), id = 0;
     size_t between = 0;
     bool done = false;
     frame_free(rig_expect(&rig, download, WIRE_REPLY));
@@ -383,14 +367,14 @@ int main(void)
 {
     (void)signal(SIGPIPE, SIG_IGN); /* the agent hangs up on who breaks the rules */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_violations, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_credit_without_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_malformed_requests, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_host_that_does_not_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_sessions_replace_each_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fairness, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_dial, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_dial_back_pressure, setup, teardown),
+        TEST(test_violations),
+        TEST(test_credit_without_end),
+        TEST(test_malformed_requests),
+        TEST(test_host_that_does_not_read),
+        TEST(test_sessions_replace_each_other),
+        TEST(test_fairness),
+        TEST(test_dial),
+        TEST(test_dial_back_pressure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

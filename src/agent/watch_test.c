@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/test_rig.h"
+#include "agent/test_calls.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -12,22 +12,7 @@
 
 #include <cmocka.h>
 
-static struct rig rig;
 static uint32_t watch;
-
-static int setup(void **state)
-{
-    (void)state;
-    rig_start(&rig);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rig_stop(&rig);
-    return 0;
-}
 
 static uint32_t open_watch(const char *path, uint8_t flags)
 {
@@ -243,14 +228,8 @@ static void test_large_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_kinds, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_entries, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_new_directories, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tree_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_root_goes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_slow, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_tree, setup, teardown),
+        TEST(test_kinds),     TEST(test_entries),  TEST(test_new_directories), TEST(test_tree_at_once),
+        TEST(test_root_goes), TEST(test_too_slow), TEST(test_limits),          TEST(test_large_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

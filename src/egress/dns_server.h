@@ -26,8 +26,8 @@ enum {
     DNS_SERVER_TCP_MAX = 16, /* connections; more are closed at once */
     DNS_SERVER_TCP_IDLE_MS = 10000,
     /*
-     * Distinct names asked upstream below one rule in a minute: the data rate of a tunnel through names. 300 names of 200 bytes are 1 KiB a second; the
-     * busiest honest client that was seen (a browser) asks for 60.
+     * Distinct names asked upstream below one rule in a minute, new ones in each minute: what a tunnel through names needs many of. 300 names of
+     * 200 bytes are 1 KiB a second. Not judged: how long or how random names are, because those of caches and of storage services are both.
      */
     DNS_SERVER_NAMES_MAX = 300,
     DNS_SERVER_NAMES_ALL_MAX = 2048, /* below all rules together: memory */

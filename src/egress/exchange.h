@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that cove-egress sees, whatever version of HTTP carries them: h1.h and h2.h parse, strictly, and serialise; in between the connection's
+ * Requests that cove-egress sees, whatever version of HTTP carries them: h1.c and h2.c parse, strictly, and serialise; in between the connection's
  * owner judges each request and may edit its head. Bodies stream through as they are.
  *
  * Hop-by-hop fields (Connection and what it names, Proxy-*, Keep-Alive, TE but "trailers") are gone before the head is judged, so that nobody can have an
- * injected field removed again. Upgrade is kept for WebSocket alone: after 101 the connection is bytes both ways.
+ * injected field removed again. Upgrade is kept for WebSocket alone: after 101 the connection is bytes both ways. Content-Length and Transfer-Encoding are
+ * not shown: what frames a body is how it was read. Nobody can set one of these names.
+ *
+ * What does not go through is answered here, with a JSON body that is the same for all versions:
+ *   {"error":{"code":CODE,"message":TEXT}}
+ *   CODE  bad_request 400, denied 403, method_not_allowed 405, timeout 408, expectation_failed 417, misdirected 421, too_large 431, internal 500,
+ *         bad_gateway 502, timeout 504; "refused" for others
  */
 #pragma once
 
@@ -16,13 +22,16 @@
 struct exchange_head {
     struct arena *arena; /* of this request: for new texts */
     struct str method;
-    struct str authority;       /* Host or :authority; must agree when there are both */
+    struct str authority;       /* Host or :authority; must agree when there are both; as sent. Empty: HTTP/1.0 without Host */
     struct str path;            /* with query, as sent: "/..." or "*" */
     struct http_header *fields; /* lower-case names; without Host and pseudo-headers */
     size_t n_fields, cap_fields;
 };
 
-void exchange_set(struct exchange_head *h, struct str name, struct str value); /* replaces all of that name */
+/*
+ * Replaces all of that name; both are copied. A name or a value that can't be sent ends the request with 500 instead of going on without it.
+ */
+void exchange_set(struct exchange_head *h, struct str name, struct str value);
 void exchange_remove(struct exchange_head *h, struct str name);
 
 struct exchange_refusal {
@@ -37,7 +46,7 @@ struct exchange_ops {
      * side asks for one by this call: whoever allows the request starts to dial and calls exchange_upstream().
      */
     bool (*on_request)(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal);
-    /* The final status of the answer, 0: there was none. Once for each request that on_request allowed. */
+    /* The final status of the answer, when its head is there; 0: there was none. Once for each request that on_request allowed. */
     void (*on_answer)(void *ctx, uint64_t id, int status);
     /* Both sides are done with, or failed: close the exchange. err NULL: in good order. */
     void (*on_end)(void *ctx, const struct err *err);
@@ -46,6 +55,13 @@ struct exchange_ops {
 struct exchange;
 
 enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
+
+enum {
+    EXCHANGE_HEAD_MS = 10 * 1000,     /* from a head's first byte to its last */
+    EXCHANGE_IDLE_MS = 60 * 1000,     /* between requests */
+    EXCHANGE_STALL_MS = 3600 * 1000,  /* within one, when nothing moves either way */
+    EXCHANGE_SKIP_MAX = 256 * 1024,   /* of a refused request's body; a longer one ends the connection */
+};
 
 /*
  * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting, or (h1
@@ -58,4 +74,7 @@ struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *
 
 /* Not from within on_request. NULL: there is none to be had; what waits is answered 502 with `why`, and the connection ends. */
 void exchange_upstream(struct exchange *x, struct side *upstream, const char *why);
+
+/* Payload so far: what the client sent and upstream took, what upstream sent and the client took; heads included. */
+void exchange_counts(const struct exchange *x, uint64_t *ret_sent, uint64_t *ret_received);
 void exchange_close(struct exchange *x);

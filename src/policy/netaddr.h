@@ -7,7 +7,7 @@
 struct sockaddr;
 struct sockaddr_storage;
 
-enum { NETADDR_TEXT_MAX = 46 };
+enum { NETADDR_TEXT_MAX = 46, NETADDR_WRAPPED_MAX = 4 };
 
 struct netaddr {
     uint8_t family;    /* 4 or 6; 0: none */
@@ -48,7 +48,11 @@ bool netaddr_eq(const struct netaddr *a, const struct netaddr *b);
  */
 enum net_class netaddr_class(const struct netaddr *a);
 
+/* The IPv4 addresses that it wraps in one of these ways, or may wrap (64:ff9b:1::/48 does not say where); how many there are. */
+size_t netaddr_wrapped(const struct netaddr *a, struct netaddr ret_inner[static NETADDR_WRAPPED_MAX]);
+
 /* "10.0.0.0/8", "2001:db8::/32", or a single address. Host bits that are set are cleared. ::ffff:0:0/96 and longer become IPv4. */
 bool netcidr_parse(struct str text, struct netcidr *ret_cidr);
 bool netcidr_has(const struct netcidr *c, const struct netaddr *a);
+bool netcidr_has_public(const struct netcidr *c); /* is there an address in it that is NET_PUBLIC? */
 void netcidr_print(const struct netcidr *c, char ret_text[static NETADDR_TEXT_MAX + 4]);

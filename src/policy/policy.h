@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a sandbox may reach: an ordered list of rules, the first that matches decides, else the default does. Immutable once parsed, counted.
+ * What a sandbox may reach: an ordered list of rules, the first that matches decides, else the default ("deny" when it is not given) does.
+ * Immutable once parsed, counted.
  *
  *   {"default": "deny",
  *    "rules": [{"deny": "bad.example.com"},
@@ -12,13 +13,16 @@
  *
  *  1. A target is a name, "*.name", "*" (everything, by name or address), an address or a network. Names match what the client says that it
  *     wants (DNS question, SNI, Host); addresses match what is dialled. An address in a rule matches connections by name too: a denied network stays
- *     denied whatever its hosts are called, unless an earlier rule allowed the name.
+ *     denied whatever its hosts are called, unless an earlier rule allowed the name. As long as the address is not known, no address matches.
  *  2. Without "ports" all ports. With "methods" or "path" a rule is about HTTP requests: it can only be judged where the request is seen, so TLS to such a
  *     host is intercepted. Paths match by prefix when they end in "*", else whole; they are compared after removing dot segments and decoding
- *     what needs no encoding; a path that can't be normalised matches no allow rule and every deny rule.
+ *     what needs no encoding. Where servers read a path differently ("%2F", ";", "//"), an allow rule must match all readings and a deny rule
+ *     any; a path that can't be normalised matches no allow rule and every deny rule (request_path.h).
  *  3. What is not public (netaddr_class(), or the host's own addresses) is refused whatever the rules say, unless the rule that decides is an
- *     address or a network without a public address in it. A name never opens it, and neither does the default.
- *  4. Nothing is answered in DNS but names that some rule could allow (policy_judge_name).
+ *     address or a network without a public address in it; the host's own and metadata addresses ask for that very address. A name never opens
+ *     it, and neither does the default: an allow rule that can't open an address does not match there.
+ *  4. Nothing is answered in DNS but names that the default or a rule with a name or "*" could allow (policy_judge_name): a rule with an address
+ *     lets no names be resolved, or each would be a way out for data.
  *  5. "inject" is not about allowing: what is injected where must be allowed as well. Values are templates; ${secret:NAME} stands for a secret of
  *     the vault, ${sealed:BASE64} for one that only the vault can open.
  */
@@ -78,7 +82,10 @@ void policy_judge(const struct policy *p, const struct policy_query *q, struct p
 /* May this name be resolved? Allowed when some connection to it could be. */
 void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer);
 
-/* Must TLS to this name and port be opened, because rules ask about requests, or something is injected? */
+/*
+ * Must TLS to this name and port be opened, because rules ask about requests, or something is injected? POLICY_NEEDS_REQUEST says that it must, too, and
+ * knows the address.
+ */
 bool policy_intercepts(const struct policy *p, const char *name, uint16_t port);
 bool policy_intercepts_anything(const struct policy *p);
 
@@ -97,7 +104,7 @@ struct policy_inject {
     const struct policy_placeholder *placeholders;
     size_t n_placeholders;
 };
-/* Calls fn for each injection that matches, in order. */
+/* Calls fn for each injection that matches, in order. Only for requests that came over TLS: nothing here knows. */
 void policy_each_inject(const struct policy *p, const struct policy_query *q,
                         void (*fn)(void *ctx, const struct policy_inject *i), void *ctx);
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/hostname.h"
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static bool is_hex_digit(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'f');
+}
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool is_label(struct str label)
+{
+    if (label.n == 0 || label.n > HOSTNAME_LABEL_MAX || label.p[0] == '-' || label.p[label.n - 1] == '-')
+        return false;
+    for (size_t i = 0; i < label.n; i++) {
+        char c = label.p[i];
+
+        if (!is_digit(c) && !(c >= 'a' && c <= 'z') && c != '-' && c != '_')
+            return false;
+    }
+    return true;
+}
+
+/* As inet_aton() and browsers count: decimal and octal, or "0x" with any number of digits behind it, none included. */
+static bool is_number(struct str label)
+{
+    bool is_hex = label.n >= 2 && label.p[0] == '0' && label.p[1] == 'x';
+
+    for (size_t i = is_hex ? 2 : 0; i < label.n; i++)
+        if (is_hex ? !is_hex_digit(label.p[i]) : !is_digit(label.p[i]))
+            return false;
+    return true;
+}
+
+bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
+{
+    char name[HOSTNAME_MAX + 1];
+    struct str rest, label;
+    size_t n_labels = 0;
+
+    if (text.n > 0 && text.p[text.n - 1] == '.')
+        text.n--;
+    if (text.n == 0 || text.n > HOSTNAME_MAX)
+        return false;
+    for (size_t i = 0; i < text.n; i++)
+        name[i] = lower(text.p[i]);
+    name[text.n] = '\0';
+
+    rest = str_n(name, text.n);
+    for (ssize_t dot = 0; dot >= 0; rest = str_sub(rest, (size_t)dot + 1)) {
+        dot = str_find_char(rest, '.');
+        label = dot < 0 ? rest : str_n(rest.p, (size_t)dot);
+        if (!is_label(label) || ++n_labels > HOSTNAME_LABELS_MAX)
+            return false;
+    }
+    if (is_number(label))
+        return false;
+    memcpy(ret_name, name, text.n + 1);
+    return true;
+}
+
+bool hostname_matches(const char *pattern, const char *name)
+{
+    size_t n_tail, n_name;
+
+    if (pattern[0] != '*')
+        return strcmp(pattern, name) == 0;
+    if (pattern[1] == '\0')
+        return true;
+    n_tail = strlen(pattern + 1);
+    n_name = strlen(name);
+    return n_name > n_tail && memcmp(name + n_name - n_tail, pattern + 1, n_tail) == 0;
+}
+
+bool hostname_pattern_normalise(struct str text, char ret_pattern[static HOSTNAME_MAX + 3])
+{
+    char name[HOSTNAME_MAX + 1];
+
+    if (str_eq(text, STR("*"))) {
+        memcpy(ret_pattern, "*", 2);
+        return true;
+    }
+    if (!str_starts(text, STR("*.")))
+        return hostname_normalise(text, ret_pattern);
+    if (!hostname_normalise(str_sub(text, 2), name))
+        return false;
+    memcpy(ret_pattern, "*.", 2);
+    memcpy(ret_pattern + 2, name, strlen(name) + 1);
+    return true;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/policy.h"
+#include "base/mem.h"
+#include "policy/policy_internal.h"
+
+#include <stdio.h>
+
+struct policy *policy_ref(struct policy *p)
+{
+    assert(p->refs > 0);
+    p->refs++;
+    return p;
+}
+
+void policy_unref(struct policy *p)
+{
+    if (!p)
+        return;
+    assert(p->refs > 0);
+    if (--p->refs == 0) {
+        arena_fini(&p->arena);
+        mem_free(p);
+    }
+}
+
+/* Like mem_alloc(), these do not fail: texts were checked, and running out of memory for a bounded object is not survivable. */
+static void put(json_t *object, const char *name, json_t *value)
+{
+    int r = json_object_set_new(object, name, value);
+
+    assert(r == 0);
+}
+
+static void append(json_t *array, json_t *value)
+{
+    int r = json_array_append_new(array, value);
+
+    assert(r == 0);
+}
+
+static void put_scope(json_t *object, const struct scope *s)
+{
+    if (s->n_ports > 0) {
+        json_t *ports = json_array();
+
+        for (size_t i = 0; i < s->n_ports; i++) {
+            const struct port_range *r = &s->ports[i];
+            char text[16];
+
+            snprintf(text, sizeof(text), "%u-%u", (unsigned)r->first, (unsigned)r->last);
+            append(ports, r->first == r->last ? json_integer(r->first) : json_string(text));
+        }
+        put(object, "ports", ports);
+    }
+    if (s->n_methods > 0) {
+        json_t *methods = json_array();
+
+        for (size_t i = 0; i < s->n_methods; i++)
+            append(methods, json_string(s->methods[i]));
+        put(object, "methods", methods);
+    }
+    if (s->path)
+        put(object, "path", json_string(s->path->text));
+}
+
+static json_t *rule_json(const struct rule *r)
+{
+    json_t *object = json_object();
+
+    put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
+    put_scope(object, &r->scope);
+    return object;
+}
+
+static json_t *injection_json(const struct injection *in)
+{
+    const struct policy_inject *what = &in->what;
+    json_t *object = json_object(), *headers = json_array(), *placeholders = json_array(), *item;
+
+    put(object, "host", json_string(in->host.text));
+    put_scope(object, &in->scope);
+    for (size_t i = 0; i < what->n_headers; i++) {
+        append(headers, item = json_object());
+        put(item, "name", json_string(what->headers[i].name));
+        put(item, "value", json_string(what->headers[i].value));
+    }
+    for (size_t i = 0; i < what->n_placeholders; i++) {
+        append(placeholders, item = json_object());
+        put(item, "sentinel", json_string(what->placeholders[i].sentinel));
+        put(item, "secret", json_string(what->placeholders[i].secret));
+    }
+    if (what->n_headers > 0)
+        put(object, "headers", json_incref(headers));
+    if (what->n_placeholders > 0)
+        put(object, "placeholders", json_incref(placeholders));
+    json_decref(headers);
+    json_decref(placeholders);
+    return object;
+}
+
+json_t *policy_json(const struct policy *p)
+{
+    json_t *object = json_object(), *rules = json_array(), *injections = json_array();
+
+    put(object, "default", json_string(p->allows_by_default ? "allow" : "deny"));
+    for (size_t i = 0; i < p->n_rules; i++)
+        append(rules, rule_json(&p->rules[i]));
+    put(object, "rules", rules);
+    for (size_t i = 0; i < p->n_injections; i++)
+        append(injections, injection_json(&p->injections[i]));
+    if (p->n_injections > 0)
+        put(object, "inject", json_incref(injections));
+    json_decref(injections);
+    return object;
+}
+
+bool policy_intercepts_anything(const struct policy *p)
+{
+    return p->intercepts;
+}
+
+size_t policy_sentinels(const struct policy *p, const struct policy_placeholder **ret_all)
+{
+    *ret_all = p->placeholders;
+    return p->n_placeholders;
+}

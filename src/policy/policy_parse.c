@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/policy_parse.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int parse_refuse(struct parse *p, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%s", p->place, p->place[0] ? ": " : "", text);
+}
+
+size_t parse_enter(struct parse *p, const char *fmt, ...)
+{
+    size_t n = strlen(p->place);
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(p->place + n, sizeof(p->place) - n, fmt, ap);
+    va_end(ap);
+    return n;
+}
+
+void parse_leave(struct parse *p, size_t before)
+{
+    p->place[before] = '\0';
+}
+
+enum { QUOTED_MAX = 96 };
+
+/* For messages: short, and nothing in it that a terminal would obey. */
+static const char *quoted(struct str text, char ret_text[static QUOTED_MAX])
+{
+    size_t n = MIN(text.n, (size_t)QUOTED_MAX - 6), at = 0;
+
+    ret_text[at++] = '"';
+    for (size_t i = 0; i < n; i++)
+        ret_text[at++] = text.p[i] < ' ' || text.p[i] > '~' ? '?' : text.p[i];
+    memcpy(ret_text + at, n < text.n ? "...\"" : "\"", n < text.n ? 5 : 2);
+    return ret_text;
+}
+
+static struct str str_of_json(const json_t *value)
+{
+    return str_n(json_string_value(value), json_string_length(value));
+}
+
+int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n)
+{
+    char shown[QUOTED_MAX];
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(object))
+        return parse_refuse(p, "must be an object");
+    json_object_foreach((json_t *)object, name, value)
+    {
+        bool is_known = false;
+
+        for (size_t i = 0; i < n && !is_known; i++)
+            is_known = strcmp(name, members[i]) == 0;
+        if (!is_known)
+            return parse_refuse(p, "unknown member %s", quoted(str_of(name), shown));
+    }
+    return 0;
+}
+
+int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t max)
+{
+    if (!json_is_array(array))
+        return parse_refuse(p, "must be an array");
+    if (json_array_size(array) < min)
+        return parse_refuse(p, "is empty: leave it out to say nothing about it");
+    if (json_array_size(array) > max)
+        return parse_refuse(p, "%zu of at most %zu", json_array_size(array), max);
+    return 0;
+}
+
+int parse_string(struct parse *p, const json_t *value, struct str *ret_text)
+{
+    if (!json_is_string(value))
+        return parse_refuse(p, "must be a string");
+    if (str_has_nul(str_of_json(value)))
+        return parse_refuse(p, "has a NUL in it");
+    *ret_text = str_of_json(value);
+    return 0;
+}
+
+int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
+{
+    struct arena *arena = &p->policy->arena;
+    char pattern[HOSTNAME_MAX + 3], address[NETADDR_TEXT_MAX + 4], shown[QUOTED_MAX];
+    struct target t = {.kind = TARGET_NET};
+    struct str text;
+
+    if (parse_string(p, json, &text) < 0)
+        return -1;
+    if (netcidr_parse(text, &t.net)) {
+        netcidr_print(&t.net, address);
+        t.text = arena_strndup(arena, address, strlen(address));
+        *ret_target = t;
+        return 0;
+    }
+    if (!hostname_pattern_normalise(text, pattern))
+        return parse_refuse(p, "%s is no name, \"*.name\", \"*\", address or network%s", quoted(text, shown),
+                            memchr(text.p, ':', text.n) ? " (ports go into \"ports\")" : "");
+    t.text = arena_strndup(arena, pattern, strlen(pattern));
+    if (pattern[0] != '*') {
+        t.kind = TARGET_NAME;
+        t.name = str_of(t.text);
+    } else if (pattern[1] == '.') {
+        t.kind = TARGET_BELOW;
+        t.name = str_of(t.text + 1);
+    } else {
+        t.kind = TARGET_ANY;
+    }
+    *ret_target = t;
+    return 0;
+}
+
+static bool parse_port(struct str text, uint16_t *ret_port)
+{
+    uint64_t value;
+
+    if (text.n == 0 || text.n > 5 || text.p[0] == '0' || str_to_u64(text, &value) < 0 || value > UINT16_MAX)
+        return false;
+    *ret_port = (uint16_t)value;
+    return true;
+}
+
+static int parse_port_range(struct parse *p, const json_t *json, struct port_range *ret_range)
+{
+    struct str text, first;
+    struct port_range r;
+
+    if (json_is_integer(json)) {
+        json_int_t value = json_integer_value(json);
+
+        if (value < 1 || value > UINT16_MAX)
+            return parse_refuse(p, "a port is a number from 1 to 65535");
+        ret_range->first = ret_range->last = (uint16_t)value;
+        return 0;
+    }
+    text = str_of_json(json);
+    if (!json_is_string(json) || !str_split(&text, '-', &first) || !parse_port(first, &r.first) ||
+        !parse_port(text, &r.last) || r.first > r.last)
+        return parse_refuse(p, "must be a port (443) or a range of them (\"8000-8099\")");
+    *ret_range = r;
+    return 0;
+}
+
+static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
+{
+    struct port_range *ports;
+
+    if (parse_check_array(p, json, 1, POLICY_PORT_RANGES_MAX) < 0)
+        return -1;
+    ports = arena_alloc(&p->policy->arena, json_array_size(json) * sizeof(*ports));
+    scope->n_ports = (uint8_t)json_array_size(json);
+    scope->ports = ports;
+    for (size_t i = 0; i < scope->n_ports; i++) {
+        size_t before = parse_enter(p, "[%zu]", i);
+
+        if (parse_port_range(p, json_array_get(json, i), &ports[i]) < 0)
+            return -1;
+        parse_leave(p, before);
+    }
+    return 0;
+}
+
+bool parse_is_token(struct str text)
+{
+    for (size_t i = 0; i < text.n; i++)
+        if (!memchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text.p[i], 77))
+            return false;
+    return text.n > 0;
+}
+
+static char upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+static int parse_methods(struct parse *p, const json_t *json, struct scope *scope)
+{
+    if (parse_check_array(p, json, 1, POLICY_METHODS_MAX) < 0)
+        return -1;
+    scope->n_methods = (uint8_t)json_array_size(json);
+    scope->methods = arena_alloc(&p->policy->arena, scope->n_methods * sizeof(*scope->methods));
+    for (size_t i = 0; i < scope->n_methods; i++) {
+        size_t before = parse_enter(p, "[%zu]", i);
+        struct str text;
+        char *method;
+
+        if (parse_string(p, json_array_get(json, i), &text) < 0)
+            return -1;
+        if (!parse_is_token(text) || text.n > POLICY_METHOD_MAX)
+            return parse_refuse(p, "is no HTTP method");
+        method = arena_strndup(&p->policy->arena, text.p, text.n);
+        for (char *c = method; *c; c++)
+            *c = upper(*c);
+        scope->methods[i] = method;
+        parse_leave(p, before);
+    }
+    return 0;
+}
+
+static int parse_path(struct parse *p, const json_t *json, struct scope *scope)
+{
+    struct path_pattern *path = arena_alloc(&p->policy->arena, sizeof(*path));
+    char shown[QUOTED_MAX];
+    struct str text;
+
+    if (parse_string(p, json, &text) < 0)
+        return -1;
+    if (!path_pattern_parse(text, &p->policy->arena, path))
+        return parse_refuse(p, "%s is no path: \"/whole/path\" or \"/beginning*\", without dot segments or a query",
+                            quoted(text, shown));
+    scope->path = path;
+    return 0;
+}
+
+int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
+{
+    static const struct {
+        const char *name;
+        int (*parse)(struct parse *p, const json_t *json, struct scope *scope);
+    } members[] = {{"ports", parse_ports}, {"methods", parse_methods}, {"path", parse_path}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+        const json_t *value = json_object_get(object, members[i].name);
+        size_t before = parse_enter(p, ".%s", members[i].name);
+
+        if (value && members[i].parse(p, value, ret_scope) < 0)
+            return -1;
+        parse_leave(p, before);
+    }
+    p->policy->intercepts |= scope_is_about_requests(ret_scope);
+    return 0;
+}
+
+static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
+{
+    static const char *const members[] = {"allow", "deny", "ports", "methods", "path"};
+    const json_t *allow, *deny;
+    size_t before;
+
+    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
+        return -1;
+    allow = json_object_get(json, "allow");
+    deny = json_object_get(json, "deny");
+    if (!allow == !deny)
+        return parse_refuse(p, "needs either \"allow\" or \"deny\"");
+    rule->is_allow = allow;
+    before = parse_enter(p, ".%s", allow ? "allow" : "deny");
+    if (parse_target(p, allow ? allow : deny, &rule->target) < 0)
+        return -1;
+    parse_leave(p, before);
+    if (rule->target.kind == TARGET_NET) {
+        const struct netcidr *net = &rule->target.net;
+
+        rule->opens_special = net->bits == (net->addr.family == 4 ? 32 : 128);
+        rule->opens = rule->opens_special || !netcidr_has_public(net);
+    }
+    return parse_scope(p, json, &rule->scope);
+}
+
+static int parse_default(struct parse *p, const json_t *json)
+{
+    struct str text = STR("deny");
+
+    if (json && parse_string(p, json, &text) < 0)
+        return -1;
+    if (!str_eq(text, STR("allow")) && !str_eq(text, STR("deny")))
+        return parse_refuse(p, "must be \"allow\" or \"deny\"");
+    p->policy->allows_by_default = str_eq(text, STR("allow"));
+    return 0;
+}
+
+static int parse_rules(struct parse *p, const json_t *json)
+{
+    struct policy *policy = p->policy;
+
+    if (!json)
+        return 0;
+    if (parse_check_array(p, json, 0, POLICY_RULES_MAX) < 0)
+        return -1;
+    policy->n_rules = json_array_size(json);
+    policy->rules = arena_alloc(&policy->arena, policy->n_rules * sizeof(*policy->rules));
+    for (size_t i = 0; i < policy->n_rules; i++) {
+        size_t before = parse_enter(p, "[%zu]", i);
+
+        if (parse_rule(p, json_array_get(json, i), &policy->rules[i]) < 0)
+            return -1;
+        parse_leave(p, before);
+    }
+    return 0;
+}
+
+static int parse_injections(struct parse *p, const json_t *json)
+{
+    struct policy *policy = p->policy;
+
+    if (!json)
+        return 0;
+    if (parse_check_array(p, json, 0, POLICY_INJECT_MAX) < 0)
+        return -1;
+    policy->n_injections = json_array_size(json);
+    policy->injections = arena_alloc(&policy->arena, policy->n_injections * sizeof(*policy->injections));
+    policy->placeholders =
+        arena_alloc(&policy->arena, policy->n_injections * POLICY_HEADERS_MAX * sizeof(*policy->placeholders));
+    for (size_t i = 0; i < policy->n_injections; i++) {
+        size_t before = parse_enter(p, "[%zu]", i);
+
+        if (parse_injection(p, json_array_get(json, i), &policy->injections[i]) < 0)
+            return -1;
+        parse_leave(p, before);
+    }
+    return 0;
+}
+
+static int parse_all(struct parse *p, const json_t *json)
+{
+    static const struct {
+        const char *name;
+        int (*parse)(struct parse *p, const json_t *json);
+    } members[] = {{"default", parse_default}, {"rules", parse_rules}, {"inject", parse_injections}};
+    const char *const names[] = {members[0].name, members[1].name, members[2].name};
+
+    if (parse_check_object(p, json, names, ARRAY_SIZE(names)) < 0)
+        return -1;
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
+        size_t before = parse_enter(p, "%s", members[i].name);
+
+        if (members[i].parse(p, json_object_get(json, members[i].name)) < 0)
+            return -1;
+        parse_leave(p, before);
+    }
+    return 0;
+}
+
+static int check_size(struct parse *p, const json_t *json)
+{
+    size_t n = json_dumpb(json, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
+
+    if (n > POLICY_JSON_MAX)
+        return parse_refuse(p, "a policy of %zu bytes is more than %d", n, POLICY_JSON_MAX);
+    return 0;
+}
+
+static void unref_auto(struct policy **p)
+{
+    policy_unref(*p);
+}
+
+int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err)
+{
+    __attribute__((cleanup(unref_auto))) struct policy *policy = mem_new(struct policy);
+    struct parse p = {.policy = policy, .err = err};
+    json_t *normalised;
+    int r;
+
+    policy->refs = 1;
+    if (check_size(&p, json) < 0 || parse_all(&p, json) < 0)
+        return -1;
+    normalised = policy_json(policy); /* may be longer: a byte of a path may take three */
+    r = check_size(&p, normalised);
+    json_decref(normalised);
+    if (r < 0)
+        return -1;
+    *ret_policy = TAKE_PTR(policy);
+    return 0;
+}

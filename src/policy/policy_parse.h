@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files share that read a policy's JSON. All return 0, or -1 with the error set, which begins with the place. */
+#pragma once
+
+#include "policy/policy_internal.h"
+
+struct parse {
+    struct policy *policy; /* being made */
+    struct err *err;
+    char place[96]; /* where we are: "rules[3].ports[0]" */
+};
+
+int parse_refuse(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* Adds to the place; returns what parse_leave() needs to take it away again. After an error nobody leaves. */
+size_t parse_enter(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void parse_leave(struct parse *p, size_t before);
+
+int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n);
+int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t max);
+int parse_string(struct parse *p, const json_t *value, struct str *ret_text); /* terminated, without a NUL in it */
+bool parse_is_token(struct str text);                                         /* RFC 9110, section 5.6.2 */
+
+int parse_target(struct parse *p, const json_t *json, struct target *ret_target);
+int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope); /* "ports", "methods", "path" */
+int parse_injection(struct parse *p, const json_t *json, struct injection *ret_injection);

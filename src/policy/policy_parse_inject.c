@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "policy/policy_parse.h"
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Fields by which a message is framed or routed are not for setting. */
+static bool is_settable(const char *name)
+{
+    static const char *const fixed[] = {"connection", "content-length",    "expect", "host", "keep-alive", "te",
+                                        "trailer",    "transfer-encoding", "upgrade"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
+        if (strcmp(name, fixed[i]) == 0)
+            return false;
+    return strncmp(name, "proxy-", 6) != 0;
+}
+
+static bool is_secret_name(struct str name)
+{
+    if (name.n == 0 || name.n > POLICY_SECRET_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < name.n; i++) {
+        char c = lower(name.p[i]);
+        bool may_begin = (c >= 'a' && c <= 'z') || c == '_';
+
+        if (!may_begin && (i == 0 || !((c >= '0' && c <= '9') || c == '.' || c == '-')))
+            return false;
+    }
+    return true;
+}
+
+static bool is_base64(struct str text)
+{
+    for (size_t i = 0; i < text.n; i++)
+        if (!memchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", text.p[i], 65))
+            return false;
+    return text.n > 0;
+}
+
+/* A header's value with ${secret:NAME}, ${sealed:BASE64} and $$ in it, and no other $. */
+static bool is_template(struct str text)
+{
+    if (text.n == 0 || text.n > POLICY_VALUE_MAX || str_trim(text).n != text.n)
+        return false;
+    while (text.n > 0) {
+        struct str inside;
+        ssize_t end;
+
+        if ((unsigned char)text.p[0] < ' ' || text.p[0] == 0x7f)
+            return false;
+        if (text.p[0] != '$') {
+            text = str_sub(text, 1);
+            continue;
+        }
+        if (str_starts(text, STR("$$"))) {
+            text = str_sub(text, 2);
+            continue;
+        }
+        end = str_find_char(text, '}');
+        if (end < 0)
+            return false;
+        inside = str_n(text.p, (size_t)end);
+        if (!(str_starts(inside, STR("${secret:")) && is_secret_name(str_sub(inside, 9))) &&
+            !(str_starts(inside, STR("${sealed:")) && is_base64(str_sub(inside, 9))))
+            return false;
+        text = str_sub(text, (size_t)end + 1);
+    }
+    return true;
+}
+
+static int check_member(struct parse *p, const json_t *object, const char *name, struct str *ret_text)
+{
+    size_t before = parse_enter(p, ".%s", name);
+
+    if (parse_string(p, json_object_get(object, name), ret_text) < 0)
+        return -1;
+    parse_leave(p, before);
+    return 0;
+}
+
+static int parse_header(struct parse *p, const json_t *json, const struct injection *in, size_t i,
+                        struct policy_header *header)
+{
+    static const char *const members[] = {"name", "value"};
+    struct str name, value;
+    char *copy;
+
+    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 || check_member(p, json, "name", &name) < 0 ||
+        check_member(p, json, "value", &value) < 0)
+        return -1;
+    copy = arena_strndup(&p->policy->arena, name.p, name.n);
+    for (char *c = copy; *c; c++)
+        *c = lower(*c);
+    if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX || !is_settable(copy))
+        return parse_refuse(p, "the name is none of a header that can be set");
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(copy, in->what.headers[k].name) == 0)
+            return parse_refuse(p, "the same name as headers[%zu]", k);
+    if (!is_template(value))
+        return parse_refuse(
+            p, "the value may hold visible characters and blanks, ${secret:NAME}, ${sealed:...} and $$ for a $");
+    header->name = copy;
+    header->value = arena_strndup(&p->policy->arena, value.p, value.n);
+    return 0;
+}
+
+static bool is_sentinel(struct str text)
+{
+    for (size_t i = 0; i < text.n; i++)
+        if (text.p[i] <= ' ' || text.p[i] > '~' || text.p[i] == '"' || text.p[i] == '\\')
+            return false;
+    return text.n >= POLICY_SENTINEL_MIN && text.n <= POLICY_SENTINEL_MAX;
+}
+
+static int parse_placeholder(struct parse *p, const json_t *json, const struct injection *in, size_t i,
+                             struct policy_placeholder *placeholder)
+{
+    static const char *const members[] = {"sentinel", "secret"};
+    struct str sentinel, secret;
+
+    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
+        check_member(p, json, "sentinel", &sentinel) < 0 || check_member(p, json, "secret", &secret) < 0)
+        return -1;
+    if (!is_sentinel(sentinel))
+        return parse_refuse(p, "the sentinel must be %d to %d visible characters without \" and \\",
+                            POLICY_SENTINEL_MIN, POLICY_SENTINEL_MAX);
+    if (!is_secret_name(secret))
+        return parse_refuse(p, "the secret must be a name of letters, digits and _.-, at most %d",
+                            POLICY_SECRET_NAME_MAX);
+    for (size_t k = 0; k < i; k++) {
+        const char *other = in->what.placeholders[k].sentinel;
+
+        if (strstr(other, sentinel.p) || strstr(sentinel.p, other))
+            return parse_refuse(p, "its sentinel and that of placeholders[%zu] are in one another", k);
+    }
+    placeholder->sentinel = arena_strndup(&p->policy->arena, sentinel.p, sentinel.n);
+    placeholder->secret = arena_strndup(&p->policy->arena, secret.p, secret.n);
+    return 0;
+}
+
+int parse_injection(struct parse *p, const json_t *json, struct injection *in)
+{
+    static const char *const members[] = {"host", "ports", "methods", "path", "headers", "placeholders"};
+    const json_t *headers, *placeholders;
+    struct policy_header *list;
+    size_t before;
+
+    if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
+        return -1;
+    before = parse_enter(p, ".host");
+    if (parse_target(p, json_object_get(json, "host"), &in->host) < 0)
+        return -1;
+    if (in->host.kind != TARGET_NAME && in->host.kind != TARGET_BELOW)
+        return parse_refuse(p, "must be a name or \"*.name\": a secret is bound to its hosts");
+    parse_leave(p, before);
+    if (parse_scope(p, json, &in->scope) < 0)
+        return -1;
+
+    headers = json_object_get(json, "headers");
+    placeholders = json_object_get(json, "placeholders");
+    if (!headers && !placeholders)
+        return parse_refuse(p, "needs \"headers\" or \"placeholders\"");
+    if (headers) {
+        before = parse_enter(p, ".headers");
+        if (parse_check_array(p, headers, 1, POLICY_HEADERS_MAX) < 0)
+            return -1;
+        in->what.headers = list = arena_alloc(&p->policy->arena, json_array_size(headers) * sizeof(*list));
+        in->what.n_headers = json_array_size(headers);
+        for (size_t i = 0; i < in->what.n_headers; i++) {
+            size_t list_end = parse_enter(p, "[%zu]", i);
+
+            if (parse_header(p, json_array_get(headers, i), in, i, &list[i]) < 0)
+                return -1;
+            parse_leave(p, list_end);
+        }
+        parse_leave(p, before);
+    }
+    if (placeholders) {
+        struct policy_placeholder *own = p->policy->placeholders + p->policy->n_placeholders;
+
+        before = parse_enter(p, ".placeholders");
+        if (parse_check_array(p, placeholders, 1, POLICY_HEADERS_MAX) < 0)
+            return -1;
+        in->what.placeholders = own;
+        in->what.n_placeholders = json_array_size(placeholders);
+        for (size_t i = 0; i < in->what.n_placeholders; i++) {
+            size_t list_end = parse_enter(p, "[%zu]", i);
+
+            if (parse_placeholder(p, json_array_get(placeholders, i), in, i, &own[i]) < 0)
+                return -1;
+            parse_leave(p, list_end);
+        }
+        p->policy->n_placeholders += in->what.n_placeholders;
+        parse_leave(p, before);
+    }
+    p->policy->intercepts = true;
+    return 0;
+}

@@ -348,7 +348,8 @@ static int open_key(struct vault_store *s, bool *ret_is_first, struct err *err)
     if (read_key(s, &st, err) < 0)
         return -1;
     if (flock(s->key_fd, LOCK_EX | LOCK_NB) < 0)
-        return err_errno(err, errno, errno == EWOULDBLOCK ? KEY " is in use by another cove-egress" : "lock " KEY);
+        return errno == EWOULDBLOCK ? err_set(err, ERR_UNAVAILABLE, KEY " is in use by another cove-egress")
+                                    : err_errno(err, errno, "lock " KEY);
     *ret_is_first = fstatat(s->dir_fd, KEY_NEW, &other, AT_SYMLINK_NOFOLLOW) == 0 && other.st_dev == st.st_dev &&
                     other.st_ino == st.st_ino;
     return 0;

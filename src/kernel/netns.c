@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How packets go. Only lo is there, so each of them passes "output" first; what must hold holds there.
+ *
+ *  1. What goes to an address of the sandbox itself is not tracked, and accepted, but for our own ports: those take what was captured
+ *     and nothing else. So conntrack's table holds captured flows alone, and services inside can be as busy as they like.
+ *  2. TCP to anywhere else, and port 53 of UDP and TCP, gets our sockets as its destination (dnat). To get the source of an answer right
+ *     conntrack must see answers too: what our ports send is tracked.
+ *  3. All the rest, and more new flows than RATE, is refused: TCP with a reset, others with EPERM from the call itself. (IPv6 sends "port
+ *     unreachable" as well; IPv4 would, but for the lack of a route for it.) A refused flow is never entered in conntrack's table: that
+ *     happens behind the filter.
+ *  4. A flow that ended is forgotten within seconds, one that lives costs somebody a socket. With 3 that bounds conntrack's memory, which no
+ *     control group counts.
+ *
+ * Our sockets' address is the sandbox's own: an answer to it goes out with that address even when its sender doesn't say so.
+ * A listening port may see one client port again at once, for another destination; while our end of the old connection is in TIME-WAIT, only a
+ * younger time stamp lets the new one in. Hence time stamps without an offset for each destination (tcp_timestamps = 2).
+ */
+#include "kernel/netns.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "kernel/netlink.h"
+#include "kernel/nft.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <libmnl/libmnl.h>
+#include <linux/netfilter/nf_conntrack_common.h>
+#include <linux/netfilter_ipv4.h>
+#include <linux/netfilter_ipv6/ip6_tables.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define TABLE "cove"
+
+enum { LO = 1, TCP_BACKLOG = 1024, DNS_BACKLOG = 64, RATE = 2000, BURST = 8192 };
+enum { V4_DESTINATION = 16, V6_DESTINATION = 24 }; /* in the IP header */
+
+struct addresses {
+    struct in_addr v4;
+    struct in6_addr v6;
+};
+
+static struct addresses own_addresses(void)
+{
+    struct addresses a;
+    int ok = inet_pton(AF_INET, NETNS_ADDRESS4, &a.v4) == 1 && inet_pton(AF_INET6, NETNS_ADDRESS6, &a.v6) == 1;
+    assert(ok);
+    return a;
+}
+
+/* ---- settings ---- */
+
+struct setting {
+    const char *path;
+    const char *value;
+};
+
+static int apply(const struct setting *settings, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        int r = fd_write_existing(AT_FDCWD, settings[i].path, str_of(settings[i].value));
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Some of these a new namespace takes over from the host. */
+static int apply_basic(void)
+{
+    static const struct setting basic[] = {
+        {"/proc/sys/net/ipv6/conf/all/disable_ipv6", "0"},
+        {"/proc/sys/net/ipv6/conf/lo/disable_ipv6", "0"},
+        {"/proc/sys/net/ipv4/ip_forward", "0"},
+        {"/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"},
+        {"/proc/sys/net/ipv4/ping_group_range", "1 0"},
+        {"/proc/sys/net/ipv4/tcp_timestamps", "2"},
+    };
+    return apply(basic, ARRAY_SIZE(basic));
+}
+
+/* Seconds. There once rules need conntrack. Established and half closed connections may be silent for as long as both ends want them. */
+static int apply_conntrack(void)
+{
+    static const struct setting conntrack[] = {
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_sent", "20"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_syn_recv", "20"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_fin_wait", "30"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "432000"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_last_ack", "5"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "2"},
+        {"/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close", "2"},
+        {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "15"},
+        {"/proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream", "30"},
+    };
+    return apply(conntrack, ARRAY_SIZE(conntrack));
+}
+
+/* ---- addresses and routes ---- */
+
+static void add_address(struct netlink *nl, uint8_t family, const void *address, size_t n)
+{
+    const struct ifaddrmsg m = {
+        .ifa_family = family,
+        .ifa_prefixlen = (uint8_t)(n * 8),
+        .ifa_flags = IFA_F_NODAD,
+        .ifa_scope = RT_SCOPE_UNIVERSE,
+        .ifa_index = LO,
+    };
+    struct nlmsghdr *h = netlink_add(nl, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &m, sizeof(m));
+    mnl_attr_put(h, IFA_LOCAL, n, address);
+    mnl_attr_put(h, IFA_ADDRESS, n, address);
+}
+
+static void add_default_route(struct netlink *nl, uint8_t family, const void *source, size_t n)
+{
+    const struct rtmsg m = {
+        .rtm_family = family,
+        .rtm_table = RT_TABLE_MAIN,
+        .rtm_protocol = RTPROT_STATIC,
+        .rtm_scope = family == AF_INET ? RT_SCOPE_LINK : RT_SCOPE_UNIVERSE,
+        .rtm_type = RTN_UNICAST,
+    };
+    struct nlmsghdr *h = netlink_add(nl, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &m, sizeof(m));
+    mnl_attr_put(h, RTA_PREFSRC, n, source);
+    mnl_attr_put_u32(h, RTA_OIF, LO);
+}
+
+static int set_up_lo(const struct addresses *own)
+{
+    const struct ifinfomsg up = {.ifi_index = LO, .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
+    struct netlink nl;
+    nl.used = nl.n = 0;
+    (void)netlink_add(&nl, RTM_NEWLINK, NLM_F_ACK, &up, sizeof(up));
+    add_address(&nl, AF_INET, &own->v4, sizeof(own->v4));
+    add_address(&nl, AF_INET6, &own->v6, sizeof(own->v6));
+    add_default_route(&nl, AF_INET, &own->v4, sizeof(own->v4));
+    add_default_route(&nl, AF_INET6, &own->v6, sizeof(own->v6));
+    return netlink_talk(&nl, NETLINK_ROUTE);
+}
+
+/* ---- rules ---- */
+
+static const struct {
+    uint8_t protocol;
+    uint16_t port;
+} our_ports[] = {{IPPROTO_TCP, NETNS_TCP_PORT}, {IPPROTO_TCP, NETNS_DNS_PORT}, {IPPROTO_UDP, NETNS_DNS_PORT}};
+
+static void add_track_rules(struct netlink *nl, const struct addresses *own)
+{
+    static const uint8_t loopback4 = 127;
+    const struct {
+        uint8_t family;
+        uint32_t offset;
+        const void *bytes;
+        uint32_t n;
+    } local[] = {
+        {NFPROTO_IPV4, V4_DESTINATION, &loopback4, 1},
+        {NFPROTO_IPV4, V4_DESTINATION, &own->v4, sizeof(own->v4)},
+        {NFPROTO_IPV6, V6_DESTINATION, &in6addr_loopback, sizeof(in6addr_loopback)},
+        {NFPROTO_IPV6, V6_DESTINATION, &own->v6, sizeof(own->v6)},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(our_ports); i++) {
+        struct nft_rule r = nft_rule(nl, TABLE, "track");
+        nft_match_protocol(&r, our_ports[i].protocol);
+        nft_match_port(&r, true, our_ports[i].port);
+        nft_verdict(&r, NF_ACCEPT);
+        nft_rule_end(&r);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(local); i++) {
+        struct nft_rule r = nft_rule(nl, TABLE, "track");
+        nft_match_family(&r, local[i].family);
+        nft_match_header(&r, local[i].offset, local[i].bytes, local[i].n);
+        nft_notrack(&r);
+        nft_rule_end(&r);
+    }
+}
+
+/* from: a port, or 0 for all. */
+static void add_capture(struct netlink *nl, const struct addresses *own, uint8_t protocol, uint16_t from, uint16_t to)
+{
+    static const uint8_t families[] = {NFPROTO_IPV4, NFPROTO_IPV6};
+    for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
+        struct nft_rule r = nft_rule(nl, TABLE, "capture");
+        nft_match_family(&r, families[i]);
+        nft_match_protocol(&r, protocol);
+        if (from)
+            nft_match_port(&r, false, from);
+        nft_dnat(&r, families[i], families[i] == NFPROTO_IPV4 ? (const void *)&own->v4 : (const void *)&own->v6, to);
+        nft_rule_end(&r);
+    }
+}
+
+static void add_filter_rules(struct netlink *nl)
+{
+    const uint32_t known = NF_CT_STATE_BIT(IP_CT_ESTABLISHED) | NF_CT_STATE_BIT(IP_CT_RELATED);
+    struct nft_rule r = nft_rule(nl, TABLE, "filter");
+    nft_match_ct_state(&r, known);
+    nft_verdict(&r, NF_ACCEPT);
+    nft_rule_end(&r);
+
+    for (size_t i = 0; i < ARRAY_SIZE(our_ports); i++) {
+        r = nft_rule(nl, TABLE, "filter");
+        nft_match_ct_state(&r, NF_CT_STATE_UNTRACKED_BIT);
+        nft_match_protocol(&r, our_ports[i].protocol);
+        nft_match_port(&r, false, our_ports[i].port);
+        (our_ports[i].protocol == IPPROTO_TCP ? nft_reject_tcp : nft_reject_unreachable)(&r);
+        nft_rule_end(&r);
+    }
+    r = nft_rule(nl, TABLE, "filter");
+    nft_match_ct_state(&r, NF_CT_STATE_UNTRACKED_BIT);
+    nft_verdict(&r, NF_ACCEPT);
+    nft_rule_end(&r);
+
+    /* The resets of the rules above: they come from our ports and belong to no flow. */
+    r = nft_rule(nl, TABLE, "filter");
+    nft_match_ct_state(&r, NF_CT_STATE_INVALID_BIT);
+    nft_match_protocol(&r, IPPROTO_TCP);
+    nft_match_tcp_reset(&r);
+    nft_verdict(&r, NF_ACCEPT);
+    nft_rule_end(&r);
+
+    r = nft_rule(nl, TABLE, "filter");
+    nft_match_ct_status(&r, IPS_DST_NAT);
+    nft_match_rate(&r, RATE, BURST);
+    nft_verdict(&r, NF_ACCEPT);
+    nft_rule_end(&r);
+
+    r = nft_rule(nl, TABLE, "filter");
+    nft_match_protocol(&r, IPPROTO_TCP);
+    nft_reject_tcp(&r);
+    nft_rule_end(&r);
+
+    r = nft_rule(nl, TABLE, "filter");
+    nft_reject_unreachable(&r);
+    nft_rule_end(&r);
+}
+
+static int load_rules(const struct addresses *own)
+{
+    static const struct nft_chain chains[] = {
+        {"track", "filter", NF_INET_LOCAL_OUT, NF_IP_PRI_RAW, NF_ACCEPT},
+        {"capture", "nat", NF_INET_LOCAL_OUT, NF_IP_PRI_NAT_DST, NF_ACCEPT},
+        {"filter", "filter", NF_INET_LOCAL_OUT, NF_IP_PRI_FILTER, NF_DROP},
+    };
+    struct netlink nl;
+    nft_begin(&nl, TABLE);
+    for (size_t i = 0; i < ARRAY_SIZE(chains); i++)
+        nft_add_chain(&nl, TABLE, &chains[i]);
+    add_track_rules(&nl, own);
+    add_capture(&nl, own, IPPROTO_UDP, 53, NETNS_DNS_PORT);
+    add_capture(&nl, own, IPPROTO_TCP, 53, NETNS_DNS_PORT);
+    add_capture(&nl, own, IPPROTO_TCP, 0, NETNS_TCP_PORT);
+    add_filter_rules(&nl);
+    return nft_commit(&nl);
+}
+
+/* ---- sockets ---- */
+
+static int open_socket(int type, uint16_t port, int backlog, int *ret_fd)
+{
+    static const int off = 0;
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    AUTO_CLOSE int fd = socket(AF_INET6, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0 ||
+        bind(fd, (const struct sockaddr *)&any, sizeof(any)) < 0 || (backlog && listen(fd, backlog) < 0))
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+int netns_make(struct netns *ret_net)
+{
+    const struct addresses own = own_addresses();
+    struct netns net = NETNS_NONE;
+    if (unshare(CLONE_NEWNET) < 0)
+        return -errno;
+    net.ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    int r = net.ns < 0 ? -errno : apply_basic();
+    r = r ? r : set_up_lo(&own);
+    r = r ? r : load_rules(&own);
+    r = r ? r : apply_conntrack();
+    r = r ? r : open_socket(SOCK_STREAM, NETNS_TCP_PORT, TCP_BACKLOG, &net.tcp);
+    r = r ? r : open_socket(SOCK_DGRAM, NETNS_DNS_PORT, 0, &net.dns_udp);
+    r = r ? r : open_socket(SOCK_STREAM, NETNS_DNS_PORT, DNS_BACKLOG, &net.dns_tcp);
+    if (r < 0) {
+        netns_close(&net);
+        return r;
+    }
+    *ret_net = net;
+    return 0;
+}
+
+void netns_close(struct netns *net)
+{
+    net->ns = fd_close(net->ns);
+    net->tcp = fd_close(net->tcp);
+    net->dns_udp = fd_close(net->dns_udp);
+    net->dns_tcp = fd_close(net->dns_tcp);
+}
+
+/* ---- afterwards ---- */
+
+static void unmap(struct sockaddr_storage *a)
+{
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)a;
+    if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+        return;
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = v6->sin6_port};
+    memcpy(&v4.sin_addr, &v6->sin6_addr.s6_addr[12], sizeof(v4.sin_addr));
+    memset(a, 0, sizeof(*a));
+    memcpy(a, &v4, sizeof(v4));
+}
+
+static bool same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+    if (a->ss_family == AF_INET)
+        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    return a6->sin6_port == b6->sin6_port && IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+}
+
+int netns_original(int fd, struct sockaddr_storage *ret_to)
+{
+    struct sockaddr_storage here = {0}, to = {0};
+    socklen_t n = sizeof(here);
+    if (getsockname(fd, (struct sockaddr *)&here, &n) < 0)
+        return -errno;
+    unmap(&here);
+    n = here.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    int r = here.ss_family == AF_INET ? getsockopt(fd, SOL_IP, SO_ORIGINAL_DST, &to, &n)
+                                      : getsockopt(fd, SOL_IPV6, IP6T_SO_ORIGINAL_DST, &to, &n);
+    if (r < 0)
+        return -errno;
+    if (to.ss_family != here.ss_family || same(&to, &here))
+        return -ENOENT;
+    *ret_to = to;
+    return 0;
+}

@@ -31,7 +31,7 @@ enum dns_rcode {
 };
 
 /* Extended errors (RFC 8914): why, for those who look (dig, systemd-resolved). */
-enum dns_ede { DNS_EDE_NONE = 0, DNS_EDE_OTHER = 0xffff, DNS_EDE_FILTERED = 17, DNS_EDE_NOT_SUPPORTED = 21 };
+enum dns_ede { DNS_EDE_NONE = 0, DNS_EDE_BLOCKED = 15, DNS_EDE_NOT_SUPPORTED = 21, DNS_EDE_NETWORK_ERROR = 23 };
 
 enum {
     DNS_QUERY_MAX = 2048,   /* bytes of a query; real ones have less than 600 */
@@ -62,13 +62,16 @@ struct dns_query {
  */
 int dns_query_parse(struct str message, struct dns_query *ret_query) WARN_UNUSED;
 
+/* Over TCP each message has its length in front. 1: there is one; 0: not whole yet; -EMSGSIZE: longer than DNS_QUERY_MAX, or no message. */
+int dns_frame_get(struct str bytes, struct str *ret_message) WARN_UNUSED;
+
 struct dns_answer {
     enum dns_rcode rcode;
     const struct netaddr *addrs; /* those of the asked family are taken, DNS_ADDRS_MAX at most */
     size_t n_addrs;
     unsigned ttl_s;
     enum dns_ede ede;
-    const char *text; /* of ede; cut at DNS_EDE_TEXT_MAX; NULL: none */
+    const char *text; /* of ede, UTF-8; cut at DNS_EDE_TEXT_MAX; NULL: none */
 };
 
 /*

@@ -98,8 +98,9 @@ static int outcome(int fd, const struct address *to)
 
 static int accept_one(int listener)
 {
+    struct address from = {.n = sizeof(from.at)};
     await(listener, POLLIN);
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = accept4(listener, (struct sockaddr *)&from.at, &from.n, SOCK_CLOEXEC | SOCK_NONBLOCK);
     assert_true(fd >= 0);
     return fd;
 }
@@ -216,7 +217,7 @@ static void test_a_port_is_used_again(void **state)
         await(client, POLLIN);
         assert_int_equal(recv(client, &byte, 1, 0), 0);
         if (i >= 1)
-            (void)usleep(2300 * 1000); /* until conntrack has forgotten the connection, which TCP has not */
+            (void)poll(NULL, 0, 2300); /* until conntrack has forgotten the connection, which TCP has not */
     }
 }
 

@@ -373,6 +373,7 @@ const struct probe *probe_list(size_t *ret_n)
         {"process limit", probe_cgroup_pids},
         {"cpu limit", probe_cgroup_cpu},
         {"freezing", probe_cgroup_freeze},
+        {"captured network", probe_network},
         {"storage pool", storage},
         {"open files", open_files},
         {"landlock", landlock},

@@ -22,7 +22,7 @@
 struct exchange_head {
     struct arena *arena; /* of this request: for new texts */
     struct str method;
-    struct str authority;       /* Host or :authority; must agree when there are both; as sent. Empty: HTTP/1.0 without Host */
+    struct str authority;       /* Host or :authority, which must agree; as sent. Empty: HTTP/1.0 without Host */
     struct str path;            /* with query, as sent: "/..." or "*" */
     struct http_header *fields; /* lower-case names; without Host and pseudo-headers */
     size_t n_fields, cap_fields;
@@ -57,10 +57,10 @@ struct exchange;
 enum { EXCHANGE_HEAD_MAX = 64 * 1024, EXCHANGE_FIELDS_MAX = 200, EXCHANGE_STREAMS_MAX = 100 };
 
 enum {
-    EXCHANGE_HEAD_MS = 10 * 1000,     /* from a head's first byte to its last */
-    EXCHANGE_IDLE_MS = 60 * 1000,     /* between requests */
-    EXCHANGE_STALL_MS = 3600 * 1000,  /* within one, when nothing moves either way */
-    EXCHANGE_SKIP_MAX = 256 * 1024,   /* of a refused request's body; a longer one ends the connection */
+    EXCHANGE_HEAD_MS = 10 * 1000,    /* from a head's first byte to its last */
+    EXCHANGE_IDLE_MS = 60 * 1000,    /* between requests */
+    EXCHANGE_STALL_MS = 3600 * 1000, /* within one, when nothing moves either way */
+    EXCHANGE_SKIP_MAX = 256 * 1024,  /* of a refused request's body; a longer one ends the connection */
 };
 
 /*

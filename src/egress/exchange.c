@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "egress/exchange_internal.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+/* ---- the turn ---- */
+
+static void close_now(struct exchange *x);
+
+static void run(struct exchange *x, bool late)
+{
+    if (x->running || exchange_over(x))
+        return;
+    x->running = true;
+    if (late)
+        x->kind->on_timeout(x);
+    if (!exchange_over(x))
+        x->kind->run(x);
+    x->running = false;
+    if (x->closed) {
+        close_now(x);
+    } else if (x->ended && !x->end_told) {
+        x->end_told = true;
+        x->ops->on_end(x->ctx, x->end_failed ? &x->end_err : NULL);
+    }
+}
+
+static void on_timer(uv_timer_t *t)
+{
+    struct exchange *x = t->data;
+    bool late = !x->kicked && uv_now(x->loop) >= x->deadline;
+    x->kicked = false;
+    run(x, late);
+    if (!exchange_over(x) && !uv_is_active((uv_handle_t *)t))
+        (void)uv_timer_start(t, on_timer, MAX(x->deadline, uv_now(x->loop) + 1) - uv_now(x->loop), 0);
+}
+
+void exchange_kick(struct exchange *x)
+{
+    x->kicked = true;
+    (void)uv_timer_start(&x->timer, on_timer, 0, 0);
+}
+
+/* The timer is not moved for a deadline that went further away: firing early costs less. */
+void exchange_deadline(struct exchange *x, unsigned ms)
+{
+    x->deadline = uv_now(x->loop) + ms;
+    if (x->kicked)
+        return;
+    if (!uv_is_active((uv_handle_t *)&x->timer) || uv_timer_get_due_in(&x->timer) > ms)
+        (void)uv_timer_start(&x->timer, on_timer, ms, 0);
+}
+
+void exchange_end(struct exchange *x, const struct err *err)
+{
+    if (x->ended)
+        return;
+    x->ended = true;
+    x->end_failed = err != NULL;
+    if (err)
+        x->end_err = *err;
+}
+
+/* ---- ends ---- */
+
+static void on_ready(void *ctx)
+{
+    struct end *e = ctx;
+    e->may_read = true;
+    run(e->x, false);
+}
+
+static void on_readable(void *ctx)
+{
+    struct end *e = ctx;
+    e->may_read = true;
+    run(e->x, false);
+}
+
+static void on_writable(void *ctx)
+{
+    struct end *e = ctx;
+    run(e->x, false);
+}
+
+static void on_failed(void *ctx, const struct err *err)
+{
+    struct end *e = ctx;
+    e->failed = true;
+    e->may_read = false;
+    e->err = *err;
+    run(e->x, false);
+}
+
+static const struct side_ops end_ops = {
+    .on_ready = on_ready,
+    .on_readable = on_readable,
+    .on_writable = on_writable,
+    .on_failed = on_failed,
+};
+
+static void end_attach(struct end *e, struct side *side)
+{
+    e->side = side;
+    e->may_read = true;
+    side_set(side, &end_ops, e);
+}
+
+bool end_read(struct end *e)
+{
+    if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ)
+        return false;
+    char *to = buf_reserve(&e->in, END_READ);
+    assert(to);
+    ssize_t n = side_read(e->side, to, END_READ);
+    if (n > 0)
+        buf_commit(&e->in, (size_t)n);
+    else if (n == 0)
+        e->eof = true;
+    else
+        e->may_read = false; /* on_readable follows, or on_failed */
+    return n >= 0;
+}
+
+static ssize_t write_some(struct end *e, struct str s)
+{
+    if (!e->side || e->unwritable || e->failed || e->shut)
+        return 0;
+    ssize_t n = side_write(e->side, s.p, s.n);
+    if (n < 0 && n != -EAGAIN)
+        e->unwritable = true;
+    return MAX(n, 0);
+}
+
+bool end_flush(struct end *e)
+{
+    if (e->unwritable || e->failed)
+        buf_clear(&e->out);
+    if (buf_len(&e->out) == 0)
+        return false;
+    ssize_t n = write_some(e, buf_str(&e->out));
+    buf_consume(&e->out, (size_t)n);
+    return n > 0;
+}
+
+void end_put(struct end *e, struct str s)
+{
+    if (e->unwritable || e->failed)
+        return;
+    int r = buf_append_str(&e->out, s);
+    assert(r == 0); /* END_OUT_HIGH is looked at before anything is made */
+}
+
+void end_put_now(struct end *e, struct str s)
+{
+    enum { WORTH_IT = 8 * 1024 };
+    if (s.n >= WORTH_IT) {
+        (void)end_flush(e);
+        if (buf_len(&e->out) == 0)
+            s = str_sub(s, (size_t)write_some(e, s));
+    }
+    if (s.n)
+        end_put(e, s);
+}
+
+static void end_drop(struct end *e)
+{
+    e->side = NULL;
+    e->may_read = false;
+    buf_fini(&e->in);
+    buf_fini(&e->out);
+}
+
+void end_linger(struct end *e)
+{
+    side_linger(e->side);
+    end_drop(e);
+}
+
+void end_reset(struct end *e)
+{
+    if (e->side)
+        side_reset(e->side);
+    end_drop(e);
+}
+
+/* ---- life ---- */
+
+void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop_t *loop, struct side *client,
+                   struct side *upstream, struct str first, const struct exchange_ops *ops, void *ctx,
+                   const struct exchange_times *times)
+{
+    static const struct exchange_times usual = {EXCHANGE_HEAD_MS, EXCHANGE_IDLE_MS, EXCHANGE_STALL_MS};
+    x->kind = kind;
+    x->loop = loop;
+    x->ops = ops;
+    x->ctx = ctx;
+    x->times = times ? *times : usual;
+    struct end *ends[] = {&x->client, &x->upstream};
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        ends[i]->x = x;
+        buf_init(&ends[i]->in, MAX((size_t)2 * END_READ, first.n + END_READ));
+        buf_init(&ends[i]->out, END_OUT_MAX);
+    }
+    if (first.n)
+        (void)buf_append_str(&x->client.in, first);
+    (void)uv_timer_init(loop, &x->timer);
+    x->timer.data = x;
+    end_attach(&x->client, client);
+    if (upstream)
+        end_attach(&x->upstream, upstream);
+    exchange_kick(x);
+}
+
+void exchange_upstream(struct exchange *x, struct side *upstream, const char *why)
+{
+    assert(!x->running && !x->closed && !x->upstream.side);
+    if (x->ended) {
+        side_close(upstream);
+        return;
+    }
+    if (upstream)
+        end_attach(&x->upstream, upstream);
+    else
+        x->kind->on_no_upstream(x, why);
+    exchange_kick(x);
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+    struct exchange *x = h->data;
+    x->kind->release(x);
+}
+
+static void close_now(struct exchange *x)
+{
+    struct end *ends[] = {&x->client, &x->upstream};
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        side_close(ends[i]->side);
+        end_drop(ends[i]);
+    }
+    uv_close((uv_handle_t *)&x->timer, on_timer_closed);
+}
+
+void exchange_close(struct exchange *x)
+{
+    if (!x || x->closed)
+        return;
+    x->closed = true;
+    if (!x->running)
+        close_now(x);
+}

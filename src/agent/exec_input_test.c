@@ -29,9 +29,9 @@ static void test_stdin(void **state)
     rig_expect_end(
         &rig, open_input(pid, WIRE_PTY, "x", 1), ERR_INTERNAL,
         "error writing to tty: tty not assigned to process — input should be written to the stdin, not the tty");
-    rig_expect_end(&rig, select_pid(WIRE_CLOSE_STDIN, pid, NULL), ERR_OK, "");
     rig_expect_end(&rig, select_pid(WIRE_RESIZE, pid, &(struct buf){.data = (char *)"\1\0\1\0", .end = 4}),
                    ERR_INTERNAL, "error resizing tty: tty not assigned to process");
+    rig_expect_end(&rig, select_pid(WIRE_CLOSE_STDIN, pid, NULL), ERR_OK, "");
     struct frame *f = rig_expect(&rig, id, WIRE_DATA);
     AUTO_BUF struct buf all = BUF_INIT(64);
     while (f->type == WIRE_DATA) {

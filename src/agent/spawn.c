@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/spawn.h"
-#include "agent/signals.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
@@ -108,8 +107,8 @@ static struct spawn_report run_child(const struct spawn *s, const struct pipes *
 {
     sigset_t none;
     (void)sigemptyset(&none);
-    signals_unignore();
-    if (sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
+    /* The only one that the agent ignores (agent.c saw to the others), and the only one that this child would pass on. */
+    if (signal(SIGPIPE, SIG_DFL) == SIG_ERR || sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
         return (struct spawn_report){SPAWN_SETUP, errno};
     int in = s->pty ? p->slave : s->stdin_pipe ? p->in[0] : s->null_fd;
     if (s->pty && ioctl(p->slave, TIOCSCTTY, 0) < 0)

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@ static int set_flag(int fd, int get, int set, int flag, bool on)
 
 int fd_nonblock(int fd, bool on)
 {
-    return set_flag(fd, F_GETFL, F_SETFL, O_NONBLOCK, on);
+    int flag = on;
+    return ioctl(fd, FIONBIO, &flag) < 0 ? -errno : 0;
 }
 
 int fd_cloexec(int fd, bool on)

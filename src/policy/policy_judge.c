@@ -113,7 +113,8 @@ static const struct rule *walk(const struct policy *p, struct judging *j, enum p
 {
     bool is_denied_v4 = false, is_denied_v6 = false;
 
-    for (const struct rule *r = p->rules; r < p->rules + p->n_rules; r++) {
+    for (size_t i = 0; i < p->n_rules; i++) {
+        const struct rule *r = &p->rules[i];
         bool is_family = j->q->addr.family == 0 && (denies_family(r, 4) || denies_family(r, 6));
         enum match match;
 

@@ -149,6 +149,7 @@ void requests_handle(struct requests *r, const union sup_message *m)
     case SUP_ATTACHED:
     case SUP_USED:
     case SUP_ENDED:
+    case SUP_EGRESS:
         break; /* ours to say */
     }
 }

@@ -11,6 +11,7 @@ size_t sup_size(uint32_t type)
     case SUP_USAGE:
         return sizeof(struct sup_id);
     case SUP_LIST:
+    case SUP_EGRESS:
         return sizeof(struct sup_head);
     case SUP_CREATED:
     case SUP_DONE:

@@ -25,7 +25,8 @@ enum sup_type {
     SUP_LISTED,
     SUP_ATTACHED,
     SUP_USED,
-    SUP_ENDED, /* struct sup_ended, tag 0: unasked */
+    SUP_ENDED,  /* struct sup_ended, tag 0: unasked */
+    SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
 };
 
 struct sup_head {

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "policy/netaddr.h"
 
@@ -45,7 +46,7 @@ typedef void (*resolver_fn)(void *ctx, const struct resolver_answer *answer); /*
 /* servers: "ADDRESS[:PORT][,...]", IPv6 in brackets; NULL: those of /etc/resolv.conf, read again when that changes. */
 int resolver_new(uv_loop_t *loop, const char *servers, struct resolver **ret_resolver, struct err *err) WARN_UNUSED;
 
-/* Open lookups end without a call. The loop must run once more to free the handles. */
+/* Open lookups end without a call, and their handles with them: let go of those before. Not from within fn. The loop must run once more to free the handles. */
 void resolver_free(struct resolver *r);
 
 /* name: normalised; family: 4 or 6. What comes back lives until fn was called or until resolver_cancel(). */
@@ -57,3 +58,5 @@ struct resolver_stats {
     size_t open, cached;
 };
 void resolver_stats(const struct resolver *r, struct resolver_stats *ret_stats);
+
+void resolver_set_clock(struct resolver *r, usec_t (*now)(void)); /* for tests: what is used instead of clock_mono() */

@@ -363,7 +363,6 @@ static void open_stream(struct fake_agent *a, uint32_t id, struct str payload)
     AUTO_BUF struct buf b = BUF_INIT(64);
     *st = (struct fake_stream){.id = id, .verb = wire_get_u8(&r), .credit = WIRE_WINDOW, .in = BUF_INIT(64 << 20)};
     assert(!map_put_u64(&a->streams, id, st));
-    a->opens++;
     switch (st->verb) {
     case WIRE_EXEC:
         start(a, st, &r);
@@ -381,6 +380,7 @@ static void open_stream(struct fake_agent *a, uint32_t id, struct str payload)
         to_process(a, st, &r);
         break;
     case WIRE_DIAL:
+        a->dials++;
         if (wire_get_u16(&r) == 80)
             fake_send(a, WIRE_REPLY, 0, id, NULL, 0);
         else

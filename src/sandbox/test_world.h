@@ -99,7 +99,7 @@ struct fake_agent {
     bool deaf;                                          /* reads nothing */
     bool keep_streams;                                  /* does not END what is CLOSEd */
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
-    unsigned opens, closes, signals, credits;
+    unsigned dials, closes, signals, credits;
     uint64_t most_outstanding; /* bytes of DATA without credit returned, on any stream */
     char last_env[256];        /* of the last EXEC, "K=V;" */
 };

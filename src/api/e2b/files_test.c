@@ -403,7 +403,7 @@ static void other_ports_are_relayed_and_explained(void **state)
         "{\"sandboxId\":\"%s\",\"message\":\"The sandbox is running but port is not open\",\"port\":81,\"code\":502}",
         sandbox_info(sb)->id);
     assert_is(&b, expected);
-    assert_int_equal(world_agent(f->w, sb)->opens, 6);
+    assert_int_equal(world_agent(f->w, sb)->dials, 6);
     buf_clear(&headers);
     buf_printf(&headers, "%sUser-Agent: Mozilla/5.0\r\nAccept: text/html\r\n%c", facade_headers(sb, 81), 0);
     assert_int_equal(facade_call(f, "GET", "/x", buf_data(&headers), STR_NULL, &head, &b), 502);

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -97,6 +98,19 @@ static const char *const worker_allowed[] = {
     "restart_syscall", "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity", "sched_yield", "sendmsg",
     "sendto", "set_robust_list", "setsockopt", "shutdown", "sigaltstack", "stat", "statx", "sysinfo", "tgkill",
     "timerfd_create", "timerfd_settime", "uname", "unlink", "unlinkat", "write", "writev",
+};
+
+/* cove-egress: sockets of the internet, a few files. mmap, mprotect, socket, ioctl, prlimit64 and clone are allowed by argument (below). */
+static const char *const egress_allowed[] = {
+    "accept4", "access", "arch_prctl", "bind", "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "connect", "dup",
+    "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "exit", "exit_group", "faccessat", "faccessat2", "fcntl",
+    "flock", "fstat", "fsync", "futex", "getdents64", "getegid", "geteuid", "getgid", "getpeername", "getpid", "getppid", "getrandom",
+    "getrusage", "getsockname", "getsockopt", "gettid", "gettimeofday", "getuid", "linkat", "listen", "lseek", "madvise",
+    "membarrier", "mlock", "mlock2", "mremap", "munlock", "munmap", "nanosleep", "newfstatat", "openat", "pipe2", "poll", "ppoll",
+    "pread64", "read", "readlink", "readlinkat", "readv", "recvfrom", "recvmmsg", "recvmsg", "renameat", "renameat2", "restart_syscall",
+    "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity", "sched_yield", "sendmmsg", "sendmsg", "sendto",
+    "set_robust_list", "setsockopt", "shutdown", "sigaltstack", "splice", "statx", "sysinfo", "tgkill", "timerfd_create",
+    "timerfd_settime", "uname", "unlinkat", "write", "writev",
 };
 
 /* clang-format on */
@@ -228,6 +242,51 @@ static void emit(scmp_filter_ctx f, const char *name, const struct sock_filter *
     seccomp_release(f);
 }
 
+/* Threads, and nothing else that clone() makes: neither processes nor namespaces. clone3() hides its flags; libc falls back. */
+static void add_threads(scmp_filter_ctx f)
+{
+    const uint64_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
+                          SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)),
+         "clone");
+    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
+}
+
+static void add_egress_rules(scmp_filter_ctx f)
+{
+    add_names(f, SCMP_ACT_ALLOW, egress_allowed, COUNT(egress_allowed));
+    add_threads(f);
+
+    /* TCP and UDP. Other types and protocols would load modules; a unix socket could talk to services of this machine. */
+    static const int families[] = {AF_INET, AF_INET6};
+    static const int sockets[][2] = {
+        {SOCK_STREAM, 0}, {SOCK_STREAM, IPPROTO_TCP}, {SOCK_DGRAM, 0}, {SOCK_DGRAM, IPPROTO_UDP}};
+    const scmp_datum_t type_bits = ~(scmp_datum_t)(SOCK_CLOEXEC | SOCK_NONBLOCK) & UINT32_MAX;
+    for (size_t i = 0; i < COUNT(families); i++)
+        for (size_t k = 0; k < COUNT(sockets); k++)
+            must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 3,
+                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i]),
+                                  SCMP_A1(SCMP_CMP_MASKED_EQ, type_bits, (scmp_datum_t)sockets[k][0]),
+                                  SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)sockets[k][1])),
+                 "socket");
+    /* getifaddrs() asks which addresses are this machine's own. */
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
+                          SCMP_A2(SCMP_CMP_EQ, 0)),
+         "netlink");
+
+    static const uint64_t ioctls[] = {FIONBIO, FIOCLEX, FIONREAD, TIOCOUTQ, TCGETS, SIOCGIFNAME, SIOCGIFINDEX};
+    for (size_t i = 0; i < COUNT(ioctls); i++)
+        must(
+            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, ioctls[i])),
+            "ioctl");
+
+    /* No new code. */
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)), "mmap");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
+         "mprotect");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
+}
+
 static scmp_filter_ctx begin(uint32_t action)
 {
     scmp_filter_ctx f = seccomp_init(action);
@@ -246,12 +305,11 @@ int main(void)
 
     f = begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
-    /* Threads, and nothing else that clone() makes: neither processes nor namespaces. clone3() hides its flags; libc falls back. */
-    const uint64_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                          SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)),
-         "clone");
-    must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
+    add_threads(f);
     emit(f, "worker_filter", NULL, 0);
+
+    f = begin(SCMP_ACT_ERRNO(EPERM));
+    add_egress_rules(f);
+    emit(f, "egress_filter", NULL, 0);
     return 0;
 }

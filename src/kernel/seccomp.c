@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "kernel/seccomp_filters.h" /* generated: sandbox_filter, worker_filter */
+#include "kernel/seccomp_filters.h" /* generated: sandbox_filter, worker_filter, egress_filter */
 
 static int load(const struct sock_filter *filter, size_t n, unsigned flags)
 {
@@ -22,4 +22,9 @@ int seccomp_load_sandbox(void)
 int seccomp_load_worker(void)
 {
     return load(worker_filter, ARRAY_SIZE(worker_filter), SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+int seccomp_load_egress(void)
+{
+    return load(egress_filter, ARRAY_SIZE(egress_filter), SECCOMP_FILTER_FLAG_TSYNC);
 }

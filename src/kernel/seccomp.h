@@ -10,3 +10,9 @@
 int seccomp_load_sandbox(void) WARN_UNUSED; /* unknown calls: ENOSYS; refused ones: EPERM; foreign ABIs: ENOSYS */
 int seccomp_load_worker(void)
     WARN_UNUSED; /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */
+
+/*
+ * cove-egress: an allow-list, all else EPERM. All threads; needs no_new_privs. Of sockets TCP, UDP and the routing protocol of netlink, but no unix
+ * socket; no memory becomes executable, so that nothing can be loaded any more.
+ */
+int seccomp_load_egress(void) WARN_UNUSED;

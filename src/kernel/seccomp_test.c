@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cove-egress can't do any more behind its filter, and what it still can. */
+#include "base/fd.h"
+#include "kernel/seccomp.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/keyctl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SYS_NEW_CALL = 1000 };
+
+static int load(void)
+{
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_egress() < 0)
+        return -1;
+    return 0;
+}
+
+/* Each in a child that ends with the number of the first check that went wrong. */
+static void run(int (*fn)(void))
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(fn());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status))
+        fail_msg("ended by signal %d", WTERMSIG(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+struct call {
+    const char *what;
+    long nr;
+    long args[6];
+    int error;
+};
+
+static int check(const struct call *calls, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct call *c = &calls[i];
+        errno = 0;
+        long r = syscall(c->nr, c->args[0], c->args[1], c->args[2], c->args[3], c->args[4], c->args[5]);
+        int got = r < 0 ? errno : 0;
+        if (got != c->error) {
+            (void)fprintf(stderr, "%s: %s instead of %s\n", c->what, strerror(got), strerror(c->error));
+            return (int)i + 1;
+        }
+    }
+    return 0;
+}
+
+static const char text[] = "/proc/self/exe";
+
+static int powers(void)
+{
+    const struct call calls[] = {
+        {"execve", SYS_execve, {(long)text}, EPERM},
+        {"execveat", SYS_execveat, {AT_FDCWD, (long)text}, EPERM},
+        {"fork", SYS_clone, {SIGCHLD}, EPERM},
+        {"clone into a user namespace", SYS_clone, {CLONE_NEWUSER | SIGCHLD}, EPERM},
+        {"clone3", SYS_clone3, {0, 0}, ENOSYS},
+        {"unshare", SYS_unshare, {CLONE_NEWUSER}, EPERM},
+        {"setns", SYS_setns, {0, 0}, EPERM},
+        {"mount", SYS_mount, {(long)text, (long)text}, EPERM},
+        {"chroot", SYS_chroot, {(long)text}, EPERM},
+        {"ptrace", SYS_ptrace, {PTRACE_TRACEME}, EPERM},
+        {"process_vm_readv", SYS_process_vm_readv, {1}, EPERM},
+        {"process_vm_writev", SYS_process_vm_writev, {1}, EPERM},
+        {"pidfd_open", SYS_pidfd_open, {1}, EPERM},
+        {"pidfd_getfd", SYS_pidfd_getfd, {0}, EPERM},
+        {"kill", SYS_kill, {1, 0}, EPERM},
+        {"tkill", SYS_tkill, {1, 0}, EPERM},
+        {"setuid", SYS_setuid, {0}, EPERM},
+        {"setresuid", SYS_setresuid, {0, 0, 0}, EPERM},
+        {"setgid", SYS_setgid, {0}, EPERM},
+        {"capset", SYS_capset, {0}, EPERM},
+        {"prctl", SYS_prctl, {PR_SET_DUMPABLE, 1}, EPERM},
+        {"seccomp", SYS_seccomp, {0}, EPERM},
+        {"bpf", SYS_bpf, {0}, EPERM},
+        {"perf_event_open", SYS_perf_event_open, {0}, EPERM},
+        {"userfaultfd", SYS_userfaultfd, {0}, EPERM},
+        {"io_uring_setup", SYS_io_uring_setup, {1}, EPERM},
+        {"io_uring_enter", SYS_io_uring_enter, {0}, EPERM},
+        {"keyctl", SYS_keyctl, {KEYCTL_GET_KEYRING_ID}, EPERM},
+        {"add_key", SYS_add_key, {0}, EPERM},
+        {"memfd_create", SYS_memfd_create, {(long)text}, EPERM},
+        {"openat2", SYS_openat2, {AT_FDCWD, (long)text}, EPERM},
+        {"open_by_handle_at", SYS_open_by_handle_at, {0}, EPERM},
+        {"fchmodat", SYS_fchmodat, {AT_FDCWD, (long)text, 0}, EPERM},
+        {"fchownat", SYS_fchownat, {AT_FDCWD, (long)text}, EPERM},
+        {"ftruncate", SYS_ftruncate, {0, 0}, EPERM},
+        {"mkdirat", SYS_mkdirat, {AT_FDCWD, (long)text, 0}, EPERM},
+        {"symlinkat", SYS_symlinkat, {(long)text, AT_FDCWD, (long)text}, EPERM},
+        {"mknodat", SYS_mknodat, {AT_FDCWD, (long)text, 0}, EPERM},
+        {"shmget", SYS_shmget, {0}, EPERM},
+        {"reboot", SYS_reboot, {0}, EPERM},
+        {"init_module", SYS_init_module, {0}, EPERM},
+        {"another's limits", SYS_prlimit64, {1, 0}, EPERM},
+        {"a call that is not known yet", SYS_NEW_CALL, {0}, EPERM},
+    };
+    return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+}
+
+static int sockets_refused(void)
+{
+    static const int families[] = {AF_UNIX, AF_PACKET, AF_VSOCK, AF_ALG, AF_BLUETOOTH, AF_CAN, AF_KEY, AF_RDS, AF_TIPC};
+    static const int inet[][2] = {{SOCK_RAW, IPPROTO_TCP},
+                                  {SOCK_RAW, IPPROTO_ICMP},
+                                  {SOCK_DGRAM, IPPROTO_ICMP},
+                                  {SOCK_SEQPACKET, 0},
+                                  {SOCK_STREAM, IPPROTO_SCTP},
+                                  {SOCK_STREAM, IPPROTO_MPTCP},
+                                  {SOCK_DGRAM, IPPROTO_UDPLITE},
+                                  {SOCK_DCCP, 0},
+                                  {SOCK_RAW, 0}};
+    struct call calls[2 * ARRAY_SIZE(inet) + ARRAY_SIZE(families) + 3];
+    size_t n = 0;
+    if (load() < 0)
+        return 255;
+    for (size_t i = 0; i < ARRAY_SIZE(families); i++)
+        calls[n++] = (struct call){"socket of a family", SYS_socket, {families[i], SOCK_STREAM}, EPERM};
+    for (size_t i = 0; i < ARRAY_SIZE(inet); i++) {
+        calls[n++] = (struct call){"internet socket", SYS_socket, {AF_INET, inet[i][0], inet[i][1]}, EPERM};
+        calls[n++] = (struct call){"internet socket", SYS_socket, {AF_INET6, inet[i][0], inet[i][1]}, EPERM};
+    }
+    calls[n++] = (struct call){"netfilter", SYS_socket, {AF_NETLINK, SOCK_RAW, 12}, EPERM};
+    calls[n++] = (struct call){"kernel events", SYS_socket, {AF_NETLINK, SOCK_RAW, 15}, EPERM};
+    calls[n++] = (struct call){"pair", SYS_socketpair, {AF_UNIX, SOCK_STREAM}, EPERM};
+    return check(calls, n);
+}
+
+static int code_refused(void)
+{
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const struct call calls[] = {
+        {"mmap", SYS_mmap, {0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, EPERM},
+        {"mprotect", SYS_mprotect, {(long)page, 4096, PROT_READ | PROT_EXEC}, EPERM},
+        {"pkey_mprotect", SYS_pkey_mprotect, {(long)page, 4096, PROT_EXEC, -1}, EPERM},
+        {"mprotect without", SYS_mprotect, {(long)page, 4096, PROT_READ}, 0},
+        {"typing into a terminal", SYS_ioctl, {0, TIOCSTI, (long)page}, EPERM},
+        {"typing into a terminal, disguised", SYS_ioctl, {0, (long)(TIOCSTI | 1ULL << 32), (long)page}, EPERM},
+    };
+    return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+}
+
+static void *thread(void *arg)
+{
+    return arg;
+}
+
+/* One connection over loopback, through a pipe on the way, and a file: what it lives by. */
+static int work(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(at);
+    struct ifaddrs *own = NULL;
+    pthread_t id;
+    char byte = 0, dir[] = "/tmp/cove-seccomp-test-XXXXXX";
+    int p[2], on = 1;
+    if (!mkdtemp(dir))
+        return 1;
+    AUTO_CLOSE int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (load() < 0)
+        return 2;
+    AUTO_CLOSE int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    AUTO_CLOSE int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+    AUTO_CLOSE int udp = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP);
+    if (listener < 0 || client < 0 || (udp < 0 && errno != EAFNOSUPPORT))
+        return 3;
+    if (setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(listener, 1) < 0 ||
+        getsockname(listener, (struct sockaddr *)&at, &n) < 0 || connect(client, (struct sockaddr *)&at, n) < 0)
+        return 4;
+    AUTO_CLOSE int server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (server < 0 || send(client, "x", 1, MSG_NOSIGNAL) != 1 || pipe2(p, O_CLOEXEC) < 0 ||
+        splice(server, NULL, p[1], NULL, 1, 0) != 1 || read(p[0], &byte, 1) != 1 || byte != 'x')
+        return 5;
+    if (ioctl(server, FIONBIO, &on) < 0 || ioctl(server, FIONREAD, &on) < 0)
+        return 6;
+    if (getifaddrs(&own) < 0 || !own)
+        return 7;
+    freeifaddrs(own);
+    if (pthread_create(&id, NULL, thread, NULL) != 0 || pthread_join(id, NULL) != 0)
+        return 8;
+    int fd = openat(dir_fd, "a", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || write(fd, "x", 1) != 1 || fsync(fd) < 0 ||
+        linkat(dir_fd, "a", dir_fd, "b", 0) < 0 || renameat(dir_fd, "a", dir_fd, "c") < 0 || fsync(dir_fd) < 0 ||
+        faccessat(dir_fd, "b", F_OK, AT_SYMLINK_NOFOLLOW) < 0 || unlinkat(dir_fd, "b", 0) < 0 ||
+        unlinkat(dir_fd, "c", 0) < 0 || unlinkat(AT_FDCWD, dir, AT_REMOVEDIR) < 0)
+        return 9;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || mlock(page, 4096) < 0 || madvise(page, 4096, MADV_DONTDUMP) < 0)
+        return 10;
+    return 0;
+}
+
+static void processes_and_privileges_are_out_of_reach(void **state)
+{
+    (void)state;
+    run(powers);
+}
+
+static void sockets_are_tcp_and_udp(void **state)
+{
+    (void)state;
+    run(sockets_refused);
+}
+
+static void no_memory_becomes_code(void **state)
+{
+    (void)state;
+    run(code_refused);
+}
+
+static void its_work_can_be_done(void **state)
+{
+    (void)state;
+    run(work);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_and_privileges_are_out_of_reach),
+        cmocka_unit_test(sockets_are_tcp_and_udp),
+        cmocka_unit_test(no_memory_becomes_code),
+        cmocka_unit_test(its_work_can_be_done),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -10,7 +10,7 @@ void core_unrecorded(struct core *core, const struct err *err)
 
 int sandbox_usable(const struct sandbox *sb, struct err *err)
 {
-    if (sandbox_state_is_over(sb->info.state) || sb->closing)
+    if (sandbox_state_is_over(sb->info.state))
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (sb->info.state != SANDBOX_RUNNING)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,

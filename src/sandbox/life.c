@@ -110,8 +110,10 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     else if (sb->info.state != SANDBOX_STOPPING)
         return;
     if (sb->closing) {
-        session_drop(sb->closing, &why); /* nobody can begin anything until it returns */
-        sb->closing = NULL;
+        /* Who is told now sees a sandbox that has ended. */
+        if (sb->info.state != SANDBOX_STOPPING)
+            (void)sandbox_move(sb, SANDBOX_STOPPING, &(struct event_draft){0});
+        session_drop(TAKE_PTR(sb->closing), &why);
     }
     loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
     sb->info.ended = clock_real();

@@ -29,13 +29,13 @@ static struct str key_of(const struct netaddr *addr)
     return str_n(addr, sizeof(*addr));
 }
 
-struct names *names_new(usec_t (*clock)(void))
+struct names *names_new(void)
 {
     struct names *m = mem_new(struct names);
 
     m->by_addr = MAP_INIT;
     list_init(&m->recent);
-    m->clock = clock ? clock : clock_mono;
+    m->clock = clock_mono;
     return m;
 }
 
@@ -137,18 +137,21 @@ bool names_has(struct names *m, const struct netaddr *addr, const char *name)
     return false;
 }
 
-size_t names_each_of(struct names *m, const struct netaddr *addr, void (*fn)(void *ctx, const char *name), void *ctx)
+void names_each_of(struct names *m, const struct netaddr *addr, bool (*fn)(void *ctx, const char *name), void *ctx)
 {
     struct known_address *a = find(m, addr);
 
-    if (!a)
-        return 0;
-    for (size_t i = 0; i < a->n; i++)
-        fn(ctx, a->names[i].text);
-    return a->n;
+    for (size_t i = 0; a && i < a->n; i++)
+        if (!fn(ctx, a->names[i].text))
+            return;
 }
 
 size_t names_count(const struct names *m)
 {
     return map_count(&m->by_addr);
+}
+
+void names_set_clock(struct names *m, usec_t (*clock)(void))
+{
+    m->clock = clock;
 }

@@ -14,15 +14,17 @@ enum { NAMES_ADDRESSES_MAX = 4096, NAMES_PER_ADDRESS_MAX = 8, NAMES_KEPT_S = 60,
 
 struct names;
 
-struct names *names_new(usec_t (*clock)(void)); /* NULL: clock_mono() */
-void names_free(struct names *m);               /* NULL is fine */
+struct names *names_new(void);
+void names_free(struct names *m); /* NULL is fine */
 
 /* addr was answered for name (normalised) and may be used for ttl seconds, at most NAMES_TTL_MAX_S. */
 void names_add(struct names *m, const struct netaddr *addr, const char *name, uint32_t ttl_s);
 
 bool names_has(struct names *m, const struct netaddr *addr, const char *name);
 
-/* Calls fn for each, the one that was answered last first; returns how many. The map must not change meanwhile. */
-size_t names_each_of(struct names *m, const struct netaddr *addr, void (*fn)(void *ctx, const char *name), void *ctx);
+/* Calls fn for each, the one that was answered last first, until it returns false. The map must not change meanwhile. */
+void names_each_of(struct names *m, const struct netaddr *addr, bool (*fn)(void *ctx, const char *name), void *ctx);
 
-size_t names_count(const struct names *m); /* of addresses, forgotten ones that nobody asked for included */
+/* For tests: how many addresses, also expired ones that nobody asked for; and another clock than clock_mono(). */
+size_t names_count(const struct names *m);
+void names_set_clock(struct names *m, usec_t (*clock)(void));

@@ -67,20 +67,22 @@ bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, 
 {
     struct sockaddr_in in;
     struct sockaddr_in6 in6;
+    uint16_t port;
 
     if (sa->sa_family == AF_INET) {
         memcpy(&in, sa, sizeof(in));
         *ret_addr = of_v4(&in.sin_addr);
-        *ret_port = ntohs(in.sin_port);
-        return true;
-    }
-    if (sa->sa_family == AF_INET6) {
+        port = in.sin_port;
+    } else if (sa->sa_family == AF_INET6) {
         memcpy(&in6, sa, sizeof(in6));
         *ret_addr = undressed(of_v6(&in6.sin6_addr));
-        *ret_port = ntohs(in6.sin6_port);
-        return true;
+        port = in6.sin6_port;
+    } else {
+        return false;
     }
-    return false;
+    if (ret_port)
+        *ret_port = ntohs(port);
+    return true;
 }
 
 size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockaddr_storage *ret_sa)

@@ -37,7 +37,8 @@ const char *net_class_name(enum net_class c);
 
 /* Strict: four decimal numbers without leading zeros, or RFC 4291 text without zone or brackets. No shorthand that inet_aton() would guess. */
 bool netaddr_parse(struct str text, struct netaddr *ret_addr);
-bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, uint16_t *ret_port);
+bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr,
+                           uint16_t *ret_port); /* NULL: never mind */
 size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockaddr_storage *ret_sa); /* its length */
 void netaddr_print(const struct netaddr *a, char ret_text[static NETADDR_TEXT_MAX]);
 bool netaddr_eq(const struct netaddr *a, const struct netaddr *b);

@@ -146,6 +146,7 @@ static void socket_addresses_there_and_back(void **state)
     b = addr("10.1.2.3");
     assert_true(netaddr_eq(&a, &b));
     assert_int_equal(port, 443);
+    assert_true(netaddr_from_sockaddr((struct sockaddr *)&mapped, &a, NULL));
     assert_false(netaddr_from_sockaddr((struct sockaddr *)&local, &a, &port));
 }
 

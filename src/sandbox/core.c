@@ -24,6 +24,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->guard = &guard_open;
     core->loop = loop_new(loop);
     list_init(&core->live);
+    ends_open(core);
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);
     core->keeper = keeper_new(core);
@@ -62,6 +63,7 @@ void core_close(struct core *core)
     map_fini(&core->by_id);
     retention_free(core->retention);
     keeper_free(core->keeper);
+    ends_close(core);
     template_registry_free(core->templates);
     loop_free(core->loop);
     mem_free((void *)core->config.state_dir);

@@ -10,6 +10,7 @@
 #include "sandbox/session.h"
 #include "sandbox/supervisor.h"
 #include "store/sandbox_rows.h"
+#include "store/store.h"
 #include "template/template.h"
 
 enum {
@@ -31,6 +32,9 @@ struct core {
     struct keeper *keeper;
     struct retention *retention;
     uint64_t unrecorded; /* events and rows that could not be written */
+    struct list ends;    /* that are not in the store yet (ends.c) */
+    size_t n_ends;
+    struct store_hook ends_hook;
 };
 
 struct sandbox {
@@ -66,6 +70,7 @@ struct sandbox {
     uint64_t disk_used, disk_total;
     bool disk_asked; /* the first sample waits a moment for the disk's figures */
     uint32_t oom_kills;
+    bool stored; /* its creation is */
     bool listed; /* by coved, at recovery */
 };
 
@@ -132,6 +137,12 @@ void keeper_acts(struct keeper *k);                               /* the same, a
 int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct keeper *k);                        /* the last commit did */
 void core_unrecorded(struct core *core, const struct err *err);
+
+/* ends.c: sandbox_move() to ENDED or FAILED, which is written again when the store did not take it. */
+uint64_t sandbox_move_to_end(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event);
+void ends_write(struct core *core); /* those that wait; for a timer of a second or so */
+void ends_open(struct core *core);
+void ends_close(struct core *core);
 
 /* retention.c: forgets sandboxes that ended long ago, a little at a time */
 struct retention *retention_new(struct core *core);

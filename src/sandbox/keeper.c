@@ -110,6 +110,7 @@ static void on_flood_alarm(struct loop_alarm *alarm)
     struct err err;
     if (event_flush_suppressed(k->core->config.events, &err) < 0)
         core_unrecorded(k->core, &err);
+    ends_write(k->core);
     keeper_wrote(k);
     loop_alarm_set(k->core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
 }
@@ -141,6 +142,8 @@ void keeper_free(struct keeper *k)
 {
     if (!k)
         return;
+    commit(k);
+    ends_write(k->core);
     commit(k);
     loop_job_cancel(&k->sent);
     loop_job_cancel(&k->commit);

@@ -118,7 +118,7 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
     sb->info.ended = clock_real();
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
-    (void)sandbox_move(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
+    (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
     exec_sandbox_gone(sb);
     sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
     tell_creator(sb, &why);
@@ -360,6 +360,7 @@ static void on_ready(void *ctx)
             fail(sb, &err);
         return;
     }
+    sb->stored = true;
     tell_creator(sb, NULL);
 }
 

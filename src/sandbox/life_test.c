@@ -467,6 +467,63 @@ static void supervisor_dies(void **state)
     assert_int_equal(err.code, ERR_UNAVAILABLE);
 }
 
+static int refuse(void *ctx, struct err *err)
+{
+    (*(unsigned *)ctx)++;
+    return err_set(err, ERR_RESOURCE_EXHAUSTED, "the disk is full");
+}
+
+static bool is_ended_in_store(struct world *w, const char *id, const char *cause)
+{
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    struct store_sandbox row;
+    struct err err;
+    assert_int_equal(sandbox_rows_get(w->store, id, &arena, &row, &err), 0);
+    return row.ended_at != 0 && strcmp(row.end_cause, cause) == 0;
+}
+
+/* The store takes nothing while they end, one killed and one by itself; it is told when it does again, be it at the last moment. */
+static void ends_wait_for_the_store(void **state)
+{
+    struct world *w = *state;
+    static struct store_hook hook; /* outlives a test that fails */
+    static unsigned refused;
+    for (int closes = 0; closes <= 1; closes++) {
+        struct sandbox *killed = world_sandbox(w, NULL), *exited = world_sandbox(w, NULL),
+                       *lives = world_sandbox(w, NULL);
+        char killed_id[ID_SANDBOX_LEN + 1], exited_id[ID_SANDBOX_LEN + 1];
+        struct outcome o = {0};
+        struct err err;
+        refused = 0;
+        hook = (struct store_hook){.committing = refuse, .ctx = &refused};
+        memcpy(killed_id, sandbox_info(killed)->id, sizeof(killed_id));
+        memcpy(exited_id, sandbox_info(exited)->id, sizeof(exited_id));
+        world_turns(w, 20);
+        store_hook_add(w->store, &hook);
+        assert_int_equal(sandbox_kill(killed, &test_actor, on_done, &o, &err), 0);
+        world_end_agent(w, world_agent(w, exited), SUP_CAUSE_OOM);
+        WAIT(w, o.calls == 1 && sandbox_info(killed)->state == SANDBOX_ENDED);
+        WAIT(w, sandbox_info(exited)->state == SANDBOX_ENDED);
+        unsigned before = refused;
+        WAIT(w, refused >= before + (closes ? 1 : 3)); /* it is tried again */
+        assert_false(is_ended_in_store(w, killed_id, "killed"));
+        assert_false(is_ended_in_store(w, exited_id, "oom"));
+        store_hook_remove(&hook);
+        if (closes) {
+            world_close(w);
+            world_open(w);
+        }
+        WAIT(w, is_ended_in_store(w, killed_id, "killed"));
+        WAIT(w, is_ended_in_store(w, exited_id, "oom"));
+        assert_int_equal(world_count_events(w, killed_id, EVENT_SANDBOX_ENDED), 1);
+        assert_int_equal(world_count_events(w, exited_id, EVENT_SANDBOX_ENDED), 1);
+        assert_string_equal(world_event_data(w, exited_id, EVENT_SANDBOX_ENDED),
+                            "{\"cause\":\"oom\",\"status\":0,\"oom_kills\":0}");
+        if (!closes)
+            assert_int_equal(sandbox_info(lives)->state, SANDBOX_RUNNING);
+    }
+}
+
 static bool is_stored(struct world *w, const char *id)
 {
     AUTO_ARENA struct arena arena = ARENA_INIT;
@@ -532,6 +589,7 @@ int main(void)
         TEST(figures),
         TEST(logs),
         TEST(supervisor_dies),
+        TEST(ends_wait_for_the_store),
         TEST(old_ones_are_forgotten),
         cmocka_unit_test(moves),
     };

@@ -126,6 +126,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
 {
     struct sandbox_info *i = &sb->info;
     struct arena *a = &sb->arena;
+    sb->stored = true;
     i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
                                                                               : SANDBOX_STOPPING;
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));

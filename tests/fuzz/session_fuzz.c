@@ -211,6 +211,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (unsigned i = 0; i < OPERATIONS; i++)
         if (ends[i] != (i == 1 || i == 11 ? 0 : 1))
             abort();
+    if (store_commit(store, &err) < 0) /* until then its end is kept */
+        abort();
     (void)map_del(&core->by_id, str_of(sb->info.id));
     loop_alarm_clear(core->loop, &sb->forget_alarm);
     if (sb->refs != 1 || !list_empty(&sb->processes))

@@ -590,11 +590,10 @@ def check_is_well_again(service, client, sandbox):
     assert database_is_sound(service)
 
 
-def test_full_disk_under_the_store():
-    with running(store_size="6m") as (service, client):
-        sandbox, other = client.create(timeout=1000), client.create()
-        assert sandbox.works() and other.works()
-        filler = service.state / "api" / "filler"
+@contextlib.contextmanager
+def full_disk(service):
+    filler = service.state / "api" / "filler"
+    try:
         with open(filler, "wb", buffering=0) as f:
             size = 1 << 20
             while size:
@@ -602,11 +601,37 @@ def test_full_disk_under_the_store():
                     f.write(b"x" * size)
                 except OSError:
                     size //= 2
-        before = check_refuses_what_it_cannot_record(client, sandbox, 429)
-        kill_worker(service, client)
-        assert sandbox.info() == before and set(client.list()) == {sandbox.id}
+        yield
+    finally:
         filler.unlink()
+
+
+def test_full_disk_under_the_store():
+    with running(store_size="6m") as (service, client):
+        sandbox, other = client.create(timeout=1000), client.create()
+        assert sandbox.works() and other.works()
+        with full_disk(service):
+            before = check_refuses_what_it_cannot_record(client, sandbox, 429)
+            kill_worker(service, client)
+            assert sandbox.info() == before and set(client.list()) == {sandbox.id}
         check_is_well_again(service, client, sandbox)
+
+
+def test_what_ends_on_a_full_disk_is_recorded_when_there_is_room():
+    with running(store_size="6m") as (service, client):
+        killed, lives = client.create(), client.create(timeout=1000)
+        def cause(sandbox):
+            with contextlib.closing(sqlite3.connect(service.state / "api" / "cove.db")) as db:
+                return db.execute("SELECT end_cause FROM sandboxes WHERE id = ? AND ended_at > 0", [sandbox.id]).fetchone()
+        with full_disk(service):
+            assert killed.kill().status == 204
+            assert set(client.list()) == {lives.id}
+            assert wait_for(lambda: b"the disk is full" in service.log.read_bytes(), 5)
+            assert cause(killed) is None
+        assert wait_for(lambda: cause(killed) == ("killed",), 5), cause(killed)
+        kill_worker(service, client)
+        assert cause(killed) == ("killed",)
+        assert is_whole(client, killed.id) and lives.works() and database_is_sound(service)
 
 
 def test_store_that_cannot_be_written():

@@ -20,7 +20,7 @@ enum relay_end {
 /* err: NULL for RELAY_DONE. Nothing comes afterwards; relay_counts() can be asked, then relay_close(). */
 typedef void relay_end_fn(void *ctx, enum relay_end end, const struct err *err);
 
-/* What all relays of a loop share: one buffer, and pipes that are not in use. Must outlive them. */
+/* What all relays of a loop share: one buffer, and pipes that are not in use. Must outlive them. SIGPIPE, which splice() raises, is ignored from now on. */
 struct relay_pool *relay_pool_new(void);
 void relay_pool_free(struct relay_pool *p);
 

@@ -71,6 +71,8 @@ static void on_later(uv_timer_t *t)
         tell_failure(s);
     else if (s->ready)
         tell_ready(s);
+    if (s->ended)
+        side_tell_readable(s);
     if (!s->closed)
         s->kind->watch(s);
 }
@@ -136,7 +138,7 @@ void side_set(struct side *s, const struct side_ops *ops, void *ctx)
     s->ops = ops;
     s->ctx = ctx;
     s->want_read = true;
-    if (s->failure && !s->failure_told)
+    if (s->ended || (s->failure && !s->failure_told))
         side_later(s);
     s->kind->watch(s);
 }

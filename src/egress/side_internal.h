@@ -50,6 +50,9 @@ void side_fail_errno(struct side *s, int errnum, const char *what);
 void side_tell_readable(struct side *s);
 void side_tell_writable(struct side *s);
 
-/* side_read() and side_write() into and out of a pipe; for sides with a side_fd(). -EAGAIN of out may also mean that the pipe is empty, of in that it is full. */
+/*
+ * side_read() and side_write() into and out of a pipe that is empty, or has n bytes in it; for sides with a side_fd(). A write that took less than n is to be tried
+ * again: only -EAGAIN is followed by on_writable.
+ */
 ssize_t side_splice_in(struct side *s, int pipe, size_t n);
 ssize_t side_splice_out(struct side *s, int pipe, size_t n);

@@ -242,11 +242,11 @@ ssize_t side_splice_out(struct side *s, int pipe, size_t n)
     ssize_t took = judge_write(t, splice(pipe, NULL, t->fd, NULL, n, SPLICE_F_MOVE | SPLICE_F_NONBLOCK));
     if (took > 0)
         s->bytes_out += (uint64_t)took;
-    if (took == -EAGAIN || (took >= 0 && (size_t)took < n)) {
+    if (took == -EAGAIN) {
         s->want_write = true;
         tcp_watch(s);
     }
-    return took == 0 ? -EAGAIN : took;
+    return took;
 }
 
 /* Options that a unix socket lacks are none of our business. */

@@ -200,6 +200,11 @@ static const char *refusal_code(int status)
     return "refused";
 }
 
+const char *exchange_reason(int status)
+{
+    return status == 421 ? "Misdirected Request" : http_status_text(status);
+}
+
 void exchange_refusal_body(struct buf *b, int status, struct str message)
 {
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", refusal_code(status));

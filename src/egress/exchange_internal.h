@@ -102,4 +102,5 @@ bool exchange_is_sendable(const struct exchange_head *h);
 /* May a trailer of a request have this name? Not what routes, frames, authenticates or qualifies it (RFC 9110 section 6.5.1). */
 bool exchange_is_trailer(struct str name);
 
+const char *exchange_reason(int status);
 void exchange_refusal_body(struct buf *b, int status, struct str message);

@@ -35,7 +35,7 @@ void h1_respond(struct h1 *h, int status, struct str text)
     exchange_refusal_body(&body, status, text);
     struct buf *b = &h->x.client.out;
     buf_printf(b, "HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %zu\r\n%s\r\n", status,
-               http_status_text(status), buf_len(&body),
+               exchange_reason(status), buf_len(&body),
                h->close    ? "connection: close\r\n"
                : h->http10 ? "connection: keep-alive\r\n"
                            : "");

@@ -10,6 +10,7 @@
  *  3. llhttp never switches protocols: `upgrade` is taken away from it. What follows a message is left to the caller.
  */
 #include "egress/h1_parse.h"
+#include "egress/exchange_internal.h"
 
 #include <string.h>
 
@@ -88,6 +89,8 @@ static const char *check_fields(struct h1_parser *p)
         char *name = buf_data(&p->text) + p->fields[i].name_at;
         for (size_t k = 0; k < f.name.n && !p->is_answer; k++)
             name[k] = (char)(name[k] >= 'A' && name[k] <= 'Z' ? name[k] + ('a' - 'A') : name[k]);
+        if (p->place == IN_TRAILERS && !p->is_answer && exchange_is_framing(f.name))
+            return "a trailer has the name of a field that frames";
     }
     return NULL;
 }
@@ -143,7 +146,7 @@ static int on_head(llhttp_t *l)
             return bad(p, 400, "the status is not valid");
     } else {
         if (l->method >= HTTP_SOURCE)
-            return bad(p, 405, "the method is not supported");
+            return bad(p, 400, "the method is not supported");
         p->method = str_of(llhttp_method_name(l->method));
         p->target = line;
     }
@@ -247,11 +250,18 @@ bool h1_parser_begun(const struct h1_parser *p)
     return p->head_bytes > 0 || p->told_head;
 }
 
-/* The request line has one blank on each side of its target and nothing else: its length says so. */
+/* The request line has one blank on each side of its target and nothing else: its length says so. And llhttp takes RTSP/1.0 for HTTP/1.0. */
 static bool first_line_is_exact(const struct h1_parser *p)
 {
     static const size_t around = sizeof("  HTTP/1.1\r\n") - 1;
-    return p->line_bytes == strlen(llhttp_method_name(p->llhttp.method)) + p->line.n + around;
+    static const char version[] = "HTTP/";
+    if (p->line_bytes != strlen(llhttp_method_name(p->llhttp.method)) + p->line.n + around)
+        return false;
+    for (size_t i = 0; i < sizeof(version) - 1; i++) {
+        if (p->tail[(p->line_bytes - sizeof(p->tail) + i) % sizeof(p->tail)] != version[i])
+            return false;
+    }
+    return true;
 }
 
 static bool lines_are_strict(struct h1_parser *p, struct str s)
@@ -263,7 +273,7 @@ static bool lines_are_strict(struct h1_parser *p, struct str s)
         p->last = c;
         if (p->place != IN_HEAD || p->is_answer || p->first_line_done)
             continue;
-        p->line_bytes++;
+        p->tail[p->line_bytes++ % sizeof(p->tail)] = c;
         if (c == '\n' && p->line_bytes == 2) {
             p->line_bytes = 0; /* an empty line before the request (RFC 9112 section 2.2) */
         } else if (c == '\n') {

@@ -44,6 +44,7 @@ struct h1_parser {
     struct str body;
     size_t head_bytes, line_bytes; /* of all, of this one */
     char last;                     /* the byte before */
+    char tail[10];                 /* of the request line: "HTTP/1.1\r\n" */
     uint8_t place;
     bool is_answer, bodiless, name_done, paused, told_head, head_done, body_there, message_done, first_line_done;
 };

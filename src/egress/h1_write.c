@@ -82,7 +82,7 @@ void h1_write_answer(struct h1 *h)
     bool final = p->status >= 200;
     buf_printf(b, "HTTP/1.1 %d ", p->status);
     struct str reason = str_trim(p->reason);
-    buf_append_str(b, reason.n ? reason : str_of(http_status_text(p->status)));
+    buf_append_str(b, reason.n ? reason : str_of(exchange_reason(p->status)));
     buf_append(b, "\r\n", 2);
     for (unsigned i = 0; i < p->n_fields; i++) {
         struct http_header f = h1_parser_field(p, i);

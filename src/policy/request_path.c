@@ -199,8 +199,8 @@ bool path_pattern_parse(struct str text, struct arena *arena, struct path_patter
 
     if (pattern.is_prefix)
         text.n--;
-    if (text.n == 0 || memchr(text.p, '?', text.n) || memchr(text.p, '*', text.n) || !canonicalise(text, &canonical) ||
-        has_dot_segment(str_n(bytes, canonical.n)))
+    if (text.n == 0 || memchr(text.p, '?', text.n) || !canonicalise(text, &canonical) ||
+        memchr(bytes, '*', canonical.n) || has_dot_segment(str_n(bytes, canonical.n)))
         return false;
     path = mem_new(struct request_path);
     if (!request_path_read(str_n(bytes, canonical.n), path))

@@ -220,6 +220,8 @@ static void patterns_have_one_form(void **state)
         {"v1*", NULL},
         {"/a**", NULL},
         {"/a*b", NULL},
+        {"/a%2a", NULL}, /* as text it would mean something else */
+        {"/a%2Ab*", NULL},
         {"/a*/b*", NULL},
         {"/a/../b", NULL},
         {"/a/..", NULL},

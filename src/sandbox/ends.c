@@ -51,8 +51,9 @@ uint64_t sandbox_move_to_end(struct sandbox *sb, enum sandbox_state to, const st
     struct core *core = sb->core;
     if (!sb->stored)
         return sandbox_move(sb, to, event);
-    if (core->n_ends == ENDS_MAX)
-        end_free(LIST_FIRST(struct end, &core->ends, node));
+    struct end *oldest = LIST_FIRST(struct end, &core->ends, node);
+    if (oldest && core->n_ends >= ENDS_MAX)
+        end_free(oldest);
     struct end *e = mem_new(struct end);
     *e = (struct end){.sb = sandbox_ref(sb), .draft = *event, .written = true};
     e->data = mem_strndup(event->data.p, event->data.n);

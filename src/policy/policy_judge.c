@@ -102,6 +102,13 @@ static enum match match_request(const struct scope *s, bool is_allow, struct jud
     return is_known ? MATCH_YES : MATCH_UNKNOWN;
 }
 
+/* As opposed to: what somebody has named. */
+static bool is_about_everything(const struct rule *r)
+{
+    return (r->target.kind == TARGET_ANY || (r->target.kind == TARGET_NET && r->target.net.bits == 0)) &&
+           !scope_is_about_requests(&r->scope);
+}
+
 static bool denies_family(const struct rule *r, uint8_t family)
 {
     return !r->is_allow && r->target.kind == TARGET_NET && r->target.net.bits == 0 &&
@@ -241,7 +248,7 @@ static void judge(const struct policy *p, struct judging *j, struct policy_answe
         ret_answer->rule = (int)(r - p->rules);
         say(ret_answer, "rule %d (%s %s)%s", ret_answer->rule, r->is_allow ? "allow" : "deny", r->target.text,
             ret_answer->verdict == POLICY_NEEDS_REQUEST ? " is about requests" : "");
-        if (ret_answer->verdict == POLICY_DENY && r->target.kind == TARGET_ANY && !scope_is_about_requests(&r->scope))
+        if (ret_answer->verdict == POLICY_DENY && is_about_everything(r))
             suggest(j, ret_answer);
         return;
     }

@@ -550,6 +550,8 @@ static void reasons_and_suggestions(void **state)
          "{\"allow\":\"a.test\",\"ports\":[443]}"},
         {"{'rules':[{'deny':'*','methods':['PUT']}]}", REQUEST("a.test", "8.8.8.8", 443, "PUT", "/"), "rule 0 (deny *)",
          ""},
+        {"{'rules':[{'deny':'0.0.0.0/0'}]}", TO("a.test", "8.8.8.8", 443), "rule 0 (deny 0.0.0.0/0)",
+         "{\"allow\":\"a.test\",\"ports\":[443]}"},
         /* what somebody has denied by name is not suggested */
         {"{'rules':[{'allow':'b'},{'deny':'a.test'}]}", TO("a.test", "8.8.8.8", 443), "rule 1 (deny a.test)", ""},
         {"{'rules':[{'deny':'*.test'}]}", TO("a.test", "8.8.8.8", 443), "rule 0 (deny *.test)", ""},

@@ -92,7 +92,8 @@ bool hostname_pattern_normalise(struct str text, char ret_pattern[static HOSTNAM
         return hostname_normalise(text, ret_pattern);
     if (!hostname_normalise(str_sub(text, 2), name))
         return false;
-    memcpy(ret_pattern, "*.", 2);
+    ret_pattern[0] = '*';
+    ret_pattern[1] = '.';
     memcpy(ret_pattern + 2, name, strlen(name) + 1);
     return true;
 }

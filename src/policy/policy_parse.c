@@ -13,7 +13,8 @@ int parse_refuse(struct parse *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%s", p->place, p->place[0] ? ": " : "", text);
+    (void)err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%s", p->place, p->place[0] ? ": " : "", text);
+    return -1;
 }
 
 size_t parse_enter(struct parse *p, const char *fmt, ...)
@@ -177,7 +178,8 @@ static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
 bool parse_is_token(struct str text)
 {
     for (size_t i = 0; i < text.n; i++)
-        if (!memchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text.p[i], 77))
+        if (!text.p[i] ||
+            !strchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text.p[i]))
             return false;
     return text.n > 0;
 }

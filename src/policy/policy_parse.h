@@ -23,4 +23,4 @@ bool parse_is_token(struct str text);                                         /*
 
 int parse_target(struct parse *p, const json_t *json, struct target *ret_target);
 int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope); /* "ports", "methods", "path" */
-int parse_injection(struct parse *p, const json_t *json, struct injection *ret_injection);
+int parse_injection(struct parse *p, const json_t *json, struct injection *in);

@@ -35,7 +35,7 @@ static bool is_secret_name(struct str name)
 static bool is_base64(struct str text)
 {
     for (size_t i = 0; i < text.n; i++)
-        if (!memchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", text.p[i], 65))
+        if (!text.p[i] || !strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", text.p[i]))
             return false;
     return text.n > 0;
 }

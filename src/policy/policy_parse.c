@@ -98,7 +98,7 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
     struct arena *arena = &p->policy->arena;
     char pattern[HOSTNAME_MAX + 3], address[NETADDR_TEXT_MAX + 4], shown[QUOTED_MAX];
     struct target t = {.kind = TARGET_NET};
-    struct str text;
+    struct str text = STR_NULL;
 
     if (parse_string(p, json, &text) < 0)
         return -1;
@@ -197,7 +197,7 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
     scope->methods = arena_alloc(&p->policy->arena, scope->n_methods * sizeof(*scope->methods));
     for (size_t i = 0; i < scope->n_methods; i++) {
         size_t before = parse_enter(p, "[%zu]", i);
-        struct str text;
+        struct str text = STR_NULL;
         char *method;
 
         if (parse_string(p, json_array_get(json, i), &text) < 0)
@@ -217,7 +217,7 @@ static int parse_path(struct parse *p, const json_t *json, struct scope *scope)
 {
     struct path_pattern *path = arena_alloc(&p->policy->arena, sizeof(*path));
     char shown[QUOTED_MAX];
-    struct str text;
+    struct str text = STR_NULL;
 
     if (parse_string(p, json, &text) < 0)
         return -1;

@@ -85,7 +85,7 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
                         struct policy_header *header)
 {
     static const char *const members[] = {"name", "value"};
-    struct str name, value;
+    struct str name = STR_NULL, value = STR_NULL;
     char *copy;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 || check_member(p, json, "name", &name) < 0 ||
@@ -119,7 +119,7 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
                              struct policy_placeholder *placeholder)
 {
     static const char *const members[] = {"sentinel", "secret"};
-    struct str sentinel, secret;
+    struct str sentinel = STR_NULL, secret = STR_NULL;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
         check_member(p, json, "sentinel", &sentinel) < 0 || check_member(p, json, "secret", &secret) < 0)

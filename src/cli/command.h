@@ -38,7 +38,7 @@ struct command {
     const char *description; /* paragraphs; a line that begins with a blank is kept as it is */
     const char *exit_status; /* NULL: 0, 1 and 2 */
     const char *examples;    /* lines */
-    const char *operands;    /* for completion: "id", "ids", "file", "command", "shell", "" */
+    const char *operands; /* for completion: "id", "ids", "file", "command", "shell", "=word word" (one of these), "" */
     const struct flag *flags;
     size_t n_flags;
     bool flags_end_at_operand;       /* what follows the first operand is another program's */

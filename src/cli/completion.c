@@ -50,6 +50,7 @@ static const char bash_tail[] =
     "        command) mapfile -t COMPREPLY < <(compgen -c -- \"$cur\") ;;\n"
     "        file) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; compgen -S : -W \"$(_cove_ids)\" -- \"$cur\") ;;\n"
     "        shell) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$cur\") ;;\n"
+    "        =*) mapfile -t COMPREPLY < <(compgen -W \"${operands#=}\" -- \"$cur\") ;;\n"
     "        subcommand) mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\") ;;\n"
     "        esac\n"
     "        ;;\n"
@@ -124,6 +125,8 @@ static void write_zsh(const struct command *const *commands, struct buf *b)
             buf_append_cstr(b, " \\\n        '*:file:_cove_files'");
         else if (strcmp(commands[i]->operands, "shell") == 0)
             buf_append_cstr(b, " \\\n        '1:shell:(bash zsh fish)'");
+        else if (commands[i]->operands[0] == '=')
+            buf_printf(b, " \\\n        '1:action:(%s)'", commands[i]->operands + 1);
         else if (strcmp(commands[i]->operands, "subcommand") == 0)
             buf_append_cstr(b, " \\\n        '1:command:_describe command commands'");
         buf_append_cstr(b, "\n        ;;\n");
@@ -153,6 +156,8 @@ static void write_fish(const struct command *const *commands, struct buf *b)
                        c->name, takes_id(c) ? "" : "-F ");
         if (strcmp(c->operands, "shell") == 0)
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a 'bash zsh fish'\n", c->name);
+        if (c->operands[0] == '=')
+            buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '%s'\n", c->name, c->operands + 1);
     }
 }
 

@@ -28,7 +28,8 @@ static const struct command first = {
     COMMAND_FLAGS(flags),
 };
 static const struct command second = {.name = "second", .summary = "else", .operands = "file"};
-static const struct command *const commands[] = {&first, &second, NULL};
+static const struct command third = {.name = "third", .summary = "words", .operands = "=set ls"};
+static const struct command *const commands[] = {&first, &second, &third, NULL};
 
 static char *write(const char *shell)
 {
@@ -47,8 +48,12 @@ static void scripts_hold_commands_and_flags(void **state)
 {
     (void)state;
     AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
-    assert_holds(bash, "compgen -W 'first second'");
+    assert_holds(bash, "compgen -W 'first second third'");
     assert_holds(bash, "first) operands='id' flags='-q --quiet --size --json --host -h --help ' ;;");
+    assert_holds(bash, "third) operands='=set ls' flags=");
+    assert_holds(bash, "=*) mapfile -t COMPREPLY < <(compgen -W \"${operands#=}\"");
+    assert_holds(zsh, "'1:action:(set ls)'");
+    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from third' -a 'set ls'");
     assert_holds(zsh, "'first:don'\\''t\\: do'");
     assert_holds(zsh, "'(--quiet)-q[Doesn'\\''t say \\[much\\]\\: ids.]'");
     assert_holds(zsh, "'--size=[");

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/secret_input.h"
+#include "cli/service.h"
+#include "cli/terminal.h"
+#include "config/config.h"
+#include "config/units.h"
+#include "wire/vault.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { ANSWER_S = 20 };
+
+static const struct flag flags[] = {
+    {'f', 'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
+};
+
+/* ---- the vault's socket ---- */
+
+/* vault.sock beside cove.sock. NULL: ctx->err. */
+static char *socket_path(struct context *ctx)
+{
+    const char *host = ctx->host && *ctx->host ? ctx->host : getenv("COVE_HOST");
+    if (!host || !*host) {
+        const struct config *config = context_config(ctx);
+        return config ? mem_printf("%s/vault.sock", config->run_dir) : NULL;
+    }
+    const char *path = str_starts(str_of(host), STR("unix:")) ? host + 5 : host, *end = strrchr(path, '/');
+    if (path[0] == '/')
+        return mem_printf("%.*s/vault.sock", (int)(end - path), path);
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run this command there, without --host and COVE_HOST");
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                  "secrets are set on the machine that the service runs on, not from afar");
+    return NULL;
+}
+
+static int unreachable(struct context *ctx, int r, const char *path)
+{
+    (void)err_errno(&ctx->err, r, "cannot reach the vault at %s", path);
+    (void)snprintf(
+        ctx->hint, sizeof(ctx->hint), "%s",
+        r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"
+        : r == -EAGAIN || r == -ETIMEDOUT
+            ? "cove-egress, which keeps the secrets, does not answer; the service's log says what it is busy with"
+            : "start the service with 'make start'; if it runs elsewhere, say where by COVE_RUN");
+    return -1;
+}
+
+static int dial(const char *path, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval patience = {.tv_sec = ANSWER_S};
+    if (strlen(path) >= sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
+        connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* A vault that refuses a client answers and ends without having read all: what it said counts, not that sending failed. */
+static int exchange(int fd, struct str request, struct buf *answer)
+{
+    int sent = 0, r;
+    while (request.n > 0 && sent == 0) {
+        ssize_t n = send(fd, request.p, request.n, MSG_NOSIGNAL);
+        if (n > 0)
+            request = str_sub(request, (size_t)n);
+        else if (errno != EINTR)
+            sent = -errno;
+    }
+    r = sent == -EAGAIN ? sent : fd_read_all(fd, answer);
+    if (r == -ECONNRESET && buf_len(answer) > 0)
+        r = 0;
+    return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
+}
+
+/* *bytes keeps what *ret_answer borrows. */
+static int ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+               struct vault_answer *ret_answer)
+{
+    AUTO_FREE char *path = socket_path(ctx);
+    AUTO_CLOSE int fd = -1;
+    AUTO_BUF struct buf message = BUF_INIT(VAULT_REQUEST_MAX);
+    struct vault_answer answer;
+    if (!path)
+        return -1;
+    int r = dial(path, &fd);
+    if (r < 0)
+        return unreachable(ctx, r, path);
+    vault_request_append(&message, request);
+    r = buf_error(&message);
+    if (r == 0)
+        r = exchange(fd, buf_str(&message), bytes);
+    mem_wipe(message.data, message.cap);
+    if (r < 0)
+        return unreachable(ctx, r, path);
+    if (vault_answer_parse(buf_str(bytes), &answer) < 0)
+        return err_set(&ctx->err, ERR_INTERNAL, "what is at %s does not speak as a vault: is it of another version?",
+                       path);
+    if (answer.code != ERR_OK) {
+        if (answer.code == ERR_PERMISSION_DENIED)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "use sudo, or be the service's owner");
+        else if (answer.code == ERR_NOT_FOUND)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove secret ls' lists those there are");
+        return err_set(&ctx->err, answer.code, "%.*s", STR_ARG(answer.message));
+    }
+    *ret_answer = answer;
+    return 0;
+}
+
+/* The vault judges the name; here is only said what would not even fit into a request. */
+static int check_name(struct context *ctx, const char *name)
+{
+    if (*name && strlen(name) <= VAULT_NAME_MAX)
+        return 0;
+    return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %d characters", VAULT_NAME_MAX);
+}
+
+static void print_json(json_t *json)
+{
+    (void)json_dumpf(json, stdout, JSON_COMPACT);
+    (void)fputc('\n', stdout);
+    json_decref(json);
+}
+
+/* ---- what can be done ---- */
+
+static int set(struct context *ctx, const char *name, const char *file)
+{
+    AUTO_SECRET_INPUT struct secret_input value = {NULL, 0};
+    AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+    struct vault_answer answer;
+    if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, file, &value) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
+    if (ask(ctx, &request, &bytes, &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(json_pack("{s:s}", "set", name));
+    return STATUS_OK;
+}
+
+static int remove_all(struct context *ctx, char *const *names, size_t n)
+{
+    int status = STATUS_OK;
+    AUTO_JSON json_t *removed = json_array();
+    for (size_t i = 0; i < n; i++) {
+        AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+        struct vault_answer answer;
+        *ctx->hint = '\0';
+        if (check_name(ctx, names[i]) < 0 ||
+            ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer) < 0) {
+            status = context_fail(ctx, STATUS_FAILED);
+            continue;
+        }
+        (void)json_array_append_new(removed, json_string(names[i]));
+        if (!ctx->json)
+            (void)printf("%s\n", names[i]);
+    }
+    if (ctx->json)
+        print_json(json_pack("{s:O}", "removed", removed));
+    return status;
+}
+
+static void add_row(struct table *t, struct str name, uint64_t at)
+{
+    char text[UNIT_TEXT_MAX];
+    usec_t now = clock_real();
+    uint64_t age_s = (now - MIN(at, now)) / USEC_PER_SEC;
+    unit_format_duration(age_s * 1000, text);
+    table_add(t, name);
+    table_add(t, age_s ? str_of(text) : STR("0s"));
+}
+
+static int list(struct context *ctx)
+{
+    AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+    struct vault_answer answer;
+    struct str name;
+    uint64_t at;
+    if (ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json) {
+        AUTO_JSON json_t *all = json_array();
+        char when[CLOCK_TEXT_MAX];
+        while (vault_answer_next(&answer, &name, &at)) {
+            clock_format(at, 6, when);
+            (void)json_array_append_new(all, json_pack("{s:s%,s:s}", "name", name.p, name.n, "set_at", when));
+        }
+        (void)json_dumpf(all, stdout, JSON_INDENT(2));
+        (void)fputc('\n', stdout);
+        return STATUS_OK;
+    }
+    if (answer.count == 0) {
+        if (isatty(STDOUT_FILENO))
+            (void)fputs("there is no secret yet\n", stderr);
+        return STATUS_OK;
+    }
+    struct table t;
+    table_init(&t, 2);
+    table_add(&t, STR("NAME"));
+    table_add(&t, STR("SET SINCE"));
+    while (vault_answer_next(&answer, &name, &at))
+        add_row(&t, name, at);
+    table_print(&t, stdout);
+    table_fini(&t);
+    return STATUS_OK;
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *file = NULL;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0)
+        file = value;
+    if (flag < 0)
+        return context_exit(ctx);
+    int n = context_operands(ctx) - 1;
+    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
+    char *const *names = ctx->argv + ctx->argi + 1;
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (file && strcmp(what, "set") != 0)
+        return context_usage(ctx, "--file goes with set only");
+    if (strcmp(what, "set") == 0 && n == 1)
+        return set(ctx, names[0], file);
+    if (strcmp(what, "set") == 0)
+        return context_usage(ctx, n ? "set takes one name; the value comes from stdin, never from the command line"
+                                    : "which secret? give its name");
+    if (strcmp(what, "ls") == 0)
+        return n ? context_usage(ctx, "ls takes no name") : list(ctx);
+    if (strcmp(what, "rm") == 0)
+        return n ? remove_all(ctx, names, (size_t)n) : context_usage(ctx, "which secret? give its name, or several");
+    return context_usage(ctx, *what ? "there is set, ls and rm, but no \"%.32s\"" : "what to do? set, ls or rm%s",
+                         what);
+}
+
+const struct command cmd_secret = {
+    .name = "secret",
+    .summary = "set, list and remove secrets",
+    .synopsis = "set NAME [-f FILE]\nls\nrm NAME...",
+    .description =
+        "Keeps credentials for requests that sandboxes make, without any sandbox ever holding one: a network policy names a secret, as in "
+        "\"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the hosts that the policy says, on their way out.\n"
+        "\n"
+        "set reads the value from stdin, or from FILE; at a terminal it asks for it and does not show it. One line break at the end is not part of "
+        "it. A secret that is there already gets the new value, which is used from the next request on. A name is a letter or _, then "
+        "letters, digits, _, . and -, up to 64; a value has 1 to 16384 bytes, without line breaks.\n"
+        "\n"
+        "ls shows the names and how long ago each was set. Nothing shows a value: there is no way to read one back.\n"
+        "\n"
+        "rm removes secrets; requests that need one of them are refused from then on. Prints the name of each that is gone. One that can't be "
+        "removed does not keep the others from being removed.\n"
+        "\n"
+        "Secrets are encrypted in the state directory with the key beside them (egress/vault.key, for cove-egress alone). Only root and the "
+        "service's owner may do this, and only on the machine that the service runs on.",
+    .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
+    .examples = "cove secret set GITHUB_TOKEN\n"
+                "gh auth token | cove secret set GITHUB_TOKEN\n"
+                "cove secret set OPENAI_API_KEY --file key.txt\n"
+                "cove secret ls --json",
+    .operands = "=set ls rm",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cove-egress: the unprivileged worker through which sandboxes reach the world, and which keeps the secrets. coved starts it, and again when it dies;
+ * main() reads as its boot sequence.
+ *
+ *  1. Nothing of it can be read from outside: no core file, no debugger, no /proc/PID/mem of the same user.
+ *  2. The filter on system calls is loaded before the first foreign byte, the vault's files among them, is read.
+ *  3. SIGTERM ends it in good order, and with it all connections. So does the loss of coved, but as a failure.
+ */
+#include "base/fd.h"
+#include "base/log.h"
+#include "daemon/egress_options.h"
+#include "egress/vault.h"
+#include "egress/vault_server.h"
+#include "kernel/seccomp.h"
+
+#include <openssl/crypto.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+struct worker {
+    struct egress_options options;
+    uv_loop_t loop;
+    struct vault *vault;
+    struct vault_server *server;
+    uv_signal_t term, interrupt;
+    uv_poll_t control; /* sees its end */
+    bool stopping;
+    int exit_code;
+};
+
+/* ---- the end ---- */
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void stop(struct worker *w, int exit_code)
+{
+    if (w->stopping)
+        return;
+    w->stopping = true;
+    w->exit_code = exit_code;
+    vault_server_free(w->server);
+    close_handle((uv_handle_t *)&w->control);
+    close_handle((uv_handle_t *)&w->term);
+    close_handle((uv_handle_t *)&w->interrupt);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    stop(handle->data, 0);
+}
+
+static void on_lost(void *ctx)
+{
+    stop(ctx, 1);
+}
+
+/* ---- the beginning ---- */
+
+static int harden(struct err *err)
+{
+    struct rlimit locked;
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return err_errno(err, errno, "close this process to others");
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur < locked.rlim_max) {
+        locked.rlim_cur = locked.rlim_max;
+        (void)setrlimit(RLIMIT_MEMLOCK, &locked); /* the vault says it when that is not enough */
+    }
+    return 0;
+}
+
+static int filter(struct err *err)
+{
+    /* The machine's configuration of OpenSSL may name modules; behind the filter none can be loaded. */
+    if (OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, NULL) != 1)
+        return err_set(err, ERR_INTERNAL, "OpenSSL does not start: is its configuration right?");
+    int r = seccomp_load_egress();
+    return r < 0 ? err_errno(err, r, "load the filter on system calls") : 0;
+}
+
+static int open_vault(struct worker *w, struct err *err)
+{
+    const struct egress_options *o = &w->options;
+    int r = vault_open(o->state_fd, &w->vault, err);
+    (void)fd_close(o->state_fd);
+    if (r == 0)
+        r = vault_server_new(&w->loop, w->vault, o->vault_fd, o->owner_uid, &w->server, err);
+    return r;
+}
+
+static void on_control(uv_poll_t *handle, int status, int events)
+{
+    (void)events;
+    log_error("coved is gone (%s)", status < 0 ? uv_strerror(status) : "its socket is closed");
+    on_lost(handle->data);
+}
+
+/* The networks belong here: egress_new() takes the control descriptor, --resolver, --trust and on_lost(). Without them orders are left unread. */
+static int open_networks(struct worker *w, struct err *err)
+{
+    w->control.data = w;
+    int r = uv_poll_init(&w->loop, &w->control, w->options.control_fd);
+    if (r == 0)
+        r = uv_poll_start(&w->control, UV_DISCONNECT, on_control);
+    return r < 0 ? err_errno(err, r, "watch coved's socket") : 0;
+}
+
+static int watch_signals(struct worker *w, struct err *err)
+{
+    int r = uv_signal_init(&w->loop, &w->term);
+    if (r == 0)
+        r = uv_signal_init(&w->loop, &w->interrupt);
+    if (r == 0)
+        r = uv_signal_start(&w->term, on_signal, SIGTERM);
+    if (r == 0)
+        r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
+    w->term.data = w->interrupt.data = w;
+    return r < 0 ? err_errno(err, r, "watch signals") : 0;
+}
+
+static int boot(struct worker *w, struct err *err)
+{
+    int r = uv_loop_init(&w->loop);
+    if (r < 0)
+        return err_errno(err, r, "make the event loop");
+    if (filter(err) < 0 || watch_signals(w, err) < 0 || open_vault(w, err) < 0 || open_networks(w, err) < 0)
+        return -1;
+    return 0;
+}
+
+static void shut_down(struct worker *w)
+{
+    if (uv_loop_close(&w->loop) < 0)
+        log_warn("the loop still has handles at the end");
+    vault_close(w->vault);
+    (void)fd_close(w->options.control_fd);
+}
+
+int main(int argc, char **argv)
+{
+    static struct worker w;
+    struct err err;
+
+    log_init("cove-egress", LOG_INFO);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
+    (void)setenv("UV_THREADPOOL_SIZE", "1", 1);
+    if (egress_options_parse(argc, argv, &w.options, &err) < 0) {
+        log_error("%s", err.msg);
+        return 2;
+    }
+    log_init("cove-egress", w.options.log_level);
+    if (harden(&err) < 0 || boot(&w, &err) < 0) {
+        log_error("%s", err.msg);
+        return 1;
+    }
+    log_info("ready");
+    (void)uv_run(&w.loop, UV_RUN_DEFAULT);
+    shut_down(&w);
+    return w.exit_code;
+}

@@ -175,14 +175,17 @@ static void end_drop(struct end *e)
 
 void end_linger(struct end *e)
 {
+    e->counted = side_bytes_in(e->side);
     side_linger(e->side);
     end_drop(e);
 }
 
 void end_reset(struct end *e)
 {
-    if (e->side)
+    if (e->side) {
+        e->counted = side_bytes_in(e->side);
         side_reset(e->side);
+    }
     end_drop(e);
 }
 
@@ -238,6 +241,8 @@ static void close_now(struct exchange *x)
 {
     struct end *ends[] = {&x->client, &x->upstream};
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+        if (ends[i]->side)
+            ends[i]->counted = side_bytes_in(ends[i]->side);
         side_close(ends[i]->side);
         end_drop(ends[i]);
     }
@@ -251,4 +256,15 @@ void exchange_close(struct exchange *x)
     x->closed = true;
     if (!x->running)
         close_now(x);
+}
+
+static uint64_t came_from(const struct end *e)
+{
+    return e->side ? side_bytes_in(e->side) : e->counted;
+}
+
+void exchange_counts(const struct exchange *x, uint64_t *ret_sent, uint64_t *ret_received)
+{
+    *ret_sent = came_from(&x->client);
+    *ret_received = came_from(&x->upstream);
 }

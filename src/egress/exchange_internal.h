@@ -27,6 +27,7 @@ struct exchange_times {
 struct end {
     struct exchange *x;
     struct side *side; /* owned; NULL: not yet, or no more */
+    uint64_t counted;  /* bytes that came from it, when it is no more */
     struct buf in, out;
     struct err err;        /* of `failed` */
     bool may_read, eof;    /* eof: behind what is in `in` */

@@ -71,3 +71,18 @@ int caps_drop_all(void)
     memset(none, 0, sizeof(none));
     return put(none);
 }
+
+int caps_keep_only(uint64_t keep, uid_t uid)
+{
+    int r = bound(0);
+    if (r < 0)
+        return r;
+    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setresuid(uid, uid, uid) < 0)
+        return -errno;
+    struct __user_cap_data_struct data[2];
+    for (size_t i = 0; i < ARRAY_SIZE(data); i++) {
+        uint32_t half = (uint32_t)(keep >> 32 * i);
+        data[i] = (struct __user_cap_data_struct){.effective = half, .permitted = half};
+    }
+    return put(data);
+}

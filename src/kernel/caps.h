@@ -13,5 +13,11 @@ int caps_raise_effective(void) WARN_UNUSED;
  */
 int caps_bound_sandbox(void) WARN_UNUSED;
 
+/*
+ * Keeps of all capabilities only these (bits 1 << CAP_...), while another user becomes the owner of the process, and nothing can be gained
+ * any more: the bounding, inheritable and ambient sets are emptied. Groups are the caller's affair.
+ */
+int caps_keep_only(uint64_t keep, uid_t uid) WARN_UNUSED;
+
 /* Gives up every capability for good: empty sets, empty bounding set. */
 int caps_drop_all(void) WARN_UNUSED;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/boxes_internal.h"
+#include "coved/network.h"
 #include "kernel/cgroup.h"
 #include "kernel/pool.h"
 
@@ -19,13 +20,14 @@
 enum { WAITING_MAX = 1024, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
 
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events)
+                        const struct boxes_events *events, struct network *network)
 {
     struct boxes *b = mem_new(struct boxes);
     b->loop = loop;
     b->tier = tier;
     b->host = host;
     b->events = *events;
+    b->network = network;
     b->ready_wanted = ready;
     b->by_id = MAP_INIT;
     list_init(&b->waiting);
@@ -149,8 +151,10 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
         b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
     }
-    if (e->id[0])
+    if (e->id[0]) {
         (void)map_del(&b->by_id, str_of(e->id));
+        network_drop_box(b->network, e->id);
+    }
     memcpy(e->ended.id, e->id, sizeof(e->ended.id));
     e->box.pid = 0;
     boxes_enter(e, BOX_CLEANING);
@@ -190,6 +194,7 @@ static void start_in(struct entry *e, struct waiting *w)
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
     boxes_enter(e, BOX_RUNNING);
+    network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->request.head.tag, TAKE_FD(session), NULL);
     mem_free(w);
 }
@@ -277,7 +282,14 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
 
 int boxes_make_blank(struct boxes *b, struct err *err)
 {
+    struct netns net = NETNS_NONE;
+    int taken = b->network->maker ? netmaker_take(b->network->maker, &net) : 0;
+    if (taken == -EAGAIN)
+        return 1;
+    if (taken < 0)
+        return err_errno(err, taken, "make a network namespace");
     struct entry *e = mem_new(struct entry);
+    e->box.net = net;
     e->owner = b;
     e->state = BOX_MAKING;
     e->sock.fd = e->pidfd.fd = -1;
@@ -285,6 +297,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     e->ended.head.type = SUP_ENDED;
     int r = take_slot(b, &e->box.slot);
     if (r < 0) {
+        netns_close(&e->box.net);
         mem_free(e);
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
     }
@@ -389,6 +402,13 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
 {
     LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
         fn(ctx, e->id, e->started);
+    }
+}
+
+void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
+        fn(ctx, e->id, &e->box.net);
     }
 }
 

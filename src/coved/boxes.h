@@ -18,6 +18,7 @@
 #include "wire/supervisor.h"
 
 struct boxes;
+struct network;
 
 struct boxes_events {
     void *ctx;
@@ -26,9 +27,12 @@ struct boxes_events {
     void (*ended)(void *ctx, const struct sup_ended *ended);
 };
 
-/* Everything passed is borrowed. ready: how many boxes to keep ahead of need. */
+/*
+ * Everything passed is borrowed. ready: how many boxes to keep ahead of need. network->maker, if it is there, gives each box a namespace, without
+ * which none is made.
+ */
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events);
+                        const struct boxes_events *events, struct network *network);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
 void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t default_pids);
@@ -36,6 +40,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx);
+void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx);
 size_t boxes_running(const struct boxes *b);
 
 /* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */

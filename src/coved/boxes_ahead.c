@@ -56,7 +56,7 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
     }
     if (have < b->ready_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
         *ret_r = boxes_make_blank(b, err);
-        return true;
+        return *ret_r <= 0;
     }
     struct entry *other = b->last_layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
     if (other) {

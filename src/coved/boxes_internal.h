@@ -45,6 +45,7 @@ struct boxes {
     const struct tier *tier;
     const struct tier_host *host;
     struct boxes_events events;
+    struct network *network;
     uint32_t ready_wanted;
     struct list lists[BOX_STATES];
     size_t counts[BOX_STATES];
@@ -65,7 +66,7 @@ void boxes_kill_body(struct entry *e);
 void boxes_refuse_waiting(struct boxes *b, const struct err *err);
 void boxes_clean_again(struct boxes *b);
 
-/* Begins a new box. On failure it is on its way out already. */
+/* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
 int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
 
 /* Gives a blank a root on this layer. When it fails and the box has left BOX_BLANK, kill it. */

@@ -50,34 +50,57 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c)
         add(l, fd, false);
 }
 
-static int add_unix(struct listeners *l, const char *run_dir, struct err *err)
+static int name_local(const char *path, mode_t mode, uid_t owner, struct local_socket *s, struct err *err)
+{
+    struct stat st;
+    if (fstatat(s->dir_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_errno(err, errno, "look at %s", path);
+    s->dev = st.st_dev;
+    s->ino = st.st_ino;
+    if (fchmodat(s->dir_fd, s->name, mode, 0) < 0 ||
+        fchownat(s->dir_fd, s->name, owner, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
+        return err_errno(err, errno, "give %s to those who may use it", path);
+    return 0;
+}
+
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct local_socket *ret_socket,
+                 struct err *err)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
-    int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/" SOCKET_NAME, run_dir);
+    struct local_socket s = LOCAL_SOCKET_NONE;
+    int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/%s", dir, name);
     if (n < 0 || (size_t)n >= sizeof(un.sun_path))
-        return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", run_dir);
+        return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", dir);
     if (unlink(un.sun_path) < 0 && errno != ENOENT)
         return err_errno(err, errno, "remove the old socket %s", un.sun_path);
-    int fd = -1, r = open_one((const struct sockaddr *)&un, sizeof(un), &fd);
-    if (r < 0)
-        return err_errno(err, r, "listen on %s", un.sun_path);
-    add(l, fd, true);
-    struct stat st;
-    AUTO_CLOSE int dir = open(run_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0 || fstatat(dir, SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return err_errno(err, errno, "look at %s", un.sun_path);
-    l->run_fd = TAKE_FD(dir);
-    l->dev = st.st_dev;
-    l->ino = st.st_ino;
-    /* Who may use it is decided by the peer's credentials. */
-    if (chmod(un.sun_path, 0666) < 0)
-        return err_errno(err, errno, "open %s to everybody", un.sun_path);
+    s.name = name;
+    s.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (s.dir_fd < 0)
+        return err_errno(err, errno, "open %s", dir);
+    int r = open_one((const struct sockaddr *)&un, sizeof(un), &s.fd);
+    r = r < 0 ? err_errno(err, r, "listen on %s", un.sun_path) : name_local(un.sun_path, mode, owner, &s, err);
+    if (r < 0) {
+        listen_local_close(&s);
+        return r;
+    }
+    *ret_socket = s;
     return 0;
+}
+
+/* While the socket is open its inode is in use, so that no other file can have the number. */
+void listen_local_close(struct local_socket *s)
+{
+    struct stat st;
+    if (s->fd >= 0 && fstatat(s->dir_fd, s->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == s->dev &&
+        st.st_ino == s->ino)
+        (void)unlinkat(s->dir_fd, s->name, 0);
+    s->dir_fd = fd_close(s->dir_fd);
+    s->fd = fd_close(s->fd);
 }
 
 int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err)
 {
-    struct listeners l = {.run_fd = -1};
+    struct listeners l = {.local = LOCAL_SOCKET_NONE};
     int r = 0;
     for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
         const struct config_listen *c = &config->listen[i];
@@ -89,30 +112,23 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
             add_loopback6(&l, c);
         }
     }
+    /* Who may use it is decided by the peer's credentials. */
     if (r == 0)
-        r = add_unix(&l, config->run_dir, err);
+        r = listen_local(config->run_dir, SOCKET_NAME, 0666, 0, &l.local, err);
     if (r < 0) {
         listen_close(&l);
         return r;
     }
+    add(&l, l.local.fd, true);
     *ret_listeners = l;
     return 0;
 }
 
-/* While the socket is open its inode is in use, so that no other file can have the number. */
-static void remove_unix(struct listeners *l)
-{
-    struct stat st;
-    if (l->run_fd >= 0 && fstatat(l->run_fd, SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == l->dev &&
-        st.st_ino == l->ino)
-        (void)unlinkat(l->run_fd, SOCKET_NAME, 0);
-    l->run_fd = fd_close(l->run_fd);
-}
-
 void listen_close(struct listeners *l)
 {
-    remove_unix(l);
     for (size_t i = 0; i < l->n; i++)
-        (void)fd_close(l->at[i].fd);
+        if (!l->at[i].is_unix)
+            (void)fd_close(l->at[i].fd);
     l->n = 0;
+    listen_local_close(&l->local);
 }

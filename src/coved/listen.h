@@ -11,20 +11,35 @@ struct config;
 enum { LISTEN_MAX = 24 };
 
 struct listener {
-    int fd; /* owned; non-blocking, listening */
+    int fd; /* non-blocking, listening; owned unless it is the unix socket's */
     bool is_unix;
 };
+
+/* A listening unix socket. */
+struct local_socket {
+    int fd;     /* owned; non-blocking, listening; -1: none */
+    int dir_fd; /* owned: where it is, on the host */
+    const char *name;
+    dev_t dev; /* to know it again */
+    ino_t ino;
+};
+
+#define LOCAL_SOCKET_NONE ((struct local_socket){-1, -1, NULL, 0, 0})
+
+/* <dir>/<name>, in the place of one that was left there; name is borrowed. */
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct local_socket *ret_socket,
+                 struct err *err) WARN_UNUSED;
+
+/* Removes it, unless somebody else's has taken its place. */
+void listen_local_close(struct local_socket *s);
 
 struct listeners {
     struct listener at[LISTEN_MAX];
     size_t n;
-    int run_fd; /* owned: where cove.sock is, on the host; -1: it was not made */
-    dev_t dev;  /* of cove.sock, to know it again */
-    ino_t ino;
+    struct local_socket local; /* cove.sock; the last one of `at` borrows its descriptor */
 };
 
 /* All of the config's addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
 int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err) WARN_UNUSED;
 
-/* Removes cove.sock, too, unless somebody else's has taken its place. */
 void listen_close(struct listeners *l);

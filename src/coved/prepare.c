@@ -299,7 +299,7 @@ static int install_layer(const char *new_dir, const char *layers, const char *di
 int prepare_base_template(const struct config *config, bool force, struct err *err)
 {
     AUTO_CLOSE int lock = -1;
-    if (state_prepare(config, state_worker_uid(), err) < 0)
+    if (state_prepare(config, err) < 0)
         return -1;
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);

@@ -4,8 +4,8 @@
  *
  *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
  *  2. All that needs the host's files is opened, read or tried: sockets, agent, key, overlays. Then the stage (tier/stage.h) is entered for good.
- *  3. The first blanks are made before the worker is started, so that the first request finds one.
- *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the worker is stopped; then the rest is removed,
+ *  3. The first blanks are made before the workers are started, so that the first request finds one.
+ *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
  *     but for files that take too long to delete: those are the next start's.
  */
 #include "coved/serve.h"
@@ -16,6 +16,7 @@
 #include "config/config.h"
 #include "coved/boxes.h"
 #include "coved/listen.h"
+#include "coved/network.h"
 #include "coved/requests.h"
 #include "coved/rootfs.h"
 #include "coved/state.h"
@@ -40,6 +41,7 @@
 enum {
     FIRST_UID = 0x70000000,
     READY_BOXES = 10,
+    READY_NETWORKS = READY_BOXES + 4,
     OPEN_FILES = 1 << 20,
     OPEN_FILES_LEAST = 16384,
     STOP_USEC = 30 * 1000000,
@@ -52,8 +54,10 @@ struct coved {
     struct tier_host host;
     struct stage stage;
     struct listeners listeners;
+    struct network network;
     struct boxes *boxes;
     struct worker *worker;
+    struct worker_fd worker_fds[LISTEN_MAX];
     struct requests requests;
     struct sweeper *sweeper;
     struct source signals;
@@ -212,6 +216,12 @@ static void on_worker_message(void *ctx, const union sup_message *m)
     requests_handle(&c->requests, m);
 }
 
+static void on_worker_start(void *ctx)
+{
+    struct coved *c = ctx;
+    network_on_api(&c->network);
+}
+
 static void worker_arguments(struct coved *c)
 {
     const struct config *f = c->config;
@@ -241,37 +251,61 @@ static void worker_arguments(struct coved *c)
     assert(n < ARRAY_SIZE(c->argv));
 }
 
+static void new_worker(struct coved *c, const char *program_dir)
+{
+    for (size_t i = 0; i < c->listeners.n; i++) {
+        const struct listener *l = &c->listeners.at[i];
+        c->worker_fds[i] = (struct worker_fd){"--listen-fd", l->fd, l->is_unix ? ":unix" : ":tcp"};
+    }
+    worker_arguments(c);
+    c->program = mem_printf("%s/cove-api", program_dir);
+    const struct worker_spec spec = {
+        .name = "cove-api",
+        .program = c->program,
+        .control = "--supervisor-fd",
+        .fds = c->worker_fds,
+        .n_fds = c->listeners.n,
+        .argv = c->argv,
+        .uid = state_uid(STATE_API),
+        .key = c->key,
+        .stage = &c->stage,
+        .on_message = on_worker_message,
+        .on_start = on_worker_start,
+        .ctx = c,
+    };
+    c->worker = worker_new(c->loop, &spec);
+}
+
 static int set_up(struct coved *c, struct err *err)
 {
     AUTO_FREE char *dir = NULL, *pool = mem_printf("%s/pool", c->config->state_dir);
-    uid_t worker_uid = state_worker_uid();
     enum overlay_mode mode = OVERLAY_DETACHED;
-    if (state_prepare(c->config, worker_uid, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
+    if (state_prepare(c->config, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
         state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
         own_dir(&dir, err) < 0)
         return -1;
     raise_limits();
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
-        listen_open(c->config, &c->listeners, err) < 0 || rootfs_choose(pool, &mode, err) < 0 ||
-        stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0)
+        listen_open(c->config, &c->listeners, err) < 0 || network_prepare(&c->network, c->config, dir, err) < 0 ||
+        rootfs_choose(pool, &mode, err) < 0 || stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 ||
+        open_pool(c, err) < 0)
         return -1;
     c->host.overlay_mode = (int)mode;
     c->host.stage = &c->stage;
     c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (c->host.proc_fd < 0)
+    c->host.net_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (c->host.proc_fd < 0 || c->host.net_fd < 0)
         return err_errno(err, errno, "open /proc");
     int r = loop_new(&c->loop);
     if (r < 0)
         return err_errno(err, r, "make the event loop");
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
-    c->program = mem_printf("%s/cove-api", dir);
-    worker_arguments(c);
+    network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
     const struct boxes_events events = {&c->requests, requests_created, requests_ended};
-    const struct worker_spec spec = {c->program,    c->argv,   worker_uid,        c->key,
-                                     &c->listeners, &c->stage, on_worker_message, c};
-    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events);
-    c->worker = worker_new(c->loop, &spec);
+    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network);
+    new_worker(c, dir);
+    network_connect(&c->network, c->worker, c->boxes);
     c->requests = (struct requests){
         .boxes = c->boxes,
         .worker = c->worker,
@@ -303,13 +337,15 @@ static int loop_forever(struct coved *c, struct err *err)
             return err_errno(err, n, "wait for events");
         next = boxes_tick(c->boxes, n == 0);
         sweeper_tick(c->sweeper);
+        next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
         say_ready(c);
         if (c->stopping && !worker_told && (boxes_left(c->boxes) == 0 || clock_mono() > c->stop_at)) {
             worker_told = true;
             worker_stop(c->worker);
+            network_stop(&c->network);
         }
-        if (worker_told && worker_is_gone(c->worker))
+        if (worker_told && worker_is_gone(c->worker) && network_is_gone(&c->network))
             return 0;
         if (c->stopping)
             next = MIN(next, clock_mono() + 20 * USEC_PER_MS);
@@ -320,6 +356,7 @@ static void tear_down(struct coved *c)
 {
     if (c->worker)
         worker_free(c->worker);
+    network_close(&c->network);
     if (c->sweeper)
         sweeper_stop(c->sweeper);
     if (c->boxes && boxes_left(c->boxes) == 0)
@@ -344,6 +381,7 @@ static void tear_down(struct coved *c)
     mem_wipe(c->key, sizeof(c->key));
     (void)fd_close(c->host.agent_fd);
     (void)fd_close(c->host.proc_fd);
+    (void)fd_close(c->host.net_fd);
     (void)fd_close(c->stage.host_mount_ns);
     (void)fd_close(c->stage.host_root);
     (void)fd_close(c->signal_fd);
@@ -354,8 +392,9 @@ int serve(const struct config *config, int ready_fd, struct err *err)
 {
     struct coved c = {
         .config = config,
-        .host = {.proc_fd = -1, .agent_fd = -1, .first_uid = FIRST_UID},
-        .listeners = {.run_fd = -1},
+        .host = {.proc_fd = -1, .agent_fd = -1, .net_fd = -1, .first_uid = FIRST_UID},
+        .listeners = {.local = LOCAL_SOCKET_NONE},
+        .network = NETWORK_NONE,
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
         .signal_fd = -1,

@@ -14,12 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WORKER_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16 };
+enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16 };
 
-uid_t state_worker_uid(void)
+uid_t state_uid(enum state_user user)
 {
-    const struct passwd *account = getpwnam("cove");
-    return account && account->pw_uid ? account->pw_uid : WORKER_UID;
+    static const char *const accounts[] = {
+        [STATE_API] = "cove", [STATE_EGRESS] = "cove-egress", [STATE_NETMAKER] = NULL};
+    const struct passwd *account = accounts[user] ? getpwnam(accounts[user]) : NULL;
+    return account && account->pw_uid ? account->pw_uid : FIRST_UID + (uid_t)user;
 }
 
 static int make_dir(const char *path, mode_t mode, uid_t owner, struct err *err)
@@ -40,15 +42,16 @@ static int make_below(const char *dir, const char *name, mode_t mode, uid_t owne
     return make_dir(path, mode, owner, err);
 }
 
-int state_prepare(const struct config *config, uid_t worker_uid, struct err *err)
+int state_prepare(const struct config *config, struct err *err)
 {
     (void)umask(022);
     if (make_dir(config->state_dir, 0755, 0, err) < 0 || make_dir(config->run_dir, 0755, 0, err) < 0)
         return -1;
     if (make_below(config->state_dir, "pool", 0700, 0, err) < 0 ||
-        make_below(config->state_dir, "templates", 0755, 0, err) < 0)
+        make_below(config->state_dir, "templates", 0755, 0, err) < 0 ||
+        make_below(config->state_dir, "api", 0700, state_uid(STATE_API), err) < 0)
         return -1;
-    return make_below(config->state_dir, "api", 0700, worker_uid, err);
+    return make_below(config->state_dir, "egress", 0700, state_uid(STATE_EGRESS), err);
 }
 
 int state_lock(const struct config *config, int *ret_fd, struct err *err)

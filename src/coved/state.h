@@ -6,7 +6,8 @@
  *   key          the API key, 0600
  *   pool/        the storage pool, 0700
  *   templates/   one <alias>.conf for each template, readable by the worker
- *   api/         the worker's own: event log and store
+ *   api/         cove-api's own: event log and store
+ *   egress/      cove-egress's own: secrets, encrypted
  */
 #pragma once
 
@@ -16,14 +17,18 @@ struct config;
 
 enum { STATE_KEY_MAX = 128 };
 
-/* Makes what is missing. worker_uid owns api/. */
-int state_prepare(const struct config *config, uid_t worker_uid, struct err *err) WARN_UNUSED;
+/*
+ * Who owns what runs beside us. The accounts "cove" and "cove-egress" where they exist, else ids that no account has, below the ranges of
+ * sandboxes.
+ */
+enum state_user { STATE_API, STATE_EGRESS, STATE_NETMAKER };
+uid_t state_uid(enum state_user user);
+
+/* Makes what is missing. */
+int state_prepare(const struct config *config, struct err *err) WARN_UNUSED;
 
 /* Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another coved has it. */
 int state_lock(const struct config *config, int *ret_fd, struct err *err) WARN_UNUSED;
 
 /* COVE_API_KEY, else the key file, made at the first call: "e2b_" and 40 hexadecimal digits. */
 int state_key(const struct config *config, char ret_key[static STATE_KEY_MAX], struct err *err) WARN_UNUSED;
-
-/* Ids that no account has: below the ranges of sandboxes. */
-uid_t state_worker_uid(void);

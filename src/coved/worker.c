@@ -61,7 +61,7 @@ void worker_free(struct worker *w)
 
 NORETURN static void die(const char *step)
 {
-    log_error("start cove-api: %s: %s", step, strerror(errno));
+    log_error("start a worker: %s: %s", step, strerror(errno));
     _exit(127);
 }
 
@@ -111,17 +111,24 @@ static char *keep(int fd)
     return mem_printf("%d", fd);
 }
 
+static void pass(char **argv, size_t *n, const char *option, int fd, const char *suffix)
+{
+    AUTO_FREE char *number = keep(fd);
+    assert(*n + 2 < ARGS_MAX);
+    argv[(*n)++] = mem_strdup(option);
+    argv[(*n)++] = mem_printf("%s%s", number, suffix);
+}
+
 NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd)
 {
-    char *argv[ARGS_MAX] = {mem_strdup("cove-api"), mem_strdup("--supervisor-fd"), keep(sock), mem_strdup("--key-fd"),
-                            keep(key_fd)};
+    char *argv[ARGS_MAX] = {mem_strdup(spec->name)};
     char *const environment[] = {NULL};
-    size_t n = 5;
-    for (size_t i = 0; i < spec->listeners->n; i++) {
-        AUTO_FREE char *fd = keep(spec->listeners->at[i].fd);
-        argv[n++] = mem_strdup("--listen-fd");
-        argv[n++] = mem_printf("%s:%s", fd, spec->listeners->at[i].is_unix ? "unix" : "tcp");
-    }
+    size_t n = 1;
+    pass(argv, &n, spec->control, sock, "");
+    if (key_fd >= 0)
+        pass(argv, &n, "--key-fd", key_fd, "");
+    for (size_t i = 0; i < spec->n_fds; i++)
+        pass(argv, &n, spec->fds[i].option, spec->fds[i].fd, spec->fds[i].suffix);
     for (char *const *a = spec->argv; *a && n + 1 < ARRAY_SIZE(argv); a++)
         argv[n++] = *a;
     go_to_host(spec->stage);
@@ -160,7 +167,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     bool young = clock_mono() - w->started < YOUNG_USEC;
     w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
-    log_error("cove-api ended (%s %d); a new one starts in %llu ms",
+    log_error("%s ended (%s %d); a new one starts in %llu ms", w->spec.name,
               info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, (unsigned long long)w->delay_ms);
 }
 
@@ -182,8 +189,9 @@ static void on_readable(struct source *s, uint32_t events UNUSED)
             loop_remove(w->loop, &w->sock); /* its end comes through the pidfd */
             return;
         }
-        if ((size_t)n < sizeof(m.head) || (size_t)n > sizeof(m) || (size_t)n != sup_size(m.head.type)) {
-            log_error("cove-api sent a message of a wrong length; it is replaced");
+        if (!w->spec.on_message || (size_t)n < sizeof(m.head) || (size_t)n > sizeof(m) ||
+            (size_t)n != sup_size(m.head.type)) {
+            log_error("%s sent a message of a wrong length; it is replaced", w->spec.name);
             kill_it(w, SIGKILL);
             return;
         }
@@ -196,7 +204,7 @@ static int start(struct worker *w)
     static const int size = BUFFER_BYTES;
     int pair[2];
     AUTO_CLOSE int key_fd = -1;
-    int r = key_pipe(w->spec.key, &key_fd);
+    int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -214,16 +222,24 @@ static int start(struct worker *w)
         return -errno;
     w->started = clock_mono();
     r = loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
-    return r < 0 ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_readable);
+    r = r < 0 ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_readable);
+    if (r == 0)
+        w->spec.on_start(w->spec.ctx);
+    return r;
 }
 
 void worker_send(struct worker *w, const void *message, size_t n, int fd)
 {
+    worker_send_fds(w, message, n, &fd, fd >= 0 ? 1 : 0);
+}
+
+void worker_send_fds(struct worker *w, const void *message, size_t n, const int *fds, size_t n_fds)
+{
     if (w->sock_fd < 0)
         return;
-    int r = fd_send(w->sock_fd, message, n, &fd, fd >= 0 ? 1 : 0);
+    int r = fd_send(w->sock_fd, message, n, fds, n_fds);
     if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
-        log_error("cove-api does not take messages (%s); it is replaced", strerror(-r));
+        log_error("%s does not take messages (%s); it is replaced", w->spec.name, strerror(-r));
         kill_it(w, SIGKILL);
     }
 }
@@ -239,12 +255,17 @@ usec_t worker_tick(struct worker *w)
         w->start_at = 0;
         int r = start(w);
         if (r < 0) {
-            log_error("start cove-api: %s", strerror(-r));
+            log_error("start %s: %s", w->spec.name, strerror(-r));
             w->start_at = now + DELAY_MOST_MS * USEC_PER_MS;
         }
     }
     usec_t next = w->start_at ? w->start_at : UINT64_MAX;
     return w->kill_at ? MIN(next, w->kill_at) : next;
+}
+
+bool worker_runs(const struct worker *w)
+{
+    return w->pid_fd >= 0;
 }
 
 void worker_stop(struct worker *w)

@@ -1,28 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cove-api as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
+ * A worker as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
  * comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so that a broken worker does not eat the
- * machine, but never so slowly that clients wait for a second.
+ * machine, but never so slowly that clients wait for a second. Workers live where the host's files and its network are.
  */
 #pragma once
 
 #include "base/err.h"
-#include "coved/listen.h"
 #include "coved/loop.h"
 #include "tier/stage.h"
 #include "wire/supervisor.h"
 
 struct worker;
 
+/* Given as two arguments: the option, and the descriptor's number with what is to follow it ("7:unix"). */
+struct worker_fd {
+    const char *option;
+    int fd;
+    const char *suffix;
+};
+
 struct worker_spec {
+    const char *name;    /* its argv[0], and what messages call it */
     const char *program; /* path on the host */
-    char *const *argv;   /* what comes behind the descriptors; NULL-terminated */
+    const char *control; /* the option that says which descriptor is its end of the socket */
+    const struct worker_fd *fds;
+    size_t n_fds;
+    char *const *argv; /* what comes behind the descriptors; NULL-terminated */
     uid_t uid;
-    const char *key; /* given through a pipe */
-    const struct listeners *listeners;
+    const char *key; /* given through a pipe, as --key-fd; NULL: none */
     const struct stage *stage;
-    /* A whole message of the right length for its type. */
+    /* A whole message of the right length for its type. NULL: it has nothing to say to us, and is replaced when it does. */
     void (*on_message)(void *ctx, const union sup_message *m);
+    /* There is a new one, which knows nothing yet. */
+    void (*on_start)(void *ctx);
     void *ctx;
 };
 
@@ -32,9 +43,11 @@ void worker_free(struct worker *w);
 
 /* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages is killed and replaced. */
 void worker_send(struct worker *w, const void *message, size_t n, int fd);
+void worker_send_fds(struct worker *w, const void *message, size_t n, const int *fds, size_t n_fds);
 
 /* Once a turn: starts it when it is due. Returns when it wants to be called again. */
 usec_t worker_tick(struct worker *w);
 
+bool worker_runs(const struct worker *w);
 void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */
 bool worker_is_gone(const struct worker *w);

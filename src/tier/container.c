@@ -11,6 +11,7 @@
 #include "wire/control.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,21 @@ static uid_t base_of(const struct tier_host *host, const struct box *box)
     return host->first_uid + box->slot * (uid_t)NAMESPACE_IDS;
 }
 
+/* A process is born in its parent's network namespace. */
+static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int group_fd)
+{
+    bool captured = box->net.ns >= 0;
+    if (captured && setns(box->net.ns, CLONE_NEWNET) < 0)
+        return -errno;
+    pid_t pid = namespace_spawn(group_fd, base_of(host, box), &box->pidfd);
+    if (pid != 0 && captured) {
+        int back = setns(host->net_fd, CLONE_NEWNET);
+        assert(back == 0);
+        box->net.ns = fd_close(box->net.ns);
+    }
+    return pid;
+}
+
 static int spawn(const struct tier_host *host, struct box *box, struct err *err)
 {
     int pair[2];
@@ -34,9 +50,9 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
         return err_errno(err, r, "open control group %s", box->group);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, errno, "make a socket pair");
-    pid_t pid = namespace_spawn(door.group_fd, base_of(host, box), &box->pidfd);
+    pid_t pid = spawn_in_network(host, box, door.group_fd);
     if (pid == 0)
-        container_child(pair[1], host, &door, box->tree);
+        container_child(pair[1], host, &door, box);
     (void)fd_close(pair[1]);
     if (pid < 0) {
         (void)fd_close(pair[0]);
@@ -69,15 +85,19 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
     return r < 0 ? err_errno(err, r, "tell the new process") : 0;
 }
 
+/* Answers come from this machine: who waits longer than that for one waits in vain. */
+static const char resolver[] = "nameserver " NETNS_DNS_ADDRESS "\noptions timeout:3 attempts:2\n";
+
 static int make_root(const struct tier_host *host, struct box *box, int layer_fd, int *ret_fd, struct err *err)
 {
     char hostname[TIER_NAME_MAX + 1], hosts[256];
     (void)snprintf(hostname, sizeof(hostname), "%s\n", box->name);
     (void)snprintf(hosts, sizeof(hosts),
                    "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n", box->name);
-    const struct pool_file files[] = {{"etc/hostname", hostname}, {"etc/hosts", hosts}};
+    const struct pool_file files[] = {{"etc/hostname", hostname}, {"etc/hosts", hosts}, {"etc/resolv.conf", resolver}};
+    bool captured = box->net.tcp >= 0;
     AUTO_CLOSE int box_fd = -1;
-    int r = pool_box_make(host->pool, box->name, files, ARRAY_SIZE(files), &box_fd);
+    int r = pool_box_make(host->pool, box->name, files, ARRAY_SIZE(files) - !captured, &box_fd);
     if (r < 0)
         return err_errno(err, r, "make the private directory in the storage pool");
     box->has_files = true;
@@ -150,6 +170,7 @@ static int clean(const struct tier_host *host, struct box *box)
     box->sock = fd_close(box->sock);
     box->pidfd = fd_close(box->pidfd);
     box->userns_fd = fd_close(box->userns_fd);
+    netns_close(&box->net);
     return r;
 }
 

@@ -163,14 +163,15 @@ static void await_mapped(void)
         _exit(1);
 }
 
-static void become_blank(void)
+static void become_blank(bool has_network)
 {
     await_mapped();
     must(namespace_become_root(), "become root inside");
     /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
     must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to coved");
     must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
-    must(namespace_network(), "make a network namespace");
+    if (!has_network)
+        must(namespace_network(), "make a network namespace");
     build_mounts();
     tell(TIER_READY);
 }
@@ -237,10 +238,11 @@ NORETURN static void run_agent(void)
     fail("execute cove-agent", errno);
 }
 
-NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door, uint32_t tree)
+NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
+                              const struct box *box)
 {
     char name[TIER_NAME_MAX], path[32];
-    (void)snprintf(path, sizeof(path), "/trees/%u", tree);
+    (void)snprintf(path, sizeof(path), "/trees/%u", box->tree);
     if (chdir(path) < 0) /* what is named without a slash below is of it */
         _exit(1);
     int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
@@ -248,7 +250,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     must(joined, "join the control group");
     reset_signals();
     (void)umask(022);
-    become_blank();
+    become_blank(box->net.tcp >= 0);
 
     int root = await_dress(name);
     enter_root(root);

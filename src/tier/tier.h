@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "kernel/cgroup.h"
+#include "kernel/netns.h"
 
 struct pool;
 struct stage;
@@ -31,6 +32,7 @@ struct tier_host {
     int agent_fd;     /* sealed memfd with cove-agent */
     uid_t first_uid;  /* slot n owns 65,536 ids from first_uid + n * 65536 */
     int overlay_mode; /* enum overlay_mode, as probed */
+    int net_fd;       /* our own network namespace */
 };
 
 struct box {
@@ -39,6 +41,8 @@ struct box {
     int pidfd;     /* owned, -1: none */
     int sock;      /* owned: SOCK_SEQPACKET to the body, from 'X' on the agent's control socket */
     int userns_fd; /* owned until it is dressed */
+    /* Owned; set by coved before blank(), or NETNS_NONE: a loopback of its own, nothing captured. `ns` goes once the body is born in it. */
+    struct netns net;
     bool has_group;
     bool has_files;
     bool has_tree;

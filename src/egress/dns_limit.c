@@ -31,7 +31,7 @@ void dns_names_fini(struct dns_names *n)
 
 enum dns_names_verdict dns_names_count(struct dns_names *n, usec_t now, int rule, const char *name)
 {
-    char key[sizeof(rule) + HOSTNAME_MAX];
+    char key[sizeof(rule) + HOSTNAME_MAX + 1];
     size_t size = strlen(name);
     assert(size <= HOSTNAME_MAX);
     if (now - n->since >= 60 * USEC_PER_SEC) {
@@ -39,7 +39,7 @@ enum dns_names_verdict dns_names_count(struct dns_names *n, usec_t now, int rule
         n->since = now;
     }
     memcpy(key, &rule, sizeof(rule));
-    memcpy(key + sizeof(rule), name, size);
+    memcpy(key + sizeof(rule), name, size + 1);
     struct str whole = str_n(key, sizeof(rule) + size);
     if (map_get(&n->seen, whole))
         return DNS_NAMES_FINE;

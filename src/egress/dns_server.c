@@ -149,7 +149,7 @@ static void on_tcp(uv_poll_t *poll, int status, int events)
 /* So that each datagram comes with the address that it was sent to. */
 static int ask_for_addresses(int fd)
 {
-    struct sockaddr_storage sa;
+    struct sockaddr_storage sa = {.ss_family = AF_UNSPEC};
     socklen_t size = sizeof(sa);
     int on = 1;
     if (getsockname(fd, (struct sockaddr *)&sa, &size) < 0)

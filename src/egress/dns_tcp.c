@@ -188,6 +188,7 @@ static void conn_new(struct dns_server *s, int fd)
 void dns_tcp_accept(struct dns_server *s)
 {
     for (int i = 0; i < ACCEPT_MAX && !s->paused; i++) {
+        /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(s->tcp_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && errno == EAGAIN)
             return;

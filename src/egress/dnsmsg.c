@@ -161,6 +161,6 @@ size_t dns_answer_format(const struct dns_query *q, const struct dns_answer *a, 
     flags |= (q->wants_recursion ? DNS_FLAG_RECURSE : 0) | (q->checking_disabled ? DNS_FLAG_UNCHECKED : 0);
     uint8_t *header = put16(put16(to, q->id), flags | (cut ? DNS_FLAG_CUT : 0));
     header = put16(put16(header, q->question.n ? 1 : 0), (unsigned)n_answers);
-    header = put16(put16(header, 0), q->has_edns ? 1 : 0);
+    (void)put16(put16(header, 0), q->has_edns ? 1 : 0);
     return (size_t)(p - to);
 }

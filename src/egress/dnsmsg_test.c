@@ -351,7 +351,8 @@ static void test_lies(void **state)
     /* Many records, all of them fine: the first RECORDS_MAX are looked at, the first DNS_ADDRS_MAX taken. */
     AUTO_BUF struct buf b = BUF_INIT(65536);
     buf_append_str(&b, STR(REPLY("\0") IN_A));
-    buf_data(&b)[6] = 1;
+    char *bytes = buf_data(&b);
+    bytes[6] = 1;
     for (int i = 0; i < 256; i++)
         buf_append_str(&b, STR(OWN IN_A TTL("\5") A1));
     assert_int_equal(reply(buf_str(&b), DNS_A, &r), 0);

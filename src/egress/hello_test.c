@@ -7,7 +7,6 @@
 #include <openssl/ssl.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -168,10 +167,15 @@ static void test_resumption(void **state)
     client_end(&c);
 }
 
+static int digit(char c)
+{
+    return c <= '9' ? c - '0' : c - 'a' + 10;
+}
+
 static void unhex(const char *hex, struct buf *to)
 {
-    for (unsigned byte; sscanf(hex, "%2x", &byte) == 1; hex += 2)
-        buf_append_char(to, (char)byte);
+    for (; hex[0] && hex[1]; hex += 2)
+        buf_append_char(to, (char)(digit(hex[0]) << 4 | digit(hex[1])));
 }
 
 static void test_other_libraries(void **state)
@@ -468,7 +472,8 @@ static void test_limits(void **state)
     put(&padding, 4, most - 4);
     memset(buf_reserve(&padding, most), 0, most);
     buf_commit(&padding, most - 4);
-    buf_data(&padding)[0] = 0x7f;
+    char *kind = buf_data(&padding);
+    kind[0] = 0x7f;
     struct parts p = plain;
     p.extensions = buf_str(&padding);
     make(&p, &message);
@@ -482,7 +487,8 @@ static void test_limits(void **state)
     assert_int_equal(hello_feed(&h, buf_str(&bytes)), HELLO_BAD);
 
     buf_append_char(&padding, 0);
-    buf_data(&padding)[3]++;
+    kind = buf_data(&padding);
+    kind[3]++;
     p.extensions = buf_str(&padding);
     make(&p, &message);
     in_records(buf_str(&message), 4000, &bytes);

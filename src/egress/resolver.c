@@ -77,7 +77,8 @@ static struct str key_of(char buffer[static HOSTNAME_MAX + 2], const char *name,
 {
     size_t n = strlen(name);
     buffer[0] = (char)('0' + family);
-    memcpy(buffer + 1, name, n);
+    assert(n <= HOSTNAME_MAX);
+    memcpy(buffer + 1, name, n + 1);
     return str_n(buffer, n + 1);
 }
 
@@ -190,7 +191,7 @@ static void on_upstream(void *ctx, int status, struct str message)
         list_append(&r->known, &q->used);
         r->stats.cached++;
         if (r->stats.cached > RESOLVER_CACHE_MAX)
-            forget(LIST_FIRST(struct question, &r->known, used));
+            forget(container_of(r->known.next, struct question, used));
     } else {
         r->stats.failed++;
         forget(q);

@@ -339,7 +339,7 @@ static void test_bounds(void **state)
 static void test_cache_is_bounded(void **state)
 {
     struct box *b = *state;
-    struct result r;
+    struct result r = {.box = b};
     struct resolver_stats stats;
     char name[64];
     for (int i = 0; i < RESOLVER_CACHE_MAX + 50; i++) {

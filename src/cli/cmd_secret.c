@@ -96,7 +96,7 @@ static int ask(struct context *ctx, const struct vault_request *request, struct 
     AUTO_FREE char *path = socket_path(ctx);
     AUTO_CLOSE int fd = -1;
     AUTO_BUF struct buf message = BUF_INIT(VAULT_REQUEST_MAX);
-    struct vault_answer answer;
+    struct vault_answer answer = {0};
     if (!path)
         return -1;
     int r = dial(path, &fd);
@@ -144,7 +144,7 @@ static int set(struct context *ctx, const char *name, const char *file)
 {
     AUTO_SECRET_INPUT struct secret_input value = {NULL, 0};
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-    struct vault_answer answer;
+    struct vault_answer answer = {0};
     if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, file, &value) < 0)
         return context_fail(ctx, STATUS_FAILED);
     struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
@@ -161,7 +161,7 @@ static int remove_all(struct context *ctx, char *const *names, size_t n)
     AUTO_JSON json_t *removed = json_array();
     for (size_t i = 0; i < n; i++) {
         AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-        struct vault_answer answer;
+        struct vault_answer answer = {0};
         *ctx->hint = '\0';
         if (check_name(ctx, names[i]) < 0 ||
             ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer) < 0) {
@@ -190,7 +190,7 @@ static void add_row(struct table *t, struct str name, uint64_t at)
 static int list(struct context *ctx)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
-    struct vault_answer answer;
+    struct vault_answer answer = {0};
     struct str name;
     uint64_t at;
     if (ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) < 0)

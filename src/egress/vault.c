@@ -105,7 +105,7 @@ static int replace(struct vault *v, struct str name, struct str value, struct er
 /* What would end a header field or start another. */
 static bool breaks_fields(struct str text)
 {
-    for (size_t i = 0; i < text.n; i++)
+    for (size_t i = 0; text.p && i < text.n; i++)
         if (text.p[i] == '\0' || text.p[i] == '\r' || text.p[i] == '\n')
             return true;
     return false;
@@ -266,7 +266,7 @@ static int put(const struct vault *v, struct str purpose, const struct part *par
 
 int vault_expand(const struct vault *v, struct str purpose, struct str text, struct buf *to, struct err *err)
 {
-    struct part part;
+    struct part part = {PART_TEXT, STR_NULL};
     struct str rest = text;
     size_t n = 0, all = 1, from = buf_len(to);
     int r = 0;

@@ -273,6 +273,7 @@ static void on_listener(uv_poll_t *handle, int status, int events)
     (void)events;
     struct vault_server *s = handle->data;
     for (int i = 0; status == 0 && i < VAULT_SERVER_CLIENTS && s->n_clients < VAULT_SERVER_CLIENTS; i++) {
+        /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             client_new(s, fd);

@@ -71,7 +71,7 @@ static void on_later(uv_timer_t *t)
         tell_failure(s);
     else if (s->ready)
         tell_ready(s);
-    if (s->ended)
+    if (!s->closed && (s->ended || s->kind->pending(s)))
         side_tell_readable(s);
     if (!s->closed)
         s->kind->watch(s);
@@ -138,7 +138,7 @@ void side_set(struct side *s, const struct side_ops *ops, void *ctx)
     s->ops = ops;
     s->ctx = ctx;
     s->want_read = true;
-    if (s->ended || (s->failure && !s->failure_told))
+    if (s->ended || (s->failure && !s->failure_told) || (s->ready && !s->ready_told) || s->kind->pending(s))
         side_later(s);
     s->kind->watch(s);
 }

@@ -14,6 +14,7 @@ struct side_kind {
     ssize_t (*write)(struct side *s, const void *from, size_t n);
     void (*shut)(struct side *s);                /* when it is ready */
     void (*watch)(struct side *s);               /* want_read, want_write, the owner or `failure` changed */
+    bool (*pending)(const struct side *s);       /* reading would give something that nothing below will tell of */
     bool (*flushed)(const struct side *s);       /* nothing that was written is kept here */
     void (*close)(struct side *s, bool abandon); /* descriptors and handles; memory of its own */
     void (*released)(struct side *s);            /* all handles are closed: frees s */

@@ -176,6 +176,12 @@ static void tcp_shut(struct side *s)
     (void)shutdown(tcp_of(s)->fd, SHUT_WR);
 }
 
+static bool tcp_pending(const struct side *s)
+{
+    (void)s;
+    return false;
+}
+
 static bool tcp_flushed(const struct side *s)
 {
     (void)s;
@@ -209,6 +215,7 @@ static const struct side_kind tcp_kind = {
     .write = tcp_write,
     .shut = tcp_shut,
     .watch = tcp_watch,
+    .pending = tcp_pending,
     .flushed = tcp_flushed,
     .close = tcp_close,
     .released = tcp_released,

@@ -58,9 +58,16 @@ enum event_kind {
     EVENT_DIAL, /* action: a client reached a port inside */
     EVENT_DIAL_FAILED,
 
-    EVENT_NET_ALLOWED,
+    EVENT_NET_POLICY, /* action: what it may reach was set */
+    EVENT_NET_FAILED, /* and could not be */
+    EVENT_NET_OPEN,
+    EVENT_NET_CLOSE,
+    EVENT_NET_FLOWS, /* too many to be told one by one: data.opened, data.closed, data.sent, data.received */
+    EVENT_NET_REQUEST,
     EVENT_NET_DENIED,
-    EVENT_NET_SECRET, /* a credential was put into a request outside the sandbox */
+    EVENT_NET_MISUSE, /* what stands for a secret went where it does not belong */
+    EVENT_NET_UP,     /* its policy is in force again */
+    EVENT_NET_DOWN,   /* nothing gets out */
 
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,

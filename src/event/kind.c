@@ -48,9 +48,16 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_DIAL] = {.name = "dial", .action = true},
     [EVENT_DIAL_FAILED] = {.name = "dial.failed"},
 
-    [EVENT_NET_ALLOWED] = {.name = "net.allowed"},
+    [EVENT_NET_POLICY] = {.name = "net.policy", .action = true},
+    [EVENT_NET_FAILED] = {.name = "net.failed"},
+    [EVENT_NET_OPEN] = {.name = "net.open"},
+    [EVENT_NET_CLOSE] = {.name = "net.close"},
+    [EVENT_NET_FLOWS] = {.name = "net.flows"},
+    [EVENT_NET_REQUEST] = {.name = "net.request"},
     [EVENT_NET_DENIED] = {.name = "net.denied"},
-    [EVENT_NET_SECRET] = {.name = "net.secret"},
+    [EVENT_NET_MISUSE] = {.name = "net.misuse"},
+    [EVENT_NET_UP] = {.name = "net.up"},
+    [EVENT_NET_DOWN] = {.name = "net.down"},
 
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},

@@ -12,7 +12,13 @@ static void on_lost(void *ctx)
         core->config.on_supervisor_lost(core->config.supervisor_lost_ctx);
 }
 
-static const struct supervisor_ops supervisor_ops = {.on_ended = sandbox_on_ended, .on_lost = on_lost};
+static void on_egress(void *ctx, int fd)
+{
+    networks_attach(((struct core *)ctx)->networks, fd);
+}
+
+static const struct supervisor_ops supervisor_ops = {
+    .on_ended = sandbox_on_ended, .on_egress = on_egress, .on_lost = on_lost};
 
 int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err)
 {
@@ -29,6 +35,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->templates = template_registry_new(templates);
     core->keeper = keeper_new(core);
     core->retention = retention_new(core);
+    core->networks = networks_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         recovery_run(core, err) < 0) {
         core_close(core);
@@ -55,6 +62,7 @@ void core_close(struct core *core)
     loop_drain(core->loop); /* sessions of sandboxes that have just ended */
     if (core->supervisor)
         supervisor_free(core->supervisor);
+    networks_free(core->networks);
     for (struct sandbox *sb; (sb = any_sandbox(core));) {
         (void)map_del(&core->by_id, str_of(sb->info.id));
         loop_alarm_clear(core->loop, &sb->forget_alarm);

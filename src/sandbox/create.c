@@ -32,6 +32,10 @@ static int check_spec(const struct core *core, const struct sandbox_spec *spec, 
                        (unsigned long long)(core->config.max_timeout_ms / 1000));
     if (spec->pause_on_timeout || spec->auto_resume)
         return err_set(err, ERR_UNIMPLEMENTED, "pausing is not there yet");
+    if (spec->private_traffic && !spec->secure)
+        return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
+    if (network_check_spec(core, spec, err) < 0)
+        return -1;
     if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
         return -1;
     return check_pairs("environment", spec->envs, spec->n_envs, true, err);
@@ -83,9 +87,15 @@ static struct sandbox *make(struct core *core, const struct template *t, const c
         i->access_token = token;
     }
     i->allow_internet = spec->allow_internet;
+    if (spec->private_traffic) {
+        char *token = arena_alloc(a, TOKEN_LEN + 1);
+        id_token(token, TOKEN_LEN);
+        i->traffic_token = token;
+    }
     i->metadata = pairs_copy(a, spec->metadata, spec->n_metadata);
     i->n_metadata = spec->n_metadata;
     merge_envs(sb, t, spec);
+    network_new(sb, spec);
     return sb;
 }
 
@@ -101,6 +111,8 @@ static void describe(const struct sandbox *sb, struct event_data *d)
     event_data_u64(d, "memory_bytes", i->memory_bytes);
     event_data_bool(d, "secure", i->secure);
     event_data_bool(d, "allow_internet", i->allow_internet);
+    if (i->traffic_token)
+        event_data_bool(d, "private_traffic", true);
     event_data_u64(d, "metadata", i->n_metadata);
     event_data_u64(d, "envs", i->n_envs);
 }
@@ -154,7 +166,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     sb->create_ctx = ctx;
     core->n_creating++;
     if (action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0 ||
-        ask_supervisor(sb, err) < 0) {
+        network_begin(sb, actor, err) < 0 || ask_supervisor(sb, err) < 0) {
         sb->create_done = NULL;
         sandbox_failed(sb, err);
         return -1;

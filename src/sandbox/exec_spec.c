@@ -32,12 +32,45 @@ int exec_spec_check(const struct exec_spec *spec, struct err *err)
     return 0;
 }
 
-static bool has_env(const struct exec_spec *spec, struct str key)
+static bool has_env(const struct pair *envs, size_t n, struct str key)
 {
-    for (size_t i = 0; i < spec->n_envs; i++)
-        if (str_eq(spec->envs[i].key, key))
+    for (size_t i = 0; i < n; i++)
+        if (str_eq(envs[i].key, key))
             return true;
     return false;
+}
+
+/* Those that nothing above them sets. Returns how many; b NULL: they are only counted. */
+static uint32_t put_envs(struct buf *b, const struct exec_spec *spec, const struct sandbox_info *info)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < info->n_envs; i++) {
+        if (has_env(spec->envs, spec->n_envs, info->envs[i].key))
+            continue;
+        n++;
+        if (b) {
+            wire_put_str(b, info->envs[i].key);
+            wire_put_str(b, info->envs[i].value);
+        }
+    }
+    return n;
+}
+
+static uint32_t put_network_envs(struct buf *b, const struct exec_spec *spec, const struct sandbox *sb)
+{
+    size_t n_all;
+    uint32_t n = 0;
+    const struct pair *all = network_envs(sb, &n_all);
+    for (size_t i = 0; i < n_all; i++) {
+        if (has_env(spec->envs, spec->n_envs, all[i].key) || has_env(sb->info.envs, sb->info.n_envs, all[i].key))
+            continue;
+        n++;
+        if (b) {
+            wire_put_str(b, all[i].key);
+            wire_put_str(b, all[i].value);
+        }
+    }
+    return n;
 }
 
 void exec_spec_put(struct buf *b, const struct sandbox *sb, const struct exec_spec *spec)
@@ -47,15 +80,10 @@ void exec_spec_put(struct buf *b, const struct sandbox *sb, const struct exec_sp
     for (size_t i = 0; i < spec->n_args; i++)
         wire_put_str(b, spec->args[i]);
     uint32_t n = (uint32_t)spec->n_envs;
-    for (size_t i = 0; i < sb->info.n_envs; i++)
-        n += !has_env(spec, sb->info.envs[i].key);
+    n += put_network_envs(NULL, spec, sb) + put_envs(NULL, spec, &sb->info);
     wire_put_u32(b, n);
-    for (size_t i = 0; i < sb->info.n_envs; i++) {
-        if (has_env(spec, sb->info.envs[i].key))
-            continue;
-        wire_put_str(b, sb->info.envs[i].key);
-        wire_put_str(b, sb->info.envs[i].value);
-    }
+    (void)put_network_envs(b, spec, sb);
+    (void)put_envs(b, spec, &sb->info);
     for (size_t i = 0; i < spec->n_envs; i++) {
         wire_put_str(b, spec->envs[i].key);
         wire_put_str(b, spec->envs[i].value);

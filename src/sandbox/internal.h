@@ -23,6 +23,7 @@ struct core {
     struct core_config config; /* its strings are ours */
     struct loop *loop;
     struct supervisor *supervisor;
+    struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
     struct map by_id; /* every struct sandbox in memory; holds a reference */
@@ -43,6 +44,8 @@ struct sandbox {
     struct sandbox_info info;
     struct arena arena; /* info's strings */
     const char *layer;
+    struct network *network; /* owned; never NULL */
+    bool is_ready;           /* its agent has answered */
     struct list node;        /* in core->live */
     struct session *session; /* NULL: before coved made it, and after the end */
     struct session *closing; /* the one that was: until its streams have ended */
@@ -106,6 +109,8 @@ void sandbox_failed(struct sandbox *sb, const struct err *err);
 /* What the supervisor says: an end (ctx: the core), and the answer to CREATE (ctx: the sandbox). */
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
 void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err);
+/* The network of one that is being made has its policy, or (err) can't have it; or its certificate is in place. */
+void sandbox_on_network(struct sandbox *sb, const struct err *err);
 void sandbox_arm_end(struct sandbox *sb);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
@@ -121,6 +126,7 @@ int rows_insert(struct sandbox *sb, struct err *err) WARN_UNUSED;
 void rows_state(struct sandbox *sb);
 void rows_end_at(struct sandbox *sb);
 void rows_ended(struct sandbox *sb);
+void rows_network(struct sandbox *sb);
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 
 /* action.c */
@@ -155,3 +161,27 @@ void exec_recover_stop(struct sandbox *sb);
 
 /* usage.c */
 void usage_start(struct sandbox *sb);
+
+/* network.c: hooks of a sandbox's life; what façades use is in network.h */
+struct networks *networks_new(struct core *core);
+void networks_free(struct networks *all);           /* accepts NULL */
+void networks_attach(struct networks *all, int fd); /* takes it */
+
+int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
+int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
+void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
+/* Tells the policy; sandbox_on_network() follows while network_is_pending(). -1: it can't be made. */
+int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
+bool network_is_pending(const struct sandbox *sb);
+bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
+int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* sandbox_on_network() follows */
+void network_recover(struct sandbox *sb);                                /* taken over from another worker */
+void network_forget(struct sandbox *sb);                                 /* it is on its way out */
+void network_end_log(struct sandbox *sb);                                /* its last event comes next */
+void network_free(struct sandbox *sb);
+char *network_row(const struct sandbox *sb); /* for its column; free with mem_free() */
+void network_from_row(struct sandbox *sb, const char *text);
+#define NETWORK_CA_FILE "/usr/local/share/ca-certificates/cove-sandbox.crt"
+#define NETWORK_CA_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+/* The variables by which programs find the certificate; the user's own win. */
+const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n);

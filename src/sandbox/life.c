@@ -10,7 +10,9 @@
  *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
  *     agent that lives and only closed its socket.
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
- *  7. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
+ *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered, and its creator hears of it when the certificate
+ *     that its policy asks for is inside as well.
+ *  8. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
  *     END_CHECK_MS: a step of the real clock moves the end by at most that.
  */
 #include "base/fd.h"
@@ -53,6 +55,7 @@ static void tell_killer(struct sandbox *sb, const struct err *err)
 
 void sandbox_abandon(struct sandbox *sb, const struct err *why)
 {
+    network_forget(sb);
     if (sb->session)
         session_drop(TAKE_PTR(sb->session), why);
     if (sb->closing)
@@ -81,6 +84,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
     if (sb->info.state == SANDBOX_CREATING)
         core->n_creating--;
     sandbox_delist(sb);
+    network_forget(sb);
     loop_alarm_clear(core->loop, &sb->end_alarm);
     loop_alarm_clear(core->loop, &sb->sample_alarm);
     if (sb->session) {
@@ -116,6 +120,7 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
         session_drop(TAKE_PTR(sb->closing), &why);
     }
     loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
+    network_end_log(sb);
     sb->info.ended = clock_real();
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
@@ -336,23 +341,10 @@ static void fail(struct sandbox *sb, const struct err *err)
     sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
 }
 
-static void on_ready(void *ctx)
+/* To be told from here on, when its row is kept. */
+static void tell_started(struct sandbox *sb)
 {
-    struct sandbox *sb = ctx;
     struct err err;
-    if (sb->info.state == SANDBOX_CREATING) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
-        (void)sandbox_move(sb, SANDBOX_RUNNING,
-                           &(struct event_draft){.kind = EVENT_SANDBOX_STARTED,
-                                                 .source = EVENT_HOST,
-                                                 .grade = EVENT_OBSERVED_HOST,
-                                                 .cause = sb->create_seq,
-                                                 .data = event_data_end(&d)});
-        sb->core->n_creating--;
-        sandbox_enlist(sb);
-        usage_start(sb);
-    }
     if (keeper_commit(sb->core->keeper, &err) < 0) {
         (void)err_prefix(&err, "create sandbox");
         tell_creator(sb, &err);
@@ -362,6 +354,48 @@ static void on_ready(void *ctx)
     }
     sb->stored = true;
     tell_creator(sb, NULL);
+}
+
+static void start(struct sandbox *sb)
+{
+    struct err err;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
+    (void)sandbox_move(sb, SANDBOX_RUNNING,
+                       &(struct event_draft){.kind = EVENT_SANDBOX_STARTED,
+                                             .source = EVENT_HOST,
+                                             .grade = EVENT_OBSERVED_HOST,
+                                             .cause = sb->create_seq,
+                                             .data = event_data_end(&d)});
+    sb->core->n_creating--;
+    sandbox_enlist(sb);
+    usage_start(sb);
+    if (!network_wants_ca(sb))
+        tell_started(sb);
+    else if (network_install_ca(sb, &err) < 0)
+        fail(sb, &err);
+}
+
+void sandbox_on_network(struct sandbox *sb, const struct err *err)
+{
+    if (sandbox_state_is_over(sb->info.state))
+        return;
+    if (err)
+        fail(sb, err);
+    else if (sb->info.state == SANDBOX_RUNNING)
+        tell_started(sb);
+    else if (sb->is_ready)
+        start(sb);
+}
+
+static void on_ready(void *ctx)
+{
+    struct sandbox *sb = ctx;
+    sb->is_ready = true;
+    if (sb->info.state != SANDBOX_CREATING)
+        tell_started(sb);
+    else if (!network_is_pending(sb))
+        start(sb);
 }
 
 static void on_broken(void *ctx, bool violation, const struct err *err)

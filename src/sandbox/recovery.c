@@ -73,6 +73,7 @@ static void take_over(struct sandbox *sb)
     action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
     sandbox_arm_end(sb);
     usage_start(sb);
+    network_recover(sb);
     exec_recover(sb);
     sandbox_ref(sb);
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
+#include "base/mem.h"
 #include "sandbox/internal.h"
 
 #include <jansson.h>
@@ -55,6 +56,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
     put_pairs(&envs, i->envs, i->n_envs);
     if (buf_error(&metadata) || buf_error(&envs))
         return err_set(err, ERR_INVALID_ARGUMENT, "metadata and environment are too large");
+    AUTO_FREE char *network = network_row(sb);
     struct store_sandbox row = {
         .id = i->id,
         .state = (int)i->state,
@@ -77,7 +79,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
         .allow_internet = i->allow_internet,
         .metadata = buf_data(&metadata),
         .envs = buf_data(&envs),
-        .network = "{}",
+        .network = network,
         .extra = "{}",
     };
     if (sandbox_rows_insert(sb->core->config.store, &row, err) < 0)
@@ -117,6 +119,13 @@ void rows_ended(struct sandbox *sb)
          &err);
 }
 
+void rows_network(struct sandbox *sb)
+{
+    AUTO_FREE char *network = network_row(sb);
+    struct err err;
+    done(sb, sandbox_rows_update_network(sb->core->config.store, sb->info.id, network, &err), &err);
+}
+
 static const char *text_or_null(struct arena *a, const char *s)
 {
     return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
@@ -147,4 +156,5 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->metadata = get_pairs(a, row->metadata, &i->n_metadata);
     i->envs = get_pairs(a, row->envs, &i->n_envs);
     sb->end_cause = text_or_null(a, row->end_cause);
+    network_from_row(sb, row->network);
 }

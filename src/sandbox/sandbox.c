@@ -47,6 +47,7 @@ void sandbox_unref(struct sandbox *sb)
     loop_alarm_clear(loop, &sb->sample_alarm);
     loop_alarm_clear(loop, &sb->kill_alarm);
     loop_alarm_clear(loop, &sb->forget_alarm);
+    network_free(sb);
     arena_fini(&sb->arena);
     mem_free(sb->samples);
     mem_free(sb);

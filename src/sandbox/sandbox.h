@@ -23,6 +23,8 @@ struct pair {
     struct str key, value;
 };
 
+struct network_spec;
+
 /* What a façade asks for. All memory is the caller's and only read during sandbox_create(). */
 struct sandbox_spec {
     struct str template_ref; /* id, alias, alias:tag */
@@ -33,7 +35,9 @@ struct sandbox_spec {
     bool auto_resume;
     bool secure; /* an access token is made */
     bool allow_internet;
-    const struct pair *envs; /* become the environment of every process */
+    bool private_traffic;               /* a token is made that requests to its ports must show */
+    const struct network_spec *network; /* sandbox/network.h; NULL: all or nothing, by allow_internet */
+    const struct pair *envs;            /* become the environment of every process */
     size_t n_envs;
     const struct pair *metadata;
     size_t n_metadata;

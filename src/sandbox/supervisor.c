@@ -175,6 +175,10 @@ static void take(struct supervisor *sup, union sup_message *m, int fd)
         m->ended.id[ID_SANDBOX_LEN] = 0;
         sup->ops->on_ended(sup->ctx, &m->ended);
         break;
+    case SUP_EGRESS:
+        if (fd >= 0)
+            sup->ops->on_egress(sup->ctx, TAKE_FD(fd));
+        break;
     case SUP_LISTED:
         m->listed.id[ID_SANDBOX_LEN] = 0;
         if (sup->each)

@@ -10,7 +10,8 @@ struct supervisor;
 
 struct supervisor_ops {
     void (*on_ended)(void *ctx, const struct sup_ended *ended);
-    void (*on_lost)(void *ctx); /* once: coved is gone; all pending requests have failed */
+    void (*on_egress)(void *ctx, int fd); /* yours: a new socket to cove-egress */
+    void (*on_lost)(void *ctx);           /* once: coved is gone; all pending requests have failed */
 };
 
 int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, void *ctx, struct supervisor **ret_sup,

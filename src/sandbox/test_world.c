@@ -139,6 +139,13 @@ static void on_request(struct world *w, const union sup_message *q)
     }
 }
 
+void egress_send_on(struct world *w, int sock)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    answer(w, &m, SUP_EGRESS, 0, sock);
+}
+
 /* Returns false when there was nothing. */
 static bool coved_once(struct world *w)
 {
@@ -186,6 +193,8 @@ void world_open(struct world *w)
     assert_int_equal(event_log_open(w->store, &w->events, &err), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     w->coved_fd = pair[1];
+    if (!w->has_no_egress)
+        egress_start(w);
     assert_int_equal(uv_poll_init(&w->loop, &w->coved_poll, w->coved_fd), 0);
     w->coved_poll.data = w;
     w->config = (struct core_config){
@@ -214,6 +223,7 @@ void world_close(struct world *w)
     core_close(w->core);
     world_hang_up(w);
     w->core = NULL;
+    egress_stop(w);
     (void)uv_run(&w->loop, UV_RUN_NOWAIT);
     (void)uv_run(&w->loop, UV_RUN_NOWAIT);
     event_log_close(w->events);
@@ -254,7 +264,7 @@ int world_setup(void **state)
     log_init("test", LOG_ERROR);
     assert_int_equal(test_dir_setup(&dir), 0);
     w->dir = dir;
-    w->coved_fd = -1;
+    w->coved_fd = w->egress.fd = -1;
     (void)snprintf(path, sizeof(path), "%s/templates", w->dir->path);
     assert_int_equal(mkdir(path, 0700), 0);
     (void)snprintf(path, sizeof(path), "%s/templates/base.conf", w->dir->path);
@@ -282,6 +292,7 @@ int world_teardown(void **state)
     for (struct fake_agent *a; (a = map_next(&w->agents, &it)); it = 0)
         drop_agent(w, a);
     map_fini(&w->agents);
+    egress_stop(w);
     uv_close((uv_handle_t *)&w->tick, NULL);
     (void)uv_run(&w->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&w->loop), 0);

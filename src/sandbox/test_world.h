@@ -14,6 +14,20 @@
 
 struct fake_agent;
 
+/* cove-egress: a socket that remembers what it was told. */
+struct fake_egress {
+    struct world *w;
+    int fd; /* -1: none */
+    uv_poll_t poll;
+    struct map policies; /* id -> char *: the whole last message */
+    unsigned n_policies, n_seals, n_forgets;
+    const char *ca_pem;  /* comes with the answer to a policy that injects */
+    const char *refuses; /* an op that fails */
+    bool is_mute;
+    char sealed[256]; /* the last value that was to be sealed */
+    int64_t last_tag;
+};
+
 struct world {
     struct test_dir *dir;
     uv_loop_t loop;
@@ -29,6 +43,8 @@ struct world {
     enum err_code create_error;
     bool create_mute, kill_mute, agents_mute, ended_is_late;
     unsigned creates, kills, attaches, usages;
+    struct fake_egress egress;
+    bool has_no_egress; /* for the next world_open() */
     bool supervisor_lost;
 };
 
@@ -59,6 +75,17 @@ struct fake_agent *world_agent(struct world *w, const struct sandbox *sb);
 size_t world_count_events(struct world *w, const char *id, enum event_kind kind); /* also commits */
 /* Data of the last event of a kind, "" when there is none. Until the next call. */
 const char *world_event_data(struct world *w, const char *id, enum event_kind kind);
+
+/* ---- cove-egress (test_egress.c) ---- */
+
+void egress_start(struct world *w); /* one that replaces the one before; its socket goes to the core */
+void egress_stop(struct world *w);  /* it dies */
+void egress_say(struct world *w, const char *message);
+void egress_say_of(struct world *w, const struct sandbox *sb, const char *op, const char *members); /* "\"port\":1" */
+bool egress_is_hung_up(struct world *w); /* its socket was closed by the core */
+void egress_send_on(struct world *w, int sock);
+/* What it was told last of a sandbox, "" for nothing. */
+const char *egress_policy(struct world *w, const char *id);
 
 /* ---- the agents ---- */
 
@@ -101,7 +128,7 @@ struct fake_agent {
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
     unsigned dials, closes, signals, credits;
     uint64_t most_outstanding; /* bytes of DATA without credit returned, on any stream */
-    char last_env[256];        /* of the last EXEC, "K=V;" */
+    char last_env[1024];       /* of the last EXEC, "K=V;" */
 };
 
 void fake_send(struct fake_agent *a, uint8_t type, uint8_t flags, uint32_t stream, const void *p, size_t n);

@@ -1,0 +1,656 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *
+ *  1. `policy` is what the client was told last. cove-egress gets it when it comes up, when the sandbox is taken over, and after a change of which
+ *     nobody knows whether it was taken; until then it denies all.
+ *  2. A change (struct change) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only what was kept becomes `policy`;
+ *     a change that can't be kept is taken back. One at a time.
+ *  3. The change of a creation runs beside coved's work and ends in sandbox_on_network(); until then the row has a policy that denies all, if anything
+ *     must be sealed.
+ *  4. net.up and net.down are about this sandbox: whether cove-egress has its policy. The first time is no event.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/network_internal.h"
+
+enum { RETRY_MS = 5000, SEALED_MAX = 40 * 1024, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024, LITERAL_MAX = 40 * 1024 };
+
+struct change {
+    struct network *network;
+    json_t *policy, *fields;
+    bool allow_internet, creates;
+    uint64_t seq; /* its event */
+    struct egress_call *call;
+    struct policy_literal literal;
+    network_fn done; /* NULL: creates */
+    void *ctx;
+};
+
+static struct egress_link *link_of(const struct network *n)
+{
+    return n->sb->core->networks->link;
+}
+
+static bool closes(const struct network *n)
+{
+    return n->sb->core->closing || n->is_over;
+}
+
+/* ---- what cove-egress is told ---- */
+
+static json_t *policy_message(const struct network *n, json_t *policy)
+{
+    json_t *m = json_pack("{s:s,s:s,s:O}", "op", "policy", "id", n->sb->info.id, "policy", policy);
+    if (n->ca)
+        (void)json_object_set_new(m, "ca", json_string(n->ca));
+    return m;
+}
+
+static void set_state(struct network *n, int state, const char *why)
+{
+    int before = n->state;
+    n->state = state;
+    if (before == state || closes(n) || (before == NETWORK_UNKNOWN && state == NETWORK_UP))
+        return;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    if (why)
+        event_data_str(&d, "why", str_of(why));
+    action_observe(n->sb, 0, state == NETWORK_UP ? EVENT_NET_UP : EVENT_NET_DOWN, EVENT_OBSERVED_HOST,
+                   event_data_end(&d));
+}
+
+static void push(struct network *n);
+
+static void on_retry(struct loop_alarm *alarm)
+{
+    push(container_of(alarm, struct network, retry));
+}
+
+static void retry_later(struct network *n)
+{
+    loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + RETRY_MS * USEC_PER_MS, on_retry);
+}
+
+static bool is_pem(const char *text)
+{
+    size_t n = strlen(text);
+    if (n > PEM_MAX || !str_starts(str_of(text), STR("-----BEGIN CERTIFICATE-----\n")))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((text[i] < ' ' || text[i] > '~') && text[i] != '\n')
+            return false;
+    return text[n - 1] == '\n';
+}
+
+/* Takes the CA of an answer to "policy". *ret_is_new: its certificate is another one than before. -1: a lie. */
+static int take_ca(struct network *n, const json_t *answer, bool *ret_is_new, struct err *err)
+{
+    const char *ca = json_string_value(json_object_get(answer, "ca"));
+    const char *pem = json_string_value(json_object_get(answer, "ca_pem"));
+    *ret_is_new = false;
+    if (!ca && !pem)
+        return 0;
+    if (!ca || !pem || strlen(ca) > CA_MAX || !is_pem(pem))
+        return err_set(err, ERR_INTERNAL, "cove-egress answered with something that is no certificate");
+    *ret_is_new = !n->ca_pem || strcmp(n->ca_pem, pem) != 0;
+    if (!*ret_is_new)
+        return 0;
+    mem_free(n->ca);
+    mem_free(n->ca_pem);
+    n->ca = mem_strdup(ca);
+    n->ca_pem = mem_strdup(pem);
+    n->has_ca = false;
+    return 0;
+}
+
+static void on_installed_again(void *ctx, const struct err *err)
+{
+    struct network *n = ctx;
+    n->install = NULL;
+    n->has_ca = !err;
+    if (err)
+        log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, err->msg);
+    else
+        rows_network(n->sb);
+}
+
+static void on_pushed(void *ctx, const json_t *answer, const struct err *err)
+{
+    struct network *n = ctx;
+    struct err local;
+    bool is_new = false;
+    n->push = NULL;
+    if (closes(n))
+        return;
+    if (answer && take_ca(n, answer, &is_new, &local) < 0) {
+        answer = NULL;
+        err = &local;
+    }
+    if (!answer) {
+        log_warn("tell the policy of sandbox %s: %s", n->sb->info.id, err->msg);
+        set_state(n, NETWORK_DOWN, err->msg);
+        if (egress_link_is_up(link_of(n)))
+            retry_later(n);
+        return;
+    }
+    set_state(n, NETWORK_UP, NULL);
+    if (is_new && !n->install && n->sb->info.state == SANDBOX_RUNNING &&
+        ca_install(n->sb, n->ca_pem, on_installed_again, n, &n->install, &local) < 0)
+        log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, local.msg);
+}
+
+/* The policy once more. */
+static void push(struct network *n)
+{
+    struct err err;
+    if (n->push || (n->change && n->change->call) || closes(n) || !egress_link_is_up(link_of(n)))
+        return;
+    if (egress_link_call(link_of(n), policy_message(n, n->policy), "done", on_pushed, n, &n->push, &err) < 0) {
+        set_state(n, NETWORK_DOWN, err.msg);
+        retry_later(n);
+    }
+}
+
+/* ---- changes ---- */
+
+static void change_free(struct change *ch)
+{
+    ch->network->change = NULL;
+    egress_call_cancel(ch->call);
+    json_decref(ch->policy);
+    json_decref(ch->fields);
+    mem_free(ch);
+}
+
+static void change_fails(struct change *ch, const struct err *err)
+{
+    struct network *n = ch->network;
+    struct err why = *err;
+    network_fn done = ch->done;
+    void *ctx = ch->ctx;
+    bool creates = ch->creates;
+    uint64_t seq = ch->seq;
+    change_free(ch);
+    if (!closes(n)) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_str(&d, "code", str_of(err_code_name(why.code)));
+        event_data_str(&d, "message", str_of(why.msg));
+        action_observe(n->sb, seq, EVENT_NET_FAILED, EVENT_OBSERVED_HOST, event_data_end(&d));
+    }
+    if (!creates)
+        push(n); /* whatever cove-egress made of it */
+    if (!creates) {
+        done(ctx, &why);
+    } else {
+        set_state(n, NETWORK_DOWN, why.msg);
+        if (!n->has_rules && egress_link_is_up(link_of(n)))
+            retry_later(n);
+        sandbox_on_network(n->sb, n->has_rules ? &why : NULL);
+    }
+}
+
+static void on_ca_installed(void *ctx, const struct err *err)
+{
+    struct change *ch = ctx;
+    struct network *n = ch->network;
+    struct err why;
+    network_fn done = ch->done;
+    void *done_ctx = ch->ctx;
+    n->install = NULL;
+    n->has_ca = !err;
+    change_free(ch);
+    if (!err)
+        rows_network(n->sb);
+    else
+        (void)err_set(&why, err->code, "the policy is in force, but its certificate is not in the sandbox: %.160s",
+                      err->msg);
+    done(done_ctx, err ? &why : NULL);
+}
+
+/* cove-egress has the policy of a change to a running sandbox. */
+static void keep(struct change *ch)
+{
+    struct network *n = ch->network;
+    struct sandbox *sb = n->sb;
+    struct err err;
+    json_t *policy = n->policy, *fields = n->fields;
+    bool allow_internet = sb->info.allow_internet;
+    n->policy = json_incref(ch->policy);
+    n->fields = json_incref(ch->fields);
+    sb->info.allow_internet = ch->allow_internet;
+    rows_network(sb);
+    if (keeper_commit(sb->core->keeper, &err) < 0) {
+        json_decref(n->policy);
+        json_decref(n->fields);
+        n->policy = policy;
+        n->fields = fields;
+        sb->info.allow_internet = allow_internet;
+        (void)err_prefix(&err, "keep the policy");
+        change_fails(ch, &err);
+        return;
+    }
+    json_decref(policy);
+    json_decref(fields);
+    if (n->ca_pem && !n->has_ca) {
+        ca_install_cancel(TAKE_PTR(n->install));
+        if (ca_install(sb, n->ca_pem, on_ca_installed, ch, &n->install, &err) < 0)
+            on_ca_installed(ch, &err);
+        return;
+    }
+    network_fn done = ch->done;
+    void *ctx = ch->ctx;
+    change_free(ch);
+    done(ctx, NULL);
+}
+
+static void on_policy(void *ctx, const json_t *answer, const struct err *err)
+{
+    struct change *ch = ctx;
+    struct network *n = ch->network;
+    struct err local;
+    bool has_new_ca = false;
+    ch->call = NULL;
+    if (answer && take_ca(n, answer, &has_new_ca, &local) < 0) {
+        answer = NULL;
+        err = &local;
+    }
+    if (!answer) {
+        change_fails(ch, err);
+        return;
+    }
+    set_state(n, NETWORK_UP, NULL);
+    if (!ch->creates) {
+        keep(ch);
+        return;
+    }
+    bool is_sealed = n->policy != ch->policy;
+    if (is_sealed) {
+        json_decref(n->policy);
+        n->policy = json_incref(ch->policy);
+    }
+    change_free(ch);
+    if (is_sealed || has_new_ca)
+        rows_network(n->sb);
+    sandbox_on_network(n->sb, NULL);
+}
+
+static int step(struct change *ch, struct err *err);
+
+static void on_sealed(void *ctx, const json_t *answer, const struct err *err)
+{
+    struct change *ch = ctx;
+    struct err local;
+    const char *sealed = json_string_value(json_object_get(answer, "value"));
+    size_t n = sealed ? strlen(sealed) : 0;
+    ch->call = NULL;
+    if (answer && (n == 0 || n > SEALED_MAX || memchr(sealed, '}', n))) {
+        (void)err_set(&local, ERR_INTERNAL, "cove-egress answered with something that is not sealed");
+        err = &local;
+    }
+    if (err) {
+        change_fails(ch, err);
+        return;
+    }
+    policy_literal_sealed(&ch->literal, str_n(sealed, n));
+    if (step(ch, &local) < 0)
+        change_fails(ch, &local);
+}
+
+/* Seals the next piece, or tells the policy. */
+static int step(struct change *ch, struct err *err)
+{
+    struct network *n = ch->network;
+    if (!policy_next_literal(ch->policy, &ch->literal))
+        return egress_link_call(link_of(n), policy_message(n, ch->policy), "done", on_policy, ch, &ch->call, err);
+    AUTO_BUF struct buf text = BUF_INIT(LITERAL_MAX);
+    policy_literal_text(&ch->literal, &text);
+    json_t *value = json_stringn(buf_data(&text), buf_len(&text));
+    mem_wipe(buf_data(&text), buf_len(&text));
+    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "seal", "id", n->sb->info.id, "value", value);
+    return egress_link_call(link_of(n), m, "sealed", on_sealed, ch, &ch->call, err);
+}
+
+/* Steals policy. */
+static struct change *change_new(struct network *n, json_t *policy)
+{
+    struct change *ch = mem_new(struct change);
+    ch->network = n;
+    ch->policy = policy;
+    n->change = ch;
+    return ch;
+}
+
+int network_set(struct sandbox *sb, const struct actor *actor, const struct network_spec *spec, network_fn done,
+                void *ctx, struct err *err)
+{
+    struct network *n = sb->network;
+    uint64_t seq;
+    json_t *policy = spec->policy ? policy_normalise(spec->policy, err) : policy_default(spec->allow_internet);
+    if (!policy)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    policy_describe(policy, &d);
+    int r = sandbox_usable(sb, err);
+    if (r == 0 && n->change)
+        r = err_set(err, ERR_ABORTED, "another change of the sandbox's network is under way");
+    if (r == 0 && !egress_link_is_up(link_of(n)))
+        r = network_unavailable(err);
+    if (r == 0)
+        r = action_begin(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err);
+    if (r < 0) {
+        json_decref(policy);
+        return -1;
+    }
+    struct change *ch = change_new(n, policy);
+    ch->fields = json_deep_copy(spec->fields);
+    ch->allow_internet = spec->allow_internet;
+    ch->seq = seq;
+    ch->done = done;
+    ch->ctx = ctx;
+    egress_call_cancel(TAKE_PTR(n->push));
+    loop_alarm_clear(sb->core->loop, &n->retry);
+    if (step(ch, err) < 0) {
+        change_free(ch);
+        push(n);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- questions ---- */
+
+struct check {
+    network_check_fn done;
+    void *ctx;
+};
+
+static void on_checked(void *ctx, const json_t *answer, const struct err *err)
+{
+    struct check c = *(struct check *)ctx;
+    mem_free(ctx);
+    c.done(c.ctx, answer, err);
+}
+
+int network_check(struct sandbox *sb, struct str url, struct str method, network_check_fn done, void *ctx,
+                  struct err *err)
+{
+    struct egress_call *call;
+    if (sandbox_usable(sb, err) < 0)
+        return -1;
+    if (!egress_link_is_up(link_of(sb->network)))
+        return network_unavailable(err);
+    json_t *m = json_pack("{s:s,s:s,s:s%,s:s%}", "op", "check", "id", sb->info.id, "url", url.p, url.n, "method",
+                          method.p, method.n);
+    if (!m)
+        return err_set(err, ERR_INVALID_ARGUMENT, "URL and method must be UTF-8");
+    struct check *c = mem_new(struct check);
+    *c = (struct check){done, ctx};
+    if (egress_link_call(link_of(sb->network), m, "checked", on_checked, c, &call, err) < 0) {
+        mem_free(c);
+        return -1;
+    }
+    return 0;
+}
+
+const json_t *network_policy(const struct sandbox *sb)
+{
+    return sb->network->policy;
+}
+
+const json_t *network_fields(const struct sandbox *sb)
+{
+    return sb->network->fields;
+}
+
+bool network_is_up(const struct sandbox *sb)
+{
+    return sb->network->state == NETWORK_UP;
+}
+
+int network_unavailable(struct err *err)
+{
+    return err_set(
+        err, ERR_UNAVAILABLE,
+        "network rules can't be enforced: cove-egress does not run; 'cove doctor' says what this machine lacks");
+}
+
+/* ---- a sandbox's network ---- */
+
+int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err)
+{
+    if (!spec->network || !spec->network->policy)
+        return 0;
+    if (network_check_policy(spec->network->policy, err) < 0)
+        return err_prefix(err, "network");
+    return egress_link_is_up(core->networks->link) ? 0 : network_unavailable(err);
+}
+
+void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
+{
+    struct network *n = mem_new(struct network);
+    struct policy_literal ignored;
+    struct err err;
+    const json_t *given = spec && spec->network ? spec->network->policy : NULL;
+    json_t *policy = given ? policy_normalise(given, &err) : NULL;
+    n->sb = sb;
+    sb->network = n;
+    n->has_rules = policy != NULL;
+    if (!policy)
+        policy = policy_default(sb->info.allow_internet);
+    if (spec && spec->network)
+        n->fields = json_deep_copy(spec->network->fields);
+    if (policy_next_literal(policy, &ignored)) {
+        (void)change_new(n, policy);
+        n->policy = policy_default(false);
+    } else {
+        n->policy = policy;
+    }
+}
+
+int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err)
+{
+    struct network *n = sb->network;
+    uint64_t seq = sb->create_seq;
+    struct err why;
+    if (n->has_rules) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        policy_describe(n->change ? n->change->policy : n->policy, &d);
+        if (action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err) < 0)
+            return -1;
+    }
+    struct change *ch = n->change ? n->change : change_new(n, json_incref(n->policy));
+    ch->creates = true;
+    ch->seq = seq;
+    if (step(ch, &why) == 0)
+        return 0;
+    change_free(ch);
+    if (n->has_rules) {
+        *err = why;
+        return -1;
+    }
+    set_state(n, NETWORK_DOWN, why.msg);
+    return 0;
+}
+
+bool network_is_pending(const struct sandbox *sb)
+{
+    return sb->network->change != NULL;
+}
+
+/* Of the creation. */
+static void on_first_ca(void *ctx, const struct err *err)
+{
+    struct network *n = ctx;
+    n->install = NULL;
+    n->has_ca = !err;
+    if (!err)
+        rows_network(n->sb);
+    sandbox_on_network(n->sb, err);
+}
+
+bool network_wants_ca(const struct sandbox *sb)
+{
+    return sb->network->ca_pem && !sb->network->has_ca;
+}
+
+int network_install_ca(struct sandbox *sb, struct err *err)
+{
+    struct network *n = sb->network;
+    return n->install ? 0 : ca_install(sb, n->ca_pem, on_first_ca, n, &n->install, err);
+}
+
+void network_recover(struct sandbox *sb)
+{
+    push(sb->network);
+}
+
+void network_forget(struct sandbox *sb)
+{
+    struct network *n = sb->network;
+    if (n->is_over)
+        return;
+    n->is_over = true;
+    egress_call_cancel(TAKE_PTR(n->push));
+    ca_install_cancel(TAKE_PTR(n->install));
+    loop_alarm_clear(sb->core->loop, &n->retry);
+    struct change *ch = n->change;
+    if (ch) {
+        network_fn done = ch->done;
+        void *ctx = ch->ctx;
+        struct err why;
+        change_free(ch);
+        (void)err_set(&why, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+        if (done)
+            done(ctx, &why);
+    }
+    if (!sb->core->closing)
+        egress_link_tell(sb->core->networks->link, json_pack("{s:s,s:s}", "op", "forget", "id", sb->info.id));
+}
+
+void network_end_log(struct sandbox *sb)
+{
+    network_log_stop(sb->network);
+}
+
+void network_free(struct sandbox *sb)
+{
+    struct network *n = TAKE_PTR(sb->network);
+    if (!n)
+        return;
+    assert(!n->change && !n->push && !n->install);
+    loop_alarm_clear(sb->core->loop, &n->retry);
+    loop_alarm_clear(sb->core->loop, &n->sums_alarm);
+    map_fini(&n->logged);
+    json_decref(n->policy);
+    json_decref(n->fields);
+    mem_free(n->ca);
+    mem_free(n->ca_pem);
+    mem_free(n);
+}
+
+/* ---- the row ---- */
+
+char *network_row(const struct sandbox *sb)
+{
+    const struct network *n = sb->network;
+    json_t *row =
+        json_pack("{s:b,s:b,s:O}", "internet", sb->info.allow_internet, "rules", n->has_rules, "policy", n->policy);
+    if (n->fields)
+        (void)json_object_set(row, "fields", n->fields);
+    if (n->ca)
+        (void)json_object_set_new(row, "ca", json_string(n->ca));
+    if (n->ca_pem && n->has_ca)
+        (void)json_object_set_new(row, "ca_pem", json_string(n->ca_pem));
+    char *text = json_dumps(row, JSON_COMPACT);
+    json_decref(row);
+    return text;
+}
+
+/* What can't be read denies all. */
+void network_from_row(struct sandbox *sb, const char *text)
+{
+    struct err err;
+    json_t *row = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *internet = json_object_get(row, "internet"), *policy = json_object_get(row, "policy");
+    if (json_is_boolean(internet))
+        sb->info.allow_internet = json_is_true(internet);
+    network_new(sb, NULL);
+    struct network *n = sb->network;
+    n->has_rules = json_is_true(json_object_get(row, "rules"));
+    json_t *kept = policy ? policy_normalise(policy, &err) : NULL;
+    if (kept || policy || !row) {
+        json_decref(n->policy);
+        n->policy = kept ? kept : policy_default(false);
+    }
+    if (policy && !kept)
+        log_error("the policy of sandbox %s can't be read, all is denied: %s", sb->info.id, err.msg);
+    if (json_is_object(json_object_get(row, "fields")))
+        n->fields = json_incref(json_object_get(row, "fields"));
+    n->ca = mem_strdup(json_string_value(json_object_get(row, "ca")));
+    n->ca_pem = mem_strdup(json_string_value(json_object_get(row, "ca_pem")));
+    n->has_ca = n->ca_pem != NULL;
+    json_decref(row);
+}
+
+/* ---- all of them ---- */
+
+static void on_up(void *ctx)
+{
+    struct core *core = ((struct networks *)ctx)->core;
+    size_t it = 0;
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+        if (!sandbox_state_is_over(sb->info.state))
+            push(sb->network);
+}
+
+static void on_down(void *ctx, const char *why)
+{
+    struct core *core = ((struct networks *)ctx)->core;
+    size_t it = 0;
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));) {
+        if (!sandbox_state_is_over(sb->info.state))
+            network_log_stop(sb->network); /* its numbers of flows begin anew */
+        if (sb->network->state == NETWORK_UP)
+            set_state(sb->network, NETWORK_DOWN, why);
+    }
+}
+
+static bool on_told(void *ctx, const char *op, json_t *message)
+{
+    return network_log(ctx, op, message);
+}
+
+struct networks *networks_new(struct core *core)
+{
+    static const struct egress_link_ops ops = {on_up, on_down, on_told};
+    struct networks *all = mem_new(struct networks);
+    all->core = core;
+    all->link = egress_link_new(core->loop, &ops, all);
+    return all;
+}
+
+void networks_free(struct networks *all)
+{
+    if (!all)
+        return;
+    egress_link_free(all->link);
+    mem_free(all);
+}
+
+void networks_attach(struct networks *all, int fd)
+{
+    if (fd >= 0)
+        egress_link_attach(all->link, fd);
+}
+
+const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
+{
+    static const struct pair envs[] = {
+        {STR("SSL_CERT_FILE"), STR(NETWORK_CA_BUNDLE)},      {STR("NODE_EXTRA_CA_CERTS"), STR(NETWORK_CA_FILE)},
+        {STR("REQUESTS_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)}, {STR("CURL_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)},
+        {STR("GIT_SSL_CAINFO"), STR(NETWORK_CA_BUNDLE)},
+    };
+    *ret_n = sb->network->has_ca ? ARRAY_SIZE(envs) : 0;
+    return envs;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the network know of each other. */
+#pragma once
+
+#include "sandbox/egress_link.h"
+#include "sandbox/internal.h"
+#include "sandbox/network.h"
+
+enum {
+    NETWORK_FLOWS_PER_SEC = 200, /* that are logged one by one */
+    NETWORK_FLOWS_MAX = 4096,    /* logged ones that are open */
+};
+
+struct networks {
+    struct core *core;
+    struct egress_link *link;
+};
+
+/* Of flows that are not logged one by one, until they are told together. */
+struct flow_sums {
+    uint64_t opened, closed, sent, received;
+    usec_t since; /* monotonic */
+};
+
+struct network {
+    struct sandbox *sb; /* owns us */
+    json_t *policy;     /* as cove-egress gets it */
+    json_t *fields;     /* NULL: none */
+    char *ca, *ca_pem;  /* NULL: nothing was intercepted yet */
+    bool has_rules;     /* were asked for: without cove-egress the sandbox can't be made */
+    bool has_ca;        /* ca_pem is in the sandbox */
+    bool is_over;
+    enum { NETWORK_UNKNOWN, NETWORK_UP, NETWORK_DOWN } state;
+    struct change *change;    /* under way */
+    struct egress_call *push; /* the policy, told again */
+    struct loop_alarm retry;
+    struct ca_install *install;
+
+    usec_t second; /* monotonic: when the current one began */
+    unsigned opened_in_second;
+    struct map logged; /* open flows whose net.open is in the log: number -> its seq */
+    struct flow_sums sums;
+    struct loop_alarm sums_alarm;
+};
+
+/* network_policy.c */
+/* Parsed and normalised. NULL: ERR_INVALID_ARGUMENT. */
+json_t *policy_normalise(const json_t *policy, struct err *err) WARN_UNUSED;
+json_t *policy_default(bool allow_internet);
+/* Rules, names and header names; nothing that could be secret. */
+void policy_describe(const json_t *policy, struct event_data *d);
+
+/* A piece of a header's value that must be sealed. */
+struct policy_literal {
+    json_t *header;
+    size_t from, to; /* in its "value" */
+};
+bool policy_next_literal(const json_t *policy, struct policy_literal *ret_literal);
+void policy_literal_text(const struct policy_literal *l, struct buf *to); /* what it stands for */
+void policy_literal_sealed(const struct policy_literal *l, struct str sealed);
+
+/* network_log.c */
+/* False: it makes no sense. */
+bool network_log(struct networks *all, const char *op, json_t *message);
+void network_log_stop(struct network *n); /* what was not told yet */
+
+/* network_ca.c: done comes later, but for -1. */
+struct ca_install;
+int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, struct ca_install **ret_install,
+               struct err *err) WARN_UNUSED;
+void ca_install_cancel(struct ca_install *i); /* NULL is fine */

@@ -165,28 +165,25 @@ void end_put_now(struct end *e, struct str s)
         end_put(e, s);
 }
 
-static void end_drop(struct end *e)
+/* The side, to be given away; what belongs to it goes. */
+static struct side *end_take(struct end *e)
 {
-    e->side = NULL;
+    if (e->side)
+        e->counted = side_bytes_in(e->side);
     e->may_read = false;
     buf_fini(&e->in);
     buf_fini(&e->out);
+    return TAKE_PTR(e->side);
 }
 
 void end_linger(struct end *e)
 {
-    e->counted = side_bytes_in(e->side);
-    side_linger(e->side);
-    end_drop(e);
+    side_linger(end_take(e));
 }
 
 void end_reset(struct end *e)
 {
-    if (e->side) {
-        e->counted = side_bytes_in(e->side);
-        side_reset(e->side);
-    }
-    end_drop(e);
+    side_reset(end_take(e));
 }
 
 /* ---- life ---- */
@@ -240,12 +237,8 @@ static void on_timer_closed(uv_handle_t *h)
 static void close_now(struct exchange *x)
 {
     struct end *ends[] = {&x->client, &x->upstream};
-    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-        if (ends[i]->side)
-            ends[i]->counted = side_bytes_in(ends[i]->side);
-        side_close(ends[i]->side);
-        end_drop(ends[i]);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        side_close(end_take(ends[i]));
     uv_close((uv_handle_t *)&x->timer, on_timer_closed);
 }
 

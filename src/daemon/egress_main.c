@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "daemon/egress_options.h"
+#include "egress/egress.h"
 #include "egress/vault.h"
 #include "egress/vault_server.h"
 #include "kernel/seccomp.h"
@@ -26,7 +27,7 @@ struct worker {
     struct vault *vault;
     struct vault_server *server;
     uv_signal_t term, interrupt;
-    uv_poll_t control; /* sees its end */
+    struct egress *egress;
     bool stopping;
     int exit_code;
 };
@@ -46,7 +47,7 @@ static void stop(struct worker *w, int exit_code)
     w->stopping = true;
     w->exit_code = exit_code;
     vault_server_free(w->server);
-    close_handle((uv_handle_t *)&w->control);
+    egress_free(TAKE_PTR(w->egress));
     close_handle((uv_handle_t *)&w->term);
     close_handle((uv_handle_t *)&w->interrupt);
 }
@@ -95,21 +96,18 @@ static int open_vault(struct worker *w, struct err *err)
     return r;
 }
 
-static void on_control(uv_poll_t *handle, int status, int events)
-{
-    (void)events;
-    log_error("coved is gone (%s)", status < 0 ? uv_strerror(status) : "its socket is closed");
-    on_lost(handle->data);
-}
-
-/* The networks belong here: egress_new() takes the control descriptor, --resolver, --trust and on_lost(). Without them orders are left unread. */
 static int open_networks(struct worker *w, struct err *err)
 {
-    w->control.data = w;
-    int r = uv_poll_init(&w->loop, &w->control, w->options.control_fd);
-    if (r == 0)
-        r = uv_poll_start(&w->control, UV_DISCONNECT, on_control);
-    return r < 0 ? err_errno(err, r, "watch coved's socket") : 0;
+    const struct egress_options *o = &w->options;
+    const struct egress_config config = {
+        .control_fd = o->control_fd,
+        .vault = w->vault,
+        .resolver = o->resolver,
+        .trust = o->trust,
+        .on_lost = on_lost,
+        .ctx = w,
+    };
+    return egress_new(&w->loop, &config, &w->egress, err);
 }
 
 static int watch_signals(struct worker *w, struct err *err)
@@ -140,7 +138,6 @@ static void shut_down(struct worker *w)
     if (uv_loop_close(&w->loop) < 0)
         log_warn("the loop still has handles at the end");
     vault_close(w->vault);
-    (void)fd_close(w->options.control_fd);
 }
 
 int main(int argc, char **argv)

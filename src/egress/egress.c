@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fd.h"
+#include "base/mem.h"
+#include "egress/internal.h"
+#include "egress/relay.h"
+#include "egress/requests.h"
+#include "egress/resolver.h"
+#include "egress/tls_context.h"
+
+static void let_go(struct egress *e)
+{
+    relay_pool_free(e->pipes);
+    mem_free(e->own);
+    mem_free(e);
+}
+
+/* The last handle goes in a turn of the loop after egress_free(). */
+void egress_handle_gone(struct egress *e)
+{
+    e->handles--;
+    if (e->closing && !e->handles)
+        let_go(e);
+}
+
+int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egress **ret_egress, struct err *err)
+{
+    struct egress *e = mem_new(struct egress);
+    e->loop = loop;
+    e->config = *config;
+    e->nets = MAP_INIT;
+    list_init(&e->checks);
+    e->pipes = relay_pool_new();
+    e->link = link_new(e);
+    report_start(e);
+    if (tls_context_world(config->trust, &e->world, err) < 0 || tls_context_sandbox(&e->sandboxes, err) < 0 ||
+        resolver_new(loop, config->resolver, &e->resolver, err) < 0 || control_start(e, err) < 0) {
+        egress_free(e);
+        return -1;
+    }
+    *ret_egress = e;
+    return 0;
+}
+
+void egress_free(struct egress *e)
+{
+    e->closing = true;
+    control_stop(e);
+    requests_stop(e);
+    for (;;) {
+        size_t it = 0;
+        struct net *n = map_next(&e->nets, &it);
+        if (!n)
+            break;
+        net_drop(n);
+    }
+    map_fini(&e->nets);
+    link_free(TAKE_PTR(e->link));
+    if (e->resolver)
+        resolver_free(e->resolver);
+    tls_context_free(e->world);
+    tls_context_free(e->sandboxes);
+    report_stop(e);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "egress/flow.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/relay.h"
+#include "egress/resolver.h"
+#include "egress/side_tcp.h"
+#include "egress/side_tls.h"
+#include "kernel/netns.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { METHOD_MAX = 20, SNIFF_READ = 8192 };
+
+const char *flow_proto_name(const struct flow *f)
+{
+    static const char *const names[] = {[FLOW_TCP] = "tcp", [FLOW_TLS] = "tls", [FLOW_HTTP] = "http"};
+    return names[f->proto];
+}
+
+void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn)
+{
+    if (ms)
+        (void)uv_timer_start(&f->timer, fn, ms, 0);
+    else
+        (void)uv_timer_stop(&f->timer);
+}
+
+/* ---- what is told ---- */
+
+static json_t *event_of(const struct flow *f, const char *what)
+{
+    char address[NETADDR_TEXT_MAX];
+    netaddr_print(&f->to, address);
+    json_t *event =
+        json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:s,s:i,s:i,s:b}", "op", "flow", "id", f->net->id, "flow",
+                  (json_int_t)f->id, "at", (json_int_t)clock_real(), "what", what, "proto", flow_proto_name(f),
+                  "address", address, "port", (int)f->port, "rule", f->rule, "intercepted", (int)f->intercepted);
+    if (f->name[0])
+        (void)json_object_set_new(event, "name", json_string(f->name));
+    return event;
+}
+
+void flow_tell_open(struct flow *f)
+{
+    if (f->told)
+        return;
+    f->told = true;
+    link_tell(f->net->egress->link, event_of(f, "open"));
+}
+
+static void tell_closed(struct flow *f, const char *error)
+{
+    json_t *event = event_of(f, "close");
+    (void)json_object_set_new(event, "sent", json_integer((json_int_t)f->sent));
+    (void)json_object_set_new(event, "received", json_integer((json_int_t)f->received));
+    (void)json_object_set_new(event, "us", json_integer((json_int_t)(clock_mono() - f->opened)));
+    if (error)
+        (void)json_object_set_new(event, "error", json_string(error));
+    link_tell(f->net->egress->link, event);
+}
+
+/* ---- the end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct flow *f = container_of((uv_timer_t *)handle, struct flow, timer);
+    struct egress *e = f->net->egress;
+    net_unref(f->net);
+    mem_free(f);
+    egress_handle_gone(e);
+}
+
+static void count(struct flow *f)
+{
+    if (f->relay)
+        relay_counts(f->relay, &f->sent, &f->received);
+    else if (f->exchange)
+        exchange_counts(f->exchange, &f->sent, &f->received);
+}
+
+void flow_end(struct flow *f, const char *error)
+{
+    if (f->state == FLOW_ENDED)
+        return;
+    f->state = FLOW_ENDED;
+    count(f);
+    if (f->lookup)
+        resolver_cancel(TAKE_PTR(f->lookup));
+    if (f->relay)
+        relay_close(TAKE_PTR(f->relay));
+    if (f->exchange)
+        exchange_close(TAKE_PTR(f->exchange));
+    if (f->client && error)
+        side_reset(TAKE_PTR(f->client));
+    else if (f->client)
+        side_close(TAKE_PTR(f->client));
+    if (f->upstream)
+        side_reset(TAKE_PTR(f->upstream));
+    if (f->told)
+        tell_closed(f, error);
+    flow_requests_fini(f);
+    buf_fini(&f->first);
+    list_remove(&f->node);
+    f->net->n_flows--;
+    (void)uv_timer_stop(&f->timer);
+    uv_close((uv_handle_t *)&f->timer, on_closed);
+}
+
+void flow_refuse(struct flow *f, const struct policy_answer *why)
+{
+    report_denied(
+        f->net,
+        &(struct report_target){
+            .proto = flow_proto_name(f), .name = f->name[0] ? f->name : NULL, .addr = &f->to, .port = f->port},
+        why);
+    if (f->proto == FLOW_TLS && f->client && f->state < FLOW_TLS_SANDBOX) {
+        side_tls_alert(f->client, TLS_ALERT_ACCESS_DENIED);
+        side_linger(TAKE_PTR(f->client));
+    }
+    flow_end(f, "refused");
+}
+
+void flow_refusef(struct flow *f, const char *fmt, ...)
+{
+    struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(why.reason, sizeof(why.reason), fmt, ap);
+    va_end(ap);
+    flow_refuse(f, &why);
+}
+
+void flows_cut_all(struct net *n, const char *why)
+{
+    struct flow *f;
+    while ((f = LIST_FIRST(struct flow, &n->flows, node)))
+        flow_end(f, why);
+}
+
+void flows_judge_again(struct net *n)
+{
+    LIST_FOREACH (struct flow, f, &n->flows, node) {
+        if (f->state != FLOW_SNIFF && f->state != FLOW_ENDED && !flow_still_allowed(f))
+            flow_end(f, "the policy was changed");
+    }
+}
+
+/* ---- the client's first bytes ---- */
+
+/* "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. */
+static int looks_like_http(struct str s)
+{
+    size_t n = 0;
+    while (n < s.n && n < METHOD_MAX && (isupper((unsigned char)s.p[n]) || s.p[n] == '-'))
+        n++;
+    if (n == s.n && n < METHOD_MAX)
+        return -1;
+    return n >= 3 && n < METHOD_MAX && s.p[n] == ' ';
+}
+
+static void on_silence(uv_timer_t *timer)
+{
+    struct flow *f = container_of(timer, struct flow, timer);
+    if (buf_len(&f->first))
+        flow_refusef(f, "the beginning of what may be TLS or HTTP, and then nothing");
+    else
+        flow_judge_address(f);
+}
+
+/* True: decided, or ended. */
+static bool classify(struct flow *f)
+{
+    switch (hello_feed(&f->hello, buf_str(&f->first))) {
+    case HELLO_NEED_MORE:
+        return false;
+    case HELLO_COMPLETE:
+        f->proto = FLOW_TLS;
+        flow_timer(f, 0, NULL);
+        flow_judge_name(f, hello_name(&f->hello));
+        return true;
+    case HELLO_BAD:
+        f->proto = FLOW_TLS;
+        flow_refusef(f, "a ClientHello that is not passed on: %s", f->hello.reason);
+        return true;
+    case HELLO_NOT_TLS:
+        break;
+    }
+    int http = looks_like_http(buf_str(&f->first));
+    if (http < 0)
+        return false;
+    flow_timer(f, 0, NULL);
+    if (http) {
+        f->proto = FLOW_HTTP;
+        flow_http(f);
+    } else {
+        flow_judge_address(f);
+    }
+    return true;
+}
+
+static void on_first(void *ctx)
+{
+    struct flow *f = ctx;
+    for (;;) {
+        char *room = buf_reserve(&f->first, SNIFF_READ);
+        ssize_t n = room ? side_read(f->client, room, SNIFF_READ) : -ENOBUFS;
+        if (n == -EAGAIN)
+            return;
+        if (n < 0) {
+            flow_end(f, n == -ENOBUFS ? "more than anybody needs to begin with" : "the client went away");
+            return;
+        }
+        if (n ==
+            0) { /* said all that it had to say: whatever that is, it is not TLS, nor a request that could be judged */
+            flow_timer(f, 0, NULL);
+            flow_judge_address(f);
+            return;
+        }
+        if (buf_len(&f->first) == 0)
+            flow_timer(f, FLOW_HELLO_MS, on_silence);
+        buf_commit(&f->first, (size_t)n);
+        if (classify(f))
+            return;
+    }
+}
+
+static void on_client_failed(void *ctx, const struct err *err UNUSED)
+{
+    flow_end(ctx, "the client went away");
+}
+
+void flow_wait(struct flow *f)
+{
+    static const struct side_ops ops = {.on_failed = on_client_failed};
+    side_set(f->client, &ops, f);
+}
+
+/* Where the server speaks first, waiting for the client only costs time. */
+static bool server_speaks(uint16_t port)
+{
+    static const uint16_t ports[] = {21, 22, 23, 25, 110, 143, 587, 3306};
+    for (size_t i = 0; i < ARRAY_SIZE(ports); i++)
+        if (ports[i] == port)
+            return true;
+    return false;
+}
+
+static void reset(int fd)
+{
+    const struct linger now = {1, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    (void)fd_close(fd);
+}
+
+void flow_accept(struct net *n, int fd)
+{
+    static const struct side_ops ops = {.on_readable = on_first, .on_failed = on_client_failed};
+    struct sockaddr_storage to;
+    struct netaddr addr;
+    uint16_t port;
+    int r = netns_original(fd, &to);
+    if (r < 0 || !netaddr_from_sockaddr((const struct sockaddr *)&to, &addr, &port) || n->gone) {
+        reset(fd); /* it came to our port itself: nobody's business */
+        return;
+    }
+    if (n->n_flows >= NET_FLOWS_MAX) {
+        struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+        (void)snprintf(why.reason, sizeof(why.reason), "%d connections are open, which is the limit", NET_FLOWS_MAX);
+        report_denied(n, &(struct report_target){.proto = "tcp"}, &why);
+        reset(fd);
+        return;
+    }
+    struct flow *f = mem_new(struct flow);
+    f->net = net_ref(n);
+    f->id = ++n->last_flow;
+    f->to = addr;
+    f->port = port;
+    f->rule = POLICY_RULE_DEFAULT;
+    f->opened = clock_mono();
+    buf_init(&f->first, HELLO_BYTES_MAX + SNIFF_READ);
+    hello_init(&f->hello);
+    list_init(&f->requests);
+    list_init(&f->node);
+    list_append(&n->flows, &f->node);
+    n->n_flows++;
+    (void)uv_timer_init(n->egress->loop, &f->timer);
+    n->egress->handles++;
+    f->client = side_tcp_accept(n->egress->loop, fd);
+    if (!n->policy)
+        flow_refusef(f, "no policy is set");
+    else if (server_speaks(port))
+        flow_judge_address(f);
+    else {
+        side_set(f->client, &ops, f);
+        flow_timer(f, FLOW_SNIFF_MS, on_silence);
+    }
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One captured connection. Internal to src/egress.
+ *
+ *   flow.c        its life: accepted, sniffed, ended; what is told of it
+ *   flow_judge.c  who it is for, and whether it may: by name and address, or by address alone
+ *   flow_dial.c   upstream, and bytes both ways
+ *   flow_http.c   requests: plain HTTP, and what interception opened
+ *   flow_tls.c    interception
+ *
+ * States follow one another; each has one thing that is waited for:
+ *   SNIFF (the client's first bytes) -> RESOLVE (is the address one of that name?) -> DIAL -> TLS_WORLD, TLS_SANDBOX (interception) -> OPEN
+ * Plain HTTP goes from SNIFF to OPEN, and dials when its first request was allowed.
+ */
+#pragma once
+
+#include "egress/exchange.h"
+#include "egress/hello.h"
+#include "egress/internal.h"
+#include "egress/side.h"
+
+enum {
+    FLOW_SNIFF_MS = 300,   /* a client that says nothing waits for the server to speak: judged by address */
+    FLOW_HELLO_MS = 10000, /* for the rest of a ClientHello, once begun */
+    FLOW_DIAL_MS = 10000,
+    FLOW_REQUESTS_MAX = 128,
+};
+
+enum flow_state { FLOW_SNIFF, FLOW_RESOLVE, FLOW_DIAL, FLOW_TLS_WORLD, FLOW_TLS_SANDBOX, FLOW_OPEN, FLOW_ENDED };
+enum flow_proto { FLOW_TCP, FLOW_TLS, FLOW_HTTP };
+
+/* A request that was allowed and not answered yet. */
+struct flow_request {
+    struct list node;
+    uint64_t id;
+    usec_t at;
+    char *method, *path; /* owned */
+    char authority[HOSTNAME_MAX + 8];
+    int rule;
+    json_t *injected; /* names of secrets; owned */
+};
+
+struct flow {
+    struct list node;
+    struct net *net; /* holds a reference */
+    uint64_t id;
+    enum flow_state state;
+    enum flow_proto proto;
+    uv_timer_t timer;
+    struct netaddr to; /* where the client wants to go */
+    uint16_t port;
+    char name[HOSTNAME_MAX + 1]; /* normalised, as the client said and we checked; "": none */
+    struct buf first;            /* read from the client and not passed on yet */
+    struct hello hello;
+    struct resolver_lookup *lookup;
+    struct side *client, *upstream; /* owned until a relay or an exchange takes them */
+    struct relay *relay;
+    struct exchange *exchange;
+    struct list requests;
+    unsigned n_requests;
+    bool intercepted, told;
+    int rule; /* that allowed it */
+    usec_t opened;
+    uint64_t sent, received; /* of the client, by it */
+};
+
+const char *flow_proto_name(const struct flow *f);
+void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn); /* 0: none */
+
+/* Nothing is read from the client until somebody else takes it; but it may go away. */
+void flow_wait(struct flow *f);
+
+/* Ends it; error NULL: in good order. Everything that is left is closed, with a reset when it did not end by itself. */
+void flow_end(struct flow *f, const char *error);
+
+/* Refused: tells cove-api and ends it, as its protocol says no. */
+void flow_refuse(struct flow *f, const struct policy_answer *why);
+void flow_refusef(struct flow *f, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a reason of our own */
+
+/* It goes somewhere: the "open" event. */
+void flow_tell_open(struct flow *f);
+
+/* flow_judge.c. The answers say why in any case. */
+void flow_judge_name(struct flow *f, struct str sni); /* TLS: goes on, or refuses */
+void flow_judge_address(struct flow *f);              /* no name: goes on, or refuses */
+bool flow_still_allowed(struct flow *f);              /* an open one, after a change of policy */
+void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query);
+
+/*
+ * Is this name (normalised) with f's address allowed? Both alone: when the sandbox did not learn the address from us as one of that name's, the
+ * address must be allowed without the name's help.
+ */
+void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str method, struct str path,
+                     struct policy_answer *ret_answer);
+
+/* flow_dial.c */
+void flow_dial(struct flow *f); /* upstream, then: relay, or interception, or the exchange gets it */
+
+/* flow_http.c */
+void flow_http(struct flow *f); /* plain: the client's side and its first bytes go to an exchange */
+void flow_http_open(struct flow *f, struct str alpn); /* both sides are TLS */
+void flow_requests_fini(struct flow *f);
+
+/* flow_tls.c */
+void flow_tls(struct flow *f); /* upstream is connected */

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "egress/flow.h"
+#include "egress/relay.h"
+#include "egress/resolver.h"
+#include "egress/side_tcp.h"
+
+#include <sys/socket.h>
+
+/* ---- bytes both ways ---- */
+
+static void on_relay_end(void *ctx, enum relay_end end, const struct err *err)
+{
+    (void)end;
+    flow_end(ctx, err ? err->msg : NULL);
+}
+
+static void relay(struct flow *f)
+{
+    f->state = FLOW_OPEN;
+    flow_tell_open(f);
+    f->relay = relay_start(f->net->egress->pipes, f->net->egress->loop, TAKE_PTR(f->client), TAKE_PTR(f->upstream),
+                           buf_str(&f->first), 0, on_relay_end, f);
+    buf_fini(&f->first);
+}
+
+/* ---- upstream ---- */
+
+static void on_connected(void *ctx)
+{
+    struct flow *f = ctx;
+    if (f->intercepted)
+        flow_tls(f);
+    else
+        relay(f);
+}
+
+/* The sandbox sees a connection that breaks: it was told already that there is one. */
+static void on_refused(void *ctx, const struct err *err)
+{
+    struct flow *f = ctx;
+    flow_tell_open(f);
+    flow_end(f, err->msg);
+}
+
+void flow_dial(struct flow *f)
+{
+    static const struct side_ops world = {.on_ready = on_connected, .on_failed = on_refused};
+    struct sockaddr_storage to;
+    (void)netaddr_to_sockaddr(&f->to, f->port, &to);
+    f->state = FLOW_DIAL;
+    flow_wait(f);
+    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, &world, f);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests, each judged by itself: plain HTTP by its Host, which must be a name that belongs to the address; in intercepted TLS by its path and method, and its
+ * authority must be the name that the certificate was for (421 else). Only what goes to the world in TLS gets secrets; a sentinel that goes elsewhere stays what it
+ * is, and is told.
+ */
+#include "base/mem.h"
+#include "egress/flow.h"
+#include "egress/names.h"
+#include "egress/side_tcp.h"
+#include "egress/vault.h"
+#include "http/url.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { URL_MAX = 2048 };
+
+/* Told when its answer came, or when none can come any more (status 0). */
+static void request_done(struct flow *f, struct flow_request *r, int status)
+{
+    char url[URL_MAX + HOSTNAME_MAX + 32];
+    (void)snprintf(url, sizeof(url), "%s://%s%s", f->intercepted ? "https" : "http", r->authority, r->path);
+    for (char *c = url; *c; c++)
+        if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+            *c = '?';
+    link_tell(f->net->egress->link,
+              json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:i,s:i,s:O}", "op", "request", "id", f->net->id, "flow",
+                        (json_int_t)f->id, "at", (json_int_t)r->at, "method", r->method, "url", url, "status", status,
+                        "rule", r->rule, "injected", r->injected));
+    list_remove(&r->node);
+    f->n_requests--;
+    json_decref(r->injected);
+    mem_free(r->method);
+    mem_free(r->path);
+    mem_free(r);
+}
+
+void flow_requests_fini(struct flow *f)
+{
+    LIST_FOREACH (struct flow_request, r, &f->requests, node)
+        request_done(f, r, 0);
+}
+
+static bool refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
+{
+    to->status = status;
+    (void)snprintf(to->text, sizeof(to->text), "%s%s%s", why->reason, why->suggestion[0] ? "; to allow it: " : "",
+                   why->suggestion);
+    return false;
+}
+
+static bool deny(struct flow *f, const struct exchange_head *h, const char *name, const struct policy_answer *why,
+                 int status, struct exchange_refusal *ret_refusal)
+{
+    report_denied(
+        f->net,
+        &(struct report_target){
+            .proto = "http", .name = name, .addr = &f->to, .port = f->port, .method = h->method, .path = h->path},
+        why);
+    return refuse(ret_refusal, status, why);
+}
+
+static bool denyf(struct flow *f, const struct exchange_head *h, const char *name, int status,
+                  struct exchange_refusal *ret_refusal, const char *reason)
+{
+    struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+    (void)snprintf(why.reason, sizeof(why.reason), "%s", reason);
+    return deny(f, h, name, &why, status, ret_refusal);
+}
+
+/* ---- secrets ---- */
+
+struct injecting {
+    struct flow *f;
+    struct exchange_head *head;
+    json_t *names;
+    struct err err;
+    bool failed;
+};
+
+/* The value goes into the request's memory; what it was made in is wiped. */
+static bool expand(struct injecting *i, const char *template, struct str *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(SECRET_VALUE_MAX * 2);
+    int r = vault_expand(i->f->net->egress->config.vault, str_of(i->f->net->id), str_of(template), &b, &i->err);
+    if (r == 0)
+        *ret_value = arena_str(i->head->arena, buf_str(&b));
+    if (b.data)
+        mem_wipe(b.data, b.cap);
+    i->failed |= r < 0;
+    return r == 0;
+}
+
+/* Each place where text holds the sentinel gets the value instead. */
+static bool replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
+{
+    struct str value, text = field->value, sentinel = str_of(p->sentinel);
+    AUTO_BUF struct buf b = BUF_INIT(EXCHANGE_HEAD_MAX);
+    const char *at = memmem(text.p, text.n, sentinel.p, sentinel.n);
+    if (!at)
+        return false;
+    if (!vault_get(i->f->net->egress->config.vault, str_of(p->secret), &value)) {
+        i->failed = true;
+        (void)err_set(&i->err, ERR_NOT_FOUND, "there is no secret %s: cove secret set %s", p->secret, p->secret);
+        return false;
+    }
+    while (at) {
+        (void)buf_append(&b, text.p, (size_t)(at - text.p));
+        (void)buf_append_str(&b, value);
+        text = str_sub(text, (size_t)(at - text.p) + sentinel.n);
+        at = memmem(text.p, text.n, sentinel.p, sentinel.n);
+    }
+    (void)buf_append_str(&b, text);
+    if (buf_error(&b)) {
+        i->failed = true;
+        (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s becomes too long", p->secret);
+    } else {
+        field->value = arena_str(i->head->arena, buf_str(&b));
+    }
+    if (b.data)
+        mem_wipe(b.data, b.cap);
+    return true;
+}
+
+static void inject(void *ctx, const struct policy_inject *what)
+{
+    struct injecting *i = ctx;
+    struct str value;
+    for (size_t h = 0; h < what->n_headers && !i->failed; h++)
+        if (expand(i, what->headers[h].value, &value)) {
+            exchange_set(i->head, str_of(what->headers[h].name), value);
+            (void)json_array_append_new(i->names, json_string(what->headers[h].name));
+        }
+    for (size_t p = 0; p < what->n_placeholders && !i->failed; p++) {
+        bool used = false;
+        for (size_t h = 0; h < i->head->n_fields && !i->failed; h++)
+            used |= replace(i, &i->head->fields[h], &what->placeholders[p]);
+        if (used)
+            (void)json_array_append_new(i->names, json_string(what->placeholders[p].secret));
+    }
+}
+
+static bool mentions(const struct exchange_head *h, const char *sentinel)
+{
+    struct str s = str_of(sentinel);
+    bool found = memmem(h->path.p, h->path.n, s.p, s.n) != NULL;
+    for (size_t i = 0; i < h->n_fields && !found; i++)
+        found = memmem(h->fields[i].value.p, h->fields[i].value.n, s.p, s.n) != NULL;
+    return found;
+}
+
+/* After what belongs here was replaced, a sentinel that is left goes where it doesn't belong. */
+static void notice_misuse(struct flow *f, const struct exchange_head *h, const char *name)
+{
+    const struct policy_placeholder *all;
+    size_t n = policy_sentinels(f->net->policy, &all);
+    for (size_t i = 0; i < n; i++)
+        if (mentions(h, all[i].sentinel))
+            report_misuse(f->net, all[i].secret, name ? name : "", f->port);
+}
+
+/* ---- a request ---- */
+
+static void on_upstream_failed(void *ctx, const struct err *err)
+{
+    struct flow *f = ctx;
+    if (f->exchange)
+        exchange_upstream(f->exchange, NULL, err->msg);
+}
+
+static void on_upstream_ready(void *ctx)
+{
+    struct flow *f = ctx;
+    exchange_upstream(f->exchange, TAKE_PTR(f->upstream), NULL);
+}
+
+static void dial(struct flow *f)
+{
+    static const struct side_ops ops = {.on_ready = on_upstream_ready, .on_failed = on_upstream_failed};
+    struct sockaddr_storage to;
+    if (f->told || f->intercepted)
+        return;
+    flow_tell_open(f);
+    (void)netaddr_to_sockaddr(&f->to, f->port, &to);
+    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, &ops, f);
+}
+
+/* The name that the authority holds, normalised; "" when it is the address itself. False: neither. */
+static bool authority_name(const struct flow *f, struct str authority, char ret_name[static HOSTNAME_MAX + 1])
+{
+    struct str host;
+    struct netaddr literal;
+    uint16_t port = 0;
+    if (url_parse_host(authority, &host, &port) < 0 || (port && port != f->port))
+        return false;
+    ret_name[0] = 0;
+    if (netaddr_parse(host, &literal))
+        return netaddr_eq(&literal, &f->to);
+    return hostname_normalise(host, ret_name);
+}
+
+static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, const char *name, int rule,
+                     json_t *injected)
+{
+    struct flow_request *r = mem_new(struct flow_request);
+    char address[NETADDR_TEXT_MAX];
+    netaddr_print(&f->to, address);
+    r->id = id;
+    r->at = clock_real();
+    r->method = mem_strndup(h->method.p, h->method.n);
+    r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)URL_MAX));
+    r->rule = rule;
+    r->injected = injected;
+    (void)snprintf(r->authority, sizeof(r->authority), "%s", name ? name : address);
+    list_init(&r->node);
+    list_append(&f->requests, &r->node);
+    f->n_requests++;
+}
+
+static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
+{
+    struct flow *f = ctx;
+    char room[HOSTNAME_MAX + 1];
+    if (!f->net->policy)
+        return denyf(f, h, NULL, 403, ret_refusal, "no policy is set");
+    if (f->n_requests >= FLOW_REQUESTS_MAX)
+        return denyf(f, h, NULL, 503, ret_refusal, "too many requests of this connection are not answered yet");
+    if (!authority_name(f, h->authority, room))
+        return denyf(f, h, NULL, 421, ret_refusal, "the Host of this request is neither a name nor this address");
+    const char *name = room[0] ? room : NULL;
+    if (f->intercepted && (!name || strcmp(name, f->name) != 0))
+        return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
+    bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
+    struct policy_answer answer;
+    flow_judge_pair(f, name, belongs, h->method, h->path, &answer);
+    if (answer.verdict != POLICY_ALLOW)
+        return deny(f, h, name, &answer, 403, ret_refusal);
+
+    struct injecting i = {.f = f, .head = h, .names = json_array()};
+    if (f->intercepted) {
+        struct policy_query q;
+        AUTO_FREE char *method = mem_strndup(h->method.p, h->method.n);
+        flow_query(f, name, &q);
+        q.method = method;
+        q.path = h->path;
+        policy_each_inject(f->net->policy, &q, inject, &i);
+    }
+    if (i.failed) {
+        json_decref(i.names);
+        return denyf(f, h, name, 403, ret_refusal, i.err.msg);
+    }
+    notice_misuse(f, h, name);
+    if (!f->intercepted && name && !f->name[0])
+        (void)snprintf(f->name, sizeof(f->name), "%s", name);
+    f->rule = answer.rule;
+    remember(f, id, h, name, answer.rule, i.names);
+    dial(f);
+    return true;
+}
+
+static void on_answer(void *ctx, uint64_t id, int status)
+{
+    struct flow *f = ctx;
+    LIST_FOREACH (struct flow_request, r, &f->requests, node) {
+        if (r->id == id) {
+            request_done(f, r, status);
+            return;
+        }
+    }
+}
+
+static void on_exchange_end(void *ctx, const struct err *err)
+{
+    flow_end(ctx, err ? err->msg : NULL);
+}
+
+static const struct exchange_ops exchange_ops = {on_request, on_answer, on_exchange_end};
+
+void flow_http(struct flow *f)
+{
+    f->state = FLOW_OPEN;
+    struct side *client = TAKE_PTR(f->client);
+    f->exchange = h1_exchange(f->net->egress->loop, client, NULL, buf_str(&f->first), &exchange_ops, f);
+    buf_fini(&f->first);
+}
+
+void flow_http_open(struct flow *f, struct str alpn)
+{
+    struct side *client = TAKE_PTR(f->client), *upstream = TAKE_PTR(f->upstream);
+    bool h2 = str_eqc(alpn, "h2");
+    f->exchange = (h2 ? h2_exchange : h1_exchange)(f->net->egress->loop, client, upstream, STR_NULL, &exchange_ops, f);
+}

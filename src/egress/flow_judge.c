@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who a connection is for. The address is what the client dialled; the name is what it says (SNI). They belong together when the sandbox
+ * learned the address from our resolver as one of the name's, or when our resolver says so now. What it dials is then that address: it was judged,
+ * and nobody resolves it again on the way.
+ *
+ * When they don't belong together (an entry in /etc/hosts, an address from elsewhere), the name proves nothing: then name and address must both be allowed, each
+ * by itself. Without any name, the address must be; and when the sandbox knows the address by names, none of them may be denied.
+ */
+#include "base/mem.h"
+#include "egress/flow.h"
+#include "egress/names.h"
+#include "egress/resolver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query)
+{
+    *ret_query = (struct policy_query){
+        .name = name,
+        .addr = f->to,
+        .is_host = egress_is_own(f->net->egress, &f->to),
+        .port = f->port,
+    };
+}
+
+void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str method, struct str path,
+                     struct policy_answer *ret_answer)
+{
+    struct policy_query q;
+    char *text = method.p ? mem_strndup(method.p, method.n) : NULL;
+    flow_query(f, name, &q);
+    q.method = text;
+    q.path = path;
+    policy_judge(f->net->policy, &q, ret_answer);
+    if (name && !belongs && ret_answer->verdict != POLICY_DENY) {
+        struct policy_answer alone;
+        q.name = NULL;
+        policy_judge(f->net->policy, &q, &alone);
+        if (alone.verdict != POLICY_ALLOW) {
+            *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+            (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason), "the address is none of %.100s's", name);
+        }
+    }
+    mem_free(text);
+}
+
+static void go_on(struct flow *f, const struct policy_answer *answer)
+{
+    if (answer->verdict == POLICY_DENY) {
+        flow_refuse(f, answer);
+        return;
+    }
+    f->rule = answer->rule;
+    f->intercepted = f->proto == FLOW_TLS && f->name[0] &&
+                     (answer->verdict == POLICY_NEEDS_REQUEST || policy_intercepts(f->net->policy, f->name, f->port));
+    flow_dial(f);
+}
+
+/* ---- by address ---- */
+
+struct known {
+    struct flow *f;
+    struct policy_answer answer;
+    size_t n;
+    bool denied, all_allowed;
+};
+
+static bool judge_known(void *ctx, const char *name)
+{
+    struct known *k = ctx;
+    struct policy_query q;
+    struct policy_answer answer;
+    flow_query(k->f, name, &q);
+    policy_judge(k->f->net->policy, &q, &answer);
+    k->n++;
+    k->all_allowed &= answer.verdict == POLICY_ALLOW;
+    if (answer.verdict == POLICY_DENY)
+        k->denied = true;
+    if (k->n == 1 || answer.verdict == POLICY_DENY)
+        k->answer = answer;
+    return true;
+}
+
+/* Of what is no TLS and no HTTP where these are expected, a name that allows them says nothing. */
+static bool is_web(const struct flow *f)
+{
+    return f->port == 80 || f->port == 443 || f->proto != FLOW_TCP;
+}
+
+static void judge_address(struct flow *f, struct policy_answer *ret_answer)
+{
+    struct policy_query q;
+    struct known k = {.f = f, .all_allowed = true};
+    flow_query(f, NULL, &q);
+    policy_judge(f->net->policy, &q, ret_answer);
+    (void)names_each_of(f->net->names, &f->to, judge_known, &k);
+    if (ret_answer->verdict == POLICY_ALLOW) {
+        if (k.denied)
+            *ret_answer = k.answer;
+        return;
+    }
+    if (k.n && k.all_allowed && !is_web(f)) {
+        *ret_answer = k.answer;
+        return;
+    }
+    ret_answer->verdict = POLICY_DENY;
+}
+
+void flow_judge_address(struct flow *f)
+{
+    struct policy_answer answer;
+    judge_address(f, &answer);
+    go_on(f, &answer);
+}
+
+/* ---- by name ---- */
+
+static void judge_resolved(struct flow *f, bool belongs)
+{
+    struct policy_answer answer;
+    flow_judge_pair(f, f->name, belongs, STR_NULL, STR_NULL, &answer);
+    go_on(f, &answer);
+}
+
+static void on_resolved(void *ctx, const struct resolver_answer *answer)
+{
+    struct flow *f = ctx;
+    bool belongs = false;
+    f->lookup = NULL;
+    for (size_t i = 0; i < answer->n_addrs; i++)
+        belongs |= netaddr_eq(&answer->addrs[i], &f->to);
+    if (belongs)
+        names_add(f->net->names, &f->to, f->name, answer->ttl_s);
+    judge_resolved(f, belongs);
+}
+
+void flow_judge_name(struct flow *f, struct str sni)
+{
+    struct policy_answer answer;
+    if (!sni.n && f->hello.offers_ech) {
+        flow_refusef(f, "an encrypted ClientHello without an outer name");
+        return;
+    }
+    if (!sni.n) {
+        flow_judge_address(f);
+        return;
+    }
+    if (!hostname_normalise(sni, f->name)) {
+        f->name[0] = 0;
+        flow_refusef(f, "the server name in the ClientHello is not a host's name");
+        return;
+    }
+    policy_judge_name(f->net->policy, f->name, &answer);
+    if (answer.verdict == POLICY_DENY) { /* then nobody is asked about it; a rule may allow the address all the same */
+        judge_resolved(f, false);
+        return;
+    }
+    if (names_has(f->net->names, &f->to, f->name)) {
+        judge_resolved(f, true);
+        return;
+    }
+    f->state = FLOW_RESOLVE;
+    flow_wait(f);
+    f->lookup = resolver_resolve(f->net->egress->resolver, f->name, f->to.family, on_resolved, f);
+}
+
+/* ---- again ---- */
+
+bool flow_still_allowed(struct flow *f)
+{
+    struct policy_answer answer;
+    if (!f->net->policy)
+        return false;
+    if (f->state == FLOW_RESOLVE)
+        return true; /* is about to be judged */
+    LIST_FOREACH (struct flow_request, r, &f->requests, node) {
+        char name[HOSTNAME_MAX + 1];
+        bool named = hostname_normalise(str_of(r->authority), name);
+        flow_judge_pair(f, named ? name : NULL, named && names_has(f->net->names, &f->to, name), str_of(r->method),
+                        str_of(r->path), &answer);
+        if (answer.verdict != POLICY_ALLOW)
+            return false;
+    }
+    if (f->proto == FLOW_HTTP)
+        return true; /* each further request is judged */
+    if (!f->name[0]) {
+        judge_address(f, &answer);
+        return answer.verdict == POLICY_ALLOW;
+    }
+    flow_judge_pair(f, f->name, true, STR_NULL, STR_NULL, &answer);
+    if (f->intercepted)
+        return answer.verdict != POLICY_DENY;
+    return answer.verdict == POLICY_ALLOW && !policy_intercepts(f->net->policy, f->name, f->port);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The socket to cove-api. A new one replaces the one before: what was not sent yet was for somebody who is gone. Answers are always kept until
+ * they are sent; events are, up to a limit, and what had to be dropped is counted and said in the log.
+ */
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/internal.h"
+#include "egress/requests.h"
+#include "wire/egress.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+enum { EVENTS_MAX = 4 << 20, QUEUE_MAX = 32 << 20, MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
+
+struct message {
+    struct list node;
+    size_t n;
+    char text[];
+};
+
+struct link {
+    struct egress *egress;
+    struct connection *now; /* NULL: nobody */
+    struct list queue;
+    size_t queued;
+    uint64_t dropped;
+};
+
+/* One socket; its handle may outlive its time as the current one by a turn. */
+struct connection {
+    struct link *link;
+    uv_poll_t poll;
+    int fd;
+    bool wants_write;
+};
+
+static void on_poll(uv_poll_t *handle, int status, int events);
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct connection *c = container_of((uv_poll_t *)handle, struct connection, poll);
+    (void)fd_close(c->fd);
+    mem_free(c);
+}
+
+static void forget_queue(struct link *l)
+{
+    LIST_FOREACH (struct message, m, &l->queue, node) {
+        list_remove(&m->node);
+        mem_free(m);
+    }
+    l->queued = 0;
+}
+
+static void detach(struct link *l)
+{
+    struct connection *c = TAKE_PTR(l->now);
+    if (!c)
+        return;
+    (void)uv_poll_stop(&c->poll);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    forget_queue(l);
+}
+
+struct link *link_new(struct egress *e)
+{
+    struct link *l = mem_new(struct link);
+    l->egress = e;
+    list_init(&l->queue);
+    return l;
+}
+
+void link_free(struct link *l)
+{
+    detach(l);
+    forget_queue(l);
+    mem_free(l);
+}
+
+static void watch(struct connection *c)
+{
+    bool want = !list_empty(&c->link->queue);
+    if (want == c->wants_write)
+        return;
+    c->wants_write = want;
+    (void)uv_poll_start(&c->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+}
+
+static void send_queue(struct link *l)
+{
+    struct message *m;
+    while (l->now && (m = LIST_FIRST(struct message, &l->queue, node))) {
+        ssize_t n = send(l->now->fd, m->text, m->n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR))
+            break;
+        if (n < 0) {
+            detach(l);
+            return;
+        }
+        list_remove(&m->node);
+        l->queued -= m->n;
+        mem_free(m);
+    }
+    if (!l->now)
+        return;
+    if (l->dropped && list_empty(&l->queue)) {
+        log_warn("%llu events of the network are lost: cove-api was not there or did not read",
+                 (unsigned long long)l->dropped);
+        l->dropped = 0;
+    }
+    watch(l->now);
+}
+
+/* Steals it. */
+static void enqueue(struct link *l, json_t *object, bool event)
+{
+    AUTO_FREE char *text = json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII);
+    json_decref(object);
+    size_t n = text ? strlen(text) : 0;
+    if (!text || n > EGRESS_MESSAGE_MAX || !l->now || (event && l->queued + n > EVENTS_MAX)) {
+        l->dropped += event;
+        if (!event)
+            log_error("an answer to cove-api can't be sent");
+        return;
+    }
+    if (l->queued + n > QUEUE_MAX) {
+        log_error("cove-api does not read: its socket is closed");
+        detach(l);
+        return;
+    }
+    struct message *m = mem_alloc(sizeof(*m) + n);
+    list_init(&m->node);
+    m->n = n;
+    memcpy(m->text, text, n);
+    list_append(&l->queue, &m->node);
+    l->queued += n;
+    send_queue(l);
+}
+
+void link_tell(struct link *l, json_t *event)
+{
+    enqueue(l, event, true);
+}
+
+void link_answer(struct link *l, json_t *answer)
+{
+    enqueue(l, answer, false);
+}
+
+static bool read_one(struct connection *c, char *room)
+{
+    struct link *l = c->link;
+    ssize_t n = recv(c->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0 || n > EGRESS_MESSAGE_MAX) {
+        if (n > 0)
+            log_error("cove-api sent a message that is too long");
+        detach(l);
+        return false;
+    }
+    json_error_t e;
+    json_t *request = json_loadb(room, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    bool understood = json_is_object(request) && requests_handle(l->egress, request);
+    json_decref(request);
+    mem_wipe(room, (size_t)n); /* "seal" brings what is secret */
+    if (!understood) {
+        log_error("cove-api sent a message that makes no sense");
+        detach(l);
+    }
+    return l->now == c;
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct connection *c = container_of(handle, struct connection, poll);
+    struct link *l = c->link;
+    if (status < 0) {
+        detach(l);
+        return;
+    }
+    if (events & UV_READABLE) {
+        char *room = mem_alloc(EGRESS_MESSAGE_MAX);
+        for (int i = 0; i < MESSAGES_PER_TURN && read_one(c, room); i++)
+            ;
+        mem_free(room);
+    }
+    if ((events & UV_WRITABLE) && l->now == c)
+        send_queue(l);
+}
+
+void link_attach(struct link *l, int fd)
+{
+    static const int size = BUFFER_BYTES;
+    detach(l);
+    struct connection *c = mem_new(struct connection);
+    c->link = l;
+    c->fd = fd;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    int r = fd_nonblock(fd, true);
+    r = r < 0 ? r : uv_poll_init(l->egress->loop, &c->poll, fd);
+    if (r < 0) {
+        log_error("watch cove-api's socket: %s", strerror(-r));
+        (void)fd_close(fd);
+        mem_free(c);
+        return;
+    }
+    l->now = c;
+    (void)uv_poll_start(&c->poll, UV_READABLE, on_poll);
+    link_tell(l, json_pack("{s:s}", "op", "hello"));
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/ca.h"
+#include "egress/dns_server.h"
+#include "egress/internal.h"
+#include "egress/names.h"
+
+#include <ifaddrs.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Clients keep addresses for longer than they were told; for so long a name and its address belong together here. */
+enum { NAME_KEPT_S = 3600, ACCEPTS_PER_TURN = 32, OWN_USEC = 5 * 1000000 };
+
+/* ---- this machine's own addresses ---- */
+
+static void read_own(struct egress *e)
+{
+    struct ifaddrs *all;
+    e->own_at = clock_mono();
+    if (getifaddrs(&all) < 0)
+        return; /* those of before */
+    size_t n = 0;
+    struct netaddr *own = NULL;
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        struct netaddr a;
+        if (!i->ifa_addr || !netaddr_from_sockaddr(i->ifa_addr, &a, NULL))
+            continue;
+        own = mem_realloc(own, (n + 1) * sizeof(*own));
+        own[n++] = a;
+    }
+    freeifaddrs(all);
+    mem_free(e->own);
+    e->own = own;
+    e->n_own = n;
+}
+
+bool egress_is_own(struct egress *e, const struct netaddr *a)
+{
+    if (!e->own_at || clock_mono() - e->own_at > OWN_USEC)
+        read_own(e);
+    for (size_t i = 0; i < e->n_own; i++)
+        if (netaddr_eq(&e->own[i], a))
+            return true;
+    return false;
+}
+
+/* ---- one sandbox's network ---- */
+
+struct net *net_ref(struct net *n)
+{
+    n->refs++;
+    return n;
+}
+
+void net_unref(struct net *n)
+{
+    assert(n->refs);
+    if (--n->refs)
+        return;
+    assert(list_empty(&n->flows));
+    policy_unref(n->policy);
+    names_free(n->names);
+    ca_free(n->ca);
+    list_remove(&n->denying);
+    mem_free(n);
+}
+
+struct net *net_get(struct egress *e, const char *id, bool make)
+{
+    struct net *n = map_get(&e->nets, str_of(id));
+    if (n || !make || e->closing)
+        return n;
+    if (map_count(&e->nets) >= NETS_MAX) {
+        log_error("more than %d networks: %s gets none", NETS_MAX, id);
+        return NULL;
+    }
+    n = mem_new(struct net);
+    n->egress = e;
+    n->refs = 1;
+    n->tcp_fd = -1;
+    (void)snprintf(n->id, sizeof(n->id), "%s", id);
+    n->names = names_new();
+    list_init(&n->flows);
+    list_init(&n->denying);
+    (void)map_put(&e->nets, str_of(id), n);
+    return n;
+}
+
+/* ---- its sockets ---- */
+
+static void on_tcp_closed(uv_handle_t *handle)
+{
+    struct net *n = container_of((uv_poll_t *)handle, struct net, tcp);
+    n->tcp_fd = fd_close(n->tcp_fd);
+    net_unref(n);
+}
+
+static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
+{
+    struct net *n = container_of(handle, struct net, tcp);
+    if (status < 0)
+        return;
+    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        int fd = accept4(n->tcp_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        flow_accept(n, fd);
+    }
+}
+
+static void close_sockets(struct net *n)
+{
+    dns_server_free(TAKE_PTR(n->dns));
+    if (n->tcp_fd < 0 || uv_is_closing((uv_handle_t *)&n->tcp))
+        return;
+    (void)uv_poll_stop(&n->tcp);
+    uv_close((uv_handle_t *)&n->tcp, on_tcp_closed);
+}
+
+static bool may_resolve(void *ctx, const char *name, struct policy_answer *ret_answer)
+{
+    struct net *n = ctx;
+    if (n->policy) {
+        policy_judge_name(n->policy, name, ret_answer);
+        return ret_answer->verdict != POLICY_DENY;
+    }
+    *ret_answer =
+        (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN, .reason = "no policy is set"};
+    return false;
+}
+
+/* What the sandbox is told that a name is, it may then connect to as that name: so only what it could be allowed to reach. */
+static size_t on_resolved(void *ctx, const char *name, struct netaddr *addrs, size_t n_addrs, unsigned ttl_s)
+{
+    struct net *n = ctx;
+    size_t kept = 0;
+    for (size_t i = 0; i < n_addrs; i++) {
+        struct policy_query q = {.name = name, .addr = addrs[i], .is_host = egress_is_own(n->egress, &addrs[i])};
+        struct policy_answer why;
+        if (!n->policy)
+            continue;
+        policy_judge(n->policy, &q, &why);
+        if (why.verdict == POLICY_DENY) {
+            report_denied(n, &(struct report_target){.proto = "dns", .name = name, .addr = &addrs[i]}, &why);
+            continue;
+        }
+        names_add(n->names, &addrs[i], name, MAX(ttl_s, (unsigned)NAME_KEPT_S));
+        addrs[kept++] = addrs[i];
+    }
+    return kept;
+}
+
+static void on_refused(void *ctx, const char *name, const char *type UNUSED, const struct policy_answer *why)
+{
+    report_denied(ctx, &(struct report_target){.proto = "dns", .name = name}, why);
+}
+
+void net_open(struct net *n, const int fds[static 3])
+{
+    static const struct dns_server_ops ops = {may_resolve, on_resolved, on_refused};
+    struct egress *e = n->egress;
+    int copy[3] = {fds[0], fds[1], fds[2]};
+    if (n->tcp_fd >= 0) {
+        log_error("%s has a network already", n->id);
+        for (int i = 0; i < 3; i++)
+            (void)fd_close(copy[i]);
+        return;
+    }
+    n->tcp_fd = copy[0];
+    int r = fd_nonblock(n->tcp_fd, true);
+    r = r < 0 ? r : uv_poll_init(e->loop, &n->tcp, n->tcp_fd);
+    if (r < 0) {
+        log_error("watch the network of %s: %s", n->id, strerror(-r));
+        n->tcp_fd = -1;
+        for (int i = 0; i < 3; i++)
+            (void)fd_close(copy[i]);
+        return;
+    }
+    (void)net_ref(n);
+    (void)uv_poll_start(&n->tcp, UV_READABLE, on_connection);
+    r = dns_server_new(e->loop, e->resolver, copy[1], copy[2], &ops, n, &n->dns);
+    if (r < 0)
+        log_error("serve DNS to %s: %s", n->id, strerror(-r));
+}
+
+void net_drop(struct net *n)
+{
+    n->gone = true;
+    (void)map_del(&n->egress->nets, str_of(n->id));
+    flows_cut_all(n, "the sandbox has ended");
+    report_forget(n);
+    close_sockets(n);
+    net_unref(n);
+}
+
+void net_set_policy(struct net *n, struct policy *p)
+{
+    policy_unref(n->policy);
+    n->policy = p;
+    flows_judge_again(n);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Denials, told at once and then counted: of what is refused for the same reason again within TELL_USEC the first is told as it happens, the others
+ * together when that time is over. A net remembers NET_DENIALS_MAX kinds; the one that was told longest ago makes room.
+ */
+#include "base/mem.h"
+#include "egress/internal.h"
+
+#include <string.h>
+
+enum { TELL_USEC = 1000000, TICK_MS = 250, TEXT_MAX = 256 };
+
+static uint64_t mix(uint64_t h, const void *p, size_t n)
+{
+    const unsigned char *at = p;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ at[i]) * 0x100000001b3ULL; /* FNV-1a */
+    return (h ^ 0xff) * 0x100000001b3ULL;
+}
+
+/* A collision makes one kind of denial count as another: harmless. */
+static uint64_t key_of(const struct report_target *t, const struct policy_answer *why)
+{
+    uint64_t h = mix(0xcbf29ce484222325ULL, t->proto, strlen(t->proto));
+    if (t->name)
+        h = mix(h, t->name, strlen(t->name));
+    if (t->addr)
+        h = mix(h, t->addr->bytes, sizeof(t->addr->bytes));
+    h = mix(h, &t->port, sizeof(t->port));
+    return mix(h, &why->rule, sizeof(why->rule));
+}
+
+/* What a client sent is cut and, where it is no UTF-8, replaced by what can be said of it. */
+static json_t *text_of(struct str s)
+{
+    char clean[TEXT_MAX];
+    size_t n = MIN(s.n, sizeof(clean));
+    for (size_t i = 0; i < n; i++)
+        clean[i] = s.p[i] >= 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
+    return json_stringn(clean, n);
+}
+
+static void tell(struct net *n, struct denial *d)
+{
+    json_t *event = TAKE_PTR(d->last);
+    (void)json_object_set_new(event, "count", json_integer(d->count));
+    d->count = 0;
+    d->told_at = clock_mono();
+    link_tell(n->egress->link, event);
+}
+
+static struct denial *find(struct net *n, uint64_t key)
+{
+    struct denial *oldest = &n->denials[0];
+    for (size_t i = 0; i < NET_DENIALS_MAX; i++) {
+        struct denial *d = &n->denials[i];
+        if (d->key == key && d->told_at)
+            return d;
+        if (d->told_at < oldest->told_at)
+            oldest = d;
+    }
+    if (oldest->last)
+        tell(n, oldest);
+    *oldest = (struct denial){.key = key};
+    return oldest;
+}
+
+void report_denied(struct net *n, const struct report_target *t, const struct policy_answer *why)
+{
+    struct denial *d = find(n, key_of(t, why));
+    json_t *event = json_pack("{s:s,s:s,s:I,s:s,s:i,s:s}", "op", "denied", "id", n->id, "at", (json_int_t)clock_real(),
+                              "proto", t->proto, "rule", why->rule, "reason", why->reason);
+    if (t->name)
+        (void)json_object_set_new(event, "name", json_string(t->name));
+    if (t->addr && t->addr->family) {
+        char text[NETADDR_TEXT_MAX];
+        netaddr_print(t->addr, text);
+        (void)json_object_set_new(event, "address", json_string(text));
+    }
+    if (t->port)
+        (void)json_object_set_new(event, "port", json_integer(t->port));
+    if (t->method.p)
+        (void)json_object_set_new(event, "method", text_of(t->method));
+    if (t->path.p)
+        (void)json_object_set_new(event, "path", text_of(t->path));
+    if (why->suggestion[0])
+        (void)json_object_set_new(event, "suggestion", json_string(why->suggestion));
+    json_decref(d->last);
+    d->last = event;
+    d->count++;
+    if (!d->told_at || clock_mono() - d->told_at >= TELL_USEC)
+        tell(n, d);
+    else if (list_empty(&n->denying))
+        list_append(&n->egress->denying, &n->denying);
+}
+
+void report_misuse(struct net *n, const char *secret, const char *name, uint16_t port)
+{
+    link_tell(n->egress->link, json_pack("{s:s,s:s,s:I,s:s,s:s,s:i}", "op", "misuse", "id", n->id, "at",
+                                         (json_int_t)clock_real(), "secret", secret, "name", name, "port", (int)port));
+}
+
+/* True: some are still too fresh. */
+static bool tell_due(struct net *n, usec_t now)
+{
+    bool more = false;
+    for (size_t i = 0; i < NET_DENIALS_MAX; i++) {
+        struct denial *d = &n->denials[i];
+        if (d->last && now - d->told_at >= TELL_USEC)
+            tell(n, d);
+        more |= d->last != NULL;
+    }
+    return more;
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct egress *e = container_of(timer, struct egress, denial_timer);
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct net, n, &e->denying, denying) {
+        if (!tell_due(n, now))
+            list_remove(&n->denying);
+    }
+}
+
+void report_forget(struct net *n)
+{
+    for (size_t i = 0; i < NET_DENIALS_MAX; i++)
+        if (n->denials[i].last)
+            tell(n, &n->denials[i]);
+    list_remove(&n->denying);
+}
+
+void report_start(struct egress *e)
+{
+    list_init(&e->denying);
+    (void)uv_timer_init(e->loop, &e->denial_timer);
+    (void)uv_timer_start(&e->denial_timer, on_tick, TICK_MS, TICK_MS);
+    e->handles++;
+}
+
+static void on_closed(uv_handle_t *timer)
+{
+    egress_handle_gone(container_of((uv_timer_t *)timer, struct egress, denial_timer));
+}
+
+void report_stop(struct egress *e)
+{
+    uv_close((uv_handle_t *)&e->denial_timer, on_closed);
+}

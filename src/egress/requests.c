@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "egress/requests.h"
+#include "base/mem.h"
+#include "egress/ca.h"
+#include "egress/resolver.h"
+#include "egress/vault.h"
+#include "http/url.h"
+
+#include <string.h>
+
+enum { CA_PURPOSE_MAX = 64 };
+
+/* ---- answers ---- */
+
+static json_t *answer_to(const json_t *request, const char *op)
+{
+    json_t *tag = json_object_get(request, "tag");
+    json_t *answer = json_pack("{s:s}", "op", op);
+    if (tag)
+        (void)json_object_set(answer, "tag", tag);
+    return answer;
+}
+
+static void fail(struct egress *e, const json_t *request, const struct err *err)
+{
+    json_t *answer = answer_to(request, "failed");
+    (void)json_object_set_new(answer, "code", json_string(err_code_name(err->code)));
+    (void)json_object_set_new(answer, "message", json_string(err->msg));
+    link_answer(e->link, answer);
+}
+
+static void put_buf(json_t *object, const char *key, const struct buf *b)
+{
+    (void)json_object_set_new(object, key, json_stringn(buf_len(b) ? buf_data(b) : "", buf_len(b)));
+}
+
+static struct str text(const json_t *request, const char *key)
+{
+    const json_t *v = json_object_get(request, key);
+    return json_is_string(v) ? str_n(json_string_value(v), json_string_length(v)) : STR_NULL;
+}
+
+static bool has_id(const json_t *request)
+{
+    return id_is_sandbox(text(request, "id"));
+}
+
+static const char *id_of(const json_t *request)
+{
+    return json_string_value(json_object_get(request, "id"));
+}
+
+/* ---- policies ---- */
+
+static void ca_purpose(const char *id, char ret_purpose[static CA_PURPOSE_MAX])
+{
+    (void)snprintf(ret_purpose, CA_PURPOSE_MAX, "ca:%s", id);
+}
+
+/* The one that it had, when that can still be used; else a new one. */
+static int make_ca(struct net *n, struct str sealed, struct err *err)
+{
+    struct vault *vault = n->egress->config.vault;
+    AUTO_BUF struct buf b = BUF_INIT(CA_EXPORT_MAX);
+    char purpose[CA_PURPOSE_MAX];
+    struct err ignored;
+    int r = -1;
+    if (n->ca)
+        return 0;
+    ca_purpose(n->id, purpose);
+    if (sealed.n && vault_unseal(vault, str_of(purpose), sealed, &b) == 0)
+        r = ca_import(buf_str(&b), &n->ca, &ignored);
+    if (b.data)
+        mem_wipe(b.data, b.cap);
+    return r == 0 ? 0 : ca_new(n->id, &n->ca, err);
+}
+
+static int tell_ca(struct net *n, json_t *answer, struct err *err)
+{
+    struct vault *vault = n->egress->config.vault;
+    AUTO_BUF struct buf bytes = BUF_INIT(CA_EXPORT_MAX), sealed = BUF_INIT(SEALED_MAX), pem = BUF_INIT(CA_PEM_MAX);
+    char purpose[CA_PURPOSE_MAX];
+    ca_purpose(n->id, purpose);
+    int r = ca_export(n->ca, &bytes, err);
+    if (r == 0 && vault_seal(vault, str_of(purpose), buf_str(&bytes), &sealed) < 0)
+        r = err_set(err, ERR_INTERNAL, "seal the sandbox's CA");
+    if (bytes.data)
+        mem_wipe(bytes.data, bytes.cap);
+    if (r == 0)
+        r = ca_pem(n->ca, &pem, err);
+    put_buf(answer, "ca", &sealed);
+    put_buf(answer, "ca_pem", &pem);
+    return r;
+}
+
+static void on_policy(struct egress *e, const json_t *request)
+{
+    struct policy *p;
+    struct err err;
+    if (policy_parse(json_object_get(request, "policy"), &p, &err) < 0) {
+        fail(e, request, &err);
+        return;
+    }
+    struct net *n = net_get(e, id_of(request), true);
+    if (!n) {
+        policy_unref(p);
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "there are too many networks");
+        fail(e, request, &err);
+        return;
+    }
+    json_t *answer = answer_to(request, "done");
+    if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), &err) < 0 || tell_ca(n, answer, &err) < 0)) {
+        json_decref(answer);
+        policy_unref(p);
+        fail(e, request, &err);
+        return;
+    }
+    net_set_policy(n, p);
+    link_answer(e->link, answer);
+}
+
+static void on_forget(struct egress *e, const json_t *request)
+{
+    struct net *n = net_get(e, id_of(request), false);
+    if (n && n->tcp_fd < 0)
+        net_drop(n); /* was never more than a policy */
+    else if (n)
+        net_set_policy(n, NULL);
+}
+
+/* ---- check: what would become of a request ---- */
+
+struct check {
+    struct list node;
+    struct egress *egress;
+    struct net *net; /* reference */
+    json_t *request;
+    struct resolver_lookup *lookup;
+    char name[HOSTNAME_MAX + 1];
+    uint16_t port;
+    bool secure, fell_back;
+    struct str path; /* in request */
+};
+
+static void check_free(struct check *c)
+{
+    if (c->lookup)
+        resolver_cancel(c->lookup);
+    list_remove(&c->node);
+    json_decref(c->request);
+    net_unref(c->net);
+    mem_free(c);
+}
+
+void requests_stop(struct egress *e)
+{
+    struct check *c;
+    while ((c = LIST_FIRST(struct check, &e->checks, node)))
+        check_free(c);
+}
+
+static const char *const verdicts[] = {
+    [POLICY_DENY] = "deny", [POLICY_ALLOW] = "allow", [POLICY_NEEDS_REQUEST] = "needs-request"};
+
+static void judge(struct check *c, const struct netaddr *a, struct policy_answer *ret_answer)
+{
+    struct str method = text(c->request, "method");
+    struct policy_query q = {
+        .name = c->name[0] ? c->name : NULL,
+        .addr = *a,
+        .is_host = a->family && egress_is_own(c->egress, a),
+        .port = c->port,
+        .method = method.n ? method.p : "GET",
+        .path = c->path,
+    };
+    policy_judge(c->net->policy, &q, ret_answer);
+}
+
+/* Allowed when one of the addresses is: that is the one which would be dialled. */
+static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_addrs)
+{
+    struct policy_answer best = {
+        .verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN, .reason = "the name has no address"};
+    json_t *answer = answer_to(c->request, "checked"), *list = json_array();
+    for (size_t i = 0; i < n_addrs; i++) {
+        struct policy_answer one;
+        char address[NETADDR_TEXT_MAX];
+        judge(c, &addrs[i], &one);
+        if (i == 0 || (best.verdict == POLICY_DENY && one.verdict != POLICY_DENY))
+            best = one;
+        netaddr_print(&addrs[i], address);
+        (void)json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", address, "verdict",
+                                                    verdicts[one.verdict], "reason", one.reason));
+    }
+    bool intercepted = c->secure && c->name[0] && policy_intercepts(c->net->policy, c->name, c->port);
+    (void)json_object_set_new(answer, "verdict", json_string(verdicts[best.verdict]));
+    (void)json_object_set_new(answer, "rule", json_integer(best.rule));
+    (void)json_object_set_new(answer, "reason", json_string(best.reason));
+    (void)json_object_set_new(answer, "intercepted", json_boolean(intercepted));
+    (void)json_object_set_new(answer, "addresses", list);
+    if (best.suggestion[0])
+        (void)json_object_set_new(answer, "suggestion", json_string(best.suggestion));
+    link_answer(c->egress->link, answer);
+    check_free(c);
+}
+
+static void on_resolved(void *ctx, const struct resolver_answer *answer)
+{
+    struct check *c = ctx;
+    c->lookup = NULL;
+    if (!answer->n_addrs && !c->fell_back) {
+        c->fell_back = true;
+        c->lookup = resolver_resolve(c->egress->resolver, c->name, 6, on_resolved, c);
+        return;
+    }
+    check_answer(c, answer->addrs, answer->n_addrs);
+}
+
+/* scheme://host[:port][/path]; https and 443 when it says neither. */
+static int parse_url(struct check *c, struct str url, struct netaddr *ret_literal, struct err *err)
+{
+    struct str host;
+    c->secure = !str_starts(url, STR("http://"));
+    if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
+        url = str_sub(url, c->secure ? 8 : 7);
+    const char *slash = memchr(url.p, '/', url.n);
+    struct str authority = slash ? str_n(url.p, (size_t)(slash - url.p)) : url;
+    c->path = slash ? str_sub(url, authority.n) : STR("/");
+    *ret_literal = (struct netaddr){0};
+    if (url_parse_host(authority, &host, &c->port) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
+    if (!c->port)
+        c->port = c->secure ? 443 : 80;
+    if (!netaddr_parse(host, ret_literal) && !hostname_normalise(host, c->name))
+        return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is neither a host's name nor an address",
+                       (int)MIN(host.n, (size_t)80), host.p);
+    return 0;
+}
+
+static void on_check(struct egress *e, json_t *request)
+{
+    struct netaddr literal;
+    struct policy_answer by_name;
+    struct err err;
+    struct net *n = net_get(e, id_of(request), false);
+    if (!n || !n->policy) {
+        (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s has no policy", id_of(request));
+        fail(e, request, &err);
+        return;
+    }
+    struct check *c = mem_new(struct check);
+    list_init(&c->node);
+    list_append(&e->checks, &c->node);
+    c->egress = e;
+    c->net = net_ref(n);
+    c->request = json_incref(request);
+    if (parse_url(c, text(request, "url"), &literal, &err) < 0) {
+        fail(e, request, &err);
+        check_free(c);
+        return;
+    }
+    if (literal.family) {
+        check_answer(c, &literal, 1);
+        return;
+    }
+    policy_judge_name(n->policy, c->name, &by_name);
+    if (by_name.verdict == POLICY_DENY) { /* then nobody is asked about it, as in earnest */
+        const struct netaddr none = {0};
+        check_answer(c, &none, 1);
+        return;
+    }
+    c->lookup = resolver_resolve(e->resolver, c->name, 4, on_resolved, c);
+}
+
+/* ---- the vault ---- */
+
+static void on_seal(struct egress *e, const json_t *request)
+{
+    struct str value = text(request, "value");
+    AUTO_BUF struct buf sealed = BUF_INIT(SEALED_MAX);
+    struct err err;
+    if (!value.n || value.n > SECRET_VALUE_MAX ||
+        vault_seal(e->config.vault, text(request, "id"), value, &sealed) < 0) {
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "this can't be sealed: empty, or longer than %d bytes",
+                      SECRET_VALUE_MAX);
+        fail(e, request, &err);
+        return;
+    }
+    json_t *answer = answer_to(request, "sealed");
+    put_buf(answer, "value", &sealed);
+    link_answer(e->link, answer);
+}
+
+static bool add_name(void *ctx, const char *name, uint64_t set_at UNUSED)
+{
+    (void)json_array_append_new(ctx, json_string(name));
+    return true;
+}
+
+static void on_secrets(struct egress *e, const json_t *request)
+{
+    json_t *answer = answer_to(request, "secrets"), *names = json_array();
+    vault_each(e->config.vault, add_name, names);
+    (void)json_object_set_new(answer, "names", names);
+    link_answer(e->link, answer);
+}
+
+bool requests_handle(struct egress *e, json_t *request)
+{
+    struct str op = text(request, "op");
+    if (str_eqc(op, "secrets")) {
+        on_secrets(e, request);
+        return true;
+    }
+    if (!has_id(request))
+        return false;
+    if (str_eqc(op, "policy"))
+        on_policy(e, request);
+    else if (str_eqc(op, "forget"))
+        on_forget(e, request);
+    else if (str_eqc(op, "check"))
+        on_check(e, request);
+    else if (str_eqc(op, "seal"))
+        on_seal(e, request);
+    else
+        return false;
+    return true;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cove-api asks for (wire/egress.h). Internal to src/egress. */
+#pragma once
+
+#include "egress/internal.h"
+
+/* False: it makes no sense, the socket should be closed. An answer goes through link_answer(), now or later. */
+bool requests_handle(struct egress *e, json_t *request);
+
+void link_answer(struct link *l, json_t *answer); /* steals it */
+
+/* The resolutions that a "check" waits for end with the egress. */
+void requests_stop(struct egress *e);

@@ -410,3 +410,21 @@ def test_silent_clients_do_not_keep_others_out(egress):
     assert egress.secret("set", "A", input=VALUE).returncode == 0
     for one in idle:
         one.close()
+
+
+# ---- started by coved ----
+
+
+def test_secrets_of_a_service_outlive_the_program_that_keeps_them(service):
+    if not wait_until(lambda: service.child("cove-egress"), 10):
+        pytest.skip("coved starts no cove-egress here: " + service.tail(5))
+    assert service.cove("secret", "set", "SYSTEM_TEST", input=VALUE).returncode == 0
+    before = service.child("cove-egress")
+    os.kill(before, signal.SIGKILL)
+    listed = service.cove("secret", "ls", "--json") # waits for the next one
+    assert [one["name"] for one in json.loads(listed.stdout)] == ["SYSTEM_TEST"]
+    assert service.child("cove-egress") not in (None, before)
+    key = (service.state / "egress" / "vault.key").stat()
+    assert key.st_mode & 0o7777 == 0o600 and key.st_uid != 0
+    assert service.cove("secret", "rm", "SYSTEM_TEST").returncode == 0
+    assert_unseen(VALUE, read(service.log))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from world import World  # noqa: E402
+from service import prepare_templates  # noqa: E402
+
+
+def pytest_sessionstart(session):
+    """Here and not in a fixture: it takes longer than a test may."""
+    if os.geteuid() == 0 and not session.config.option.collectonly:
+        prepare_templates()
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "needs root"
+    for program in ("ip", "openssl", "nsenter", "unshare", "curl"):
+        if not shutil.which(program):
+            return f"there is no {program}"
+    made = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
+    return made.stderr.strip() or None if made.returncode else None
+
+
+@pytest.fixture(scope="session")
+def world():
+    reason = why_not()
+    if reason:
+        pytest.skip(f"no offline internet: {reason}")
+    directory = tempfile.mkdtemp(prefix="cove-network-")
+    os.chmod(directory, 0o755)
+    world = World(directory)
+    try:
+        yield world.start()
+    finally:
+        world.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def service(world):
+    return world.start_service()
+
+
+class Box:
+    """A sandbox under one policy."""
+
+    def __init__(self, world, service, **spec):
+        self.world, self.service = world, service
+        self.id = service.create(timeout_ms=600000, **spec)
+
+    def run(self, command, timeout=30):
+        """(exit code, output with errors)"""
+        done = self.service.cove("exec", self.id, "--", "bash", "-c", command, timeout=timeout)
+        return done.returncode, done.stdout + done.stderr
+
+    def curl(self, *arguments):
+        done = self.service.cove("exec", self.id, "--", "curl", "-sS", "-m", "6", *arguments, timeout=30)
+        return done.returncode, done.stdout, done.stderr
+
+    def events(self, kind=""):
+        status, _, body = self.service.request("GET", f"/v1/sandboxes/{self.id}/events")
+        assert status == 200, body
+        found = body["events"] if isinstance(body, dict) else [__import__("json").loads(line) for line in body.splitlines() if line]
+        return [e for e in found if e["kind"].startswith(kind)]
+
+    def kill(self):
+        self.service.request("DELETE", f"/v1/sandboxes/{self.id}")
+
+
+@pytest.fixture
+def box(world, service):
+    """box(**spec): makes sandboxes that end with the test."""
+    made = []
+
+    def make(policy=None, **spec):
+        made.append(Box(world, service, **({"network": policy} if policy else {}), **spec))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import shutil
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -12,17 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from rig import BUILD, SECRET, Client, Service, build_probe, install, outside, wait_until  # noqa: E402
-from service import SETTLE_S, link, prepare_templates  # noqa: E402
-
-CONFIG = "defaults: {memory: 384MiB, cpus: 1, pids: 200, timeout: 10m}\n"
-
-# What coved is started with, as if by a careless person: open files, a socket, a directory. None of it may get any further.
-WRAPPER = """#!/bin/bash
-exec 60</etc/shadow 61</ 62<>/dev/tcp/127.0.0.1/{port} 63>{canary}
-export COVE_ATTACK_SECRET=never-seen-inside
-exec {coved} "$@"
-"""
+from rig import BUILD, SECRET, attacked, build_probe, descriptors, install, outside  # noqa: E402
+from service import prepare_templates  # noqa: E402
 
 
 def pytest_sessionstart(session):
@@ -88,11 +77,6 @@ class Canary:
             s.close()
 
 
-def descriptors(service):
-    """Of the worker, numbers included: {"7 socket:[1234]"}."""
-    return {f"{f.name} {link(f)}" for f in Path(f"/proc/{service.child('cove-api')}/fd").iterdir()}
-
-
 @pytest.fixture(scope="session")
 def canary():
     with tempfile.TemporaryDirectory(prefix="cove-canary-") as directory:
@@ -106,36 +90,8 @@ def canary():
 
 @pytest.fixture(scope="session")
 def session_service(canary):
-    """One service for all attacks; when it is stopped, nothing of it may be left on the machine."""
-    if os.geteuid() != 0:
-        pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix="test-attack-", dir=BUILD) # beside the templates, so that layers can be linked
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    config = Path(directory) / "cove.yaml"
-    config.write_text(CONFIG)
-    service.env["COVE_CONFIG"] = str(config)
-    wrapper = Path(directory) / "start"
-    wrapper.write_text(WRAPPER.format(port=canary.port, canary=Path(directory) / "leaked", coved=BUILD / "coved"))
-    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    try:
-        service.start(wrapper)
-        canary.visitors() # the wrapper's own
-        service.client = Client(service.port, service.key)
-        first = install(service.client.create())
-        assert first.works()
-        service.client.remove_all()
-        service.baseline = service.settle()
-        service.held = descriptors(service)
+    with attacked(canary, BUILD) as service:
         yield service
-        namespaces = service.namespaces()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
-        assert service.left_behind(namespaces) == []
-    finally:
-        if service.coved and service.coved.poll() is None:
-            service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

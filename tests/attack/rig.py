@@ -6,9 +6,13 @@ Every attack has a control run outside. Where that fails, the attack inside has 
 
 import contextlib
 import errno
+import os
+import shutil
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "system"))
 
 from client import Client  # noqa: E402
-from service import BUILD, Service, wait_until  # noqa: E402, F401
+from service import BUILD, SETTLE_S, Service, link, wait_until  # noqa: E402
 
 PROBE = BUILD / "attack-probe"
 PROBE_INSIDE = "/usr/local/bin/probe"
@@ -136,3 +140,51 @@ def raw(port, data, timeout=5):
 def alive(process):
     return process.poll() is None and Path(f"/proc/{process.pid}").exists()
 
+
+CONFIG = "defaults: {memory: 384MiB, cpus: 1, pids: 200, timeout: 10m}\n"
+
+# What coved is started with, as if by a careless person: open files, a socket, a directory. None of it may get any further.
+WRAPPER = """#!/bin/bash
+exec 60</etc/shadow 61</ 62<>/dev/tcp/127.0.0.1/{port} 63>{canary}
+export COVE_ATTACK_SECRET=never-seen-inside
+exec {coved} "$@"
+"""
+
+
+def descriptors(service):
+    """Of the worker, numbers included: {"7 socket:[1234]"}."""
+    return {f"{f.name} {link(f)}" for f in Path(f"/proc/{service.child('cove-api')}/fd").iterdir()}
+
+
+@contextlib.contextmanager
+def attacked(canary, programs):
+    """One service, of these programs, for many attacks; when it is stopped, nothing of it may be left on the machine."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-attack-", dir=BUILD) # beside the templates, so that layers can be linked
+    os.chmod(directory, 0o755)
+    service = Service(directory)
+    config = Path(directory) / "cove.yaml"
+    config.write_text(CONFIG)
+    service.env["COVE_CONFIG"] = str(config)
+    wrapper = Path(directory) / "start"
+    wrapper.write_text(WRAPPER.format(port=canary.port, canary=Path(directory) / "leaked", coved=Path(programs) / "coved"))
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    try:
+        service.start(wrapper)
+        canary.visitors() # the wrapper's own
+        service.client = Client(service.port, service.key)
+        first = install(service.client.create())
+        assert first.works()
+        service.client.remove_all()
+        service.baseline = service.settle()
+        service.held = descriptors(service)
+        yield service
+        namespaces = service.namespaces()
+        assert service.stop() == 0, service.tail()
+        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
+        assert service.left_behind(namespaces) == []
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -134,7 +134,7 @@ static const char *frame(struct h1_parser *p)
 static int on_head(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
-    struct str line = str_n(buf_data(&p->text) + p->line.at, p->line.n);
+    struct str line = p->line.n ? str_n(buf_data(&p->text) + p->line.at, p->line.n) : STR("");
     l->upgrade = 0;
     if (l->http_major != 1 || l->http_minor > 1)
         return bad(p, l->http_major ? 505 : 400, "only HTTP/1.0 and HTTP/1.1 are spoken here");

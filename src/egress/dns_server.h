@@ -18,12 +18,11 @@
 #include "policy/policy.h"
 
 enum {
-    DNS_SERVER_OPEN_MAX = 64, /* lookups under way; a client that runs a dozen programs at once has about 20 */
-    DNS_SERVER_RATE = 100,    /* queries a second; installing 1,000 packages asks for a few names only */
-    DNS_SERVER_BURST = 200,   /* that may come at once; beyond: REFUSED */
-    DNS_SERVER_READ_RATE =
-        2000,                /* queries a second that are read at all; the kernel drops what its buffer can't hold */
-    DNS_SERVER_TCP_MAX = 16, /* connections; more are closed at once */
+    DNS_SERVER_OPEN_MAX = 64,    /* lookups under way; beyond: REFUSED */
+    DNS_SERVER_RATE = 100,       /* queries a second; beyond: REFUSED */
+    DNS_SERVER_BURST = 200,      /* that may come at once */
+    DNS_SERVER_READ_RATE = 2000, /* messages a second that are looked at; the rest waits, or is dropped by the kernel */
+    DNS_SERVER_TCP_MAX = 16,     /* connections; more are closed at once */
     DNS_SERVER_TCP_IDLE_MS = 10000,
     /*
      * Distinct names asked upstream below one rule in a minute, new ones in each minute: what a tunnel through names needs many of. 300 names of

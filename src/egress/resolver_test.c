@@ -318,10 +318,11 @@ static void test_again(void **state)
 static void test_bounds(void **state)
 {
     struct box *b = *state;
-    struct result r[RESOLVER_OPEN_MAX + 2];
+    enum { ASKED = RESOLVER_OPEN_MAX + 2 };
+    AUTO_FREE struct result *r = mem_array(ASKED, sizeof(*r));
     struct resolver_stats stats;
     char name[64];
-    for (size_t i = 0; i < ARRAY_SIZE(r); i++) {
+    for (size_t i = 0; i < ASKED; i++) {
         (void)snprintf(name, sizeof(name), "silent-%zu.test", i);
         ask(b, name, 4, &r[i]);
     }

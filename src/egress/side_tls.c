@@ -6,8 +6,8 @@
  *     `out`. So OpenSSL's writes never block, and a record that is begun is finished whether or not its owner comes back with the same bytes.
  *  2. Plaintext is encrypted only while `out` is empty, TLS_WRITE bytes at most: `out` stays below TLS_OUT_MAX. What a peer can make us write besides (alerts,
  *     key updates) counts against the same limit, and reading stops there.
- *  3. `under` is read only when the owner reads, or for the handshake. OpenSSL reads ahead: bytes may wait inside of it while `under` has none, but
- *     never once it has said that it wants more.
+ *  3. `under` is read only when the owner reads, or for the handshake. OpenSSL reads ahead: bytes may wait inside of it while `under` has none, and what `under` has
+ *     said to be readable may not be read to its end. Only when OpenSSL has said that it wants more, `under` will say when there is.
  *  4. An end of `under` without close_notify is a failure, whatever came before.
  */
 #include "egress/side_tls.h"
@@ -224,6 +224,12 @@ static int judge(struct tls *t, int result)
     }
 }
 
+static bool tls_pending(const struct side *s)
+{
+    const struct tls *t = tls_of(s);
+    return s->ready && !s->failure && (SSL_has_pending(t->ssl) || !t->under->want_read); /* invariant 3 */
+}
+
 static void handshake(struct tls *t)
 {
     struct side *s = &t->side;
@@ -237,7 +243,7 @@ static void handshake(struct tls *t)
     }
     leave(t);
     side_become_ready(s);
-    if (!s->closed && SSL_has_pending(t->ssl)) /* invariant 3 */
+    if (!s->closed && tls_pending(s))
         side_tell_readable(s);
     if (!s->closed && buf_len(&t->out) == 0)
         side_tell_writable(s);
@@ -355,12 +361,6 @@ static void tls_shut(struct side *s)
 static void tls_watch(struct side *s)
 {
     (void)s; /* `under` was told by the reads and writes that came back with -EAGAIN */
-}
-
-static bool tls_pending(const struct side *s)
-{
-    const struct tls *t = tls_of(s);
-    return s->ready && !s->failure && SSL_has_pending(t->ssl);
 }
 
 static bool tls_flushed(const struct side *s)

@@ -83,6 +83,24 @@ void test_until_true(struct test_rig *r, const bool *flag)
     test_until(r, flag_is_set, (void *)flag);
 }
 
+static void count_handle(uv_handle_t *h, void *ctx)
+{
+    (void)h;
+    ++*(unsigned *)ctx;
+}
+
+static bool is_alone(void *ctx)
+{
+    unsigned n = 0;
+    uv_walk(ctx, count_handle, &n);
+    return n == 1; /* the guard */
+}
+
+void test_until_alone(struct test_rig *r)
+{
+    test_until(r, is_alone, &r->loop);
+}
+
 void test_turn(struct test_rig *r)
 {
     for (int i = 0; i < 20; i++)

@@ -25,7 +25,8 @@ void test_rig_close(struct test_rig *r);
 /* Runs the loop until it is so; fails the test after 20 s. */
 void test_until(struct test_rig *r, bool (*is_so)(void *ctx), void *ctx);
 void test_until_true(struct test_rig *r, const bool *flag);
-void test_turn(struct test_rig *r); /* what is due now, without waiting: a few turns of the loop */
+void test_until_alone(struct test_rig *r); /* until nothing is left on the loop */
+void test_turn(struct test_rig *r);        /* what is due now, without waiting: a few turns of the loop */
 
 /* Both non-blocking. */
 void test_tcp_pair(int ret_fds[static 2]);

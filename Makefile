@@ -24,7 +24,7 @@ start: build ## the same in the background
 stop: ## stop the service; it ends every sandbox
 	@tools/service stop
 
-test: ## everything: checks, unit, fuzz, system, attack and SDK tests
+test: ## everything: checks, unit, fuzz, system, attack, network and SDK tests
 	@tools/install-deps build run test
 	@tools/test
 

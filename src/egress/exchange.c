@@ -121,6 +121,8 @@ bool end_read(struct end *e)
         e->eof = true;
     else
         e->may_read = false; /* on_readable follows, or on_failed */
+    if (buf_len(&e->in) == 0)
+        buf_fini(&e->in); /* whoever waits keeps no room */
     return n >= 0;
 }
 

@@ -10,7 +10,7 @@
 #include <nghttp2/nghttp2.h>
 
 enum {
-    H2_CLIENT_WINDOW = 64 * 1024 - 1, /* of a stream; the sandbox is near */
+    H2_CLIENT_WINDOW = 256 * 1024, /* of a stream; the sandbox is near */
     H2_CLIENT_WINDOW_ALL = 512 * 1024,
     H2_UPSTREAM_WINDOW = 256 * 1024, /* the world is not */
     H2_UPSTREAM_WINDOW_ALL = 2 * 1024 * 1024,

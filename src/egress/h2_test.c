@@ -3,11 +3,18 @@
 #include "egress/h2_internal.h"
 #include "egress/test_exchange.h"
 
+#include "base/fd.h"
 #include "base/mem.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -773,16 +780,99 @@ static void test_closed_from_within(void **state)
     }
 }
 
+/* ---- a real client ---- */
+
+/* Runs curl with these arguments, its output to *ret_out. False: there is none. */
+static bool start_curl(const char *const *arguments, pid_t *ret_pid, int *ret_out)
+{
+    int out[2];
+    posix_spawn_file_actions_t actions;
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO), 0);
+    int r = posix_spawnp(ret_pid, "curl", &actions, NULL, (char *const *)(uintptr_t)arguments, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)fd_close(out[1]);
+    *ret_out = out[0];
+    if (r)
+        (void)fd_close(out[0]);
+    return r == 0;
+}
+
+static bool curl_speaks_h2(void)
+{
+    static const char *const arguments[] = {"curl", "-q", "-V", NULL};
+    AUTO_BUF struct buf text = BUF_INIT(65536);
+    pid_t pid;
+    int out;
+    if (!start_curl(arguments, &pid, &out))
+        return false;
+    assert_int_equal(fd_read_all(out, &text), 0);
+    (void)fd_close(out);
+    (void)waitpid(pid, NULL, 0);
+    return memmem(buf_data(&text), buf_len(&text), " HTTP2 ", 7) != NULL;
+}
+
+static void test_curl(void **state)
+{
+    (void)state;
+    if (!curl_speaks_h2()) {
+        print_message("no curl with HTTP/2\n");
+        skip();
+    }
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), out;
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, n), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &n), 0);
+    char authority[32], url[64];
+    (void)snprintf(authority, sizeof(authority), "127.0.0.1:%u", ntohs(address.sin_port));
+    (void)snprintf(url, sizeof(url), "http://%s/x?y", authority);
+    const char *const arguments[] = {
+        "curl", "-qsSi",   "--noproxy",     "*",     "-m", "20", "--http2-prior-knowledge", "-H", "user-agent:",
+        "-H",   "accept:", "--data-binary", "hello", url,  NULL};
+    pid_t pid;
+    assert_true(start_curl(arguments, &pid, &out));
+    struct world w;
+    rig_open_fd(&w.r, h2_exchange_timed, accept4(listener, (struct sockaddr *)&address, &n, SOCK_CLOEXEC));
+    w.half[CLIENT] = half_new(false);
+    w.half[UPSTREAM] = half_new(true);
+    UNTIL(&w, at(&w, UPSTREAM, 1)->ended);
+    expect_text(&at(&w, UPSTREAM, 1)->body, "hello");
+    answer(&w, 1, ":status: 201\nx: y\n", "there", true);
+    UNTIL(&w, w.r.end_seen);
+    AUTO_BUF struct buf text = BUF_INIT(65536);
+    int status;
+    assert_int_equal(fd_read_all(out, &text), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    expect_text(&text, "HTTP/2 201 \r\nx: y\r\n\r\nthere");
+    AUTO_FREE char *log = mem_printf("POST %s /x?y\ncontent-type: application/x-www-form-urlencoded\n\n", authority);
+    expect_text(&w.r.log, log);
+    (void)fd_close(out);
+    (void)fd_close(listener);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),        cmocka_unit_test(test_request_trailers),
-        cmocka_unit_test(test_edits),           cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_large_heads),     cmocka_unit_test(test_resets),
-        cmocka_unit_test(test_upstream_leaves), cmocka_unit_test(test_client_leaves),
-        cmocka_unit_test(test_flow_control),    cmocka_unit_test(test_many_streams),
-        cmocka_unit_test(test_floods),          cmocka_unit_test(test_rapid_reset),
-        cmocka_unit_test(test_time_limits),     cmocka_unit_test(test_closed_from_within),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_request_trailers),
+        cmocka_unit_test(test_edits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_large_heads),
+        cmocka_unit_test(test_resets),
+        cmocka_unit_test(test_upstream_leaves),
+        cmocka_unit_test(test_client_leaves),
+        cmocka_unit_test(test_flow_control),
+        cmocka_unit_test(test_many_streams),
+        cmocka_unit_test(test_floods),
+        cmocka_unit_test(test_rapid_reset),
+        cmocka_unit_test(test_time_limits),
+        cmocka_unit_test(test_closed_from_within),
+        cmocka_unit_test(test_curl),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,7 +83,7 @@ static void tcp_pair(int ret[2])
     assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n), 0);
     ret[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(ret[0], (struct sockaddr *)&at, n), 0);
-    ret[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    ret[1] = accept4(listener, (struct sockaddr *)&at, &n, SOCK_CLOEXEC);
     assert_true(ret[1] >= 0 && fd_nonblock(ret[0], true) >= 0 && fd_nonblock(ret[1], true) >= 0);
 }
 
@@ -117,6 +117,16 @@ void rig_open_tcp(struct rig *r, exchange_make_fn *make, bool without)
     r->fd[CLIENT] = client[0];
     struct side *side = side_tcp_accept(&r->loop, client[1]);
     r->x = make(&r->loop, side, without ? NULL : rig_dial(r), STR_NULL, &rig_ops, r, NULL);
+}
+
+void rig_open_fd(struct rig *r, exchange_make_fn *make, int fd)
+{
+    int upstream[2];
+    start(r);
+    unix_pair(upstream);
+    r->fd[UPSTREAM] = upstream[0];
+    r->x = make(&r->loop, side_tcp_accept(&r->loop, fd), side_tcp_accept(&r->loop, upstream[1]), STR_NULL, &rig_ops, r,
+                NULL);
 }
 
 struct side *rig_dial(struct rig *r)

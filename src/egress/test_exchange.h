@@ -42,6 +42,8 @@ extern const struct exchange_ops rig_ops;
 void rig_open(struct rig *r, exchange_make_fn *make, const char *first, const struct exchange_times *times);
 /* Over TCP on loopback, where a reset can be told from an end. without: no upstream yet. */
 void rig_open_tcp(struct rig *r, exchange_make_fn *make, bool without);
+/* fd: a client that somebody else plays; taken. */
+void rig_open_fd(struct rig *r, exchange_make_fn *make, int fd);
 struct side *rig_dial(struct rig *r); /* the upstream of `without` */
 void rig_close(struct rig *r);        /* and nothing is left */
 

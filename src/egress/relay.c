@@ -6,7 +6,7 @@
  *     content.
  *  2. It goes on until its source has no more for now, its target takes no more (then the side says when to go on), or it has moved TURN bytes: then the
  *     other connections of the loop have their turn first.
- *  3. A pipe is held while there is something in it. It is used once VOLUME bytes came in large pieces: below that, two system calls for
+ *  3. A pipe is held while there is something in it. It is used once VOLUME bytes came in pieces that are mostly large: below that, two system calls for
  *     a copy of a few bytes cost more than the copy.
  */
 #include "egress/relay.h"
@@ -45,7 +45,7 @@ struct direction {
     size_t rest_at, rest_end;
     struct pipe pipe;
     size_t in_pipe;
-    size_t volume;        /* that came in large pieces, one after the other */
+    size_t volume;        /* that came in large pieces; small ones let it fade */
     uint64_t moved;       /* bytes that `to` took */
     bool ended, finished; /* the source said so; the target was told */
     bool again;           /* had its turn, and has more */
@@ -168,7 +168,7 @@ static bool write_held(struct direction *d)
 
 static void note_size(struct direction *d, size_t n)
 {
-    d->volume = n >= LARGE ? d->volume + n : 0;
+    d->volume = n >= LARGE ? MIN(d->volume + n, (size_t)VOLUME) : d->volume / 2;
 }
 
 /* What these give: bytes read, 0 at the end, -errno. */

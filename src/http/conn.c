@@ -20,8 +20,16 @@ void conn_open(struct http_server *s, struct listener *l, int fd)
     buf_init(&c->out, SIZE_MAX / 2); /* bounded by write_max where it is filled */
     list_init(&c->pending);
     list_init(&c->timed);
+    if (l->tls && conn_tls_open(c, l->tls) < 0) {
+        (void)fd_close(fd);
+        mem_free(c);
+        return;
+    }
+    c->state = l->tls ? CONN_HANDSHAKE : CONN_HEAD;
     struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
     if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0) {
+        if (c->tls)
+            conn_tls_close(c);
         (void)fd_close(fd);
         mem_free(c);
         return;
@@ -39,6 +47,11 @@ static void close_now(struct conn *c)
         assert(c->state == CONN_HEAD);
         request_release(TAKE_PTR(c->req));
     }
+    if (c->tls) {
+        if (!c->gone)
+            (void)conn_tls_notify(c);
+        conn_tls_close(c);
+    }
     (void)fd_close(TAKE_FD(c->fd));
     buf_fini(&c->in);
     buf_fini(&c->out);
@@ -47,10 +60,19 @@ static void close_now(struct conn *c)
     server_conn_gone(c->server, c);
 }
 
+/* Our side of the connection: 1 it is shut, 0 it will be once there is room to say so, -1 it can't be. */
+static int shut_down(struct conn *c)
+{
+    c->notify_due = c->tls && !conn_tls_notify(c);
+    if (c->notify_due)
+        return 0;
+    return shutdown(c->fd, SHUT_WR) < 0 ? -1 : 1;
+}
+
 /* Closing while the client still sends would make the kernel reset the connection and the client lose the answer. */
 static void linger(struct conn *c)
 {
-    if (c->eof || c->gone || shutdown(c->fd, SHUT_WR) < 0) {
+    if (c->eof || c->gone || shut_down(c) < 0) {
         close_now(c);
         return;
     }
@@ -72,16 +94,22 @@ static bool fill(struct conn *c, size_t want)
     c->reads_left--;
     buf_clear(&c->in);
     ssize_t n;
-    do
-        n = read(c->fd, c->server->read_buf, want);
-    while (n < 0 && errno == EINTR);
+    bool through_tls = c->tls && c->state != CONN_LINGER;
+    if (through_tls)
+        n = conn_tls_read(c, c->server->read_buf, want);
+    else
+        do
+            n = read(c->fd, c->server->read_buf, want);
+        while (n < 0 && errno == EINTR);
     if (n > 0) {
         c->cur = str_n(c->server->read_buf, (size_t)n);
         /* A short read emptied the socket; the next byte is a new edge. A FIN that is announced already is not. */
-        if ((size_t)n < want && !c->half_closed)
+        if ((size_t)n < want && !c->half_closed && !through_tls)
             c->can_read = false;
         return true;
     }
+    if (n < 0 && errno == EAGAIN && through_tls)
+        return false;
     c->can_read = false;
     if (n == 0)
         c->eof = true;
@@ -167,10 +195,8 @@ static void body_fail(struct conn *c, int status, const char *text, int error)
 static void step_raw(struct conn *c)
 {
     struct http_request *req = c->req;
-    if (req->ended && buf_len(&c->out) == 0 && !c->shut) {
-        c->shut = true;
-        (void)shutdown(c->fd, SHUT_WR);
-    }
+    if (req->ended && buf_len(&c->out) == 0 && !c->shut)
+        c->shut = shut_down(c) != 0;
     if (c->shut && (req->body_over || req->reader == READER_NONE)) {
         request_done(c);
         return;
@@ -262,6 +288,32 @@ static void step_request(struct conn *c)
     }
 }
 
+static void step_handshake(struct conn *c)
+{
+    if (c->server->draining) {
+        close_now(c);
+        return;
+    }
+    switch (conn_tls_handshake(c)) {
+    case CONN_TLS_READY:
+        c->state = CONN_HEAD;
+        c->timed_class = TIMED_NONE;
+        list_remove(&c->timed);
+        c->again = true;
+        break;
+    case CONN_TLS_PLAIN:
+        conn_tls_close(c);
+        c->state = CONN_HEAD;
+        response_refuse(c, 400, "this port speaks TLS: use https:// here, not http://");
+        break;
+    case CONN_TLS_FAILED:
+        linger(c); /* so that the alert arrives */
+        break;
+    case CONN_TLS_WAITS:
+        break;
+    }
+}
+
 static void step_head(struct conn *c)
 {
     if (c->refused) {
@@ -329,6 +381,10 @@ static void step_discard(struct conn *c)
 static void step_linger(struct conn *c)
 {
     c->cur = STR_NULL;
+    if (c->notify_due && shut_down(c) < 0) {
+        close_now(c);
+        return;
+    }
     if (!fill(c, READ_BODY))
         return;
     c->skipped += c->cur.n;
@@ -352,6 +408,8 @@ static void step(struct conn *c)
     }
     if (c->state == CONN_HEAD)
         step_head(c);
+    else if (c->state == CONN_HANDSHAKE)
+        step_handshake(c);
     else if (c->state == CONN_DISCARD)
         step_discard(c);
     else
@@ -361,10 +419,12 @@ static void step(struct conn *c)
 static enum timed class_now(const struct conn *c)
 {
     const struct http_request *req = c->req;
+    if (c->state == CONN_HANDSHAKE)
+        return TIMED_HEAD;
+    if (buf_len(&c->out) || c->notify_due)
+        return TIMED_WRITE;
     if (c->state == CONN_LINGER)
         return TIMED_LINGER;
-    if (buf_len(&c->out))
-        return TIMED_WRITE;
     if (c->state == CONN_HEAD)
         return req ? TIMED_HEAD : TIMED_IDLE;
     if (c->state == CONN_DISCARD)
@@ -449,8 +509,10 @@ void conn_event(struct conn *c, uint32_t events)
         return;
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP))
         c->can_read = true;
-    if (events & EPOLLOUT)
+    if (events & EPOLLOUT) {
         c->can_write = true;
+        c->can_read |= c->tls != NULL; /* TLS may have to write before it goes on reading */
+    }
     if (events & (EPOLLRDHUP | EPOLLHUP))
         c->half_closed = true;
     if (events & EPOLLHUP)
@@ -462,7 +524,7 @@ void conn_event(struct conn *c, uint32_t events)
 
 void conn_timeout(struct conn *c, enum timed kind)
 {
-    if (kind == TIMED_HEAD) {
+    if (kind == TIMED_HEAD && c->state == CONN_HEAD) {
         response_refuse(c, 408, "the headers took too long");
     } else if (kind == TIMED_BODY && c->state == CONN_ACTIVE) {
         c->req->timed_out = true;

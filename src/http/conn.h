@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the server: a connection, its current request, and who may do what to them. Private to server.c, conn.c,
- * parse.c, request.c and response.c.
+ * parse.c, request.c, response.c and tls*.c.
  *
  * Theory of operation
  *
@@ -19,6 +19,8 @@
  * 5. A request exists from the first byte of its head until its on_close returned. Its parser state lives in the
  *    connection, because the rest of an unwanted body is skipped after the request ended.
  * 6. A connection that is closed stays on the server's dead list until the run and all events fetched with it are done.
+ * 7. With TLS (tls_conn.c) the socket's bytes pass through OpenSSL; all else is the same. can_read then means that the socket or OpenSSL may
+ *    have something, can_write that the socket takes something.
  */
 #pragma once
 
@@ -27,6 +29,7 @@
 #include "http/server.h"
 
 #include <llhttp.h>
+#include <sys/uio.h>
 
 enum {
     READ_HEAD = 16 * 1024, /* while waiting for a head: bounds what pipelining makes us keep */
@@ -36,8 +39,9 @@ enum {
     DISCARD_MAX = 256 * 1024, /* an unwanted body up to this is read to keep the connection */
     LINGER_MS = 2000,
     LINGER_MAX = 64 * 1024 * 1024,
-    TRAILER_MAX = 8 * 1024, /* trailers, or the extensions of one chunk */
-    RUN_READS = 8,          /* work of one run before others get their turn */
+    TRAILER_MAX = 8 * 1024,      /* trailers, or the extensions of one chunk */
+    CONN_TLS_RECORD = 16 * 1024, /* the most that TLS takes in one piece */
+    RUN_READS = 8,               /* work of one run before others get their turn */
     RUN_REQUESTS = 32,
     HTTP_REQUEST_MAGIC = 0x52515448,
 };
@@ -49,6 +53,7 @@ struct listener {
     struct http_server *server;
     uv_poll_t poll;
     void *tag;
+    const struct http_tls *tls; /* borrowed; NULL: plain */
     int fd;
     bool is_unix, starved;
 };
@@ -73,7 +78,8 @@ struct http_server {
     struct http_request *pool; /* linked by ->next */
     unsigned n_pool;
     char *read_buf;
-    struct buf head; /* where response heads are written, for one call at a time */
+    char *tls_record; /* CONN_TLS_RECORD, for one call at a time; NULL without a TLS listener */
+    struct buf head;  /* where response heads are written, for one call at a time */
     char date[40];
     int64_t date_second;
 
@@ -84,10 +90,11 @@ struct http_server {
 };
 
 enum conn_state {
-    CONN_HEAD,    /* between requests or inside a head; req is NULL before the first byte */
-    CONN_ACTIVE,  /* the handler has the request */
-    CONN_DISCARD, /* the request is over, the rest of its body is skipped */
-    CONN_LINGER,  /* our side is shut; reads until the client has seen that */
+    CONN_HANDSHAKE, /* TLS */
+    CONN_HEAD,      /* between requests or inside a head; req is NULL before the first byte */
+    CONN_ACTIVE,    /* the handler has the request */
+    CONN_DISCARD,   /* the request is over, the rest of its body is skipped */
+    CONN_LINGER,    /* our side is shut; reads until the client has seen that */
     CONN_DEAD,
 };
 
@@ -95,6 +102,7 @@ struct conn {
     struct http_server *server;
     struct listener *listener;
     struct http_request *req;
+    struct ssl_st *tls; /* owned; NULL: plain */
     struct list node, pending, timed;
     uint64_t deadline; /* ms of the loop */
     struct str cur;    /* during a run: input not parsed yet */
@@ -104,6 +112,7 @@ struct conn {
     uint32_t overhead; /* bytes of this chunk's extensions, or of the trailers */
     int fd;
     uint32_t head_bytes;
+    uint32_t tls_budget; /* see tls_conn.c */
     uint8_t state, timed_class;
     uint8_t reads_left, requests_left; /* of this run */
     char last;                         /* last byte parsed, for what llhttp lets pass */
@@ -116,6 +125,8 @@ struct conn {
     bool raw : 1;          /* after http_upgrade() */
     bool shut : 1;         /* our side is shut down */
     bool moved_in : 1, moved_out : 1; /* body bytes moved in this run, so that time-outs start again */
+    bool notify_due : 1;              /* our side is to be shut once TLS could say so */
+    bool tls_begun : 1, tls_plain : 1, tls_ready : 1, tls_dry : 1, tls_broken : 1, tls_notified : 1; /* tls_conn.c */
 };
 
 struct span {
@@ -197,6 +208,22 @@ bool parse_some(struct conn *c);
 void conn_flush(struct conn *c);
 void response_refuse(struct conn *c, int status, const char *text); /* queues an answer that no handler gave */
 void response_continue(struct conn *c);
+
+/* tls_conn.c */
+struct bio_method_st *conn_tls_method(void); /* NULL: no memory */
+int conn_tls_open(struct conn *c, const struct http_tls *tls) WARN_UNUSED;
+enum conn_tls_step {
+    CONN_TLS_READY,
+    CONN_TLS_WAITS,
+    CONN_TLS_PLAIN, /* the client speaks plain HTTP; what it sent is lost */
+    CONN_TLS_FAILED,
+};
+enum conn_tls_step conn_tls_handshake(struct conn *c);
+/* As recv() and sendmsg(), non-blocking, and they keep can_read and can_write. 0: the client said that it ends. */
+ssize_t conn_tls_read(struct conn *c, void *to, size_t want) WARN_UNUSED;
+ssize_t conn_tls_send(struct conn *c, const struct iovec *v, size_t n) WARN_UNUSED;
+bool conn_tls_notify(struct conn *c); /* says that our side ends; false: again once can_write */
+void conn_tls_close(struct conn *c);
 
 static inline struct str request_span(const struct http_request *req, struct span s)
 {

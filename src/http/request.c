@@ -127,6 +127,11 @@ void *http_tag(const struct http_request *req)
     return request_conn(req)->listener->tag;
 }
 
+bool http_is_tls(const struct http_request *req)
+{
+    return request_conn(req)->tls != NULL;
+}
+
 int http_peer_get(const struct http_request *req, struct http_peer *ret_peer)
 {
     const struct conn *c = request_conn(req);

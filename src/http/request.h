@@ -58,6 +58,7 @@ bool http_keep_alive(const struct http_request *req);    /* as far as known, wil
 bool http_wants_upgrade(const struct http_request *req); /* Connection: upgrade and an Upgrade header */
 
 void *http_tag(const struct http_request *req); /* the listener's */
+bool http_is_tls(const struct http_request *req);
 
 struct http_peer {
     bool is_unix;

@@ -30,9 +30,12 @@ static void send_or_queue(struct conn *c, const struct iovec *iov, int n)
         for (size_t i = 0; i < msg.msg_iovlen; i++)
             total += v[i].iov_len;
         ssize_t r;
-        do
-            r = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-        while (r < 0 && errno == EINTR);
+        if (c->tls)
+            r = conn_tls_send(c, v, msg.msg_iovlen);
+        else
+            do
+                r = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+            while (r < 0 && errno == EINTR);
         if (r < 0 && errno != EAGAIN)
             c->gone = true;
         sent = r > 0 ? (size_t)r : 0;

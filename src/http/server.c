@@ -110,6 +110,7 @@ static void handle_closed(uv_handle_t *handle)
     (void)fd_close(s->epoll_fd);
     buf_fini(&s->head);
     mem_free(s->read_buf);
+    mem_free(s->tls_record);
     void (*done)(void *) = s->on_closed;
     void *ctx = s->on_closed_ctx;
     mem_free(s);
@@ -268,7 +269,9 @@ static void on_accept(uv_poll_t *poll, int status, int events)
             uv_poll_stop(poll);
             return;
         }
-        if (s->n_conns >= s->limits.connections)
+        if (s->n_conns >= s->limits.connections && l->tls)
+            (void)close(fd);
+        else if (s->n_conns >= s->limits.connections)
             turn_away(fd);
         else
             conn_open(s, l, fd);
@@ -312,7 +315,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
     return s;
 }
 
-int http_server_listen(struct http_server *s, int fd, void *tag)
+static int add_listener(struct http_server *s, int fd, void *tag, const struct http_tls *tls)
 {
     int domain = 0, yes = 1, keep_idle = 60;
     socklen_t len = sizeof(domain);
@@ -325,6 +328,7 @@ int http_server_listen(struct http_server *s, int fd, void *tag)
     l->server = s;
     l->fd = fd;
     l->tag = tag;
+    l->tls = tls;
     l->is_unix = domain == AF_UNIX;
     if (!l->is_unix) {
         /* Accepted sockets inherit these. */
@@ -341,6 +345,18 @@ int http_server_listen(struct http_server *s, int fd, void *tag)
     l->poll.data = l;
     list_append(&s->listeners, &l->node);
     return uv_poll_start(&l->poll, UV_READABLE, on_accept);
+}
+
+int http_server_listen(struct http_server *s, int fd, void *tag)
+{
+    return add_listener(s, fd, tag, NULL);
+}
+
+int http_server_listen_tls(struct http_server *s, int fd, void *tag, const struct http_tls *tls)
+{
+    if (!s->tls_record)
+        s->tls_record = mem_alloc(CONN_TLS_RECORD);
+    return add_listener(s, fd, tag, tls);
 }
 
 void http_server_drain(struct http_server *s)

@@ -50,6 +50,14 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
 int http_server_listen(struct http_server *server, int fd, void *tag) WARN_UNUSED;
 
 /*
+ * The same with TLS (http/tls.h), which is borrowed until the server is closed. A client has header_timeout_ms for the handshake; one that
+ * speaks plain HTTP is told so, in plain HTTP, with 400. A client that cuts the connection without saying so in TLS is gone, whatever it had
+ * sent before.
+ */
+struct http_tls;
+int http_server_listen_tls(struct http_server *server, int fd, void *tag, const struct http_tls *tls) WARN_UNUSED;
+
+/*
  * Stops accepting; idle connections are closed at once, the others after their current response, which says connection:
  * close. For a planned end: call http_server_close() when http_server_connections() is 0 or patience is over.
  */

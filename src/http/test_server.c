@@ -177,7 +177,8 @@ static void on_request(struct http_request *req, void *ctx)
     }
 }
 
-void test_server_open_with(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn)
+static void open_it(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn,
+                    const struct http_tls *tls)
 {
     *t = (struct test_server){.port = 0};
     assert_int_equal(uv_loop_init(&t->loop), 0);
@@ -199,7 +200,17 @@ void test_server_open_with(struct test_server *t, const struct http_limits *limi
         t->port = ntohs(addr.sin_port);
     }
     assert_int_equal(listen(fd, 128), 0);
-    assert_int_equal(http_server_listen(t->server, fd, t), 0);
+    assert_int_equal(tls ? http_server_listen_tls(t->server, fd, t, tls) : http_server_listen(t->server, fd, t), 0);
+}
+
+void test_server_open_with(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn)
+{
+    open_it(t, limits, is_unix, fn, NULL);
+}
+
+void test_server_open_tls(struct test_server *t, const struct http_limits *limits, const struct http_tls *tls)
+{
+    open_it(t, limits, false, on_request, tls);
 }
 
 void test_server_open(struct test_server *t, const struct http_limits *limits, bool is_unix)

@@ -37,6 +37,8 @@ struct test_server {
 void test_server_open(struct test_server *t, const struct http_limits *limits, bool is_unix);
 /* With another handler; ctx is t. */
 void test_server_open_with(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn);
+/* Over TCP with TLS, which is borrowed. */
+void test_server_open_tls(struct test_server *t, const struct http_limits *limits, const struct http_tls *tls);
 /* and checks that every request had one on_close, and the loop has nothing left */
 void test_server_close(struct test_server *t);
 

@@ -405,7 +405,7 @@ const json_t *network_fields(const struct sandbox *sb)
 
 bool network_is_up(const struct sandbox *sb)
 {
-    return sb->network->state == NETWORK_UP;
+    return sb->network->state == NETWORK_UP && !sb->network->is_over;
 }
 
 int network_unavailable(struct err *err)

@@ -12,6 +12,7 @@ static void decode(uint8_t which, const json_t *json)
     AUTO_ARENA struct arena arena = ARENA_INIT;
     AUTO_BUF struct buf bytes = BUF_INIT(65536);
     struct sandbox_spec create;
+    struct network_body network = {0};
     struct exec_spec start;
     struct exec_select select;
     struct str text;
@@ -23,8 +24,9 @@ static void decode(uint8_t which, const json_t *json)
 
     switch (which % 6) {
     case 0:
-        if (create_spec_read(json, which & 64 ? CREATE_V1 : CREATE_V2, 86400000, &arena, &create, &err) == 0)
+        if (create_spec_read(json, which & 64 ? CREATE_V1 : CREATE_V2, 86400000, &arena, &create, &network, &err) == 0)
             assert(create.timeout_ms >= 1000 && create.timeout_ms <= 86400000 && create.template_ref.n);
+        network_body_fini(&network);
         break;
     case 1:
         if (process_start_read(json, &arena, &start, &err) == 0)

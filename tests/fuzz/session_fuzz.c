@@ -188,6 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct sandbox *sb = sandbox_new(core, ID);
     sb->info.template_id = sb->layer = "t";
     sb->info.state = SANDBOX_RUNNING;
+    network_new(sb, NULL);
     sandbox_enlist(sb);
     if (rows_insert(sb, &err) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         abort();

@@ -32,6 +32,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_POST, "/sandboxes/{}/resume", control_resume, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/timeout", control_timeout, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/refreshes", control_refresh, NULL},
+    {HTTP_METHOD_PUT, "/sandboxes/{}/network", control_network, NULL},
     {HTTP_METHOD_GET, "/sandboxes/{}/metrics", control_metrics, NULL},
     {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, NULL},
     {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, NULL},
@@ -39,7 +40,6 @@ static const struct route routes[] = {
     {HTTP_METHOD_POST, "/sandboxes/{}/pause", not_yet_of_sandbox, "paused sandboxes"},
     {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", not_yet_of_sandbox, "snapshots"},
     {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet_of_sandbox, "forks"},
-    {HTTP_METHOD_PUT, "/sandboxes/{}/network", not_yet_of_sandbox, "network rules"},
     {HTTP_METHOD_GET, "/snapshots", not_yet, "snapshots"},
 
     {HTTP_METHOD_GET, "/templates", control_templates, NULL},

@@ -22,6 +22,7 @@ void control_connect_v2(struct call *c);
 void control_resume(struct call *c);
 void control_timeout(struct call *c);
 void control_refresh(struct call *c);
+void control_network(struct call *c); /* replaces all that goes out */
 void control_metrics(struct call *c);
 void control_metrics_many(struct call *c);
 void control_logs(struct call *c);

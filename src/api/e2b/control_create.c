@@ -154,16 +154,18 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
 {
     struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL;
     struct sandbox_spec spec;
+    struct network_body network = {0};
     struct err err;
 
     if (key.p && !is_key(key))
         call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
                   KEY_LEN_MAX);
     else if (create_spec_read(body, version, core_config(c->e2b->core)->max_timeout_ms, http_arena(c->req), &spec,
-                              &err) < 0)
+                              &network, &err) < 0)
         call_fail_err(c, &err);
     else if (!key.n || !is_repeated(c, key))
         create(c, &spec, key);
+    network_body_fini(&network);
 }
 
 static void on_body_v1(struct call *c, const json_t *body)

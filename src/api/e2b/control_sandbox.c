@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control.h"
+#include "api/e2b/network_body.h"
 #include "api/e2b/sandbox_json.h"
 
 void control_get(struct call *c)
@@ -9,7 +10,7 @@ void control_get(struct call *c)
 
     if (!sb)
         return;
-    sandbox_json_detail(&b, sandbox_info(sb), c->e2b->domain);
+    sandbox_json_detail(&b, sandbox_info(sb), network_fields(sb), c->e2b->domain);
     call_json_buf(c, 200, &b);
 }
 
@@ -37,6 +38,54 @@ void control_kill(struct call *c)
         call_fail_err(c, &err);
         call_unref(c);
     }
+}
+
+/* ---- network ---- */
+
+static void on_network_set(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    if (c->req && err)
+        call_fail_err(c, err);
+    else if (c->req)
+        call_empty(c, 204);
+    call_unref(c);
+}
+
+static void on_network(struct call *c, const json_t *body)
+{
+    struct network_body network = {0};
+    bool allow_internet = true;
+    struct sandbox *sb;
+    struct err err;
+
+    if (json_get_bool(body, "allow_internet_access", &allow_internet, &err) < 0) {
+        call_fail(c, 400, "validation error: request body has an error: %s", err.msg);
+        return;
+    }
+    sb = control_sandbox(c);
+    if (!sb)
+        return;
+    json_t *kept = json_deep_copy(network_fields(sb));
+    if (!kept)
+        kept = json_object();
+    if (network_body_read(body, allow_internet, kept, &network, &err) < 0) {
+        call_fail_err(c, &err);
+    } else {
+        call_ref(c);
+        if (network_set(sb, &c->actor, &network.spec, on_network_set, c, &err) < 0) {
+            call_fail_err(c, &err);
+            call_unref(c);
+        }
+    }
+    network_body_fini(&network);
+    json_decref(kept);
+}
+
+void control_network(struct call *c)
+{
+    call_read_json(c, false, on_network);
 }
 
 /* ---- time to live ---- */

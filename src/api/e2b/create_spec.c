@@ -63,28 +63,30 @@ static bool asks_nothing(const json_t *object, const char *name)
            (json_is_object(value) && json_object_size(value) == 0);
 }
 
-static int check_network(const json_t *body, struct err *err)
+/* Errors are those of the members; *ret_network is the caller's to end. */
+static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_body *ret_network,
+                        struct err *err)
 {
-    static const char *const rules[] = {"allowOut", "denyOut", "rules", "egressProxy", "maskRequestHost", "httpsPorts"};
     json_t *network = NULL;
-    bool is_public = true;
-    int r = json_get_object(body, "network", &network, err);
 
-    if (r <= 0)
-        return r;
-    for (size_t i = 0; i < ARRAY_SIZE(rules); i++)
-        if (!asks_nothing(network, rules[i]))
-            return not_yet(err, "network rules");
-    if (json_get_bool(network, "allowPublicTraffic", &is_public, err) < 0)
+    if (json_get_object(body, "network", &network, err) < 0 ||
+        network_body_read(network, spec->allow_internet, NULL, ret_network, err) < 0)
         return -1;
-    return is_public ? 0 : not_yet(err, "traffic access tokens");
+    if (ret_network->private_traffic && !spec->secure) {
+        network_body_fini(ret_network);
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "allowPublicTraffic=false needs a secure sandbox: set \"secure\" to true");
+    }
+    spec->private_traffic = ret_network->private_traffic;
+    spec->network = ret_network->spec.policy || ret_network->spec.fields ? &ret_network->spec : NULL;
+    return 0;
 }
 
 static int check_later(const json_t *body, struct err *err)
 {
     json_t *iam = NULL;
 
-    if (check_network(body, err) < 0 || json_get_object(body, "iam", &iam, err) < 0)
+    if (json_get_object(body, "iam", &iam, err) < 0)
         return -1;
     if (iam && !asks_nothing(iam, "tokens"))
         return not_yet(err, "workload identities");
@@ -132,7 +134,7 @@ static int read_timeout(const json_t *body, enum create_version version, uint64_
 }
 
 int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
-                     struct sandbox_spec *ret_spec, struct err *err)
+                     struct sandbox_spec *ret_spec, struct network_body *ret_network, struct err *err)
 {
     struct sandbox_spec spec = {.allow_internet = true, .secure = version == CREATE_V2};
     struct str template = STR_NULL;
@@ -153,7 +155,8 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
         goto malformed;
     if (template_ref_read(template, arena, &spec.template_ref, err) < 0 ||
         read_timeout(body, version, max_timeout_ms, &spec.timeout_ms, err) < 0 ||
-        read_lifecycle(body, &spec, err) < 0 || check_later(body, err) < 0)
+        read_lifecycle(body, &spec, err) < 0 || check_later(body, err) < 0 ||
+        read_network(body, &spec, ret_network, err) < 0)
         return -1;
     *ret_spec = spec;
     return 0;

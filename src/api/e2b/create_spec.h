@@ -2,6 +2,7 @@
 /* The body of a create request as what the core wants to know. */
 #pragma once
 
+#include "api/e2b/network_body.h"
 #include "api/json_read.h"
 #include "sandbox/sandbox.h"
 
@@ -12,10 +13,10 @@ enum create_version {
 
 /*
  * ERR_INVALID_ARGUMENT for what is wrong, ERR_UNIMPLEMENTED for what would need something that Cove does not have yet: nothing that
- * a client asks for is silently left out. The spec points into body and arena.
+ * a client asks for is silently left out. The spec points into body, arena and *ret_network, which the caller ends with network_body_fini().
  */
 int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
-                     struct sandbox_spec *ret_spec, struct err *err) WARN_UNUSED;
+                     struct sandbox_spec *ret_spec, struct network_body *ret_network, struct err *err) WARN_UNUSED;
 
 /* "[namespace/]name[:tag]", trimmed and lower-cased; the tag "default" is dropped. ERR_INVALID_ARGUMENT. */
 int template_ref_read(struct str given, struct arena *arena, struct str *ret_ref, struct err *err) WARN_UNUSED;

@@ -11,8 +11,12 @@ static const uint64_t day_ms = 24 * 3600 * 1000;
 static int read_spec(const char *text, enum create_version version, struct arena *arena, json_t **json,
                      struct sandbox_spec *spec, struct err *err)
 {
+    struct network_body network = {0};
+
     assert_int_equal(json_read_object(str_of(text), false, json, err), 0);
-    return create_spec_read(*json, version, day_ms, arena, spec, err);
+    int r = create_spec_read(*json, version, day_ms, arena, spec, &network, err);
+    network_body_fini(&network);
+    return r;
 }
 
 static void refused(const char *text, enum err_code code, const char *because)
@@ -91,14 +95,18 @@ static void what_is_wrong_is_named(void **state)
     refused("{\"templateID\":\"base\",\"metadata\":{\"a\":1}}", ERR_INVALID_ARGUMENT, "\"metadata\"");
     refused("{\"templateID\":\"base\",\"envVars\":[]}", ERR_INVALID_ARGUMENT, "\"envVars\"");
     refused("{\"templateID\":\"base\",\"autoPauseMemory\":false}", ERR_INVALID_ARGUMENT, "autoPauseMemory");
+    refused("{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false}}", ERR_INVALID_ARGUMENT, "secure");
 }
 
 static void what_can_not_be_done_yet_is_not_promised(void **state)
 {
     (void)state;
-    refused("{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"0.0.0.0/0\"]}}", ERR_UNIMPLEMENTED, "network rules");
-    refused("{\"templateID\":\"base\",\"network\":{\"maskRequestHost\":\"x\"}}", ERR_UNIMPLEMENTED, "network rules");
-    refused("{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false}}", ERR_UNIMPLEMENTED, "traffic");
+    refused("{\"templateID\":\"base\",\"network\":{\"httpsPorts\":[8443]}}", ERR_UNIMPLEMENTED, "TLS");
+    refused("{\"templateID\":\"base\",\"network\":{\"egressProxy\":{\"address\":\"a:1\"}}}", ERR_UNIMPLEMENTED,
+            "proxies");
+    refused("{\"templateID\":\"base\",\"network\":{\"rules\":{\"a.b\":[{\"transform\":{\"headers\":"
+            "{\"x\":\"${e2b.identity.tokens.T}\"}}}]}}}",
+            ERR_UNIMPLEMENTED, "identities");
     refused("{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"v\",\"path\":\"/v\"}]}", ERR_UNIMPLEMENTED,
             "volumes");
     refused("{\"templateID\":\"base\",\"iam\":{\"tokens\":{\"t\":{}}}}", ERR_UNIMPLEMENTED, "identities");

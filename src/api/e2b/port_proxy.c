@@ -9,6 +9,7 @@
  */
 #include "api/e2b/port_proxy.h"
 
+#include "api/e2b/network_body.h"
 #include "api/e2b/proxy_error.h"
 #include "base/mem.h"
 #include "http/proxy.h"
@@ -239,10 +240,13 @@ void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox
 {
     static const char *const drop[] = {"x-api-key", "e2b-traffic-access-token", NULL};
     struct http_proxy_options options = {.drop = drop, .on_bad_gateway = on_bad_gateway, .on_done = on_done};
+    AUTO_BUF struct buf host = BUF_INIT(1024);
     struct relay *r;
 
     if (is_refused(req, sandbox_info(sb)))
         return;
+    if (network_mask_host(network_fields(sb), port, &host))
+        options.host = buf_str(&host);
     r = mem_new(struct relay);
     r->e2b = e2b;
     r->sandbox = sandbox_ref(sb);

@@ -2,6 +2,7 @@
 #include "api/e2b/sandbox_json.h"
 
 #include "api/e2b/call.h"
+#include "base/mem.h"
 
 #include <inttypes.h>
 
@@ -96,11 +97,15 @@ void sandbox_json_listed(struct buf *b, const struct sandbox_info *info)
     buf_append_char(b, '}');
 }
 
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const char *domain)
+void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain)
 {
+    AUTO_FREE char *fields = network ? json_dumps(network, JSON_COMPACT) : NULL;
+
     append_listed(b, info);
     append_domain(b, domain);
     append_str(b, "envdAccessToken", info->access_token);
+    if (fields)
+        buf_printf(b, ",\"network\":%s", fields);
     buf_printf(b, ",\"allowInternetAccess\":%s,\"lifecycle\":{\"autoResume\":%s,\"onTimeout\":\"%s\"}}",
                info->allow_internet ? "true" : "false", info->auto_resume ? "true" : "false",
                info->pause_on_timeout ? "pause" : "kill");

@@ -5,6 +5,8 @@
 #include "base/buf.h"
 #include "sandbox/sandbox.h"
 
+#include <jansson.h>
+
 /* RFC 3339 in quotes; 0 ("never") is the last second of the year 9999, because clients insist on a time. */
 void sandbox_json_time(struct buf *b, usec_t real);
 
@@ -14,9 +16,9 @@ const char *sandbox_json_state(enum sandbox_state state);
 /* The answer of create and connect. */
 void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain);
 
-/* An element of the list, and the detail. */
+/* An element of the list, and the detail; network: the fields of the requests that set it, NULL for none. */
 void sandbox_json_listed(struct buf *b, const struct sandbox_info *info);
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const char *domain);
+void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain);
 
 /* {"timestamp":…,"timestampUnix":…,…} */
 void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample);

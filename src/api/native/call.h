@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "sandbox/sandbox.h"
 
+#include <jansson.h>
+
 struct native {
     struct native_config config; /* key and version are owned */
 };
@@ -53,6 +55,10 @@ struct wait {
 struct wait *native_wait_new(struct call *c);
 struct call *native_wait_take(struct wait *w);
 
+enum { NATIVE_BODY_MAX = 1 << 20 };
+/* False: the body could not be read, and what has to be answered was. */
+bool native_read_object(struct call *c, int error, struct str body, json_t **ret_json);
+
 /* Handlers, by file. */
 void native_sandboxes_list(struct call *c);
 void native_sandboxes_create(struct call *c);
@@ -60,6 +66,9 @@ void native_sandboxes_get(struct call *c);
 void native_sandboxes_kill(struct call *c);
 void native_sandboxes_timeout(struct call *c);
 void native_sandboxes_metrics(struct call *c);
+void native_network_get(struct call *c);
+void native_network_set(struct call *c);
+void native_network_check(struct call *c);
 void native_events_stream(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);

@@ -20,7 +20,8 @@ struct stream {
     struct event_cursor *cursor;
     uv_timer_t *keepalive; /* heap: it outlives the request until the loop has closed it; SSE only */
     bool is_sse, is_follow, is_ended;
-    bool is_gone; /* a write failed: on_close follows */
+    bool is_gone;    /* a write failed: on_close follows */
+    struct str kind; /* only kinds that begin so; empty: all */
 
     /* Log lines carry a time, not a seq: those already sent are the first `sent_at_last` ones of time `last`. */
     bool is_logs;
@@ -176,7 +177,7 @@ static void pump(struct stream *s)
         if (r == EVENT_NEXT_EVENT) {
             s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED;
             s->logs_due = s->is_logs;
-            if (!s->is_logs)
+            if (!s->is_logs && str_starts(e.kind_name, s->kind))
                 write_event(s, &e);
         }
     }
@@ -239,6 +240,7 @@ void native_events_stream(struct call *c)
     struct stream *s = stream_new(c, from);
     if (!s)
         return;
+    (void)native_query(c, "kind", &s->kind);
     s->is_sse = accept.p && str_starts(accept, STR("text/event-stream"));
     struct http_header headers[] = {
         HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),

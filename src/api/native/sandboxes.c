@@ -3,8 +3,9 @@
 #include "api/json_read.h"
 #include "api/native/call.h"
 #include "base/mem.h"
+#include "sandbox/network.h"
 
-enum { BODY_MAX = 1 << 20, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
+enum { PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 
 static void append_time(struct buf *b, const char *name, usec_t at)
 {
@@ -27,8 +28,9 @@ static void append_text(struct buf *b, const char *name, const char *text)
 }
 
 /* Environment values are left out: they are where people put secrets. */
-static void append_sandbox(struct buf *b, const struct sandbox_info *s)
+static void append_sandbox(struct buf *b, const struct sandbox *sb)
 {
+    const struct sandbox_info *s = sandbox_info(sb);
     buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
     append_text(b, "template", s->template_id);
     append_text(b, "template_alias", s->template_alias);
@@ -45,6 +47,7 @@ static void append_sandbox(struct buf *b, const struct sandbox_info *s)
         buf_append_json_string(b, s->metadata[i].value);
     }
     buf_append_char(b, '}');
+    append_text(b, "network", network_is_up(sb) ? "up" : "down");
     append_time(b, "ended_at", s->ended);
     append_text(b, "end_cause", s->end_cause);
     buf_append_char(b, '}');
@@ -53,7 +56,7 @@ static void append_sandbox(struct buf *b, const struct sandbox_info *s)
 static void answer_sandbox(struct call *c, int status, const struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
-    append_sandbox(&b, sandbox_info(sb));
+    append_sandbox(&b, sb);
     native_json(c, status, &b);
 }
 
@@ -94,7 +97,7 @@ static bool list_one(void *ctx, struct sandbox *sb)
     }
     if (p->n++ > 0)
         buf_append_char(&p->b, ',');
-    append_sandbox(&p->b, s);
+    append_sandbox(&p->b, sb);
     p->last_started = s->started;
     memcpy(p->last_id, s->id, sizeof(p->last_id));
     return true;
@@ -135,10 +138,27 @@ static void created(void *ctx, struct sandbox *sb, const struct err *err)
         answer_sandbox(c, 201, sb);
 }
 
-static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct err *err)
+/* "network" is a policy, "internet" the short form of one. */
+static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
 {
-    static const char *const known[] = {"template", "memory_bytes", "cpu_milli", "timeout_ms",
-                                        "env",      "metadata",     "internet",  "secure"};
+    json_t *policy = NULL;
+    int r = json_get_object(body, "network", &policy, err);
+    if (r <= 0)
+        return r;
+    if (json_field(body, "internet"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"internet\" and \"network\" exclude each other");
+    *network = (struct network_spec){.policy = policy};
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
+    network->allow_internet = spec->allow_internet = otherwise && strcmp(otherwise, "allow") == 0;
+    spec->network = network;
+    return 0;
+}
+
+static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct network_spec *network,
+                     struct err *err)
+{
+    static const char *const known[] = {"template", "memory_bytes", "cpu_milli", "timeout_ms", "env",
+                                        "metadata", "internet",     "secure",    "network"};
     struct arena *arena = http_arena(c->req);
     int64_t memory = 0, cpu = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
     if (json_only(body, known, ARRAY_SIZE(known), err) < 0)
@@ -152,7 +172,7 @@ static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *sp
         json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
         json_get_pairs(body, "metadata", arena, &spec->metadata, &spec->n_metadata, err) < 0 ||
         json_get_bool(body, "internet", &spec->allow_internet, err) < 0 ||
-        json_get_bool(body, "secure", &spec->secure, err) < 0)
+        json_get_bool(body, "secure", &spec->secure, err) < 0 || read_network(body, spec, network, err) < 0)
         return -1;
     spec->memory_bytes = (uint64_t)memory;
     spec->cpu_milli = (uint32_t)cpu;
@@ -160,12 +180,11 @@ static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *sp
     return 0;
 }
 
-/* False: the body could not be read, and what has to be answered was. */
-static bool read_object(struct call *c, int error, struct str body, json_t **ret_json)
+bool native_read_object(struct call *c, int error, struct str body, json_t **ret_json)
 {
     struct err err;
     if (error == -EMSGSIZE) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", BODY_MAX / 1024);
+        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", NATIVE_BODY_MAX / 1024);
         return false;
     }
     if (error < 0)
@@ -183,10 +202,11 @@ static void create_body(struct http_request *req, int error, struct str body, vo
     struct call *c = ctx;
     AUTO_JSON json_t *json = NULL;
     struct sandbox_spec spec = {0};
+    struct network_spec network;
     struct err err;
-    if (!read_object(c, error, body, &json))
+    if (!native_read_object(c, error, body, &json))
         return;
-    if (read_spec(c, json, &spec, &err) < 0) {
+    if (read_spec(c, json, &spec, &network, &err) < 0) {
         native_error(c, &err);
         return;
     }
@@ -197,7 +217,7 @@ static void create_body(struct http_request *req, int error, struct str body, vo
 
 void native_sandboxes_create(struct call *c)
 {
-    http_read_body(c->req, BODY_MAX, create_body, c);
+    http_read_body(c->req, NATIVE_BODY_MAX, create_body, c);
 }
 
 /* ---- one ---- */
@@ -240,7 +260,7 @@ static void timeout_body(struct http_request *req, int error, struct str body, v
     int64_t timeout_ms = -1;
     bool extend_only = false;
     struct err err;
-    if (!read_object(c, error, body, &json))
+    if (!native_read_object(c, error, body, &json))
         return;
     struct sandbox *sb = native_sandbox(c);
     if (!sb)
@@ -260,7 +280,7 @@ static void timeout_body(struct http_request *req, int error, struct str body, v
 
 void native_sandboxes_timeout(struct call *c)
 {
-    http_read_body(c->req, BODY_MAX, timeout_body, c);
+    http_read_body(c->req, NATIVE_BODY_MAX, timeout_body, c);
 }
 
 void native_sandboxes_metrics(struct call *c)

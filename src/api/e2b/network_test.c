@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network of a sandbox as SDKs set, change and see it, and who may reach its ports. */
+#include "api/e2b/test_facade.h"
+
+#include <stdio.h>
+
+static void id_of(const struct buf *body, char ret_id[static ID_SANDBOX_LEN + 1])
+{
+    static const char name[] = "\"sandboxID\":\"";
+    const char *at = memmem(buf_data(body), buf_len(body), name, strlen(name));
+
+    assert_non_null(at);
+    memcpy(ret_id, at + strlen(name), ID_SANDBOX_LEN);
+    ret_id[ID_SANDBOX_LEN] = 0;
+}
+
+static void rules_are_made_seen_and_replaced(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    char id[ID_SANDBOX_LEN + 1], target[128], network[128];
+
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
+                                 "{\"templateID\":\"base\",\"network\":{\"allowOut\":[\"1.1.1.1\"],\"denyOut\":"
+                                 "[\"0.0.0.0/0\"],\"maskRequestHost\":\"localhost\"}}",
+                                 &b),
+                     201);
+    id_of(&b, id);
+    assert_non_null(strstr(egress_policy(f->w, id),
+                           "{\"default\":\"allow\",\"rules\":[{\"allow\":\"1.1.1.1\"},{\"deny\":\"*\"}]}"));
+    snprintf(target, sizeof(target), "/sandboxes/%s", id);
+    snprintf(network, sizeof(network), "/sandboxes/%s/network", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(
+        &b, "\"network\":{\"allowOut\":[\"1.1.1.1\"],\"denyOut\":[\"0.0.0.0/0\"],\"maskRequestHost\":\"localhost\"}");
+    assert_has(&b, "\"allowInternetAccess\":true");
+
+    assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":[\"8.8.8.8\"],\"allow_internet_access\":false}", &b),
+                     204);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"network\":{\"denyOut\":[\"8.8.8.8\"],\"maskRequestHost\":\"localhost\"}");
+    assert_has(&b, "\"allowInternetAccess\":false");
+    assert_non_null(strstr(egress_policy(f->w, id), "{\"default\":\"deny\",\"rules\":[{\"deny\":\"8.8.8.8\"}]}"));
+
+    assert_int_equal(facade_json(f, "PUT", network, "{}", &b), 204);
+    assert_non_null(strstr(egress_policy(f->w, id), "\"policy\":{\"default\":\"allow\"}"));
+    assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":[\"a.b\"]}", &b), 400);
+    assert_has(&b, "\"code\":400");
+    assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":7}", &b), 400);
+    assert_int_equal(facade_json(f, "PUT", network, "{\"egressProxy\":{\"address\":\"a:1\"}}", &b), 501);
+    assert_int_equal(facade_json(f, "PUT", "/sandboxes/i00000000000000000000/network", "{}", &b), 404);
+    assert_int_equal(facade_json(f, "DELETE", target, NULL, &b), 204);
+    assert_int_equal(facade_json(f, "PUT", network, "{}", &b), 404);
+}
+
+static void values_of_headers_are_not_seen_again(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    char id[ID_SANDBOX_LEN + 1], target[128];
+
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
+                                 "{\"templateID\":\"base\",\"network\":{\"rules\":{\"a.example.com\":[{\"transform\":"
+                                 "{\"headers\":{\"x-key\":\"hunter2\"}}}]}}}",
+                                 &b),
+                     201);
+    id_of(&b, id);
+    assert_string_equal(f->w->egress.sealed, "hunter2");
+    assert_null(strstr(egress_policy(f->w, id), "hunter2"));
+    snprintf(target, sizeof(target), "/sandboxes/%s", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"headers\":{\"x-key\":\"***\"}");
+}
+
+static void without_egress_rules_are_refused(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+
+    egress_stop(f->w);
+    world_turns(f->w, 30);
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
+                                 "{\"templateID\":\"base\",\"network\":{\"denyOut\":[\"0.0.0.0/0\"]}}", &b),
+                     503);
+    assert_has(&b, "cove doctor");
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 201);
+}
+
+static void ports_may_need_a_token(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(4096);
+    struct facade *f = *state;
+    char id[ID_SANDBOX_LEN + 1];
+
+    assert_int_equal(facade_json(f, "POST", "/sandboxes",
+                                 "{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false}}", &b),
+                     400);
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
+                                 "{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false,"
+                                 "\"maskRequestHost\":\"inside:${PORT}\"}}",
+                                 &b),
+                     201);
+    assert_has(&b, "\"trafficAccessToken\":\"");
+    id_of(&b, id);
+    const struct sandbox_info *info = sandbox_info(sandbox_find(f->w->core, str_of(id)));
+    buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\n%c", id, 0);
+    assert_int_equal(facade_call(f, "GET", "/", buf_data(&headers), STR_NULL, NULL, &b), 403);
+    assert_has(&b, "is missing");
+    buf_clear(&headers);
+    buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\nE2b-Traffic-Access-Token: wrong\r\n%c", id,
+               0);
+    assert_int_equal(facade_call(f, "GET", "/", buf_data(&headers), STR_NULL, NULL, &b), 403);
+    assert_has(&b, "is invalid");
+    assert_has(&b, "\"code\":403");
+    buf_clear(&headers);
+    buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\nE2b-Traffic-Access-Token: %s\r\n%c", id,
+               info->traffic_token, 0);
+    /* Nobody listens there, as was found out by dialling. */
+    assert_int_equal(facade_call(f, "GET", "/", buf_data(&headers), STR_NULL, NULL, &b), 502);
+    assert_in_range(world_agent(f->w, sandbox_find(f->w->core, str_of(id)))->dials, 1, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(rules_are_made_seen_and_replaced, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(values_of_headers_are_not_seen_again, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(without_egress_rules_are_refused, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(ports_may_need_a_token, facade_setup, facade_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,25 +4,33 @@
 LOG: DNS queries, connections, requests with their SNI, Host, headers and body. What the log does not show did not get out.
 
 Ports, on all addresses: 53 (TCP; UDP on the address DNS alone, because an answer must come from where it was asked), 80, 443, 8443 (both HTTP over TLS), and TCP sinks on PLAIN_PORTS that greet, then echo, and a UDP sink on UDP_PORTS.
-Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /slow, /redirect?to=URL, /echo (the body), else "hello from ADDRESS".
+Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /gzip (of "hello gzip"), /redirect?to=URL, /echo (the body), /ws (a WebSocket that echoes),
+/reset, /stall, /cut (a tenth of an answer, then a reset, nothing, or the end), /git/... (smart HTTP), /files/... (of the directory FILES beside LOG), else "hello from ADDRESS".
+Names with a certificate NAME.pem beside CERTIFICATE are answered with that one.
 """
 
+import base64
+import gzip
+import hashlib
 import json
 import os
 import socket
 import socketserver
 import ssl
 import struct
+import subprocess
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 PLAIN_PORTS = (22, 25, 3306, 5000, 6379)
 UDP_PORTS = (123, 443, 5000)
 TYPES = {1: "A", 2: "NS", 5: "CNAME", 10: "NULL", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 64: "SVCB", 65: "HTTPS", 255: "ANY"}
-log_fd, zone = -1, {}
+WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+log_fd, zone, files, contexts = -1, {}, Path(), {}
 
 
 def plain(address):
@@ -133,11 +141,49 @@ class Web(BaseHTTPRequestHandler):
             return body
         return self.rfile.read(int(self.headers.get("content-length", 0)))
 
+    def git(self, url, body):
+        env = {**os.environ, "GIT_PROJECT_ROOT": str(files), "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": url.path.removeprefix("/git"),
+               "REQUEST_METHOD": self.command, "QUERY_STRING": url.query, "CONTENT_TYPE": self.headers.get("content-type", ""),
+               "HTTP_CONTENT_ENCODING": self.headers.get("content-encoding", ""), "GIT_PROTOCOL": self.headers.get("git-protocol", ""),
+               "REMOTE_USER": "somebody", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+        out = subprocess.run(["git", "http-backend"], input=body, stdout=subprocess.PIPE, env=env, timeout=20, check=False).stdout
+        head, _, rest = out.partition(b"\r\n\r\n")
+        fields = dict(line.decode().lower().split(": ", 1) for line in head.splitlines() if b": " in line)
+        self.answer(int(fields.get("status", "200").split()[0]), rest, fields.get("content-type", "text/plain"))
+
+    def websocket(self):
+        """Answers each frame (of less than 126 bytes) with the same text, and logs it; until the other end goes."""
+        self.close_connection = True
+        key = self.headers.get("sec-websocket-key", "").encode()
+        self.send_response(101)
+        for name, value in (("upgrade", "websocket"), ("connection", "Upgrade"),
+                            ("sec-websocket-accept", base64.b64encode(hashlib.sha1(key + WEBSOCKET).digest()).decode())):
+            self.send_header(name, value)
+        self.end_headers()
+        while len(head := self.rfile.read(2)) == 2:
+            mask = self.rfile.read(4)
+            data = bytes(b ^ mask[i % 4] for i, b in enumerate(self.rfile.read(head[1] & 127)))
+            log("frame", data=data.decode("latin-1"))
+            self.wfile.write(bytes([head[0], len(data)]) + data)
+
+    def break_off(self, how):
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b"x" * 100)
+        self.wfile.flush()
+        if how == "stall":
+            time.sleep(30)
+        elif how == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
+
     def do(self):
         body = self.body()
         local = plain(self.connection.getsockname()[0])
         log("request", method=self.command, path=self.path, host=self.headers.get("host"), sni=self.sni, address=local,
-            port=self.connection.getsockname()[1], headers=dict(self.headers.items()), body=body[:4096].decode("latin-1"), length=len(body))
+            port=self.connection.getsockname()[1], headers=dict(self.headers.items()), fields=[[k.lower(), v] for k, v in self.headers.items()], body=body[:4096].decode("latin-1"), length=len(body))
         url = urlsplit(self.path)
         first, _, rest = url.path.strip("/").partition("/")
         if first == "status":
@@ -146,6 +192,20 @@ class Web(BaseHTTPRequestHandler):
             self.answer(200, json.dumps(dict(self.headers.items())).encode(), "application/json")
         elif first == "bytes":
             self.answer(200, b"x" * int(rest), "application/octet-stream")
+        elif first == "gzip":
+            self.answer(200, gzip.compress(b"hello gzip\n"), content_encoding="gzip")
+        elif first == "ws" and self.headers.get("upgrade", "").lower() == "websocket":
+            self.websocket()
+        elif first in ("reset", "stall", "cut"):
+            self.break_off(first)
+        elif first == "git":
+            self.git(url, body)
+        elif first == "files":
+            path = (files / unquote(rest)).resolve()
+            path = path / "index.html" if path.is_dir() else path
+            found = files in path.parents and path.is_file()
+            kind = "text/html" if path.suffix == ".html" else "application/octet-stream" if path.suffix else "application/json"
+            self.answer(200 if found else 404, path.read_bytes() if found else b"", kind)
         elif first == "echo":
             self.answer(200, body, self.headers.get("content-type", "application/octet-stream"))
         elif first == "redirect":
@@ -212,6 +272,15 @@ class SecureServer(WebServer):
 
 def note_sni(sock, name, _context):
     sock.cove_sni = name
+    if name in contexts:
+        sock.context = contexts[name]
+
+
+def secure_context(certificate, key):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 class Plain(socketserver.StreamRequestHandler):
@@ -238,14 +307,14 @@ class Udp(socketserver.BaseRequestHandler):
 
 
 def main(log_path, certificate, key, zone_path, dns):
-    global log_fd
+    global log_fd, files
+    files = Path(log_path).resolve().parent / "files"
     log_fd = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with open(zone_path, encoding="ascii") as f:
         zone.update(json.load(f))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    context.set_alpn_protocols(["http/1.1"])
+    context = secure_context(certificate, key)
     context.sni_callback = note_sni
+    contexts.update({path.stem: secure_context(path, key) for path in Path(certificate).parent.glob("*.test.pem")})
     servers = [UdpServer((f"::ffff:{dns}", 53), UdpDns), PlainServer(("::", 53), TcpDns), WebServer(("::", 80), Web)]
     servers += [SecureServer(("::", port), Web, context) for port in (443, 8443)]
     servers += [PlainServer(("::", port), Plain) for port in PLAIN_PORTS] + [UdpServer(("::", port), Udp) for port in UDP_PORTS]

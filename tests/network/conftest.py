@@ -23,7 +23,7 @@ def pytest_sessionstart(session):
 def why_not():
     if os.geteuid() != 0:
         return "needs root"
-    for program in ("ip", "openssl", "nsenter", "unshare", "curl"):
+    for program in ("ip", "openssl", "nsenter", "unshare", "curl", "git"):
         if not shutil.which(program):
             return f"there is no {program}"
     made = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, text=True, check=False)
@@ -65,6 +65,15 @@ class Box:
     def curl(self, *arguments):
         done = self.service.cove("exec", self.id, "--", "curl", "-sS", "-m", "6", *arguments, timeout=30)
         return done.returncode, done.stdout, done.stderr
+
+    def put(self, path, inside, user="user"):
+        done = self.service.cove("cp", "-u", user, str(path), f"{self.id}:{inside}", timeout=110)
+        assert done.returncode == 0, done.stderr
+
+    def trust(self, certificate):
+        """As an administrator inside would: in the bundle that the programs of the base template read."""
+        self.put(certificate, "/tmp/trusted.pem")
+        assert self.run("cat /tmp/trusted.pem | sudo tee -a /etc/ssl/certs/ca-certificates.crt > /dev/null")[0] == 0
 
     def events(self, kind=""):
         status, _, body = self.service.request("GET", f"/v1/sandboxes/{self.id}/events")

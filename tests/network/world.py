@@ -5,6 +5,7 @@ resolv.conf and a CA store of its own; in the other lives the canary (canary.py)
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "system"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "system")]
 
+import sources  # noqa: E402
 from service import Service, end_with_parent, wait_until  # noqa: E402
 
+H2_PORT = 9443
 DNS = "11.0.0.53"
 ALLOWED, ALLOWED6 = "11.0.0.10", "2a00:11::10"
 DENIED, DENIED6 = "11.0.0.66", "2a00:11::66"
@@ -35,6 +38,8 @@ ZONE = {
     "denied.test": {"A": [DENIED], "AAAA": [DENIED6]},
     "*.denied.test": {"A": [DENIED]},
     "expired.test": {"A": [OTHER]},
+    "old.test": {"A": [OTHER]},  # with a certificate that has expired
+    "selfsigned.test": {"A": [OTHER]},
     "rebind.test": {"A": [ALLOWED, "127.0.0.1"], "each": True},
     "loopback.test": {"A": ["127.0.0.1"], "AAAA": ["::1"]},
     "metadata.test": {"A": ["169.254.169.254"]},
@@ -47,6 +52,7 @@ ZONE = {
     "one.one.one.one": {"A": ["1.1.1.1"]},
     "dns.google": {"A": ["8.8.8.8"]},
 }
+BAD = ("expired.test", "old.test", "selfsigned.test")  # the certificate of the first has another name
 NAMES = sorted({name.removeprefix("*.") for name in ZONE} | {"*.allowed.test", "*.denied.test"})
 
 
@@ -66,7 +72,7 @@ class World:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.log = self.directory / "canary.log"
-        self.machine = self.internet = self.canary = None
+        self.machine = self.internet = self.canary = self.h2 = None
         self.service = None
 
     # ---- up and down ----
@@ -78,16 +84,24 @@ class World:
         self.give_files()
         zone = self.directory / "zone.json"
         zone.write_text(json.dumps(ZONE))
-        self.canary = subprocess.Popen(["nsenter", "-t", str(self.internet.pid), "-n", sys.executable, HERE / "canary.py", self.log,
-                                        self.directory / "server.pem", self.directory / "server.key", zone, DNS], stdin=subprocess.PIPE,
-                                       preexec_fn=end_with_parent)
-        assert wait_until(lambda: any(e["what"] == "ready" for e in self.events()), 20), "the canary did not start"
+        sources.publish(self.directory / "files")
+        certificate = (self.directory / "server.pem", self.directory / "server.key")
+        self.canary = self.beyond(sys.executable, HERE / "canary.py", self.log, *certificate, zone, DNS)
+        wanted = 1
+        if shutil.which("node"):
+            self.h2 = self.beyond("node", HERE / "h2.mjs", self.log, *certificate, H2_PORT)
+            wanted = 2
+        assert wait_until(lambda: len(self.events("ready")) == wanted, 20), "the canary did not start"
         return self
+
+    def beyond(self, *argv):
+        """A server on the internet, until its stdin ends."""
+        return subprocess.Popen(["nsenter", "-t", str(self.internet.pid), "-n", *map(str, argv)], stdin=subprocess.PIPE, preexec_fn=end_with_parent)
 
     def stop(self):
         if self.service:
             self.service.stop()
-        for process in (self.canary, self.machine, self.internet):
+        for process in (self.canary, self.h2, self.machine, self.internet):
             if process:
                 process.kill()
                 process.wait(10)
@@ -116,11 +130,19 @@ class World:
             "-keyout", d / "ca.key", "-out", d / "ca.pem")
         run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=canary", "-keyout", d / "server.key",
             "-out", d / "server.csr")
-        names = [n for n in NAMES if n != "expired.test"]
+        names = [n for n in NAMES if n not in BAD]
         addresses = [a for a in PUBLIC]
         (d / "san").write_text("subjectAltName=" + ",".join([f"DNS:{n}" for n in names] + [f"IP:{a}" for a in addresses]))
         run("openssl", "x509", "-req", "-in", d / "server.csr", "-CA", d / "ca.pem", "-CAkey", d / "ca.key", "-CAcreateserial", "-days", "2",
             "-extfile", d / "san", "-out", d / "server.pem")
+        (d / "san-old").write_text("subjectAltName=DNS:old.test")
+        (d / "ca.conf").write_text("[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n")
+        (d / "index").write_text("")
+        (d / "serial").write_text("1000\n")
+        run("openssl", "ca", "-batch", "-notext", "-config", "ca.conf", "-in", "server.csr", "-cert", "ca.pem", "-keyfile", "ca.key", "-startdate",
+            "20200101000000Z", "-enddate", "20200201000000Z", "-extfile", "san-old", "-out", "old.test.pem", cwd=d)
+        run("openssl", "req", "-x509", "-key", d / "server.key", "-days", "2", "-subj", "/CN=selfsigned.test", "-addext",
+            "subjectAltName=DNS:selfsigned.test", "-out", d / "selfsigned.test.pem")
 
     def give_files(self):
         """In the machine's mount namespace alone."""

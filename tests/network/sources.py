@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What clients fetch from the canary (a repository, a package for pip, one for npm), and clients that are not in the base template, from PyPI."""
+
+import base64
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import tarfile
+import venv
+import zipfile
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+DOWNLOAD_LIMIT_S = 240
+
+
+class Missing(Exception):
+    """A client that can't be had here."""
+
+
+def publish(files):
+    """Into the directory that the canary serves."""
+    files.mkdir()
+    git_repository(files)
+    python_package(files / "simple" / "cove-probe")
+    npm_package(files / "npm")
+
+
+def git_repository(files):
+    work, env = files / "work", {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    who = ["-c", "user.name=canary", "-c", "user.email=canary@allowed.test", "-c", "init.defaultBranch=main"]
+
+    def git(*arguments):
+        subprocess.run(["git", *who, *arguments], env=env, check=True, capture_output=True, timeout=30)
+
+    git("init", "-q", work)
+    (work / "hello.txt").write_text("hello from git\n")
+    (work / "large.bin").write_bytes(os.urandom(2_000_000))
+    git("-C", work, "add", ".")
+    git("-C", work, "commit", "-q", "-m", "first")
+    git("clone", "-q", "--bare", work, files / "repo.git")
+    git("-C", files / "repo.git", "config", "http.receivepack", "true")
+
+
+def python_package(directory):
+    directory.mkdir(parents=True)
+    name = "cove_probe-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(directory / name, "w") as wheel:
+        wheel.writestr("cove_probe.py", "print('hello from pip')\n")
+        wheel.writestr("cove_probe-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: cove-probe\nVersion: 1.0\n")
+        wheel.writestr("cove_probe-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: canary\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("cove_probe-1.0.dist-info/RECORD", "cove_probe.py,,\ncove_probe-1.0.dist-info/METADATA,,\ncove_probe-1.0.dist-info/WHEEL,,\n")
+    (directory / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{name}">{name}</a></body></html>\n')
+
+
+def npm_package(directory):
+    directory.mkdir()
+    packed = io.BytesIO()
+    manifest = {"name": "cove-probe", "version": "1.0.0", "main": "index.js"}
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, text in (("package.json", json.dumps(manifest)), ("index.js", "console.log('hello from npm')\n")):
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    (directory / "cove-probe-1.0.0.tgz").write_bytes(packed.getvalue())
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(packed.getvalue()).digest()).decode()
+    dist = {"tarball": "https://allowed.test/files/npm/cove-probe-1.0.0.tgz", "integrity": integrity}
+    (directory / "cove-probe").write_text(json.dumps({"name": "cove-probe", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**manifest, "dist": dist}}}))
+
+
+# ---- clients from a registry ----
+
+
+def sdk_runner():
+    """tests/sdk/run knows what a registry says that can't be reached."""
+    spec = importlib.util.spec_from_loader("sdk_run", SourceFileLoader("sdk_run", str(TOP / "tests" / "sdk" / "run")))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wheels(lock, into):
+    """The wheels of a lock file for the base template's Python 3.11, downloaded the first time only."""
+    stamp, wanted = into / "complete", hashlib.sha256(lock.read_bytes()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != wanted:
+        into.mkdir(parents=True, exist_ok=True)
+        for old in into.glob("*.whl"):
+            old.unlink()
+        if not (into / "venv" / "bin" / "pip").exists():
+            venv.create(into / "venv", with_pip=True)  # Debian's own Python has no pip
+        platforms = [f"{kind}_{os.uname().machine}" for kind in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
+        try:
+            done = subprocess.run([into / "venv" / "bin" / "pip", "--disable-pip-version-check", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:",
+                                   "--python-version", "3.11", *[f"--platform={p}" for p in platforms], "-d", into, "-r", lock], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=DOWNLOAD_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Missing("PyPI: no end of the download") from error
+        if done.returncode:
+            reason = sdk_runner().NO_WAY.search(done.stderr)
+            if reason:
+                raise Missing(f"PyPI can't be reached ({reason[0]})")
+            raise AssertionError(f"pip download: {done.stderr[-2000:]}")
+        stamp.write_text(wanted)
+    return sorted(into.glob("*.whl"))

@@ -240,7 +240,7 @@ static void close_now(struct exchange *x)
 {
     struct end *ends[] = {&x->client, &x->upstream};
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-        side_close(end_take(ends[i]));
+        end_reset(ends[i]); /* what is still there did not end: nobody shall take it for complete */
     uv_close((uv_handle_t *)&x->timer, on_timer_closed);
 }
 

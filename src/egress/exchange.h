@@ -65,7 +65,8 @@ enum {
 
 /*
  * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting, or (h1
- * alone) be NULL: nobody is dialled before a request was allowed. exchange_close() closes both and frees; always allowed.
+ * alone) be NULL: nobody is dialled before a request was allowed. exchange_close() resets what has not ended, and frees; it is always allowed, and nothing is told
+ * afterwards.
  */
 struct exchange *h1_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                              const struct exchange_ops *ops, void *ctx);

@@ -88,10 +88,10 @@ void end_reset(struct end *e);
 bool exchange_is_framing(struct str name);
 
 /*
- * Fills ret_head's fields from raw ones (lower-case names): without Host (it becomes the authority, if that was not known), hop-by-hop fields, or framing.
+ * Fills the head's fields from raw ones (lower-case names): without Host (it becomes the authority, if that was not known), hop-by-hop fields, or framing.
  * NULL, or what is wrong: fields that can't be sent, two Hosts, a Host that is no authority or another one than `authority`.
  */
-const char *exchange_fill_head(struct exchange_head *ret_head, const struct http_header *raw, size_t n);
+const char *exchange_fill_head(struct exchange_head *h, const struct http_header *raw, size_t n);
 
 /* The request line's part. NULL, or what is wrong. */
 const char *exchange_check_target(const struct exchange_head *h);

@@ -757,6 +757,22 @@ static void test_closed_from_within(void **state)
     }
 }
 
+/* Cut by the owner: neither side may take what it has for all. */
+static void test_closed_in_between(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open_tcp(&r, h1_exchange_timed, false);
+    rig_say(&r, CLIENT, GET);
+    rig_expect(&r, UPSTREAM, GET_OUT);
+    rig_say(&r, UPSTREAM, "HTTP/1.1 200 OK\r\n\r\npart");
+    rig_expect(&r, CLIENT, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\npart");
+    exchange_close(TAKE_PTR(r.x));
+    rig_expect_end(&r, CLIENT, true);
+    rig_expect_end(&r, UPSTREAM, true);
+    rig_close(&r);
+}
+
 /* ---- streams ---- */
 
 /* Each event is there before the next one is made. */
@@ -904,6 +920,7 @@ int main(void)
         cmocka_unit_test(test_time_limits),
         cmocka_unit_test(test_dialled_late),
         cmocka_unit_test(test_closed_from_within),
+        cmocka_unit_test(test_closed_in_between),
         cmocka_unit_test(test_events_come_at_once),
         cmocka_unit_test(test_large_bodies),
     };

@@ -13,6 +13,16 @@ static int refuse(struct h2_stream *s, int status, struct str text)
     return 0;
 }
 
+/* Put there by the owner: it shall not be found by guessing how well it compresses. */
+static bool is_new(const struct h2_block *b, struct str value)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        if (b->fields[i].value.p == value.p)
+            return false;
+    }
+    return true;
+}
+
 static int forward(struct h2_stream *s, const struct exchange_head *head, struct str scheme)
 {
     size_t n = 0;
@@ -21,8 +31,12 @@ static int forward(struct h2_stream *s, const struct exchange_head *head, struct
     nv[n++] = h2_nv(STR(":scheme"), scheme);
     nv[n++] = h2_nv(STR(":authority"), head->authority);
     nv[n++] = h2_nv(STR(":path"), head->path);
-    for (size_t i = 0; i < head->n_fields; i++)
-        nv[n++] = h2_nv(head->fields[i].name, head->fields[i].value);
+    for (size_t i = 0; i < head->n_fields; i++) {
+        nv[n] = h2_nv(head->fields[i].name, head->fields[i].value);
+        if (is_new(&s->block, head->fields[i].value))
+            nv[n].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
+        n++;
+    }
     if (s->block.length.p)
         nv[n++] = h2_nv(STR("content-length"), s->block.length);
     nghttp2_data_provider provider = h2_flow_provider(&s->up);

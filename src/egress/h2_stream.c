@@ -123,7 +123,6 @@ void h2_flow_drop(struct h2_flow *f)
 
 nghttp2_nv h2_nv(struct str name, struct str value)
 {
-    /* What is secret shall not be found by guessing how well it compresses. */
     bool secret = str_eqc(name, "authorization") || str_eqc(name, "cookie");
     return (nghttp2_nv){(uint8_t *)(uintptr_t)name.p, (uint8_t *)(uintptr_t)value.p, name.n, value.n,
                         secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE};

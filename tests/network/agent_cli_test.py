@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A coding agent as people use it, in a sandbox, against a stand-in for its model: the tool holds a sentinel, the wire carries the key."""
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from service import end_with_parent
+
+HERE = Path(__file__).resolve().parent
+INSTALLED = HERE.parent.parent / "build" / "agent-cli"
+LOCK = HERE / "agent_cli" / "package-lock.json"
+PORT = 9543
+SENTINEL, KEY = "sk-cove-sentinel-0001", "sk-real-and-never-inside"
+NO_WAY = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONN\w+|ETIMEDOUT|E\w*UNREACH|SOCKET_TIMEOUT|FETCH_ERROR|\bE(?:429|5\d\d)\b|SELF_SIGNED_CERT_IN_CHAIN"
+                    r"|UNABLE_TO_\w+|Exit handler never called|socket hang up")
+
+
+def program():
+    """The agent's program, installed from its registry by the lock file; skips when there is no way to it."""
+    if platform.machine() != "x86_64" or not shutil.which("npm"):
+        pytest.skip("the agent's program is for x86-64, and comes with npm")
+    stamp, wanted = INSTALLED / "installed", hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != wanted:
+        INSTALLED.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(LOCK.parent / name, INSTALLED)
+        done = subprocess.run(["npm", "ci", "--prefix", INSTALLED, "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
+                               f"--cache={INSTALLED / 'cache'}", "--fetch-retries=1", "--fetch-timeout=20000"], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=100, check=False)
+        if done.returncode:
+            reason = NO_WAY.search(done.stdout + done.stderr)
+            assert reason, done.stderr
+            pytest.skip(f"the registry can't be reached ({reason[0]})")
+        stamp.write_text(wanted)
+    return INSTALLED / "node_modules/@anthropic-ai/claude-code-linux-x64/claude"
+
+
+@pytest.fixture
+def model(world):
+    log = world.directory / "model.log"
+    log.unlink(missing_ok=True)
+    process = subprocess.Popen(["nsenter", "-t", str(world.internet.pid), "-n", sys.executable, HERE / "model_server.py", log,
+                                world.directory / "server.pem", world.directory / "server.key", str(PORT)], preexec_fn=end_with_parent)
+    end = time.monotonic() + 20
+    while not (log.exists() and "ready" in log.read_text()) and time.monotonic() < end:
+        time.sleep(0.05)
+    try:
+        yield log
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_coding_agent_never_holds_its_key(service, box, model):
+    binary = program()
+    assert service.cove("secret", "set", "MODEL", input=KEY + "\n").returncode == 0
+    one = box({"default": "deny", "rules": [{"allow": "api.test", "ports": [PORT]}],
+               "inject": [{"host": "api.test", "ports": [PORT], "placeholders": [{"sentinel": SENTINEL, "secret": "MODEL"}]}]},
+              memory_bytes=3 << 30)
+    assert service.cove("cp", binary, f"{one.id}:/home/user/agent", timeout=100).returncode == 0
+    code, out = one.run(f"chmod 755 ~/agent && cd ~ && env ANTHROPIC_API_KEY={SENTINEL} ANTHROPIC_BASE_URL=https://api.test:{PORT} "
+                        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 timeout 60 ./agent -p 'say so' --allowedTools Bash --output-format json </dev/null",
+                        timeout=90)
+    assert code == 0, out
+    assert json.loads(out)["result"] == "it said: the-agent-was-here", out
+
+    seen = [json.loads(line) for line in model.read_text().splitlines()]
+    asked = [e for e in seen if e["path"].startswith("/v1/messages")]
+    assert len(asked) >= 2 and {e["key"] for e in asked} == {KEY}, seen
+    assert asked[-1]["results"] == ["the-agent-was-here"]
+
+    assert KEY not in out
+    assert KEY not in one.run("cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; grep -rsa real-and-never ~ /tmp /etc 2>/dev/null")[1]
+    assert KEY not in service.cove("log", one.id).stdout
+    requests = [e for e in one.events("net.request") if "/v1/messages" in e["data"]["url"]]
+    assert requests and all(e["data"]["injected"] == ["MODEL"] for e in requests)

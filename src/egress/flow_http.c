@@ -21,7 +21,10 @@ enum { URL_MAX = 2048 };
 static void request_done(struct flow *f, struct flow_request *r, int status)
 {
     char url[URL_MAX + HOSTNAME_MAX + 32];
-    (void)snprintf(url, sizeof(url), "%s://%s%s", f->intercepted ? "https" : "http", r->authority, r->path);
+    char port[8] = "";
+    if (f->port != (f->intercepted ? 443 : 80))
+        (void)snprintf(port, sizeof(port), ":%u", f->port);
+    (void)snprintf(url, sizeof(url), "%s://%s%s%s", f->intercepted ? "https" : "http", r->authority, port, r->path);
     for (char *c = url; *c; c++)
         if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
             *c = '?';

@@ -10,6 +10,9 @@
  *   a name that the policy refuses        REFUSED, told
  *   all addresses filtered out            no data; whoever filtered tells
  *
+ * REFUSED and not NXDOMAIN: it is not said that there is no such name. The C library gives up on it at once; musl's passes over it and waits for its
+ * own time-out (5 s).
+ *
  * An answer comes from the address that was asked. Its limits hold for the sandbox as a whole; being over one is told once until it is over.
  */
 #pragma once

@@ -131,14 +131,22 @@ class Standin:
         self.say({NET: "net", DROP: "drop", API: "api"}[kind], id=name)
 
     def on_api(self, api):
+        """Every policy is taken, none is enforced; no question has an answer."""
         try:
-            gone = not api.recv(65536)
+            data = api.recv(1 << 20)
         except OSError:
-            gone = True
-        if gone:
+            data = b""
+        if not data:
             self.forget(api)
             self.api = None
             self.say("api gone")
+            return
+        request = json.loads(data)
+        self.say("request", op=request["op"], id=request.get("id"))
+        if request["op"] == "policy":
+            api.send(json.dumps({"op": "done", "tag": request["tag"]}).encode())
+        elif "tag" in request:
+            api.send(json.dumps({"op": "failed", "tag": request["tag"], "code": "unimplemented", "message": "a stand-in"}).encode())
 
     def on_vault(self, vault):
         connection, _ = vault.accept()

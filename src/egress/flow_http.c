@@ -216,7 +216,8 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)URL_MAX));
     r->rule = rule;
     r->injected = injected;
-    (void)snprintf(r->authority, sizeof(r->authority), "%s", name ? name : address);
+    (void)snprintf(r->authority, sizeof(r->authority), !name && f->to.family == 6 ? "[%s]" : "%s",
+                   name ? name : address);
     list_init(&r->node);
     list_append(&f->requests, &r->node);
     f->n_requests++;

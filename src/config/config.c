@@ -65,6 +65,17 @@ static int set_listen(struct config *c, const struct field *f, struct str value,
     return 0;
 }
 
+static int set_listen_tls(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    if (c->n_listen_tls == CONFIG_LISTEN_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
+    if (config_listen_parse(value, &c->listen_tls[c->n_listen_tls], err) < 0)
+        return -1;
+    c->n_listen_tls++;
+    c->asks_for_tls = true;
+    return 0;
+}
+
 static int set_bool(struct config *c, const struct field *f, struct str value, struct err *err)
 {
     if (!str_eqc(value, "true") && !str_eqc(value, "false"))
@@ -181,6 +192,7 @@ static const struct field fields[] = {
     {"state_dir", "COVE_STATE", set_dir, AT(state_dir), .most = 200},
     {"run_dir", "COVE_RUN", set_dir, AT(run_dir), .most = 80},
     {"listen", "COVE_LISTEN", set_listen, .is_list = true},
+    {"listen_tls", "COVE_LISTEN_TLS", set_listen_tls, .is_list = true},
     {"behind_tls_proxy", NULL, set_bool, AT(behind_tls_proxy)},
     {"domain", "COVE_DOMAIN", set_domain, AT(domain)},
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
@@ -202,6 +214,12 @@ static bool is_section(struct str name)
     return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template");
 }
 
+static void forget(struct config_listen *all, size_t *n)
+{
+    while (*n)
+        mem_free(all[--*n].text);
+}
+
 /* One key and its value, as the document walker meets them. */
 static int apply(void *ctx, const char *key, struct str value, bool first, bool in_list, struct err *err)
 {
@@ -212,11 +230,10 @@ static int apply(void *ctx, const char *key, struct str value, bool first, bool 
             continue;
         if (in_list && !f->is_list)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s takes one value, not a list", key);
-        if (first && f->set == set_listen) {
-            for (size_t l = 0; l < c->n_listen; l++)
-                mem_free(c->listen[l].text);
-            c->n_listen = 0;
-        }
+        if (first && f->set == set_listen)
+            forget(c->listen, &c->n_listen);
+        if (first && f->set == set_listen_tls)
+            forget(c->listen_tls, &c->n_listen_tls);
         return f->set(c, f, value, err);
     }
     return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%s\"", key);
@@ -238,8 +255,10 @@ static struct config *config_new(void)
     c->max_timeout_ms = DAY_MS;
     int r = config_listen_parse(STR("127.0.0.1:7070"), &c->listen[0], &err);
     assert(r == 0);
+    r = config_listen_parse(STR("127.0.0.1:7443"), &c->listen_tls[0], &err);
+    assert(r == 0);
     (void)r;
-    c->n_listen = 1;
+    c->n_listen = c->n_listen_tls = 1;
     return c;
 }
 
@@ -251,8 +270,8 @@ void config_free(struct config *c)
     mem_free(c->run_dir);
     mem_free(c->domain);
     mem_free(c->template_mirror);
-    for (size_t i = 0; i < c->n_listen; i++)
-        mem_free(c->listen[i].text);
+    forget(c->listen, &c->n_listen);
+    forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
     mem_free(c);
@@ -383,9 +402,13 @@ int config_check_listen(const struct config *c, bool has_key, struct err *err)
         if (!c->behind_tls_proxy)
             return err_set(
                 err, ERR_FAILED_PRECONDITION,
-                "other machines reach %s, and nothing encrypts what they send; put a TLS proxy in front and set "
-                "behind_tls_proxy: true, or listen on 127.0.0.1",
+                "other machines reach %s, and nothing encrypts what they send; use listen_tls and 'cove domain set', or put "
+                "a TLS proxy in front and set behind_tls_proxy: true, or listen on 127.0.0.1",
                 l->text);
     }
+    for (size_t i = 0; i < c->n_listen_tls; i++)
+        if (!c->listen_tls[i].is_loopback && !has_key)
+            return err_set(err, ERR_FAILED_PRECONDITION,
+                           "other machines reach %s, but there is no API key; set COVE_API_KEY", c->listen_tls[i].text);
     return 0;
 }

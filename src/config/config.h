@@ -5,8 +5,9 @@
  *   state_dir: /var/lib/cove            # COVE_STATE    templates, storage pool, event log, key
  *   run_dir: /run/cove                  # COVE_RUN      sockets
  *   listen: 127.0.0.1:7070              # COVE_LISTEN   or a list; numeric addresses, IPv6 in brackets
+ *   listen_tls: 127.0.0.1:7443          # COVE_LISTEN_TLS  the same with TLS, once `cove domain set` has given it a certificate
  *   behind_tls_proxy: false             #               a proxy in front of a public address speaks TLS
- *   domain: sandboxes.example.org       # COVE_DOMAIN   for <port>-<sandbox>.<domain>
+ *   domain: sandboxes.example.org       # COVE_DOMAIN   for <port>-<sandbox>.<domain>; by itself what `cove domain set` says
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
@@ -41,6 +42,9 @@ struct config {
     char *state_dir, *run_dir; /* absolute, clean */
     struct config_listen listen[CONFIG_LISTEN_MAX];
     size_t n_listen; /* at least 1 */
+    struct config_listen listen_tls[CONFIG_LISTEN_MAX];
+    size_t n_listen_tls; /* at least 1 */
+    bool asks_for_tls;   /* listen_tls was given, so that it is wrong to go without */
     bool behind_tls_proxy;
     char *domain; /* NULL: none */
     uint32_t owner_uid;

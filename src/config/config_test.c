@@ -197,6 +197,16 @@ static void the_public_needs_key_and_tls(void **state)
     AUTO(config_free) struct config *proxied = parse("listen: '0.0.0.0:1'\nbehind_tls_proxy: true\n");
     assert_int_equal(config_check_listen(proxied, false, &err), -1);
     assert_int_equal(config_check_listen(proxied, true, &err), 0);
+
+    AUTO(config_free) struct config *tls = parse("listen_tls: ['0.0.0.0:443', '[::]:443']\n");
+    assert_true(tls->asks_for_tls);
+    assert_int_equal(tls->n_listen_tls, 2);
+    assert_int_equal(config_check_listen(tls, false, &err), -1);
+    assert_int_equal(config_check_listen(tls, true, &err), 0);
+    AUTO(config_free) struct config *silent = parse("");
+    assert_false(silent->asks_for_tls);
+    assert_int_equal(silent->n_listen_tls, 1);
+    assert_string_equal(silent->listen_tls[0].text, "127.0.0.1:7443");
 }
 
 static void files_and_environment(void **state)

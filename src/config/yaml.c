@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/yaml.h"
+#include "base/buf.h"
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <yaml.h>
+
+struct reader {
+    yaml_parser_t parser;
+    const char *name;
+    struct err *err;
+    unsigned depth, values;
+};
+
+static json_t *refuse(struct reader *r, const yaml_event_t *event, const char *what)
+{
+    (void)err_set(r->err, ERR_INVALID_ARGUMENT, "%.96s:%zu: %s", r->name, event->start_mark.line + 1, what);
+    return NULL;
+}
+
+static bool next(struct reader *r, yaml_event_t *event)
+{
+    if (yaml_parser_parse(&r->parser, event))
+        return true;
+    const char *problem = r->parser.problem, *context = r->parser.context;
+    (void)err_set(r->err, ERR_INVALID_ARGUMENT, "%.96s:%zu: %s%s", r->name, r->parser.problem_mark.line + 1,
+                  problem ? problem : "malformed",
+                  context && strstr(context, "alias") ? " (write \"*.name\" in quotes)" : "");
+    return false;
+}
+
+static json_t *scalar(struct reader *r, const yaml_event_t *event)
+{
+    struct str text = str_n(event->data.scalar.value, event->data.scalar.length);
+    bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    int64_t number;
+    json_t *value;
+    if (event->data.scalar.anchor || event->data.scalar.tag)
+        return refuse(r, event, "anchors and tags are not known here");
+    if (is_plain && (text.n == 0 || str_eqc(text, "null") || str_eqc(text, "~")))
+        return json_null();
+    if (is_plain && (str_eqc(text, "true") || str_eqc(text, "false")))
+        return json_boolean(text.p[0] == 't');
+    if (is_plain && str_to_i64(text, &number) == 0)
+        return json_integer(number);
+    value = json_stringn(text.p, text.n);
+    return value ? value : refuse(r, event, "not UTF-8");
+}
+
+static json_t *node(struct reader *r, const yaml_event_t *event);
+
+static json_t *list(struct reader *r, const yaml_event_t *begin)
+{
+    json_t *array = json_array();
+    if (begin->data.sequence_start.anchor || begin->data.sequence_start.tag) {
+        json_decref(array);
+        return refuse(r, begin, "anchors and tags are not known here");
+    }
+    for (;;) {
+        yaml_event_t event;
+        if (!next(r, &event))
+            break;
+        if (event.type == YAML_SEQUENCE_END_EVENT) {
+            yaml_event_delete(&event);
+            return array;
+        }
+        json_t *value = node(r, &event);
+        yaml_event_delete(&event);
+        if (!value)
+            break;
+        (void)json_array_append_new(array, value);
+    }
+    json_decref(array);
+    return NULL;
+}
+
+/* One "key: value"; 0 at the end, -1 when it is malformed. */
+static int member(struct reader *r, json_t *object)
+{
+    yaml_event_t key, event;
+    int result = -1;
+    if (!next(r, &key))
+        return -1;
+    if (key.type == YAML_MAPPING_END_EVENT) {
+        yaml_event_delete(&key);
+        return 0;
+    }
+    const char *name = (const char *)key.data.scalar.value;
+    if (key.type != YAML_SCALAR_EVENT || key.data.scalar.anchor || key.data.scalar.tag ||
+        strlen(name) != key.data.scalar.length || !str_is_utf8(str_of(name))) {
+        (void)refuse(r, &key, "a key must be a text");
+    } else if (json_object_get(object, name)) {
+        (void)refuse(r, &key, "the same key as before");
+    } else if (next(r, &event)) {
+        json_t *value = node(r, &event);
+        yaml_event_delete(&event);
+        if (value && json_object_set_new(object, name, value) == 0)
+            result = 1;
+    }
+    yaml_event_delete(&key);
+    return result;
+}
+
+static json_t *mapping(struct reader *r, const yaml_event_t *begin)
+{
+    json_t *object = json_object();
+    int more = 1;
+    if (begin->data.mapping_start.anchor || begin->data.mapping_start.tag) {
+        (void)refuse(r, begin, "anchors and tags are not known here");
+        more = -1;
+    }
+    while (more > 0)
+        more = member(r, object);
+    if (more == 0)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *node(struct reader *r, const yaml_event_t *event)
+{
+    json_t *value;
+    if (++r->values > YAML_VALUES_MAX || r->depth == YAML_DEPTH_MAX)
+        return refuse(r, event, "too many values, or nested too deep");
+    r->depth++;
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        value = scalar(r, event);
+        break;
+    case YAML_SEQUENCE_START_EVENT:
+        value = list(r, event);
+        break;
+    case YAML_MAPPING_START_EVENT:
+        value = mapping(r, event);
+        break;
+    case YAML_ALIAS_EVENT:
+        value = refuse(r, event, "an alias; write \"*.name\" in quotes");
+        break;
+    default:
+        value = refuse(r, event, "nothing is here that could be read");
+        break;
+    }
+    r->depth--;
+    return value;
+}
+
+/* The next event, which must be of this type. */
+static bool expect(struct reader *r, yaml_event_type_t type)
+{
+    yaml_event_t event;
+    if (!next(r, &event))
+        return false;
+    bool is_right = event.type == type;
+    if (!is_right)
+        (void)refuse(r, &event, "there must be exactly one document");
+    yaml_event_delete(&event);
+    return is_right;
+}
+
+static json_t *document(struct reader *r)
+{
+    yaml_event_t event;
+    if (!expect(r, YAML_STREAM_START_EVENT) || !expect(r, YAML_DOCUMENT_START_EVENT) || !next(r, &event))
+        return NULL;
+    json_t *value = node(r, &event);
+    yaml_event_delete(&event);
+    if (value && expect(r, YAML_DOCUMENT_END_EVENT) && expect(r, YAML_STREAM_END_EVENT))
+        return value;
+    json_decref(value);
+    return NULL;
+}
+
+static int parse_json(const char *name, struct str text, json_t **ret_json, struct err *err)
+{
+    json_error_t why;
+    json_t *json = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, &why);
+    if (!json)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.96s:%d: %s", name, why.line, why.text);
+    *ret_json = json;
+    return 0;
+}
+
+int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err *err)
+{
+    struct reader r = {.name = name, .err = err};
+    size_t blank = 0;
+    if (text.n > YAML_TEXT_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.96s: longer than %d KiB", name, YAML_TEXT_MAX / 1024);
+    while (blank < text.n && strchr(" \t\r\n", text.p[blank]) && text.p[blank])
+        blank++;
+    if (blank < text.n && (text.p[blank] == '{' || text.p[blank] == '['))
+        return parse_json(name, text, ret_json, err);
+    if (!yaml_parser_initialize(&r.parser))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%.96s: out of memory", name);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)(text.p ? text.p : ""), text.n);
+    json_t *json = document(&r);
+    yaml_parser_delete(&r.parser);
+    if (!json)
+        return -1;
+    *ret_json = json;
+    return 0;
+}
+
+int yaml_read(const char *path, json_t **ret_json, struct err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(YAML_TEXT_MAX);
+    bool is_stdin = strcmp(path, "-") == 0;
+    int r = is_stdin ? fd_read_all(STDIN_FILENO, &text) : fd_read_file(AT_FDCWD, path, &text);
+    if (r == -ENOBUFS)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.96s: longer than %d KiB", path, YAML_TEXT_MAX / 1024);
+    if (r < 0)
+        return err_errno(err, r, "read %.96s", path);
+    return yaml_parse(is_stdin ? "stdin" : path, buf_str(&text), ret_json, err);
+}

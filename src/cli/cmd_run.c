@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/exec.h"
+#include "cli/net_flags.h"
 #include "cli/terminal.h"
 #include "config/units.h"
 
@@ -29,6 +30,8 @@ static const struct flag flags[] = {
     {'e', 'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
     {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
+    NET_FLAGS,
+    NET_SECRET_FLAG,
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
     {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours. Without it, it reads nothing."},
@@ -42,8 +45,30 @@ struct run {
     json_t *spec;
     struct exec_request exec;
     char *id;
+    struct net_flags net;
     bool keeps, has_timeout;
 };
+
+/* What stands for a secret is the sandbox's to know, so that whatever is started in it later knows it too. */
+static int add_network(struct context *ctx, struct run *r)
+{
+    AUTO_JSON json_t *env = NULL;
+    json_t *policy;
+    const char *name;
+    json_t *value;
+    if (net_flags_policy(ctx, &r->net, &env, &policy) < 0)
+        return -1;
+    if (policy)
+        (void)json_object_set_new(r->spec, "network", policy);
+    json_object_foreach(env, name, value)
+    {
+        if (json_object_get(r->exec.env, name))
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the variable %s is set by -e and by --secret", name);
+    }
+    if (env)
+        (void)json_object_set(r->spec, "env", env);
+    return 0;
+}
 
 static int parse(struct context *ctx, struct run *r)
 {
@@ -104,6 +129,8 @@ static int parse(struct context *ctx, struct run *r)
             r->keeps = true;
             break;
         default:
+            if (net_flags_take(ctx, &r->net, flag, value) < 0)
+                return context_fail(ctx, STATUS_USAGE);
             break;
         }
     }
@@ -116,6 +143,8 @@ static int parse(struct context *ctx, struct run *r)
     if (r->exec.has_pty && ctx->json)
         return context_usage(ctx, "--json and -t exclude each other");
     r->exec.argv = ctx->argv + ctx->argi;
+    if (add_network(ctx, r) < 0)
+        return context_fail(ctx, STATUS_USAGE);
     return -1;
 }
 
@@ -261,6 +290,7 @@ static int run(struct context *ctx)
     service_close(r.service);
     json_decref(r.spec);
     json_decref(r.exec.env);
+    net_flags_fini(&r.net);
     mem_free(r.id);
     return status;
 }
@@ -277,6 +307,9 @@ const struct command cmd_run = {
         "it. The sandbox is removed in any case, unless --keep is given. Should cove run itself be killed, the sandbox ends within two "
         "minutes.\n"
         "\n"
+        "It may connect to all public addresses unless flags say otherwise; 'cove net' shows what it did, 'cove policy --help' says what rules are. "
+        "Secrets never enter the sandbox.\n"
+        "\n"
         "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end: sandbox, kept, "
         "exit_code, signal, duration_ms, stdout, stderr.",
     .exit_status = " N      the command's exit code\n"
@@ -286,10 +319,13 @@ const struct command cmd_run = {
                    " 126    the command was found but can't be executed\n"
                    " 127    the command was not found\n"
                    " 2      the command line is wrong",
-    .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
-                "cove run --memory 1G --timeout 2m -- make test\n"
-                "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
-                "cove run -it -- bash",
+    .examples =
+        "cove run -- python3 -c 'print(6 * 7)'\n"
+        "cove run --memory 1G --timeout 2m -- make test\n"
+        "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
+        "cove run --allow pypi.org --allow files.pythonhosted.org -- pip download six\n"
+        "cove run --secret GITHUB_TOKEN=api.github.com --net deny -- sh -c 'curl -H \"authorization: Bearer $GITHUB_TOKEN\" https://api.github.com/user'\n"
+        "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),
     .flags_end_at_operand = true,

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/net_flags.h"
+#include "cli/service.h"
+#include "cli/terminal.h"
+#include "config/yaml.h"
+
+#include <unistd.h>
+
+enum { FLAG_METHOD = 256 };
+
+static const struct flag flags[] = {
+    NET_FLAGS,
+    {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
+};
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static void print_text(const char *text)
+{
+    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text));
+}
+
+static void print_json(const json_t *json, size_t how)
+{
+    (void)json_dumpf(json, stdout, how);
+    (void)fputc('\n', stdout);
+}
+
+/* ---- show ---- */
+
+static void append_list(struct buf *b, const char *name, const json_t *list, const char *member)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        const json_t *value = member ? json_object_get(one, member) : one;
+        AUTO_FREE char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        buf_printf(b, "%s%s", i ? "," : name, text ? text : json_string_value(value));
+    }
+}
+
+static void append_scope(struct buf *b, const json_t *rule)
+{
+    append_list(b, "  ports ", json_object_get(rule, "ports"), NULL);
+    append_list(b, "  methods ", json_object_get(rule, "methods"), NULL);
+    if (*text_of(rule, "path"))
+        buf_printf(b, "  path %s", text_of(rule, "path"));
+}
+
+static void print_policy(const json_t *policy)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
+    json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(policy, "rules"), i, one)
+    {
+        bool allows = json_object_get(one, "allow") != NULL;
+        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", text_of(one, allows ? "allow" : "deny"));
+        append_scope(&b, one);
+        buf_append_char(&b, '\n');
+    }
+    buf_printf(&b, "else  %s\n", *text_of(policy, "default") ? text_of(policy, "default") : "deny");
+    json_array_foreach(json_object_get(policy, "inject"), i, one)
+    {
+        buf_printf(&b, "into requests to %s", text_of(one, "host"));
+        append_scope(&b, one);
+        append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
+        append_list(&b, "  secrets ", json_object_get(one, "placeholders"), "secret");
+        buf_append_char(&b, '\n');
+    }
+    struct str rest = buf_str(&b), line;
+    while (str_split(&rest, '\n', &line)) {
+        if (!line.n && !rest.p)
+            break;
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, line);
+        (void)fputc('\n', stdout);
+    }
+}
+
+static int show(struct context *ctx, struct service *s, const char *id)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *policy = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(policy, JSON_INDENT(2));
+    else
+        print_policy(policy);
+    return STATUS_OK;
+}
+
+/* ---- set ---- */
+
+static int set(struct context *ctx, struct service *s, const char *id, const json_t *policy)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *now = NULL;
+    if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(now, JSON_INDENT(2));
+    return STATUS_OK;
+}
+
+/* ---- check ---- */
+
+static void print_verdict(const json_t *answer, const char *url)
+{
+    json_t *one;
+    size_t i;
+    print_text(text_of(answer, "verdict"));
+    (void)fputs("  ", stdout);
+    print_text(url);
+    (void)fputs(": ", stdout);
+    print_text(text_of(answer, "reason"));
+    (void)fputc('\n', stdout);
+    json_array_foreach(json_object_get(answer, "addresses"), i, one)
+    {
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "address"));
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "verdict"));
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "reason"));
+        (void)fputc('\n', stdout);
+    }
+    if (json_is_true(json_object_get(answer, "intercepted")))
+        (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
+    if (*text_of(answer, "suggestion")) {
+        (void)fputs("  would be allowed by the rule ", stdout);
+        print_text(text_of(answer, "suggestion"));
+        (void)fputc('\n', stdout);
+    }
+}
+
+static int check(struct context *ctx, struct service *s, const char *id, const char *url, const char *method)
+{
+    AUTO_FREE char *target = service_target(id, "/network/check");
+    AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", method), *answer = NULL;
+    if (!question)
+        return context_usage(ctx, "the URL and the method must be UTF-8");
+    if (service_call(s, "POST", target, question, "looking it up", &answer) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    if (ctx->json)
+        print_json(answer, JSON_INDENT(2));
+    else
+        print_verdict(answer, url);
+    return strcmp(text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+/* ---- all ---- */
+
+static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method)
+{
+    AUTO_FREE char *id = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    int failed = strcmp(what, "check") == 0 ? STATUS_COVE : STATUS_FAILED;
+    if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0)
+        return context_fail(ctx, failed);
+    if (strcmp(what, "show") == 0)
+        return show(ctx, s, id);
+    if (strcmp(what, "set") == 0)
+        return set(ctx, s, id, policy);
+    return check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
+}
+
+static int run_with(struct context *ctx, struct net_flags *f)
+{
+    const char *value, *method = NULL;
+    AUTO_JSON json_t *policy = NULL, *env = NULL;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_METHOD)
+            method = value;
+        else if (net_flags_take(ctx, f, flag, value) < 0)
+            return context_fail(ctx, STATUS_USAGE);
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    int n = context_operands(ctx);
+    const char *what = n ? ctx->argv[ctx->argi] : "";
+    bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
+    if (!shows && !sets && !checks)
+        return context_usage(ctx, n ? "%s: it is show, set or check" : "%sit is show, set or check", what);
+    if (n < 2)
+        return context_usage(ctx, "the sandbox's id is missing");
+    if (checks && n < 3)
+        return context_usage(ctx, "the URL is missing");
+    if (sets && n == 3 && !f->policy_file)
+        f->policy_file = ctx->argv[ctx->argi + 2];
+    else if (n > (checks ? 3 : 2))
+        return context_usage(ctx, "%s: too many operands", ctx->argv[ctx->argc - 1]);
+    if (net_flags_policy(ctx, f, &env, &policy) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    if (!sets && policy)
+        return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
+    if (!checks && method)
+        return context_usage(ctx, "--method is for check");
+    if (sets && !policy)
+        return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
+    return connect_and_run(ctx, what, policy, method ? method : "GET");
+}
+
+static int run(struct context *ctx)
+{
+    struct net_flags f = {0};
+    int status = run_with(ctx, &f);
+    net_flags_fini(&f);
+    return status;
+}
+
+const struct command cmd_policy = {
+    .name = "policy",
+    .summary = "show, set and check what a sandbox may reach",
+    .synopsis =
+        "show ID\nset ID FILE\nset ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "check [--method METHOD] ID URL",
+    .description =
+        "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "
+        "*.name, * (everything), an address or a network; it may be about some ports, HTTP methods or paths only. What is not public - private "
+        "networks, this machine, the metadata services of clouds - is refused unless a rule names its address.\n"
+        "\n"
+        "set replaces the whole policy at once; streams that it does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
+        "\n"
+        "    default: deny\n"
+        "    rules:\n"
+        "      - allow: \"*.example.com\"\n"
+        "        ports: [443]\n"
+        "        methods: [GET]\n"
+        "      - allow: 10.1.0.0/16\n"
+        "    inject:\n"
+        "      - host: api.example.com\n"
+        "        headers: [{name: authorization, value: \"Bearer ${secret:EXAMPLE}\"}]\n"
+        "\n"
+        "check says what would become of a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is "
+        "looked up when the policy lets the sandbox do that.\n"
+        "\n"
+        "Values of headers are sealed when they are set and can't be read back.",
+    .exit_status = " 0    it worked; check: the request would be allowed\n"
+                   " 1    it did not; check: the request would be denied\n"
+                   " 125  check: nobody knows, Cove failed; stderr says why\n"
+                   " 2    the command line is wrong",
+    .examples = "cove policy show i3k\n"
+                "cove policy set i3k --net deny --allow pypi.org:443 --allow files.pythonhosted.org:443\n"
+                "cove policy set i3k policy.yaml\n"
+                "cove policy check i3k https://pypi.org/simple/",
+    .operands = "=show set check",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/net_flags.h"
+
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/service.h"
+#include "config/yaml.h"
+
+enum { STAND_IN_LEN = 32, PORTS_MAX = 16 };
+
+/* ---- targets ---- */
+
+static size_t count_of(struct str s, char c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++)
+        n += s.p[i] == c;
+    return n;
+}
+
+/* "443" is a number, "8000-8099" stays a text; whether they are ports is the service's to say. */
+static json_t *ports_of(struct str text)
+{
+    json_t *ports = json_array();
+    struct str part;
+    uint64_t number;
+    while (str_split(&text, ',', &part)) {
+        bool is_number = str_to_u64(part, &number) == 0 && number <= 65535;
+        if (!part.n || json_array_size(ports) == PORTS_MAX) {
+            json_decref(ports);
+            return NULL;
+        }
+        (void)json_array_append_new(ports, is_number ? json_integer((json_int_t)number) : json_stringn(part.p, part.n));
+    }
+    return ports;
+}
+
+json_t *net_flags_rule(const char *verdict, struct str text)
+{
+    struct str target = text, ports = STR_NULL;
+    if (text.n && text.p[0] == '[') {
+        ssize_t end = str_find_char(text, ']');
+        if (end < 0 || ((size_t)end + 1 < text.n && text.p[end + 1] != ':'))
+            return NULL;
+        target = str_n(text.p + 1, (size_t)end - 1);
+        ports = (size_t)end + 1 < text.n ? str_sub(text, (size_t)end + 2) : STR_NULL;
+    } else if (count_of(text, ':') == 1) {
+        ssize_t colon = str_find_char(text, ':');
+        target = str_n(text.p, (size_t)colon);
+        ports = str_sub(text, (size_t)colon + 1);
+    }
+    json_t *list = ports.p ? ports_of(ports) : NULL;
+    json_t *name = target.n && !(ports.p && !list) ? json_stringn(target.p, target.n) : NULL;
+    if (!name || (list && json_array_size(list) == 0)) {
+        json_decref(list);
+        json_decref(name);
+        return NULL;
+    }
+    json_t *rule = json_pack("{s:o}", verdict, name);
+    if (list)
+        (void)json_object_set_new(rule, "ports", list);
+    return rule;
+}
+
+/* Is it a name, as secrets are bound to? */
+static bool is_name(const char *target)
+{
+    struct str t = str_of(target);
+    if (str_eqc(t, "*") || str_find_char(t, ':') >= 0 || str_find_char(t, '/') >= 0)
+        return false;
+    for (size_t i = 0; i < t.n; i++)
+        if (!(t.p[i] >= '0' && t.p[i] <= '9') && t.p[i] != '.')
+            return true;
+    return false;
+}
+
+/* ---- taking ---- */
+
+static int take_secret(struct context *ctx, struct net_flags *f, const char *value)
+{
+    const char *eq = strchr(value, '=');
+    AUTO_FREE char *name = mem_strndup(value, eq ? (size_t)(eq - value) : strlen(value));
+    if (!*name || (eq && !eq[1]))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: write NAME or NAME=HOST", value);
+    if (!f->secrets)
+        f->secrets = json_object();
+    json_t *hosts = json_object_get(f->secrets, name);
+    if (!hosts && json_object_set_new(f->secrets, name, hosts = json_array()) < 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret must be UTF-8");
+    if (eq && json_array_append_new(hosts, json_string(eq + 1)) < 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret must be UTF-8");
+    return 0;
+}
+
+int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const char *value)
+{
+    json_t *rule;
+    switch (flag) {
+    case FLAG_NET:
+        if (strcmp(value, "allow") != 0 && strcmp(value, "deny") != 0)
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--net %s: write allow or deny", value);
+        f->otherwise = value;
+        return 0;
+    case FLAG_ALLOW:
+    case FLAG_DENY:
+        rule = net_flags_rule(flag == FLAG_ALLOW ? "allow" : "deny", str_of(value));
+        if (!rule)
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                           "--%s %s: write a name, *.name, an address or a network, with :PORT behind it or without",
+                           flag == FLAG_ALLOW ? "allow" : "deny", value);
+        f->has_allow |= flag == FLAG_ALLOW;
+        if (!f->rules)
+            f->rules = json_array();
+        (void)json_array_append_new(f->rules, rule);
+        return 0;
+    case FLAG_SECRET:
+        return take_secret(ctx, f, value);
+    case FLAG_POLICY:
+        f->policy_file = value;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* ---- the policy ---- */
+
+/* A variable can't have all the characters that a secret's name may. */
+static char *variable_of(const char *name)
+{
+    char *variable = mem_strdup(name);
+    for (char *c = variable; *c; c++)
+        if (*c == '.' || *c == '-')
+            *c = '_';
+    return variable;
+}
+
+static json_t *allowed_names(const json_t *rules)
+{
+    json_t *names = json_array(), *rule;
+    size_t i;
+    json_array_foreach(rules, i, rule)
+    {
+        json_t *target = json_object_get(rule, "allow");
+        if (target && is_name(json_string_value(target)))
+            (void)json_array_append(names, target);
+    }
+    return names;
+}
+
+static int add_secret(struct context *ctx, const struct net_flags *f, const char *name, json_t *hosts, json_t *policy,
+                      json_t *env)
+{
+    char token[STAND_IN_LEN + 1];
+    AUTO_FREE char *variable = variable_of(name);
+    AUTO_JSON json_t *all = json_array_size(hosts) ? json_incref(hosts) : allowed_names(f->rules);
+    json_t *rules = json_object_get(policy, "rules"), *inject = json_object_get(policy, "inject"), *host;
+    size_t i;
+    if (json_array_size(all) == 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: say for which host: --secret %s=api.example.com",
+                       name, name);
+    if (json_object_get(env, variable))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: the variable %s is set by -e too", name,
+                       variable);
+    id_token(token, STAND_IN_LEN);
+    AUTO_FREE char *stand_in = mem_printf("cove-secret-%s", token);
+    (void)json_object_set_new(env, variable, json_string(stand_in));
+    json_array_foreach(all, i, host)
+    {
+        (void)json_array_append_new(inject, json_pack("{s:O,s:[{s:s,s:s}]}", "host", host, "placeholders", "sentinel",
+                                                      stand_in, "secret", name));
+        if (json_array_size(hosts))
+            (void)json_array_append_new(rules, json_pack("{s:O,s:[i]}", "allow", host, "ports", 443));
+    }
+    return 0;
+}
+
+/* The file's, with what the flags say put in front. */
+static int base_policy(struct context *ctx, const struct net_flags *f, json_t **ret_policy)
+{
+    AUTO_JSON json_t *policy = NULL;
+    static const char *const lists[] = {"rules", "inject"};
+    if (f->policy_file && yaml_read(f->policy_file, &policy, &ctx->err) < 0)
+        return err_prefix(&ctx->err, "--policy");
+    if (!policy)
+        policy = json_object();
+    if (!json_is_object(policy))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--policy %s: a policy is a mapping", f->policy_file);
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        json_t *list = json_object_get(policy, lists[i]);
+        if (list && !json_is_array(list))
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--policy %s: %s must be a list", f->policy_file, lists[i]);
+        if (!list)
+            (void)json_object_set_new(policy, lists[i], json_array());
+    }
+    if (f->otherwise)
+        (void)json_object_set_new(policy, "default", json_string(f->otherwise));
+    else if (!f->policy_file)
+        (void)json_object_set_new(policy, "default", json_string(f->has_allow ? "deny" : "allow"));
+    for (size_t i = json_array_size(f->rules); i-- > 0;)
+        (void)json_array_insert(json_object_get(policy, "rules"), 0, json_array_get(f->rules, i));
+    *ret_policy = TAKE_PTR(policy);
+    return 0;
+}
+
+int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, json_t **ret_policy)
+{
+    AUTO_JSON json_t *policy = NULL;
+    const char *name;
+    json_t *hosts;
+    *ret_policy = NULL;
+    if (!f->otherwise && !f->policy_file && !f->rules && !f->secrets)
+        return 0;
+    if (base_policy(ctx, f, &policy) < 0)
+        return -1;
+    if (f->secrets && !*env)
+        *env = json_object();
+    json_object_foreach(f->secrets, name, hosts)
+    {
+        if (add_secret(ctx, f, name, hosts, policy, *env) < 0)
+            return -1;
+    }
+    if (json_array_size(json_object_get(policy, "inject")) == 0)
+        (void)json_object_del(policy, "inject");
+    *ret_policy = TAKE_PTR(policy);
+    return 0;
+}
+
+void net_flags_fini(struct net_flags *f)
+{
+    json_decref(f->rules);
+    json_decref(f->secrets);
+}

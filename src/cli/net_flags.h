@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The flags of a command that say what a sandbox may reach, as a policy for the native API. */
+#pragma once
+
+#include "cli/command.h"
+
+#include <jansson.h>
+
+enum { FLAG_NET = 512, FLAG_ALLOW, FLAG_DENY, FLAG_SECRET, FLAG_POLICY };
+
+#define NET_FLAGS                                                                                                                                                                                  \
+    {FLAG_NET, 0, "net", "allow|deny",                                                                                                                                                             \
+     "What becomes of connections that no rule is about. Default: deny when there is an --allow, else allow."},                                                                                    \
+        {FLAG_ALLOW, 0, "allow", "TARGET",                                                                                                                                                         \
+         "Lets it connect there: a name, *.name, an address or a network; :PORT or :FROM-TO behind it, or several with commas. May be given several times; the first rule that matches decides."}, \
+        {FLAG_DENY, 0, "deny", "TARGET", "Keeps it from connecting there. May be given several times."},                                                                                           \
+    {                                                                                                                                                                                              \
+        FLAG_POLICY, 0, "policy", "FILE",                                                                                                                                                          \
+            "Takes a whole policy from this YAML or JSON file; rules of other flags come before its own."                                                                                          \
+    }
+#define NET_SECRET_FLAG                                                                                                                                                                                                                                       \
+    {                                                                                                                                                                                                                                                         \
+        FLAG_SECRET, 0, "secret", "NAME[=HOST]",                                                                                                                                                                                                              \
+            "Lets requests to HOST use a secret ('cove secret'): the variable NAME holds a stand-in, which is replaced outside of the sandbox. Without HOST, requests to every name that --allow lists. HOST is allowed as well. May be given several times." \
+    }
+
+struct net_flags {
+    const char *otherwise, *policy_file; /* NULL: not given */
+    json_t *rules;                       /* of --allow and --deny, in order */
+    json_t *secrets;                     /* NAME -> [hosts] */
+    bool has_allow;
+};
+
+/* One of the flags above. -1: ctx->err. */
+int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const char *value) WARN_UNUSED;
+
+/*
+ * The policy of all flags, NULL when there was none; and the variables that hold stand-ins, added to *env (which may be NULL and is made when
+ * needed). Blocks on the policy's file.
+ */
+int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, json_t **ret_policy) WARN_UNUSED;
+void net_flags_fini(struct net_flags *f);
+
+/* {"allow": TARGET, "ports": [...]}. NULL: it is none. */
+json_t *net_flags_rule(const char *verdict, struct str text);

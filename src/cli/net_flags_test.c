@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/net_flags.h"
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/service.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void rule(const char *text, const char *json)
+{
+    AUTO_JSON json_t *got = net_flags_rule("allow", str_of(text));
+    AUTO_FREE char *shown = got ? json_dumps(got, JSON_COMPACT) : NULL;
+    assert_string_equal(shown ? shown : "", json);
+}
+
+static void targets_have_ports_or_not(void **state)
+{
+    (void)state;
+    rule("example.com", "{\"allow\":\"example.com\"}");
+    rule("*.example.com:443", "{\"allow\":\"*.example.com\",\"ports\":[443]}");
+    rule("10.0.0.0/8:80,8000-8099", "{\"allow\":\"10.0.0.0/8\",\"ports\":[80,\"8000-8099\"]}");
+    rule("2001:db8::/32", "{\"allow\":\"2001:db8::/32\"}");
+    rule("[2001:db8::1]:22", "{\"allow\":\"2001:db8::1\",\"ports\":[22]}");
+    rule("[2001:db8::1]", "{\"allow\":\"2001:db8::1\"}");
+    rule("", "");
+    rule(":80", "");
+    rule("a:", "");
+    rule("a:80,", "");
+    rule("[::1", "");
+    rule("[::1]80", "");
+    rule("\xff", "");
+}
+
+struct given {
+    int flag;
+    const char *value;
+};
+
+/* The policy as text; the caller frees it. *ret_env gets the variables. NULL: refused, and err says why. */
+static char *policy_of(const struct given *given, json_t **ret_env, struct err *err)
+{
+    struct context ctx = {0};
+    struct net_flags f = {0};
+    AUTO_JSON json_t *policy = NULL;
+    int r = 0;
+    for (; given->flag && r == 0; given++)
+        r = net_flags_take(&ctx, &f, given->flag, given->value);
+    if (r == 0)
+        r = net_flags_policy(&ctx, &f, ret_env, &policy);
+    net_flags_fini(&f);
+    *err = ctx.err;
+    return r < 0 ? NULL : policy ? json_dumps(policy, JSON_COMPACT) : mem_strdup("none");
+}
+
+static void is(const struct given *given, const char *want)
+{
+    AUTO_JSON json_t *env = NULL;
+    struct err err;
+    AUTO_FREE char *got = policy_of(given, &env, &err);
+    if (!got)
+        fail_msg("%s", err.msg);
+    assert_string_equal(got, want);
+    assert_null(env);
+}
+
+static void refused(const struct given *given, const char *because)
+{
+    AUTO_JSON json_t *env = NULL;
+    struct err err;
+    AUTO_FREE char *got = policy_of(given, &env, &err);
+    assert_null(got);
+    if (!strstr(err.msg, because))
+        fail_msg("\"%s\" does not say \"%s\"", err.msg, because);
+}
+
+#define GIVEN(...) ((const struct given[]){__VA_ARGS__, {0, NULL}})
+
+static void flags_make_a_policy(void **state)
+{
+    (void)state;
+    is((const struct given[]){{0, NULL}}, "none");
+    is(GIVEN({FLAG_NET, "deny"}), "{\"rules\":[],\"default\":\"deny\"}");
+    is(GIVEN({FLAG_ALLOW, "a.b"}, {FLAG_DENY, "*"}),
+       "{\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"*\"}],\"default\":\"deny\"}");
+    is(GIVEN({FLAG_DENY, "a.b"}), "{\"rules\":[{\"deny\":\"a.b\"}],\"default\":\"allow\"}");
+    refused(GIVEN({FLAG_NET, "maybe"}), "allow or deny");
+    refused(GIVEN({FLAG_ALLOW, "a:"}), "--allow");
+    refused(GIVEN({FLAG_POLICY, "/no/such/file"}), "--policy");
+}
+
+static void a_file_comes_after_the_flags(void **state)
+{
+    char path[] = "/tmp/cove-net-flags-XXXXXX";
+    AUTO_CLOSE int fd = mkstemp(path);
+    static const char text[] = "default: allow\nrules:\n  - deny: x.y\n";
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+    is(GIVEN({FLAG_POLICY, path}, {FLAG_ALLOW, "a.b"}),
+       "{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"x.y\"}]}");
+    is(GIVEN({FLAG_POLICY, path}, {FLAG_NET, "deny"}), "{\"default\":\"deny\",\"rules\":[{\"deny\":\"x.y\"}]}");
+    assert_int_equal(unlink(path), 0);
+}
+
+static void secrets_are_stood_in_for(void **state)
+{
+    AUTO_JSON json_t *env = NULL, *env2 = NULL;
+    struct err err;
+    (void)state;
+    AUTO_FREE char *got = policy_of(GIVEN({FLAG_SECRET, "my.key-1=api.b"}, {FLAG_NET, "deny"}), &env, &err);
+    const char *stand_in = json_string_value(json_object_get(env, "my_key_1"));
+    assert_non_null(stand_in);
+    AUTO_FREE char *want =
+        mem_printf("{\"rules\":[{\"allow\":\"api.b\",\"ports\":[443]}],\"inject\":[{\"host\":\"api.b\","
+                   "\"placeholders\":[{\"sentinel\":\"%s\",\"secret\":\"my.key-1\"}]}],\"default\":\"deny\"}",
+                   stand_in);
+    assert_string_equal(got, want);
+    AUTO_FREE char *of_all =
+        policy_of(GIVEN({FLAG_ALLOW, "api.b:443"}, {FLAG_ALLOW, "10.0.0.1"}, {FLAG_SECRET, "KEY"}), &env2, &err);
+    assert_non_null(of_all);
+    assert_non_null(strstr(of_all, "\"inject\":[{\"host\":\"api.b\""));
+    assert_null(strstr(of_all, "\"host\":\"10.0.0.1\""));
+    refused(GIVEN({FLAG_SECRET, "KEY"}), "for which host");
+    refused(GIVEN({FLAG_SECRET, "=a"}), "NAME=HOST");
+    refused(GIVEN({FLAG_SECRET, "a="}), "NAME=HOST");
+    refused(GIVEN({FLAG_SECRET, "A.B=x.y"}, {FLAG_SECRET, "A-B=x.y"}), "A_B");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(targets_have_ports_or_not),
+        cmocka_unit_test(flags_make_a_policy),
+        cmocka_unit_test(a_file_comes_after_the_flags),
+        cmocka_unit_test(secrets_are_stood_in_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

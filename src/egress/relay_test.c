@@ -350,7 +350,7 @@ static void test_upstream_that_connects_later(void **state)
     struct side *b = side_tcp_connect(&rig.loop, (struct sockaddr *)&addr, 5000, NULL, NULL);
     start(&r, &rig, side_tcp_accept(&rig.loop, a[1]), b, STR("first "), 0);
     (void)poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 5000);
-    r.b = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    r.b = test_accept(listener);
     test_peer_expect(&rig, r.b, STR("first hello"));
     expect_end_of_file(&r, r.b);
     fini(&r);

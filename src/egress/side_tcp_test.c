@@ -260,7 +260,7 @@ static void test_connect(void **state)
     test_until_true(&p.rig, &o.is_writable);
     assert_true(o.is_ready);
     assert_int_equal(side_write(o.side, "early", 5), 5);
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = test_accept(listener);
     test_peer_expect(&p.rig, fd, STR("early"));
     int on = 0;
     assert_int_equal(getsockopt(side_fd(o.side), IPPROTO_TCP, TCP_NODELAY, &on, &(socklen_t){sizeof(on)}), 0);
@@ -275,7 +275,7 @@ static void test_connect(void **state)
     o.side = side_tcp_connect(&p.rig.loop, (struct sockaddr *)&addr, 5000, &test_owner_ops, &o);
     side_shut(o.side);
     test_until_true(&p.rig, &o.is_ready);
-    fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    fd = test_accept(listener);
     assert_int_equal(test_peer_wait(&p.rig, fd, &on, 1), 0);
     test_owner_fini(&o);
     (void)close(fd);

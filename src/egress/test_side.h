@@ -31,6 +31,7 @@ void test_turn(struct test_rig *r);        /* what is due now, without waiting: 
 /* Both non-blocking. */
 void test_tcp_pair(int ret_fds[static 2]);
 int test_listen(int backlog, struct sockaddr_storage *ret_addr);
+int test_accept(int listener); /* non-blocking */
 
 size_t test_heap_bytes(void);
 

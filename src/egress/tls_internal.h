@@ -42,6 +42,11 @@ struct tls {
     char verdict[160];                        /* on the peer's certificate; "": good so far */
 };
 
+extern const struct side_kind tls_kind;
+
+/* From here on it runs by what `under` says; a first flight goes out as soon as that can write. Not prepared: OpenSSL says why, and it fails. */
+struct side *tls_start(struct tls *t, bool is_prepared);
+
 /* Puts together what was wrong with a certificate: the verify callback of the world's context. */
 int tls_verify(int is_ok, X509_STORE_CTX *store);
 struct tls *tls_of_ssl(const SSL *ssl);

@@ -32,14 +32,14 @@ static int open_one(const struct sockaddr *address, socklen_t length, int *ret_f
     return 0;
 }
 
-static void add(struct listeners *l, int fd, bool is_unix)
+static void add(struct listeners *l, int fd, bool is_unix, bool is_tls)
 {
     assert(l->n < LISTEN_MAX);
-    l->at[l->n++] = (struct listener){fd, is_unix};
+    l->at[l->n++] = (struct listener){fd, is_unix, is_tls};
 }
 
 /* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else does. */
-static void add_loopback6(struct listeners *l, const struct config_listen *c)
+static void add_loopback6(struct listeners *l, const struct config_listen *c, bool is_tls)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&c->address;
     if (c->address.ss_family != AF_INET || v4->sin_addr.s_addr != htonl(INADDR_LOOPBACK) || l->n + 2 >= LISTEN_MAX)
@@ -47,7 +47,7 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c)
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = -1;
     if (open_one((const struct sockaddr *)&v6, sizeof(v6), &fd) == 0)
-        add(l, fd, false);
+        add(l, fd, false, is_tls);
 }
 
 static int name_local(const char *path, mode_t mode, uid_t owner, struct local_socket *s, struct err *err)
@@ -108,8 +108,8 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
         if (failed < 0) {
             r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
         } else {
-            add(&l, fd, false);
-            add_loopback6(&l, c);
+            add(&l, fd, false, false);
+            add_loopback6(&l, c, false);
         }
     }
     /* Who may use it is decided by the peer's credentials. */
@@ -119,9 +119,36 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
         listen_close(&l);
         return r;
     }
-    add(&l, l.local.fd, true);
+    add(&l, l.local.fd, true, false);
     *ret_listeners = l;
     return 0;
+}
+
+int listen_open_tls(const struct config *config, struct listeners *l, struct err *err)
+{
+    for (size_t i = 0; i < config->n_listen_tls; i++) {
+        const struct config_listen *c = &config->listen_tls[i];
+        int fd = -1, r = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
+        if (r < 0) {
+            listen_close_tls(l);
+            return err_errno(err, r, "listen on %s (is another service there? set COVE_LISTEN_TLS)", c->text);
+        }
+        add(l, fd, false, true);
+        add_loopback6(l, c, true);
+    }
+    return 0;
+}
+
+void listen_close_tls(struct listeners *l)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->at[i].is_tls)
+            (void)fd_close(l->at[i].fd);
+        else
+            l->at[kept++] = l->at[i];
+    }
+    l->n = kept;
 }
 
 void listen_close(struct listeners *l)

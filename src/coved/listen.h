@@ -8,11 +8,11 @@
 
 struct config;
 
-enum { LISTEN_MAX = 24 };
+enum { LISTEN_MAX = 48 };
 
 struct listener {
     int fd; /* non-blocking, listening; owned unless it is the unix socket's */
-    bool is_unix;
+    bool is_unix, is_tls;
 };
 
 /* A listening unix socket. */
@@ -36,10 +36,14 @@ void listen_local_close(struct local_socket *s);
 struct listeners {
     struct listener at[LISTEN_MAX];
     size_t n;
-    struct local_socket local; /* cove.sock; the last one of `at` borrows its descriptor */
+    struct local_socket local; /* cove.sock; one of `at` borrows its descriptor */
 };
 
-/* All of the config's addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
+/* The config's plain addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
 int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err) WARN_UNUSED;
+
+/* Those with TLS, beside what is there already: all of them, or none of them when one fails. */
+int listen_open_tls(const struct config *config, struct listeners *l, struct err *err) WARN_UNUSED;
+void listen_close_tls(struct listeners *l);
 
 void listen_close(struct listeners *l);

@@ -7,6 +7,7 @@
  *  3. The first blanks are made before the workers are started, so that the first request finds one.
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
  *     but for files that take too long to delete: those are the next start's.
+ *  5. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
  */
 #include "coved/serve.h"
 #include "base/buf.h"
@@ -15,6 +16,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "coved/boxes.h"
+#include "coved/identity.h"
 #include "coved/listen.h"
 #include "coved/network.h"
 #include "coved/requests.h"
@@ -54,6 +56,7 @@ struct coved {
     struct tier_host host;
     struct stage stage;
     struct listeners listeners;
+    struct identity identity;
     struct network network;
     struct boxes *boxes;
     struct worker *worker;
@@ -178,6 +181,8 @@ static int open_pool(struct coved *c, struct err *err)
     return r < 0 ? err_errno(err, r, "open the storage pool") : 0;
 }
 
+static void reload(struct coved *c);
+
 static void on_signal(struct source *s, uint32_t events UNUSED)
 {
     struct coved *c = container_of(s, struct coved, signals);
@@ -185,6 +190,10 @@ static void on_signal(struct source *s, uint32_t events UNUSED)
     while (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGCHLD || c->stopping)
             continue; /* children are watched by their pidfds */
+        if (info.ssi_signo == SIGUSR1) {
+            reload(c);
+            continue;
+        }
         log_info("stopping: %zu sandboxes", boxes_running(c->boxes));
         c->stopping = true;
         c->stop_at = clock_mono() + STOP_USEC;
@@ -199,6 +208,7 @@ static int watch_signals(struct coved *c, struct err *err)
     (void)sigaddset(&set, SIGTERM);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGHUP);
+    (void)sigaddset(&set, SIGUSR1);
     (void)sigaddset(&set, SIGCHLD);
     (void)signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
@@ -230,9 +240,9 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_strdup(f->state_dir);
     c->argv[n++] = mem_strdup("--data");
     c->argv[n++] = mem_printf("%s/api", f->state_dir);
-    if (f->domain) {
+    if (c->identity.text) {
         c->argv[n++] = mem_strdup("--domain");
-        c->argv[n++] = mem_strdup(f->domain);
+        c->argv[n++] = mem_strdup(c->identity.text);
     }
     c->argv[n++] = mem_strdup("--max-sandboxes");
     c->argv[n++] = mem_printf("%u", f->max_sandboxes);
@@ -251,15 +261,16 @@ static void worker_arguments(struct coved *c)
     assert(n < ARRAY_SIZE(c->argv));
 }
 
-static void new_worker(struct coved *c, const char *program_dir)
+static struct worker_spec worker_spec(struct coved *c)
 {
     for (size_t i = 0; i < c->listeners.n; i++) {
         const struct listener *l = &c->listeners.at[i];
-        c->worker_fds[i] = (struct worker_fd){"--listen-fd", l->fd, l->is_unix ? ":unix" : ":tcp"};
+        c->worker_fds[i] = (struct worker_fd){"--listen-fd", l->fd, l->is_unix ? ":unix" : l->is_tls ? ":tls" : ":tcp"};
     }
+    for (size_t i = 0; c->argv[i]; i++)
+        mem_free(TAKE_PTR(c->argv[i]));
     worker_arguments(c);
-    c->program = mem_printf("%s/cove-api", program_dir);
-    const struct worker_spec spec = {
+    return (struct worker_spec){
         .name = "cove-api",
         .program = c->program,
         .control = "--supervisor-fd",
@@ -268,12 +279,32 @@ static void new_worker(struct coved *c, const char *program_dir)
         .argv = c->argv,
         .uid = state_uid(STATE_API),
         .key = c->key,
+        .pem = c->identity.domain.pem,
         .stage = &c->stage,
         .on_message = on_worker_message,
         .on_start = on_worker_start,
         .ctx = c,
     };
+}
+
+static void new_worker(struct coved *c, const char *program_dir)
+{
+    c->program = mem_printf("%s/cove-api", program_dir);
+    const struct worker_spec spec = worker_spec(c);
     c->worker = worker_new(c->loop, &spec);
+}
+
+static void reload(struct coved *c)
+{
+    struct err err;
+    if (identity_load(&c->identity, c->config, &err) < 0 ||
+        identity_listen(&c->identity, c->config, &c->listeners, &err) < 0)
+        log_error("read the domain anew: %s", err.msg);
+    else
+        log_info("the domain is %s now", c->identity.text ? c->identity.text : "none");
+    /* Also when listening failed: what cove-api borrows of the old text is gone. */
+    const struct worker_spec spec = worker_spec(c);
+    worker_replace(c->worker, &spec);
 }
 
 static int set_up(struct coved *c, struct err *err)
@@ -282,13 +313,14 @@ static int set_up(struct coved *c, struct err *err)
     enum overlay_mode mode = OVERLAY_DETACHED;
     if (state_prepare(c->config, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
         state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
-        own_dir(&dir, err) < 0)
+        own_dir(&dir, err) < 0 || identity_prepare(&c->identity, c->config, dir, err) < 0)
         return -1;
     raise_limits();
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
-        listen_open(c->config, &c->listeners, err) < 0 || network_prepare(&c->network, c->config, dir, err) < 0 ||
-        rootfs_choose(pool, &mode, err) < 0 || stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 ||
-        open_pool(c, err) < 0)
+        listen_open(c->config, &c->listeners, err) < 0 ||
+        identity_listen(&c->identity, c->config, &c->listeners, err) < 0 ||
+        network_prepare(&c->network, c->config, dir, err) < 0 || rootfs_choose(pool, &mode, err) < 0 ||
+        stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0)
         return -1;
     c->host.overlay_mode = (int)mode;
     c->host.stage = &c->stage;
@@ -361,6 +393,7 @@ static void tear_down(struct coved *c)
         sweeper_stop(c->sweeper);
     if (c->boxes && boxes_left(c->boxes) == 0)
         boxes_free(c->boxes);
+    identity_close(&c->identity);
     listen_close(&c->listeners); /* who connects from here on is refused instead of waiting for nobody */
     if (c->host.pool) {
         size_t left =
@@ -394,6 +427,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
         .config = config,
         .host = {.proc_fd = -1, .agent_fd = -1, .net_fd = -1, .first_uid = FIRST_UID},
         .listeners = {.local = LOCAL_SOCKET_NONE},
+        .identity = IDENTITY_NONE,
         .network = NETWORK_NONE,
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},

@@ -8,6 +8,7 @@
  *   templates/   one <alias>.conf for each template, readable by the worker
  *   api/         cove-api's own: event log and store
  *   egress/      cove-egress's own: secrets, encrypted
+ *   tls/         domain and certificate (config/domain.h); ca.pem is readable by all, the keys by root alone
  */
 #pragma once
 

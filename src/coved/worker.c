@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -37,7 +38,7 @@ struct worker {
     int sock_fd, pid_fd;               /* owned */
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
-    bool stopping;
+    bool stopping, is_due; /* is_due: to be replaced, on purpose */
 };
 
 struct worker *worker_new(struct loop *loop, const struct worker_spec *spec)
@@ -119,7 +120,7 @@ static void pass(char **argv, size_t *n, const char *option, int fd, const char 
     argv[(*n)++] = mem_printf("%s%s", number, suffix);
 }
 
-NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd)
+NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd, int pem_fd)
 {
     char *argv[ARGS_MAX] = {mem_strdup(spec->name)};
     char *const environment[] = {NULL};
@@ -127,6 +128,8 @@ NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd)
     pass(argv, &n, spec->control, sock, "");
     if (key_fd >= 0)
         pass(argv, &n, "--key-fd", key_fd, "");
+    if (pem_fd >= 0)
+        pass(argv, &n, "--tls-fd", pem_fd, "");
     for (size_t i = 0; i < spec->n_fds; i++)
         pass(argv, &n, spec->fds[i].option, spec->fds[i].fd, spec->fds[i].suffix);
     for (char *const *a = spec->argv; *a && n + 1 < ARRAY_SIZE(argv); a++)
@@ -152,6 +155,20 @@ static int key_pipe(const char *key, int *ret_fd)
     return 0;
 }
 
+static int pem_file(struct str pem, int *ret_fd)
+{
+    AUTO_CLOSE int fd = memfd_create("cove-tls", MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int r = fd_write_all(fd, pem.p, pem.n);
+    if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
+        r = -errno;
+    if (r < 0)
+        return r;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
 static void on_gone(struct source *s, uint32_t events UNUSED)
 {
     struct worker *w = container_of(s, struct worker, pidfd);
@@ -162,8 +179,15 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     loop_remove(w->loop, &w->pidfd);
     w->sock_fd = fd_close(w->sock_fd);
     w->pid_fd = fd_close(w->pid_fd);
+    w->kill_at = 0;
     if (w->stopping)
         return;
+    if (w->is_due) {
+        w->is_due = false;
+        w->start_at = clock_mono();
+        log_info("%s is replaced", w->spec.name);
+        return;
+    }
     bool young = clock_mono() - w->started < YOUNG_USEC;
     w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
@@ -203,8 +227,10 @@ static int start(struct worker *w)
 {
     static const int size = BUFFER_BYTES;
     int pair[2];
-    AUTO_CLOSE int key_fd = -1;
+    AUTO_CLOSE int key_fd = -1, pem_fd = -1;
     int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
+    if (r == 0 && w->spec.pem.p)
+        r = pem_file(w->spec.pem, &pem_fd);
     if (r < 0)
         return r;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -212,7 +238,7 @@ static int start(struct worker *w)
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
     pid_t pid = fork();
     if (pid == 0)
-        run(&w->spec, pair[1], key_fd);
+        run(&w->spec, pair[1], key_fd, pem_fd);
     (void)fd_close(pair[1]);
     w->sock_fd = pair[0];
     if (pid < 0)
@@ -266,6 +292,16 @@ usec_t worker_tick(struct worker *w)
 bool worker_runs(const struct worker *w)
 {
     return w->pid_fd >= 0;
+}
+
+void worker_replace(struct worker *w, const struct worker_spec *spec)
+{
+    w->spec = *spec;
+    if (w->stopping || w->pid_fd < 0)
+        return;
+    w->is_due = true;
+    w->kill_at = clock_mono() + STOP_MS * USEC_PER_MS;
+    kill_it(w, SIGTERM);
 }
 
 void worker_stop(struct worker *w)

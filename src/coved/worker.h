@@ -29,6 +29,7 @@ struct worker_spec {
     char *const *argv; /* what comes behind the descriptors; NULL-terminated */
     uid_t uid;
     const char *key; /* given through a pipe, as --key-fd; NULL: none */
+    struct str pem;  /* given as a file in memory, as --tls-fd; p NULL: none */
     const struct stage *stage;
     /* A whole message of the right length for its type. NULL: it has nothing to say to us, and is replaced when it does. */
     void (*on_message)(void *ctx, const union sup_message *m);
@@ -49,5 +50,7 @@ void worker_send_fds(struct worker *w, const void *message, size_t n, const int 
 usec_t worker_tick(struct worker *w);
 
 bool worker_runs(const struct worker *w);
+/* As SIGTERM would, but on purpose: it ends what it has under way, and the next one is started at once, by this spec. */
+void worker_replace(struct worker *w, const struct worker_spec *spec);
 void worker_stop(struct worker *w); /* SIGTERM and no replacement; SIGKILL 5 s later */
 bool worker_is_gone(const struct worker *w);

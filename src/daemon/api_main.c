@@ -15,6 +15,7 @@
 #include "daemon/options.h"
 #include "event/verify.h"
 #include "http/server.h"
+#include "http/tls.h"
 #include "kernel/seccomp.h"
 #include "sandbox/sandbox.h"
 #include "store/store.h"
@@ -24,7 +25,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { KEY_MAX = 512, DRAIN_MS = 1000 };
+enum { KEY_MAX = 512, PEM_MAX = 64 * 1024, DRAIN_MS = 1000 };
 
 struct worker {
     struct options options;
@@ -34,6 +35,7 @@ struct worker {
     struct store *store;
     struct event_log *events;
     struct core *core;
+    struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
     struct native *native;
     struct e2b *e2b;
@@ -126,6 +128,21 @@ static int read_key(struct worker *w, struct err *err)
     return 0;
 }
 
+/* Here and not later: OpenSSL reads its own configuration when it is first used. */
+static int read_certificate(struct worker *w, struct err *err)
+{
+    if (w->options.tls_fd < 0)
+        return 0;
+    AUTO_BUF struct buf pem = BUF_INIT(PEM_MAX);
+    int r = fd_read_all(w->options.tls_fd, &pem);
+    (void)fd_close(w->options.tls_fd);
+    if (r == 0)
+        r = http_tls_new(buf_str(&pem), buf_str(&pem), &w->tls);
+    if (pem.data)
+        mem_wipe(pem.data, pem.cap);
+    return r < 0 ? err_errno(err, r, "the domain's certificate: 'cove domain show' says more") : 0;
+}
+
 static int open_store(struct worker *w, struct err *err)
 {
     w->store_path = mem_printf("%s/cove.db", w->options.data_dir);
@@ -192,7 +209,9 @@ static int listen_all(struct worker *w, struct err *err)
     if (!w->server)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "make the HTTP server: out of descriptors");
     for (size_t i = 0; i < w->options.n_listen; i++) {
-        int r = http_server_listen(w->server, w->options.listen_fd[i], w);
+        int fd = w->options.listen_fd[i];
+        int r = w->options.listen_tls[i] ? http_server_listen_tls(w->server, fd, w, w->tls)
+                                         : http_server_listen(w->server, fd, w);
         if (r < 0)
             return err_errno(err, r, "listen on descriptor %d", w->options.listen_fd[i]);
     }
@@ -219,7 +238,7 @@ static int watch(struct worker *w, struct err *err)
 
 static int boot(struct worker *w, struct err *err)
 {
-    if (read_key(w, err) < 0)
+    if (read_key(w, err) < 0 || read_certificate(w, err) < 0)
         return -1;
     int r = uv_loop_init(&w->loop);
     if (r < 0)
@@ -244,6 +263,7 @@ static void shut_down(struct worker *w)
         log_warn("the loop still has handles at the end");
     event_log_close(w->events);
     store_close(w->store);
+    http_tls_free(w->tls);
     mem_free(w->store_path);
     (void)fd_close(w->supervisor_fd);
 }

@@ -7,6 +7,7 @@
 enum option_id {
     OPT_SUPERVISOR_FD = 256,
     OPT_KEY_FD,
+    OPT_TLS_FD,
     OPT_LISTEN_FD,
     OPT_STATE,
     OPT_DATA,
@@ -24,8 +25,9 @@ enum option_id {
 static const struct option known[] = {
     {"supervisor-fd", required_argument, NULL, OPT_SUPERVISOR_FD},
     {"key-fd", required_argument, NULL, OPT_KEY_FD},
+    {"tls-fd", required_argument, NULL, OPT_TLS_FD},
     {"listen-fd", required_argument, NULL,
-     OPT_LISTEN_FD}, /* "7", "7:tcp", "8:unix": who connects is asked of the socket */
+     OPT_LISTEN_FD}, /* "7", "7:tcp", "8:unix": who connects is asked of the socket; "9:tls" */
     {"state", required_argument, NULL, OPT_STATE},
     {"data", required_argument, NULL, OPT_DATA},
     {"domain", required_argument, NULL, OPT_DOMAIN},
@@ -74,12 +76,15 @@ static int apply(struct options *o, int id, const char *argument)
         return parse_fd(text, &o->supervisor_fd);
     case OPT_KEY_FD:
         return parse_fd(text, &o->key_fd);
+    case OPT_TLS_FD:
+        return parse_fd(text, &o->tls_fd);
     case OPT_LISTEN_FD:
         if (o->n_listen == OPTIONS_LISTEN_MAX)
             return -E2BIG;
         (void)str_split(&text, ':', &head);
-        if (text.p && !str_eqc(text, "tcp") && !str_eqc(text, "unix"))
+        if (text.p && !str_eqc(text, "tcp") && !str_eqc(text, "unix") && !str_eqc(text, "tls"))
             return -EINVAL;
+        o->listen_tls[o->n_listen] = str_eqc(text, "tls");
         r = parse_fd(head, &o->listen_fd[o->n_listen]);
         o->n_listen += r == 0;
         return r;
@@ -127,6 +132,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
     struct options o = {
         .supervisor_fd = -1,
         .key_fd = -1,
+        .tls_fd = -1,
         .version = COVE_VERSION,
         .log_level = LOG_INFO,
         .default_memory_bytes = 512ULL << 20,
@@ -154,6 +160,9 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
         return err_set(
             err, ERR_INVALID_ARGUMENT,
             "--supervisor-fd, --listen-fd, --state and --data are needed; coved starts this program, people don't");
+    for (size_t i = 0; i < o.n_listen; i++)
+        if (o.listen_tls[i] && o.tls_fd < 0)
+            return err_set(err, ERR_INVALID_ARGUMENT, "a listener with TLS needs a certificate: --tls-fd");
     *ret_options = o;
     return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * What coved tells the worker when it executes it: descriptors, directories and limits, as arguments (the environment is empty).
  *
- *   cove-api --supervisor-fd N --key-fd N --listen-fd N:tcp --listen-fd N:unix --state DIR --data DIR [--domain D] ...
+ *   cove-api --supervisor-fd N --key-fd N --tls-fd N --listen-fd N:tcp --listen-fd N:tls --listen-fd N:unix --state DIR --data DIR [--domain D] ...
  */
 #pragma once
 
@@ -10,12 +10,14 @@
 #include "base/log.h"
 #include "base/str.h"
 
-enum { OPTIONS_LISTEN_MAX = 18 };
+enum { OPTIONS_LISTEN_MAX = 48 };
 
 struct options {
     int supervisor_fd; /* SOCK_SEQPACKET to coved */
     int key_fd;        /* the API key, to end of file; -1: there is none */
+    int tls_fd;        /* certificate chain and key in PEM, to end of file; -1: there is none */
     int listen_fd[OPTIONS_LISTEN_MAX];
+    bool listen_tls[OPTIONS_LISTEN_MAX]; /* is it one with TLS? */
     size_t n_listen;
     const char *state_dir; /* templates are read here */
     const char *data_dir;  /* cove.db is written here */

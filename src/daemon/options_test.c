@@ -37,6 +37,8 @@ static void what_coved_says_is_understood(void **state)
     assert_int_equal(o.key_fd, 0);
     assert_int_equal(o.n_listen, 2);
     assert_int_equal(o.listen_fd[1], 2);
+    assert_int_equal(o.tls_fd, -1);
+    assert_false(o.listen_tls[1]);
     assert_string_equal(o.state_dir, "/s");
     assert_string_equal(o.data_dir, "/d");
     assert_string_equal(o.domain, "d.example");
@@ -79,6 +81,7 @@ static void wrong_values_are_refused(void **state)
     assert_wrong("--key-fd", "-1");
     assert_wrong("--key-fd", "x");
     assert_wrong("--listen-fd", "0:udp");
+    assert_wrong("--tls-fd", "1000000");
     assert_wrong("--listen-fd", ":tcp");
     assert_wrong("--log-level", "4");
     assert_wrong("--owner-uid", "4294967295");
@@ -96,6 +99,9 @@ static void what_is_needed_is_needed(void **state)
     assert_int_equal(PARSE(&o, &err, "--supervisor-fd", "0", "--state", "/s", "--data", "/d"), -1);
     assert_int_equal(PARSE(&o, &err, "--listen-fd", "1", "--state", "/s", "--data", "/d"), -1);
     assert_int_equal(PARSE(&o, &err, NEEDED, "operand"), -1);
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:tls"), -1);
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:tls", "--tls-fd", "0"), 0);
+    assert_true(o.listen_tls[1] && !o.listen_tls[0]);
     assert_int_equal(PARSE(&o, &err, NEEDED, "--domain"), -1);
 }
 

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/identity.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "coved/listen.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RENEW_MS = 20000, HTTPS = 443 };
+
+static unsigned port_of(const struct config_listen *l)
+{
+    return l->address.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)&l->address)->sin_port)
+                                           : ntohs(((const struct sockaddr_in6 *)&l->address)->sin6_port);
+}
+
+/* Our own program, with what it says on stderr. The start goes on whatever comes of it: the certificate there is may do for long. */
+static void renew(const char *program_dir)
+{
+    AUTO_FREE char *program = mem_printf("%s/cove", program_dir);
+    char *const argv[] = {program, (char[]){"domain"}, (char[]){"renew"}, NULL};
+    siginfo_t info = {0};
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(STDERR_FILENO, STDOUT_FILENO) == STDOUT_FILENO)
+            (void)execv(program, argv);
+        _exit(127);
+    }
+    AUTO_CLOSE int fd = pid < 0 ? -1 : pidfd_open(pid, 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    if (fd >= 0 && poll(&p, 1, RENEW_MS) <= 0)
+        (void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
+    if (pid < 0 || waitid(P_PID, (id_t)pid, &info, WEXITED) < 0 || info.si_code != CLD_EXITED || info.si_status != 0)
+        log_warn("'cove domain renew' failed: the certificate stays as it is");
+}
+
+int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, struct err *err)
+{
+    buf_init(&i->file, DOMAIN_FILE_MAX);
+    i->state_fd = open(config->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (i->state_fd < 0)
+        return err_errno(err, errno, "open %s", config->state_dir);
+    if (faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0)
+        renew(program_dir);
+    return identity_load(i, config, err);
+}
+
+/* 1 read, 0 there is none. */
+static int read_file(const struct identity *i, struct buf *b, struct err *err)
+{
+    AUTO_CLOSE int fd = openat(i->state_fd, DOMAIN_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, errno, "open " DOMAIN_FILE);
+    if (st.st_uid != 0 || st.st_mode & 077 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "%s holds a private key and must be root's alone: 'cove domain set' makes it so", DOMAIN_FILE);
+    int r = fd_read_all(fd, b);
+    return r < 0 ? err_errno(err, r, "read " DOMAIN_FILE) : 1;
+}
+
+static void adopt(struct identity *i, struct buf *file, const struct domain *domain, const char *named, unsigned port)
+{
+    if (i->file.data)
+        mem_wipe(i->file.data, i->file.cap);
+    buf_fini(&i->file);
+    mem_free(i->text);
+    i->file = *file;
+    *file = BUF_INIT(0);
+    i->domain = *domain;
+    i->text = !domain->name.p ? mem_strdup(named)
+              : port == HTTPS ? mem_strndup(domain->name.p, domain->name.n)
+                              : mem_printf("%.*s:%u", STR_ARG(domain->name), port);
+}
+
+int identity_load(struct identity *i, const struct config *config, struct err *err)
+{
+    AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
+    struct domain domain = {STR_NULL, STR_NULL, false};
+    int r = read_file(i, &file, err);
+    if (r < 0)
+        return r;
+    if (r > 0 && domain_parse(buf_str(&file), &domain) < 0)
+        return err_set(err, ERR_FAILED_PRECONDITION, "%s/%s is damaged: run 'cove domain set' again", config->state_dir,
+                       DOMAIN_FILE);
+    if (domain.name.p && config->domain && !str_eqc(domain.name, config->domain))
+        return err_set(
+            err, ERR_FAILED_PRECONDITION,
+            "the configuration says domain %s, but the certificate is for %.*s: run 'cove domain set %s', or "
+            "leave the domain to it",
+            config->domain, STR_ARG(domain.name), config->domain);
+    if (!domain.name.p && config->asks_for_tls)
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "listen_tls is set, but there is no certificate: run 'cove domain set DOMAIN' first");
+    adopt(i, &file, &domain, config->domain, port_of(&config->listen_tls[0]));
+    return 0;
+}
+
+int identity_listen(const struct identity *i, const struct config *config, struct listeners *l, struct err *err)
+{
+    bool are_open = false;
+    for (size_t k = 0; k < l->n; k++)
+        are_open |= l->at[k].is_tls;
+    if (i->domain.name.p && !are_open)
+        return listen_open_tls(config, l, err);
+    if (!i->domain.name.p)
+        listen_close_tls(l);
+    return 0;
+}
+
+void identity_close(struct identity *i)
+{
+    if (i->file.data)
+        mem_wipe(i->file.data, i->file.cap);
+    buf_fini(&i->file);
+    mem_free(i->text);
+    *i = (struct identity){.state_fd = fd_close(i->state_fd)};
+}

@@ -188,6 +188,8 @@ class Web(BaseHTTPRequestHandler):
         first, _, rest = url.path.strip("/").partition("/")
         if first == "status":
             self.answer(int(rest))
+        elif first == "generate_204":
+            self.answer(204)
         elif first == "headers":
             self.answer(200, json.dumps(dict(self.headers.items())).encode(), "application/json")
         elif first == "bytes":

@@ -105,6 +105,10 @@ static void check_body(struct http_request *req, int error, struct str body, voi
         native_refuse(c, ERR_INVALID_ARGUMENT, "\"url\" is missing, or it or \"method\" is too long");
         return;
     }
+    if (memmem(url.p, url.n, "://", 3) && !str_starts(url, STR("http://")) && !str_starts(url, STR("https://"))) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "the URL must begin with http:// or https://, or with the host");
+        return;
+    }
     struct wait *w = native_wait_new(c);
     if (network_check(sb, url, method, on_checked, w, &err) < 0)
         on_checked(w, NULL, &err);

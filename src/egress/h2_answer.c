@@ -31,9 +31,10 @@ static void relay_head(struct h2_stream *s)
     struct h2_block *b = &s->block;
     nghttp2_session *client = s->h->client.session;
     uint64_t status = 0;
-    if (str_to_u64(b->status, &status) < 0 || status < 100 || status > 599 || b->too_large) {
+    if (str_to_u64(b->status, &status) < 0 || status < 100 || status > 599 || b->too_large ||
+        s->informed > H2_INFORMED_MAX) {
         (void)nghttp2_submit_rst_stream(s->h->upstream.session, NGHTTP2_FLAG_NONE, s->upstream_id, NGHTTP2_CANCEL);
-        h2_respond(s, 502, STR("the server's answer is not valid: its head is too large"));
+        h2_respond(s, 502, STR("the server's answer is not valid: its head is too large, or there are too many"));
         return;
     }
     size_t n = 0;
@@ -44,6 +45,7 @@ static void relay_head(struct h2_stream *s)
     if (b->length.p && status >= 200)
         nv[n++] = h2_nv(STR("content-length"), b->length);
     if (status < 200) {
+        s->informed++;
         (void)nghttp2_submit_headers(client, NGHTTP2_FLAG_NONE, s->client_id, NULL, nv, n, NULL);
         return;
     }

@@ -16,6 +16,7 @@ enum {
     H2_UPSTREAM_WINDOW_ALL = 2 * 1024 * 1024,
     H2_FRAMES_BURST = 4000, /* frames that carry nothing: PING, SETTINGS, RST_STREAM, PRIORITY, empty DATA */
     H2_FRAMES_PER_S = 500,
+    H2_INFORMED_MAX = 32, /* 1xx heads of one answer: they stay in memory until it ends */
 };
 
 struct h2;
@@ -56,6 +57,7 @@ struct h2_stream {
     struct arena arena;
     struct h2_block block; /* the latest */
     struct h2_flow up, down;
+    unsigned informed;
     bool head_only, owed;
     bool answered;   /* with a final head: upstream's or ours */
     bool end_sent;   /* END_STREAM went to the client */

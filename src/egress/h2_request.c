@@ -99,7 +99,7 @@ static void keep_trailers(struct h2_stream *s)
 {
     struct h2_block *b = &s->block;
     s->up.trailers = b->fields;
-    for (size_t i = 0; i < b->n && !b->too_large; i++) {
+    for (size_t i = 0; i < b->n; i++) {
         if (exchange_is_trailer(b->fields[i].name))
             s->up.trailers[s->up.n_trailers++] = b->fields[i];
     }
@@ -159,8 +159,13 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     if (!s)
         return 0;
     bool is_request = frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST;
-    if (frame->hd.type == NGHTTP2_HEADERS && !is_request)
+    if (frame->hd.type == NGHTTP2_HEADERS && !is_request) {
+        if (s->block.too_large) {
+            h2_reset_client(s, NGHTTP2_ENHANCE_YOUR_CALM);
+            return 0;
+        }
         keep_trailers(s);
+    }
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         h2_flow_end(&s->up);
     return is_request ? judge(s) : 0;

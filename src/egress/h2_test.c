@@ -488,6 +488,22 @@ static void test_large_heads(void **state)
     world_close(&w);
 }
 
+static void test_many_early_heads(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, NULL);
+    int32_t id = ask(&w, ASK, NULL, true);
+    UNTIL(&w, at(&w, UPSTREAM, 1)->ended);
+    nghttp2_nv early[] = {h2_nv(STR(":status"), STR("103"))};
+    for (int i = 0; i < 2 * H2_INFORMED_MAX; i++)
+        assert_int_equal(nghttp2_submit_headers(w.half[UPSTREAM]->session, 0, 1, NULL, early, 1, NULL), 0);
+    UNTIL(&w, at(&w, CLIENT, id)->closed && at(&w, UPSTREAM, 1)->closed);
+    assert_true(str_starts(buf_str(&at(&w, CLIENT, id)->head), STR(":status: 502\n")));
+    (void)again(&w);
+    world_close(&w);
+}
+
 static void test_resets(void **state)
 {
     (void)state;
@@ -667,6 +683,8 @@ static void flood(struct str frame, size_t times)
     struct world w;
     world_open(&w, NULL);
     (void)again(&w);
+    assert_int_equal(ask(&w, ASK, "part", false), 3); /* one that DATA may belong to */
+    UNTIL(&w, buf_len(&at(&w, UPSTREAM, 3)->body) == 4);
     for (size_t i = 0; i < times && !w.r.end_seen && !w.r.error[CLIENT] && !w.r.eof[CLIENT]; i++) {
         ssize_t n;
         while ((n = send(w.r.fd[CLIENT], frame.p, frame.n, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EAGAIN &&
@@ -687,7 +705,7 @@ static void test_floods(void **state)
     flood(str_n(ping, sizeof(ping) - 1), 100000);
     flood(str_n(settings, sizeof(settings) - 1), 100000);
     flood(str_n(priority, sizeof(priority) - 1), 100000);
-    (void)data;
+    flood(str_n(data, sizeof(data) - 1), 100000);
     /* HEADERS without end, and CONTINUATION for ever. */
     static const char headers[] = "\0\0\x01\x01\0\0\0\0\x03\x82", more[] = "\0\0\x01\x09\0\0\0\0\x03\x84";
     struct world w;
@@ -864,6 +882,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_large_heads),
         cmocka_unit_test(test_resets),
+        cmocka_unit_test(test_many_early_heads),
         cmocka_unit_test(test_upstream_leaves),
         cmocka_unit_test(test_client_leaves),
         cmocka_unit_test(test_flow_control),

@@ -235,6 +235,7 @@ static void pump(struct direction *d)
     if (d->ended && !d->rest && d->in_pipe == 0 && !d->finished) {
         d->finished = true;
         side_shut(d->to);
+        d->to->want_write = !d->to->kind->flushed(d->to);
     }
 }
 
@@ -251,9 +252,14 @@ static void end(struct relay *r, enum relay_end how, const struct err *err)
     r->on_end(r->ctx, how, err);
 }
 
+static bool is_over(const struct direction *d)
+{
+    return d->finished && d->to->kind->flushed(d->to);
+}
+
 static void end_if_finished(struct relay *r)
 {
-    if (r->ways[0].finished && r->ways[1].finished)
+    if (is_over(&r->ways[0]) && is_over(&r->ways[1]))
         end(r, RELAY_DONE, NULL);
 }
 

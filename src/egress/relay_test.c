@@ -428,11 +428,6 @@ static void test_many(void **state)
     test_rig_close(&rig);
 }
 
-static bool is_quiet(void *ctx)
-{
-    return ((struct relayed *)ctx)->is_ended;
-}
-
 /* TLS on both sides, as when a sandbox is intercepted: bulk, half-close, and a cut upstream that must not look like an end. */
 static void test_over_tls(void **state)
 {
@@ -482,7 +477,7 @@ static void test_over_tls(void **state)
         }
         if (cut) {
             assert_int_equal(shutdown(b[0], SHUT_WR), 0);
-            test_until(&t.rig, is_quiet, &r);
+            test_until_true(&t.rig, &r.is_ended);
             assert_int_equal(r.how, RELAY_B_FAILED);
             assert_int_equal(r.err.errnum, ECONNABORTED);
             relay_close(TAKE_PTR(r.relay));
@@ -493,7 +488,7 @@ static void test_over_tls(void **state)
             test_ssl_send(&client, "after", 5);
             test_ssl_expect(&server, STR("after"));
             assert_true(SSL_shutdown(client.ssl) >= 0);
-            test_until(&t.rig, is_quiet, &r);
+            test_until_true(&t.rig, &r.is_ended);
             assert_int_equal(r.how, RELAY_DONE);
             assert_int_equal(r.ab, 8);
             assert_int_equal(r.ba, TOTAL);
@@ -503,6 +498,58 @@ static void test_over_tls(void **state)
         test_ssl_fini(&client);
         test_ssl_fini(&server);
     }
+    test_tls_close(&t);
+}
+
+/* Both have ended, and one of them has not read yet: what TLS still holds for it is no end. */
+static void test_tls_tail(void **state)
+{
+    (void)state;
+    struct test_tls t;
+    struct err err;
+    const struct ca_leaf *leaf;
+    test_tls_open(&t);
+    struct relayed r = {.a = -1, .b = -1};
+    struct test_ssl client;
+    int a[2], b[2];
+    test_tcp_pair(a);
+    test_tcp_pair(b);
+    r.b = b[0];
+    assert_int_equal(ca_leaf(t.ca, "a.example", &leaf, &err), 0);
+    test_ssl_open(&client, &t, a[0], true, NULL);
+    struct side *front =
+        side_tls_server(side_tcp_accept(&t.rig.loop, a[1]), t.sandbox, leaf, STR_NULL, STR_NULL, 5000, NULL, NULL);
+    start(&r, &t.rig, front, side_tcp_accept(&t.rig.loop, b[1]), STR_NULL, 0);
+    assert_true(test_ssl_handshake(&client));
+    assert_true(SSL_shutdown(client.ssl) >= 0);
+    expect_end_of_file(&r, r.b);
+    /* As much as goes into all buffers on the way, and then the end. */
+    AUTO_FREE char *part = mem_alloc(100000);
+    size_t sent = 0;
+    for (int quiet = 0; quiet < 50;) {
+        for (size_t i = 0; i < 100000; i++)
+            part[i] = pattern(sent + i);
+        ssize_t n = send(r.b, part, 100000, MSG_NOSIGNAL);
+        sent += n > 0 ? (size_t)n : 0;
+        quiet = n > 0 ? 0 : quiet + 1;
+        (void)uv_run(&t.rig.loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(shutdown(r.b, SHUT_WR), 0);
+    r.close_in_end = true;
+    size_t got = 0;
+    int n;
+    while ((n = test_ssl_receive(&client, part, 100000)) > 0) {
+        for (int i = 0; i < n; i++)
+            assert_true(part[i] == pattern(got + (size_t)i));
+        got += (size_t)n;
+    }
+    assert_int_equal(n, 0);
+    assert_int_equal(got, sent);
+    test_until_true(&t.rig, &r.is_ended);
+    assert_int_equal(r.how, RELAY_DONE);
+    assert_int_equal(r.ba, sent);
+    fini(&r);
+    test_ssl_fini(&client);
     test_tls_close(&t);
 }
 
@@ -519,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_idle_limit),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_over_tls),
+        cmocka_unit_test(test_tls_tail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,11 +211,6 @@ static void let_go(struct side *s, bool abandon)
     side_close_handle(s, (uv_handle_t *)&s->timer);
 }
 
-void side_close(struct side *s)
-{
-    let_go(s, false);
-}
-
 void side_reset(struct side *s)
 {
     let_go(s, true);
@@ -228,24 +223,24 @@ static void linger_drop(void *ctx)
     ssize_t n;
     while ((n = side_read(s, scrap, sizeof(scrap))) > 0) {
         if ((size_t)n > s->linger->left) {
-            side_close(s);
+            let_go(s, false);
             return;
         }
         s->linger->left -= (size_t)n;
     }
     if (n == 0 && s->kind->flushed(s))
-        side_close(s);
+        let_go(s, false);
 }
 
 static void linger_failed(void *ctx, const struct err *err)
 {
     (void)err;
-    side_close(ctx);
+    let_go(ctx, false);
 }
 
 static void on_linger_limit(uv_timer_t *t)
 {
-    side_close(t->data);
+    let_go(t->data, false);
 }
 
 static const struct side_ops linger_ops = {
@@ -257,7 +252,7 @@ static const struct side_ops linger_ops = {
 void side_linger(struct side *s)
 {
     if (!s || s->failure || !s->ready) {
-        side_close(s);
+        let_go(s, false);
         return;
     }
     s->linger = mem_new(struct side_linger);
@@ -269,6 +264,14 @@ void side_linger(struct side *s)
     side_shut(s);
     s->want_write = !s->kind->flushed(s);
     side_set(s, &linger_ops, s);
+}
+
+void side_close(struct side *s)
+{
+    if (s && s->ready && !s->failure && !s->kind->flushed(s))
+        side_linger(s);
+    else
+        let_go(s, false);
 }
 
 uint64_t side_bytes_in(const struct side *s)

@@ -35,8 +35,9 @@ void side_set(struct side *s, const struct side_ops *ops, void *ctx);
 /* Bytes now (>0), 0: end of file, -EAGAIN: later (also while it is not ready), other -errno: broken, and on_failed will say why. */
 ssize_t side_read(struct side *s, void *to, size_t room);
 ssize_t side_write(struct side *s, const void *from, size_t n);
-void side_shut(struct side *s);  /* no more writes: FIN or close_notify behind what is queued */
-void side_close(struct side *s); /* frees it; NULL is fine */
+void side_shut(struct side *s); /* no more writes: FIN or close_notify behind what is queued */
+/* Frees it; NULL is fine. What TLS holds and could not write yet is tried for a while, as by side_linger(). */
+void side_close(struct side *s);
 /* Closes behind side_shut(), but stays for the peer to read what was written and to end, 2 s and 1 MiB at most: for last words. */
 void side_linger(struct side *s);
 void side_reset(struct side *s); /* closes with a TCP reset, so that the peer sees a failure and not an end */

@@ -188,6 +188,8 @@ static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_
         judge(c, &addrs[i], &one);
         if (i == 0 || (best.verdict == POLICY_DENY && one.verdict != POLICY_DENY))
             best = one;
+        if (!addrs[i].family)
+            continue; /* the name alone was judged */
         netaddr_print(&addrs[i], address);
         (void)json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", address, "verdict",
                                                     verdicts[one.verdict], "reason", one.reason));

@@ -355,7 +355,7 @@ static int append_request(struct http_proxy *p, const struct http_proxy_options 
     buf_append_cstr(b, " HTTP/1.1\r\n");
 
     struct str host = http_header_get(req, "host");
-    append_header(b, STR("host"), o->host.p ? o->host : host);
+    append_header(b, STR("Host"), o->host.p ? o->host : host);
     if (o->host.p && host.n)
         append_header(b, STR("x-forwarded-host"), host);
     for (size_t i = 0; i < n; i++) {

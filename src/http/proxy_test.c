@@ -238,7 +238,7 @@ static void test_request_head(void **state)
         "X-Api-Key: secret\r\nCookie: c\r\nX-Forwarded-Host: forged\r\nX-Set: forged\r\n\r\n";
     exchange(request, STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
     assert_str(buf_str(&up.written),
-               "GET /x?y HTTP/1.1\r\nhost: 80-i1.x:7070\r\nAccept: */*\r\nX-Api-Key: secret\r\nCookie: c\r\n"
+               "GET /x?y HTTP/1.1\r\nHost: 80-i1.x:7070\r\nAccept: */*\r\nX-Api-Key: secret\r\nCookie: c\r\n"
                "X-Forwarded-Host: forged\r\nX-Set: forged\r\nconnection: close\r\n\r\n");
     static const char *const drop[] = {"x-api-key", NULL};
     options.drop = drop;
@@ -249,7 +249,7 @@ static void test_request_head(void **state)
     exchange(request, STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
     assert_str(
         buf_str(&up.written),
-        "GET /other HTTP/1.1\r\nhost: localhost:80\r\nx-forwarded-host: 80-i1.x:7070\r\nAccept: */*\r\nCookie: c\r\nx-set: true\r\n"
+        "GET /other HTTP/1.1\r\nHost: localhost:80\r\nx-forwarded-host: 80-i1.x:7070\r\nAccept: */*\r\nCookie: c\r\nx-set: true\r\n"
         "connection: close\r\n\r\n");
 }
 
@@ -260,16 +260,16 @@ static void test_request_body(void **state)
     exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 5\r\n\r\nhello", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0,
              false, &b);
     assert_str(buf_str(&up.written),
-               "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
+               "POST / HTTP/1.1\r\nHost: a\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello");
     exchange("POST / HTTP/1.1\r\n" HOST
              "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n5;ext\r\nhello\r\n0\r\nTrailer: x\r\n\r\n",
              STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
     assert_str(
         buf_str(&up.written),
-        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+        "POST / HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
     exchange("POST / HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n", STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false,
              &b);
-    assert_str(buf_str(&up.written), "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    assert_str(buf_str(&up.written), "POST / HTTP/1.1\r\nHost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
 
     /* A body with bad framing: whatever went upstream, it never looks complete. */
     int fd = test_connect(&t);
@@ -376,7 +376,7 @@ static void test_upgrade(void **state)
                       "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n\x81\x01"));
         assert_str(
             buf_str(&up.written),
-            "GET /ws HTTP/1.1\r\nhost: a\r\nSec-WebSocket-Key: k\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+            "GET /ws HTTP/1.1\r\nHost: a\r\nSec-WebSocket-Key: k\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
         buf_clear(&up.written);
         http_proxy_feed(up.proxy, str_n(head, at));
         test_turn(&t);

@@ -4,7 +4,7 @@
  *
  *  1. `policy` is what the client was told last. cove-egress gets it when it comes up, when the sandbox is taken over, and after a change of which
  *     nobody knows whether it was taken; until then it denies all.
- *  2. A change (struct change) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only what was kept becomes `policy`;
+ *  2. A change (network_change.c) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only what was kept becomes `policy`;
  *     a change that can't be kept is taken back. One at a time.
  *  3. The change of a creation runs beside coved's work and ends in sandbox_on_network(); until then the row has a policy that denies all, if anything
  *     must be sealed.
@@ -14,32 +14,21 @@
 #include "base/mem.h"
 #include "sandbox/network_internal.h"
 
-enum { RETRY_MS = 5000, SEALED_MAX = 40 * 1024, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024, LITERAL_MAX = 40 * 1024 };
+enum { RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
 
-struct change {
-    struct network *network;
-    json_t *policy, *fields;
-    bool allow_internet, creates;
-    uint64_t seq; /* its event */
-    struct egress_call *call;
-    struct policy_literal literal;
-    network_fn done; /* NULL: creates */
-    void *ctx;
-};
-
-static struct egress_link *link_of(const struct network *n)
+struct egress_link *network_link(const struct network *n)
 {
     return n->sb->core->networks->link;
 }
 
-static bool closes(const struct network *n)
+bool network_closes(const struct network *n)
 {
     return n->sb->core->closing || n->is_over;
 }
 
 /* ---- what cove-egress is told ---- */
 
-static json_t *policy_message(const struct network *n, json_t *policy)
+json_t *network_policy_message(const struct network *n, json_t *policy)
 {
     json_t *m = json_pack("{s:s,s:s,s:O}", "op", "policy", "id", n->sb->info.id, "policy", policy);
     if (n->ca)
@@ -47,11 +36,11 @@ static json_t *policy_message(const struct network *n, json_t *policy)
     return m;
 }
 
-static void set_state(struct network *n, int state, const char *why)
+void network_set_state(struct network *n, int state, const char *why)
 {
     int before = n->state;
     n->state = state;
-    if (before == state || closes(n) || (before == NETWORK_UNKNOWN && state == NETWORK_UP))
+    if (before == state || network_closes(n) || (before == NETWORK_UNKNOWN && state == NETWORK_UP))
         return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (why)
@@ -60,14 +49,12 @@ static void set_state(struct network *n, int state, const char *why)
                    event_data_end(&d));
 }
 
-static void push(struct network *n);
-
 static void on_retry(struct loop_alarm *alarm)
 {
-    push(container_of(alarm, struct network, retry));
+    network_push(container_of(alarm, struct network, retry));
 }
 
-static void retry_later(struct network *n)
+void network_retry_later(struct network *n)
 {
     loop_alarm_set(n->sb->core->loop, &n->retry, clock_mono() + RETRY_MS * USEC_PER_MS, on_retry);
 }
@@ -83,8 +70,7 @@ static bool is_pem(const char *text)
     return text[n - 1] == '\n';
 }
 
-/* Takes the CA of an answer to "policy". *ret_is_new: its certificate is another one than before. -1: a lie. */
-static int take_ca(struct network *n, const json_t *answer, bool *ret_is_new, struct err *err)
+int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, struct err *err)
 {
     const char *ca = json_string_value(json_object_get(answer, "ca"));
     const char *pem = json_string_value(json_object_get(answer, "ca_pem"));
@@ -121,241 +107,35 @@ static void on_pushed(void *ctx, const json_t *answer, const struct err *err)
     struct err local;
     bool is_new = false;
     n->push = NULL;
-    if (closes(n))
+    if (network_closes(n))
         return;
-    if (answer && take_ca(n, answer, &is_new, &local) < 0) {
+    if (answer && network_take_ca(n, answer, &is_new, &local) < 0) {
         answer = NULL;
         err = &local;
     }
     if (!answer) {
         log_warn("tell the policy of sandbox %s: %s", n->sb->info.id, err->msg);
-        set_state(n, NETWORK_DOWN, err->msg);
-        if (egress_link_is_up(link_of(n)))
-            retry_later(n);
+        network_set_state(n, NETWORK_DOWN, err->msg);
+        if (egress_link_is_up(network_link(n)))
+            network_retry_later(n);
         return;
     }
-    set_state(n, NETWORK_UP, NULL);
+    network_set_state(n, NETWORK_UP, NULL);
     if (is_new && !n->install && n->sb->info.state == SANDBOX_RUNNING &&
         ca_install(n->sb, n->ca_pem, on_installed_again, n, &n->install, &local) < 0)
         log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, local.msg);
 }
 
-/* The policy once more. */
-static void push(struct network *n)
+void network_push(struct network *n)
 {
     struct err err;
-    if (n->push || (n->change && n->change->call) || closes(n) || !egress_link_is_up(link_of(n)))
+    if (n->push || change_asks(n) || network_closes(n) || !egress_link_is_up(network_link(n)))
         return;
-    if (egress_link_call(link_of(n), policy_message(n, n->policy), "done", on_pushed, n, &n->push, &err) < 0) {
-        set_state(n, NETWORK_DOWN, err.msg);
-        retry_later(n);
+    if (egress_link_call(network_link(n), network_policy_message(n, n->policy), "done", on_pushed, n, &n->push, &err) <
+        0) {
+        network_set_state(n, NETWORK_DOWN, err.msg);
+        network_retry_later(n);
     }
-}
-
-/* ---- changes ---- */
-
-static void change_free(struct change *ch)
-{
-    ch->network->change = NULL;
-    egress_call_cancel(ch->call);
-    json_decref(ch->policy);
-    json_decref(ch->fields);
-    mem_free(ch);
-}
-
-static void change_fails(struct change *ch, const struct err *err)
-{
-    struct network *n = ch->network;
-    struct err why = *err;
-    network_fn done = ch->done;
-    void *ctx = ch->ctx;
-    bool creates = ch->creates;
-    uint64_t seq = ch->seq;
-    change_free(ch);
-    if (!closes(n)) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_str(&d, "code", str_of(err_code_name(why.code)));
-        event_data_str(&d, "message", str_of(why.msg));
-        action_observe(n->sb, seq, EVENT_NET_FAILED, EVENT_OBSERVED_HOST, event_data_end(&d));
-    }
-    if (!creates)
-        push(n); /* whatever cove-egress made of it */
-    if (!creates) {
-        done(ctx, &why);
-    } else {
-        set_state(n, NETWORK_DOWN, why.msg);
-        if (!n->has_rules && egress_link_is_up(link_of(n)))
-            retry_later(n);
-        sandbox_on_network(n->sb, n->has_rules ? &why : NULL);
-    }
-}
-
-static void on_ca_installed(void *ctx, const struct err *err)
-{
-    struct change *ch = ctx;
-    struct network *n = ch->network;
-    struct err why;
-    network_fn done = ch->done;
-    void *done_ctx = ch->ctx;
-    n->install = NULL;
-    n->has_ca = !err;
-    change_free(ch);
-    if (!err)
-        rows_network(n->sb);
-    else
-        (void)err_set(&why, err->code, "the policy is in force, but its certificate is not in the sandbox: %.160s",
-                      err->msg);
-    done(done_ctx, err ? &why : NULL);
-}
-
-/* cove-egress has the policy of a change to a running sandbox. */
-static void keep(struct change *ch)
-{
-    struct network *n = ch->network;
-    struct sandbox *sb = n->sb;
-    struct err err;
-    json_t *policy = n->policy, *fields = n->fields;
-    bool allow_internet = sb->info.allow_internet;
-    n->policy = json_incref(ch->policy);
-    n->fields = json_incref(ch->fields);
-    sb->info.allow_internet = ch->allow_internet;
-    rows_network(sb);
-    if (keeper_commit(sb->core->keeper, &err) < 0) {
-        json_decref(n->policy);
-        json_decref(n->fields);
-        n->policy = policy;
-        n->fields = fields;
-        sb->info.allow_internet = allow_internet;
-        (void)err_prefix(&err, "keep the policy");
-        change_fails(ch, &err);
-        return;
-    }
-    json_decref(policy);
-    json_decref(fields);
-    if (n->ca_pem && !n->has_ca) {
-        ca_install_cancel(TAKE_PTR(n->install));
-        if (ca_install(sb, n->ca_pem, on_ca_installed, ch, &n->install, &err) < 0)
-            on_ca_installed(ch, &err);
-        return;
-    }
-    network_fn done = ch->done;
-    void *ctx = ch->ctx;
-    change_free(ch);
-    done(ctx, NULL);
-}
-
-static void on_policy(void *ctx, const json_t *answer, const struct err *err)
-{
-    struct change *ch = ctx;
-    struct network *n = ch->network;
-    struct err local;
-    bool has_new_ca = false;
-    ch->call = NULL;
-    if (answer && take_ca(n, answer, &has_new_ca, &local) < 0) {
-        answer = NULL;
-        err = &local;
-    }
-    if (!answer) {
-        change_fails(ch, err);
-        return;
-    }
-    set_state(n, NETWORK_UP, NULL);
-    if (!ch->creates) {
-        keep(ch);
-        return;
-    }
-    bool is_sealed = n->policy != ch->policy;
-    if (is_sealed) {
-        json_decref(n->policy);
-        n->policy = json_incref(ch->policy);
-    }
-    change_free(ch);
-    if (is_sealed || has_new_ca)
-        rows_network(n->sb);
-    sandbox_on_network(n->sb, NULL);
-}
-
-static int step(struct change *ch, struct err *err);
-
-static void on_sealed(void *ctx, const json_t *answer, const struct err *err)
-{
-    struct change *ch = ctx;
-    struct err local;
-    const char *sealed = json_string_value(json_object_get(answer, "value"));
-    size_t n = sealed ? strlen(sealed) : 0;
-    ch->call = NULL;
-    if (answer && (n == 0 || n > SEALED_MAX || memchr(sealed, '}', n))) {
-        (void)err_set(&local, ERR_INTERNAL, "cove-egress answered with something that is not sealed");
-        err = &local;
-    }
-    if (err) {
-        change_fails(ch, err);
-        return;
-    }
-    policy_literal_sealed(&ch->literal, str_n(sealed, n));
-    if (step(ch, &local) < 0)
-        change_fails(ch, &local);
-}
-
-/* Seals the next piece, or tells the policy. */
-static int step(struct change *ch, struct err *err)
-{
-    struct network *n = ch->network;
-    if (!policy_next_literal(ch->policy, &ch->literal))
-        return egress_link_call(link_of(n), policy_message(n, ch->policy), "done", on_policy, ch, &ch->call, err);
-    AUTO_BUF struct buf text = BUF_INIT(LITERAL_MAX);
-    policy_literal_text(&ch->literal, &text);
-    json_t *value = json_stringn(buf_data(&text), buf_len(&text));
-    mem_wipe(buf_data(&text), buf_len(&text));
-    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "seal", "id", n->sb->info.id, "value", value);
-    return egress_link_call(link_of(n), m, "sealed", on_sealed, ch, &ch->call, err);
-}
-
-/* Steals policy. */
-static struct change *change_new(struct network *n, json_t *policy)
-{
-    struct change *ch = mem_new(struct change);
-    ch->network = n;
-    ch->policy = policy;
-    n->change = ch;
-    return ch;
-}
-
-int network_set(struct sandbox *sb, const struct actor *actor, const struct network_spec *spec, network_fn done,
-                void *ctx, struct err *err)
-{
-    struct network *n = sb->network;
-    uint64_t seq;
-    json_t *policy = spec->policy ? policy_normalise(spec->policy, err) : policy_default(spec->allow_internet);
-    if (!policy)
-        return -1;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    policy_describe(policy, &d);
-    int r = sandbox_usable(sb, err);
-    if (r == 0 && n->change)
-        r = err_set(err, ERR_ABORTED, "another change of the sandbox's network is under way");
-    if (r == 0 && !egress_link_is_up(link_of(n)))
-        r = network_unavailable(err);
-    if (r == 0)
-        r = action_begin(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err);
-    if (r < 0) {
-        json_decref(policy);
-        return -1;
-    }
-    struct change *ch = change_new(n, policy);
-    ch->fields = json_deep_copy(spec->fields);
-    ch->allow_internet = spec->allow_internet;
-    ch->seq = seq;
-    ch->done = done;
-    ch->ctx = ctx;
-    egress_call_cancel(TAKE_PTR(n->push));
-    loop_alarm_clear(sb->core->loop, &n->retry);
-    if (step(ch, err) < 0) {
-        change_free(ch);
-        push(n);
-        return -1;
-    }
-    return 0;
 }
 
 /* ---- questions ---- */
@@ -378,7 +158,7 @@ int network_check(struct sandbox *sb, struct str url, struct str method, network
     struct egress_call *call;
     if (sandbox_usable(sb, err) < 0)
         return -1;
-    if (!egress_link_is_up(link_of(sb->network)))
+    if (!egress_link_is_up(network_link(sb->network)))
         return network_unavailable(err);
     json_t *m = json_pack("{s:s,s:s,s:s%,s:s%}", "op", "check", "id", sb->info.id, "url", url.p, url.n, "method",
                           method.p, method.n);
@@ -386,7 +166,7 @@ int network_check(struct sandbox *sb, struct str url, struct str method, network
         return err_set(err, ERR_INVALID_ARGUMENT, "URL and method must be UTF-8");
     struct check *c = mem_new(struct check);
     *c = (struct check){done, ctx};
-    if (egress_link_call(link_of(sb->network), m, "checked", on_checked, c, &call, err) < 0) {
+    if (egress_link_call(network_link(sb->network), m, "checked", on_checked, c, &call, err) < 0) {
         mem_free(c);
         return -1;
     }
@@ -441,41 +221,11 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
     if (spec && spec->network)
         n->fields = json_deep_copy(spec->network->fields);
     if (policy_next_literal(policy, &ignored)) {
-        (void)change_new(n, policy);
+        change_begin_with(n, policy);
         n->policy = policy_default(false);
     } else {
         n->policy = policy;
     }
-}
-
-int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err)
-{
-    struct network *n = sb->network;
-    uint64_t seq = sb->create_seq;
-    struct err why;
-    if (n->has_rules) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        policy_describe(n->change ? n->change->policy : n->policy, &d);
-        if (action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err) < 0)
-            return -1;
-    }
-    struct change *ch = n->change ? n->change : change_new(n, json_incref(n->policy));
-    ch->creates = true;
-    ch->seq = seq;
-    if (step(ch, &why) == 0)
-        return 0;
-    change_free(ch);
-    if (n->has_rules) {
-        *err = why;
-        return -1;
-    }
-    set_state(n, NETWORK_DOWN, why.msg);
-    return 0;
-}
-
-bool network_is_pending(const struct sandbox *sb)
-{
-    return sb->network->change != NULL;
 }
 
 /* Of the creation. */
@@ -502,7 +252,7 @@ int network_install_ca(struct sandbox *sb, struct err *err)
 
 void network_recover(struct sandbox *sb)
 {
-    push(sb->network);
+    network_push(sb->network);
 }
 
 void network_forget(struct sandbox *sb)
@@ -514,16 +264,7 @@ void network_forget(struct sandbox *sb)
     egress_call_cancel(TAKE_PTR(n->push));
     ca_install_cancel(TAKE_PTR(n->install));
     loop_alarm_clear(sb->core->loop, &n->retry);
-    struct change *ch = n->change;
-    if (ch) {
-        network_fn done = ch->done;
-        void *ctx = ch->ctx;
-        struct err why;
-        change_free(ch);
-        (void)err_set(&why, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
-        if (done)
-            done(ctx, &why);
-    }
+    change_cancel(n);
     if (!sb->core->closing)
         egress_link_tell(sb->core->networks->link, json_pack("{s:s,s:s}", "op", "forget", "id", sb->info.id));
 }
@@ -601,7 +342,7 @@ static void on_up(void *ctx)
     size_t it = 0;
     for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
         if (!sandbox_state_is_over(sb->info.state))
-            push(sb->network);
+            network_push(sb->network);
 }
 
 static void on_down(void *ctx, const char *why)
@@ -612,7 +353,7 @@ static void on_down(void *ctx, const char *why)
         if (!sandbox_state_is_over(sb->info.state))
             network_log_stop(sb->network); /* its numbers of flows begin anew */
         if (sb->network->state == NETWORK_UP)
-            set_state(sb->network, NETWORK_DOWN, why);
+            network_set_state(sb->network, NETWORK_DOWN, why);
     }
 }
 

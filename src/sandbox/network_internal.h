@@ -43,6 +43,21 @@ struct network {
     struct loop_alarm sums_alarm;
 };
 
+/* network.c */
+struct egress_link *network_link(const struct network *n);
+bool network_closes(const struct network *n); /* it, or the core: nothing is recorded any more */
+json_t *network_policy_message(const struct network *n, json_t *policy);
+void network_set_state(struct network *n, int state, const char *why); /* with its event; why may be NULL */
+void network_push(struct network *n); /* tells the policy once more, now if it can be */
+void network_retry_later(struct network *n);
+/* Takes the CA of an answer to "policy". *ret_is_new: its certificate is another one than before. -1: a lie. */
+int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, struct err *err) WARN_UNUSED;
+
+/* network_change.c */
+void change_begin_with(struct network *n, json_t *policy); /* steals it; network_begin() goes on */
+bool change_asks(const struct network *n);                 /* cove-egress, at the moment */
+void change_cancel(struct network *n);                     /* its client is told that the sandbox has ended */
+
 /* network_policy.c */
 /* Parsed and normalised. NULL: ERR_INVALID_ARGUMENT. */
 json_t *policy_normalise(const json_t *policy, struct err *err) WARN_UNUSED;

@@ -249,9 +249,9 @@ const struct command cmd_policy = {
                    " 125  check: nobody knows, Cove failed; stderr says why\n"
                    " 2    the command line is wrong",
     .examples = "cove policy show i3k\n"
-                "cove policy set i3k --net deny --allow pypi.org:443 --allow files.pythonhosted.org:443\n"
+                "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
                 "cove policy set i3k policy.yaml\n"
-                "cove policy check i3k https://pypi.org/simple/",
+                "cove policy check i3k https://deb.debian.org/debian/",
     .operands = "=show set check",
     COMMAND_FLAGS(flags),
     .run = run,

@@ -323,8 +323,8 @@ const struct command cmd_run = {
         "cove run -- python3 -c 'print(6 * 7)'\n"
         "cove run --memory 1G --timeout 2m -- make test\n"
         "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
-        "cove run --allow pypi.org --allow files.pythonhosted.org -- pip download six\n"
-        "cove run --secret GITHUB_TOKEN=api.github.com --net deny -- sh -c 'curl -H \"authorization: Bearer $GITHUB_TOKEN\" https://api.github.com/user'\n"
+        "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
+                "cove run --net deny --secret GITHUB_TOKEN=api.github.com -- gh api user\n"
         "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),

@@ -319,13 +319,12 @@ const struct command cmd_run = {
                    " 126    the command was found but can't be executed\n"
                    " 127    the command was not found\n"
                    " 2      the command line is wrong",
-    .examples =
-        "cove run -- python3 -c 'print(6 * 7)'\n"
-        "cove run --memory 1G --timeout 2m -- make test\n"
-        "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
-        "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
+    .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
+                "cove run --memory 1G --timeout 2m -- make test\n"
+                "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
+                "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
                 "cove run --net deny --secret GITHUB_TOKEN=api.github.com -- gh api user\n"
-        "cove run -it -- bash",
+                "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),
     .flags_end_at_operand = true,

@@ -286,6 +286,7 @@ void flow_accept(struct net *n, int fd)
     buf_init(&f->first, HELLO_BYTES_MAX + SNIFF_READ);
     hello_init(&f->hello);
     list_init(&f->requests);
+    list_init(&f->answered);
     list_init(&f->node);
     list_append(&n->flows, &f->node);
     n->n_flows++;

@@ -24,18 +24,20 @@ enum {
     FLOW_HELLO_MS = 10000, /* for the rest of a ClientHello, once begun */
     FLOW_DIAL_MS = 10000,
     FLOW_REQUESTS_MAX = 128,
+    FLOW_ANSWERED_MAX = 100, /* EXCHANGE_STREAMS_MAX: as many as can be under way */
 };
 
 enum flow_state { FLOW_SNIFF, FLOW_RESOLVE, FLOW_DIAL, FLOW_TLS_WORLD, FLOW_TLS_SANDBOX, FLOW_OPEN, FLOW_ENDED };
 enum flow_proto { FLOW_TCP, FLOW_TLS, FLOW_HTTP };
 
-/* A request that was allowed and not answered yet. */
+/* A request that was allowed; until the head of its answer came in `requests`, then in `answered`, because its body may go on for long. */
 struct flow_request {
     struct list node;
     uint64_t id;
     usec_t at;
     char *method, *path; /* owned */
     char authority[HOSTNAME_MAX + 8];
+    bool belongs; /* the address to that name */
     int rule;
     json_t *injected; /* names of secrets; owned */
 };
@@ -56,8 +58,9 @@ struct flow {
     struct side *client, *upstream; /* owned until a relay or an exchange takes them */
     struct relay *relay;
     struct exchange *exchange;
-    struct list requests;
-    unsigned n_requests;
+    struct list requests, answered;
+    unsigned n_requests, n_answered;
+    bool forgot; /* one that may still be under way is not in `answered` any more */
     bool intercepted, told;
     int rule; /* that allowed it */
     usec_t opened;

@@ -17,10 +17,10 @@ static void on_relay_end(void *ctx, enum relay_end end, const struct err *err)
 static void relay(struct flow *f)
 {
     f->state = FLOW_OPEN;
-    flow_tell_open(f);
     f->relay = relay_start(f->net->egress->pipes, f->net->egress->loop, TAKE_PTR(f->client), TAKE_PTR(f->upstream),
                            buf_str(&f->first), 0, on_relay_end, f);
     buf_fini(&f->first);
+    flow_tell_open(f); /* after the client's first bytes are on their way */
 }
 
 /* ---- upstream ---- */

@@ -17,6 +17,28 @@
 
 enum { URL_MAX = 2048 };
 
+static void request_free(struct flow_request *r)
+{
+    list_remove(&r->node);
+    json_decref(r->injected);
+    mem_free(r->method);
+    mem_free(r->path);
+    mem_free(r);
+}
+
+/* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */
+static void keep_answered(struct flow *f, struct flow_request *r)
+{
+    list_remove(&r->node);
+    list_append(&f->answered, &r->node);
+    unsigned most = f->proto == FLOW_HTTP ? 1 : FLOW_ANSWERED_MAX;
+    if (++f->n_answered <= most)
+        return;
+    request_free(LIST_FIRST(struct flow_request, &f->answered, node));
+    f->n_answered--;
+    f->forgot |= f->proto != FLOW_HTTP;
+}
+
 /* Told when its answer came, or when none can come any more (status 0). */
 static void request_done(struct flow *f, struct flow_request *r, int status)
 {
@@ -32,18 +54,19 @@ static void request_done(struct flow *f, struct flow_request *r, int status)
               json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:i,s:i,s:O}", "op", "request", "id", f->net->id, "flow",
                         (json_int_t)f->id, "at", (json_int_t)r->at, "method", r->method, "url", url, "status", status,
                         "rule", r->rule, "injected", r->injected));
-    list_remove(&r->node);
     f->n_requests--;
-    json_decref(r->injected);
-    mem_free(r->method);
-    mem_free(r->path);
-    mem_free(r);
+    if (status)
+        keep_answered(f, r);
+    else
+        request_free(r);
 }
 
 void flow_requests_fini(struct flow *f)
 {
     LIST_FOREACH (struct flow_request, r, &f->requests, node)
         request_done(f, r, 0);
+    LIST_FOREACH (struct flow_request, r, &f->answered, node)
+        request_free(r);
 }
 
 static bool refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
@@ -204,8 +227,8 @@ static bool authority_name(const struct flow *f, struct str authority, char ret_
     return hostname_normalise(host, ret_name);
 }
 
-static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, const char *name, int rule,
-                     json_t *injected)
+static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, const char *name, bool belongs,
+                     int rule, json_t *injected)
 {
     struct flow_request *r = mem_new(struct flow_request);
     char address[NETADDR_TEXT_MAX];
@@ -214,6 +237,7 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     r->at = clock_real();
     r->method = mem_strndup(h->method.p, h->method.n);
     r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)URL_MAX));
+    r->belongs = belongs;
     r->rule = rule;
     r->injected = injected;
     (void)snprintf(r->authority, sizeof(r->authority), !name && f->to.family == 6 ? "[%s]" : "%s",
@@ -259,7 +283,7 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
     if (!f->intercepted && name && !f->name[0])
         (void)snprintf(f->name, sizeof(f->name), "%s", name);
     f->rule = answer.rule;
-    remember(f, id, h, name, answer.rule, i.names);
+    remember(f, id, h, name, belongs, answer.rule, i.names);
     dial(f);
     return true;
 }

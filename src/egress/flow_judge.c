@@ -168,6 +168,19 @@ void flow_judge_name(struct flow *f, struct str sni)
 
 /* ---- again ---- */
 
+static bool are_allowed(struct flow *f, struct list *requests)
+{
+    LIST_FOREACH (struct flow_request, r, requests, node) {
+        struct policy_answer answer;
+        char name[HOSTNAME_MAX + 1];
+        bool named = hostname_normalise(str_of(r->authority), name);
+        flow_judge_pair(f, named ? name : NULL, r->belongs, str_of(r->method), str_of(r->path), &answer);
+        if (answer.verdict != POLICY_ALLOW)
+            return false;
+    }
+    return true;
+}
+
 bool flow_still_allowed(struct flow *f)
 {
     struct policy_answer answer;
@@ -175,14 +188,8 @@ bool flow_still_allowed(struct flow *f)
         return false;
     if (f->state == FLOW_RESOLVE)
         return true; /* is about to be judged */
-    LIST_FOREACH (struct flow_request, r, &f->requests, node) {
-        char name[HOSTNAME_MAX + 1];
-        bool named = hostname_normalise(str_of(r->authority), name);
-        flow_judge_pair(f, named ? name : NULL, named && names_has(f->net->names, &f->to, name), str_of(r->method),
-                        str_of(r->path), &answer);
-        if (answer.verdict != POLICY_ALLOW)
-            return false;
-    }
+    if (!are_allowed(f, &f->requests) || !are_allowed(f, &f->answered))
+        return false;
     if (f->proto == FLOW_HTTP)
         return true; /* each further request is judged */
     if (!f->name[0]) {
@@ -191,6 +198,6 @@ bool flow_still_allowed(struct flow *f)
     }
     flow_judge_pair(f, f->name, true, STR_NULL, STR_NULL, &answer);
     if (f->intercepted)
-        return answer.verdict != POLICY_DENY;
+        return answer.verdict == POLICY_ALLOW || (answer.verdict == POLICY_NEEDS_REQUEST && !f->forgot);
     return answer.verdict == POLICY_ALLOW && !policy_intercepts(f->net->policy, f->name, f->port);
 }

@@ -44,7 +44,7 @@ struct config {
     size_t n_listen; /* at least 1 */
     struct config_listen listen_tls[CONFIG_LISTEN_MAX];
     size_t n_listen_tls; /* at least 1 */
-    bool asks_for_tls;   /* listen_tls was given, so that it is wrong to go without */
+    bool asks_for_tls;   /* listen_tls was given */
     bool behind_tls_proxy;
     char *domain; /* NULL: none */
     uint32_t owner_uid;

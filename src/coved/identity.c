@@ -102,8 +102,9 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
             "leave the domain to it",
             config->domain, STR_ARG(domain.name), config->domain);
     if (!domain.name.p && config->asks_for_tls)
-        return err_set(err, ERR_FAILED_PRECONDITION,
-                       "listen_tls is set, but there is no certificate: run 'cove domain set DOMAIN' first");
+        log_warn(
+            "listen_tls says %s, but nothing listens there before 'cove domain set DOMAIN' has given it a certificate",
+            config->listen_tls[0].text);
     adopt(i, &file, &domain, config->domain, port_of(&config->listen_tls[0]));
     return 0;
 }

@@ -50,6 +50,30 @@ def service(world):
     return world.start_service()
 
 
+RAW = r"""
+import socket, ssl, sys, time
+try:
+    s = socket.create_connection((host, port), 5)
+    if sni:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        s = context.wrap_socket(s, server_hostname=sni)
+    for at in range(0, len(data), step or len(data)):
+        s.sendall(data[at:at + (step or len(data))])
+        time.sleep(pause)
+    end = time.monotonic() + wait
+    while (left := end - time.monotonic()) > 0:
+        s.settimeout(left)
+        got = s.recv(65536)
+        if not got:
+            print("<end>", end="")
+            break
+        print(got.decode("latin-1"), end="")
+except (OSError, ssl.SSLError) as error:
+    print(f"<{type(error).__name__}: {error}>", end="")
+"""
+
+
 class Box:
     """A sandbox under one policy."""
 
@@ -74,6 +98,18 @@ class Box:
         """As an administrator inside would: in the bundle that the programs of the base template read."""
         self.put(certificate, "/tmp/trusted.pem")
         assert self.run("cat /tmp/trusted.pem | sudo tee -a /etc/ssl/certs/ca-certificates.crt > /dev/null")[0] == 0
+
+    def python(self, script, timeout=40, **values):
+        """(exit code, output) of a script inside that finds these values as variables."""
+        code = "".join(f"{name} = {value!r}\n" for name, value in values.items()) + script
+        done = self.service.cove("exec", "-i", self.id, "--", "python3", "-", input=code, timeout=timeout)
+        return done.returncode, done.stdout + done.stderr
+
+    def raw(self, data, host="allowed.test", port=80, sni=None, pause=0.0, step=0, wait=3.0):
+        """What comes back, as latin-1, for bytes that no well-bred client sends. sni: in TLS, and unverified; step: so many bytes at a time."""
+        code, out = self.python(RAW, data=data.encode("latin-1") if isinstance(data, str) else data, host=host, port=port, sni=sni, pause=pause, step=step, wait=wait)
+        assert code == 0, out
+        return out
 
     def events(self, kind=""):
         status, _, body = self.service.request("GET", f"/v1/sandboxes/{self.id}/events")

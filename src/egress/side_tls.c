@@ -103,6 +103,14 @@ static void enter(const struct tls *t)
     ERR_clear_error();
 }
 
+/* Reading goes on, and finds out why. Where it has come to its end already, nobody else would tell. */
+static void break_writing(struct tls *t, int errnum)
+{
+    t->write_error = errnum;
+    if (t->side.ended)
+        side_fail_errno(&t->side, errnum, "write");
+}
+
 /* What under takes of b goes; false: b is not empty yet. */
 static bool offer(struct tls *t, struct buf *b)
 {
@@ -111,7 +119,7 @@ static bool offer(struct tls *t, struct buf *b)
         if (n == -EAGAIN)
             return false;
         if (n < 0)
-            t->write_error = (int)-n;
+            break_writing(t, (int)-n);
         else
             buf_consume(b, (size_t)n);
     }
@@ -324,6 +332,10 @@ static ssize_t tls_read(struct side *s, void *to, size_t room)
     int r = SSL_read_ex(t->ssl, to, room, &n);
     ssize_t result = r == 1 ? (ssize_t)n : judge(t, r);
     leave(t);
+    if (result == 0 && t->write_error) {
+        side_fail_errno(s, t->write_error, "write");
+        return -t->write_error;
+    }
     return result;
 }
 

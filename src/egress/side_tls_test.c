@@ -136,6 +136,48 @@ static void test_close_is_an_end(void **state)
     both_close(&b);
 }
 
+/* The peer says that it has ended and is gone when we write: that is told, although there is nothing left to read. */
+static void test_gone_after_its_end(void **state)
+{
+    (void)state;
+    struct test_tls t;
+    struct test_owner o;
+    struct test_ssl peer;
+    int fds[2];
+    test_tls_open(&t);
+    for (int is_read_first = 0; is_read_first < 2; is_read_first++) {
+        test_tcp_pair(fds);
+        test_ssl_open(&peer, &t, fds[1], true, NULL);
+        test_owner_open(&o, NULL);
+        o.side = side_tls_server(side_tcp_accept(&t.rig.loop, fds[0]), t.sandbox, leaf_of(&t, NAME), STR_NULL, STR_NULL,
+                                 TIMEOUT_MS, &test_owner_ops, &o);
+        assert_true(test_ssl_handshake(&peer));
+        test_until_true(&t.rig, &o.is_ready);
+        test_turn(&t.rig);
+        o.paused = true;
+        assert_int_equal(SSL_shutdown(peer.ssl), 0);
+        if (is_read_first) {
+            test_turn(&t.rig);
+            test_owner_read(&o);
+            assert_true(o.is_ended);
+        }
+        assert_int_equal(
+            setsockopt(fds[1], SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger)), 0);
+        (void)close(TAKE_FD(peer.fd));
+        for (int i = 0; i < 5; i++) {
+            (void)side_write(o.side, "x", 1);
+            test_turn(&t.rig);
+        }
+        if (!is_read_first)
+            test_owner_read(&o);
+        assert_int_equal(o.is_ended, is_read_first);
+        test_until_true(&t.rig, &o.is_failed);
+        test_owner_fini(&o);
+        test_ssl_fini(&peer);
+    }
+    test_tls_close(&t);
+}
+
 static char pattern(size_t i)
 {
     return (char)((i * 2654435761u) >> 13);
@@ -782,6 +824,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_ways_and_half_close),
         cmocka_unit_test(test_close_is_an_end),
+        cmocka_unit_test(test_gone_after_its_end),
         cmocka_unit_test(test_bulk_and_slow_reader),
         cmocka_unit_test(test_new_owner),
         cmocka_unit_test(test_truncation),

@@ -69,6 +69,13 @@ char *arena_printf(struct arena *a, const char *fmt, ...)
     return p;
 }
 
+void arena_wipe(struct arena *a)
+{
+    for (struct arena_block *b = a->head; b; b = b->next)
+        mem_wipe(b->data, b->used);
+    arena_fini(a);
+}
+
 void arena_fini(struct arena *a)
 {
     for (struct arena_block *b = a->head, *next; b; b = next) {

@@ -16,6 +16,7 @@ char *arena_strndup(struct arena *a, const char *s, size_t n); /* terminated cop
 struct str arena_str(struct arena *a, struct str s);           /* copy, terminated behind its end */
 char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void arena_fini(struct arena *a); /* frees all of it; usable again afterwards */
+void arena_wipe(struct arena *a); /* the same, for what held secrets */
 
 static inline UNUSED void arena_fini_auto_(struct arena *a)
 {

@@ -242,7 +242,7 @@ static void h1_release(struct exchange *x)
     struct h1 *h = h1_of(x);
     h1_parser_fini(&h->req);
     h1_parser_fini(&h->ans);
-    arena_fini(&h->arena);
+    arena_wipe(&h->arena);
     mem_free(h);
 }
 

@@ -131,7 +131,7 @@ static void on_head(struct h1 *h)
         refuse(h, 400, str_of(wrong), true);
     else
         judge(h, &head);
-    arena_fini(&h->arena);
+    arena_wipe(&h->arena);
 }
 
 static void on_piece(struct h1 *h, struct str piece)

@@ -25,7 +25,7 @@ void h2_stream_free(struct h2_stream *s)
     list_remove(&s->node);
     buf_fini(&s->up.body);
     buf_fini(&s->down.body);
-    arena_fini(&s->arena);
+    arena_wipe(&s->arena);
     mem_free(s);
 }
 

@@ -104,6 +104,7 @@ static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
     if (status < 0)
         return;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+        /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(n->tcp_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;

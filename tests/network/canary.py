@@ -174,8 +174,9 @@ class Web(BaseHTTPRequestHandler):
         self.wfile.write(b"x" * 100)
         self.wfile.flush()
         if how == "stall":
-            time.sleep(30)
+            time.sleep(6)
         elif how == "reset":
+            time.sleep(0.3)  # a reset overtakes what was not read yet
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             os.close(self.connection.detach())
 

@@ -177,7 +177,11 @@ class Service:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
-        self.env = {**os.environ, "COVE_STATE": str(self.state), "COVE_RUN": str(self.run_dir), "COVE_LISTEN": self.address}
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            tls = "127.0.0.1:%d" % s.getsockname()[1]
+        self.env = {**os.environ, "COVE_STATE": str(self.state), "COVE_RUN": str(self.run_dir), "COVE_LISTEN": self.address,
+                    "COVE_LISTEN_TLS": tls}
         self.env.pop("COVE_API_KEY", None)
         self.pid = 0
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from egress import network
+from https import https
 from report import column, median
 from rig import MIB, Broken, Missing, children, cpu_seconds, forget_peak, kernel_memory, peak, proc_fields, pss, rss, run
 
@@ -326,4 +327,4 @@ def rest(bench):
 
 
 ROWS = {"rest": rest, "start": start, "exec": execute, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
-        "files": files, "slow": slow, "events": append, "network": network}
+        "files": files, "slow": slow, "events": append, "https": https, "network": network}

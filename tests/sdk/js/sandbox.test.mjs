@@ -207,8 +207,17 @@ test('what is not there yet is refused as not implemented', async (t) => {
   await assert.rejects(box.pause(), refused)
   await assert.rejects(box.fork(), refused)
   await assert.rejects(box.createSnapshot(), refused)
-  await assert.rejects(box.updateNetwork({ denyOut: ['8.8.8.8'] }), refused)
   assert.equal(await box.isRunning(), true)
+})
+
+test('what a sandbox may reach is set and replaced', async (t) => {
+  const box = await sandbox(t, { network: { denyOut: ['0.0.0.0/0'], allowOut: ['1.1.1.1'] } })
+  const closed = await box.commands.run('getent hosts denied.test || echo closed')
+  assert.equal(closed.stdout, 'closed\n')
+  assert.deepEqual((await box.getInfo()).network.allowOut, ['1.1.1.1'])
+  await box.updateNetwork({ denyOut: ['8.8.8.8'] })
+  assert.deepEqual((await box.getInfo()).network.denyOut, ['8.8.8.8'])
+  await assert.rejects(box.updateNetwork({ denyOut: ['a.example'] }), /400/)
 })
 
 test('a failing MCP gateway takes its sandbox with it', async () => {

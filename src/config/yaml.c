@@ -186,6 +186,8 @@ int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err 
 {
     struct reader r = {.name = name, .err = err};
     size_t blank = 0;
+    if (!text.p)
+        text = STR("");
     if (text.n > YAML_TEXT_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.96s: longer than %d KiB", name, YAML_TEXT_MAX / 1024);
     while (blank < text.n && strchr(" \t\r\n", text.p[blank]) && text.p[blank])
@@ -194,7 +196,7 @@ int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err 
         return parse_json(name, text, ret_json, err);
     if (!yaml_parser_initialize(&r.parser))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%.96s: out of memory", name);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)(text.p ? text.p : ""), text.n);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text.p, text.n);
     json_t *json = document(&r);
     yaml_parser_delete(&r.parser);
     if (!json)

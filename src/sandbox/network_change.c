@@ -188,7 +188,7 @@ int network_set(struct sandbox *sb, const struct actor *actor, const struct netw
                 void *ctx, struct err *err)
 {
     struct network *n = sb->network;
-    uint64_t seq;
+    uint64_t seq = 0;
     json_t *policy = spec->policy ? policy_normalise(spec->policy, err) : policy_default(spec->allow_internet);
     if (!policy)
         return -1;

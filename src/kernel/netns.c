@@ -81,7 +81,8 @@ static int apply_basic(void)
         {"/proc/sys/net/ipv4/ping_group_range", "1 0"},
         {"/proc/sys/net/ipv4/tcp_timestamps", "2"},
     };
-    return apply(basic, ARRAY_SIZE(basic));
+    int r = apply(basic, ARRAY_SIZE(basic));
+    return r == -ENOENT ? -EAFNOSUPPORT : r; /* IPv4's are always there */
 }
 
 /* Seconds. There once rules need conntrack. Established and half closed connections may be silent for as long as both ends want them. */
@@ -321,17 +322,23 @@ static void unmap(struct sockaddr_storage *a)
 
 static bool same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
-    const struct sockaddr_in *a4 = (const void *)a, *b4 = (const void *)b;
-    const struct sockaddr_in6 *a6 = (const void *)a, *b6 = (const void *)b;
+    struct sockaddr_in v4[2];
+    struct sockaddr_in6 v6[2];
+    memcpy(&v4[0], a, sizeof(v4[0]));
+    memcpy(&v4[1], b, sizeof(v4[1]));
+    memcpy(&v6[0], a, sizeof(v6[0]));
+    memcpy(&v6[1], b, sizeof(v6[1]));
     if (a->ss_family == AF_INET)
-        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
-    return a6->sin6_port == b6->sin6_port && IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+        return v4[0].sin_port == v4[1].sin_port && v4[0].sin_addr.s_addr == v4[1].sin_addr.s_addr;
+    return v6[0].sin6_port == v6[1].sin6_port && IN6_ARE_ADDR_EQUAL(&v6[0].sin6_addr, &v6[1].sin6_addr);
 }
 
 int netns_original(int fd, struct sockaddr_storage *ret_to)
 {
-    struct sockaddr_storage here = {0}, to = {0};
+    struct sockaddr_storage here, to;
     socklen_t n = sizeof(here);
+    memset(&here, 0, sizeof(here));
+    memset(&to, 0, sizeof(to));
     if (getsockname(fd, (struct sockaddr *)&here, &n) < 0)
         return -errno;
     unmap(&here);

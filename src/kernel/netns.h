@@ -18,7 +18,10 @@ struct netns {
 
 #define NETNS_NONE ((struct netns){-1, -1, -1, -1})
 
-enum { NETNS_TCP_PORT = 61080, NETNS_DNS_PORT = 61053 }; /* inside, on the extra addresses only, not on 127.0.0.1 */
+enum {
+    NETNS_TCP_PORT = 61080,
+    NETNS_DNS_PORT = 61053
+}; /* inside, on all addresses; who asks for them directly is refused */
 
 /* What a resolver inside is told to ask: /etc/resolv.conf says "nameserver NETNS_DNS_ADDRESS". Any other address on port 53 works as well. */
 #define NETNS_ADDRESS4 "10.200.0.2"
@@ -27,7 +30,7 @@ enum { NETNS_TCP_PORT = 61080, NETNS_DNS_PORT = 61053 }; /* inside, on the extra
 
 /*
  * Makes one. The calling process moves into a new namespace for it and is left there: call it from a process of its own (coved's netns maker). Needs
- * CAP_SYS_ADMIN and CAP_NET_ADMIN. -ENOPROTOOPT, -EOPNOTSUPP: the kernel lacks nf_tables, NAT or redirection.
+ * CAP_SYS_ADMIN and CAP_NET_ADMIN. -EOPNOTSUPP: the kernel lacks nf_tables or a part of it; -EAFNOSUPPORT: IPv6.
  */
 int netns_make(struct netns *ret_net) WARN_UNUSED;
 void netns_close(struct netns *net);

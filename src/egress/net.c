@@ -114,7 +114,8 @@ static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
 
 static void close_sockets(struct net *n)
 {
-    dns_server_free(TAKE_PTR(n->dns));
+    if (n->dns)
+        dns_server_free(TAKE_PTR(n->dns));
     if (n->tcp_fd < 0 || uv_is_closing((uv_handle_t *)&n->tcp))
         return;
     (void)uv_poll_stop(&n->tcp);

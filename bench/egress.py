@@ -101,8 +101,10 @@ def turns(net, rounds, command, *arguments, places=("direct", "passed", "opened"
 
 def added(report, what, found, place, budget=None):
     ours, direct = median(found[place]), median(found["direct"])
-    report.value("network", f"{what} adds", "ms", ours - direct, budget,
-                 note=f"{ours:.2f} against {direct:.2f} ms direct, {ours / direct:.1f} x; p99 {percentile(found[place], 0.99):.1f} against {percentile(found['direct'], 0.99):.1f} ms")
+    # Four processes take turns on each of these: on a busy machine the medians are about the others.
+    least = percentile(found[place], 0.1) - percentile(found["direct"], 0.1)
+    report.value("network", f"{what} adds", "ms", ours - direct, budget, note=f"{ours:.2f} against {direct:.2f} ms direct; the fastest tenth {least:+.2f}; "
+                 f"p99 {percentile(found[place], 0.99):.1f} against {percentile(found['direct'], 0.99):.1f} ms")
 
 
 def latency(bench, net):
@@ -152,30 +154,25 @@ def memory(bench, net):
 
 
 def creation(bench, net):
-    report, n, rounds = bench.report, 50 if bench.quick else 200, 1 if bench.quick else 3
-    specs = {"without": {}, "with": {"network": MANY}, "opened": {"network": OPENED}}
+    """A few of each kind in turn, and all of them stay until the end."""
+    report, n, rounds = bench.report, 50 if bench.quick else 200, 1 if bench.quick else 2
+    specs = {"default": {}, "rules": {"network": MANY}, "opened": {"network": OPENED}}
     found = {name: [] for name in specs}
-
-    def make(spec, count):
-        ids, samples = [], []
-        for _ in range(count):
-            started = time.monotonic()
-            ids.append(net.service.create(timeout_ms=600000, **spec))
-            samples.append((time.monotonic() - started) * 1000)
-            time.sleep(0.02)  # boxes are made ahead of need: what is measured is not how fast
+    for _ in range(rounds):
+        ids = []
+        for _ in range(n // 10):
+            for name, spec in specs.items():
+                for _ in range(10):
+                    started = time.monotonic()
+                    ids.append(net.service.create(timeout_ms=600000, **spec))
+                    found[name].append((time.monotonic() - started) * 1000)
+                    time.sleep(0.02)  # boxes are made ahead of need: how fast is not what is measured
         for one in ids:
             net.service.request("DELETE", f"/v1/sandboxes/{one}")
         time.sleep(1)
-        return samples
-
-    for spec in specs.values():
-        make(spec, 5)
-    for _ in range(rounds):
-        for name, spec in specs.items():
-            found[name] += make(spec, n)
-    report.samples("network", f"create, one of {n} with the default policy", "ms", found["without"])
-    report.samples("network", f"create, one of {n} with {len(MANY['rules'])} rules", "ms", found["with"])
-    report.value("network", "with rules / default", "x", median(found["with"]) / median(found["without"]), 1.1)
+    report.samples("network", f"create, one of {n} with the default policy", "ms", found["default"])
+    report.samples("network", f"create, one of {n} with {len(MANY['rules'])} rules", "ms", found["rules"])
+    report.value("network", "with rules / default", "x", median(found["rules"]) / median(found["default"]), 1.1)
     report.samples("network", f"create, one of {n} with a CA of its own", "ms", found["opened"])
 
 

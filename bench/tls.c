@@ -113,8 +113,11 @@ static void *serve_one(void *arg)
     SSL *ssl = SSL_new(server_ctx);
     if (ssl && SSL_set_fd(ssl, fd) == 1 && SSL_accept(ssl) == 1) {
         while (read_head(ssl, head)) {
-            unsigned long long bytes;
-            if (sscanf(head, "GET /%llu ", &bytes) != 1 || !answer(ssl, bytes))
+            char *end;
+            if (strncmp(head, "GET /", 5) != 0)
+                break;
+            uint64_t bytes = strtoull(head + 5, &end, 10);
+            if (end == head + 5 || *end != ' ' || !answer(ssl, bytes))
                 break;
         }
         (void)SSL_shutdown(ssl);

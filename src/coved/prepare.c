@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "coved/progress.h"
 #include "coved/state.h"
+#include "kernel/mount.h"
 #include "kernel/tree.h"
 
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +57,9 @@ static int start(char *const argv[], int piped, int at, int to, struct child *re
         (void)dup2(p[piped == STDIN_FILENO ? 0 : 1], piped);
         if (to >= 0)
             (void)dup2(to, at);
+        /* What it mounts goes with it, however it ends; and it ends with us. */
+        if (mount_unshare() < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
+            _exit(126);
         (void)execvp(argv[0], argv);
         _exit(127);
     }

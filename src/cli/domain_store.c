@@ -94,8 +94,7 @@ static int put(int dir, const char *name, struct str chain, struct str key, bool
 {
     AUTO_SECRET struct buf pem = BUF_INIT(DOMAIN_FILE_MAX), file = BUF_INIT(DOMAIN_FILE_MAX);
     (void)buf_append_str(&pem, key);
-    if (key.n && key.p[key.n - 1] != '\n')
-        (void)buf_append_char(&pem, '\n');
+    (void)buf_append_char(&pem, '\n'); /* its last line may have no end */
     (void)buf_append_str(&pem, chain);
     const struct domain domain = {str_of(name), buf_str(&pem), is_own};
     int r = buf_error(&pem) < 0 ? buf_error(&pem) : domain_format(&domain, &file);

@@ -37,4 +37,4 @@ enum tls_verdict tls_cert_check(struct str chain, struct str key, const char *do
                                 struct tls_cert_info *ret_info);
 
 /* The dates and names of the first certificate; -EINVAL: there is none. */
-int tls_cert_read(struct str cert, struct tls_cert_info *ret_info) WARN_UNUSED;
+int tls_cert_read(struct str pem, struct tls_cert_info *ret_info) WARN_UNUSED;

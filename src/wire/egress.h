@@ -18,6 +18,7 @@
  *   any that fails                                                 {"op":"failed","tag":T,"code":CODE,"message":TEXT}   code: err_code_name()
  *
  *   egress -> api, unasked
+ *   {"op":"hello"}                     first on each socket
  *   {"op":"flow","id":ID,"flow":N,"at":US,"what":"open"|"close","proto":"tls"|"http"|"tcp","name":NAME?,"address":A,"port":P,"rule":R,
  *    "sent":BYTES,"received":BYTES,"us":DURATION,"intercepted":B,"error":TEXT?}        sent.. only with "close"
  *   {"op":"request","id":ID,"flow":N,"at":US,"method":M,"url":URL,"status":S,"rule":R,"injected":["NAME"...]}   intercepted and plain HTTP

@@ -225,12 +225,12 @@ static int parse_url(struct check *c, struct str url, struct netaddr *ret_litera
     c->secure = !str_starts(url, STR("http://"));
     if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
         url = str_sub(url, c->secure ? 8 : 7);
-    if (memmem(url.p, url.n, "://", 3))
-        return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");
     const char *slash = memchr(url.p, '/', url.n);
     struct str authority = slash ? str_n(url.p, (size_t)(slash - url.p)) : url;
     c->path = slash ? str_sub(url, authority.n) : STR("/");
     *ret_literal = (struct netaddr){0};
+    if (str_ends(authority, STR(":")))
+        return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");
     if (url_parse_host(authority, &host, &c->port) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
     if (!c->port)

@@ -388,9 +388,12 @@ void networks_attach(struct networks *all, int fd)
 const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
 {
     static const struct pair envs[] = {
-        {STR("SSL_CERT_FILE"), STR(NETWORK_CA_BUNDLE)},      {STR("NODE_EXTRA_CA_CERTS"), STR(NETWORK_CA_FILE)},
-        {STR("REQUESTS_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)}, {STR("CURL_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)},
+        {STR("SSL_CERT_FILE"), STR(NETWORK_CA_BUNDLE)},
+        {STR("NODE_EXTRA_CA_CERTS"), STR(NETWORK_CA_FILE)},
+        {STR("REQUESTS_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)},
+        {STR("CURL_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)},
         {STR("GIT_SSL_CAINFO"), STR(NETWORK_CA_BUNDLE)},
+        {STR("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), STR(NETWORK_CA_BUNDLE)},
     };
     *ret_n = sb->network->has_ca ? ARRAY_SIZE(envs) : 0;
     return envs;

@@ -157,6 +157,8 @@ void flows_judge_again(struct net *n)
 static int looks_like_http(struct str s)
 {
     size_t n = 0;
+    if (!s.p)
+        return -1;
     while (n < s.n && n < METHOD_MAX && (isupper((unsigned char)s.p[n]) || s.p[n] == '-'))
         n++;
     if (n == s.n && n < METHOD_MAX)

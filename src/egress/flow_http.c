@@ -32,9 +32,10 @@ static void keep_answered(struct flow *f, struct flow_request *r)
     list_remove(&r->node);
     list_append(&f->answered, &r->node);
     unsigned most = f->proto == FLOW_HTTP ? 1 : FLOW_ANSWERED_MAX;
-    if (++f->n_answered <= most)
+    struct flow_request *oldest = LIST_FIRST(struct flow_request, &f->answered, node);
+    if (++f->n_answered <= most || !oldest)
         return;
-    request_free(LIST_FIRST(struct flow_request, &f->answered, node));
+    request_free(oldest);
     f->n_answered--;
     f->forgot |= f->proto != FLOW_HTTP;
 }

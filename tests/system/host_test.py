@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from leaks import BUILD, read, running
-from service import Service
+from service import Service, wait_until
 
 # A starter of coved with everything ignored that can be, by the system call itself: the C library won't touch 32 and 33.
 IGNORER = """#!{python}
@@ -62,7 +62,8 @@ def test_root_file_systems_in_either_mode(mode):
             assert len({words[3] for words in said}) == 1, said # all have the same table: no layer of another one's in it
             table = sandboxes[0].sh("cat /proc/self/mountinfo")[1].decode()
             assert " /scratch" not in table and table.count(" - overlay ") == 1, table
-            assert sorted(own_mounts(service)) == ["/", "/pool", "/proc"]
+            # Boxes are made ahead meanwhile, and layers are attached for the time that a mount takes.
+            assert wait_until(lambda: sorted(own_mounts(service)) == ["/", "/pool", "/proc"], 10), own_mounts(service)
             for sandbox in sandboxes:
                 sandbox.kill()
     assert read("/proc/self/mountinfo") == host

@@ -123,6 +123,13 @@ static void list_one(void *ctx, const char *id, usec_t started)
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
+static void not_yet(struct requests *r, uint32_t tag)
+{
+    struct err err;
+    (void)err_set(&err, ERR_UNIMPLEMENTED, "not available yet");
+    done(r, SUP_DONE, tag, -1, &err);
+}
+
 void requests_handle(struct requests *r, const union sup_message *m)
 {
     struct listing listing = {r, m->head.tag};
@@ -143,6 +150,25 @@ void requests_handle(struct requests *r, const union sup_message *m)
         boxes_each(r->boxes, list_one, &listing);
         done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
+    case SUP_PAUSE:
+    case SUP_RESUME:
+    case SUP_SNAPSHOT:
+    case SUP_WARM:
+    case SUP_LAYERS:
+    case SUP_LAYER_DROP:
+    case SUP_IMAGE:
+    case SUP_DIFF:
+    case SUP_VOLUMES:
+    case SUP_VOLUME_MAKE:
+    case SUP_VOLUME_DROP:
+    case SUP_VOLUME_MOUNT:
+    case SUP_POOL:
+        not_yet(r, m->head.tag);
+        return;
+    case SUP_STORED:
+    case SUP_LAYER:
+    case SUP_VOLUME:
+    case SUP_POOLED:
     case SUP_CREATED:
     case SUP_DONE:
     case SUP_LISTED:

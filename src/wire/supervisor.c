@@ -9,10 +9,38 @@ size_t sup_size(uint32_t type)
     case SUP_KILL:
     case SUP_ATTACH:
     case SUP_USAGE:
+    case SUP_RESUME:
         return sizeof(struct sup_id);
     case SUP_LIST:
+    case SUP_LAYERS:
+    case SUP_VOLUMES:
+    case SUP_POOL:
     case SUP_EGRESS:
         return sizeof(struct sup_head);
+    case SUP_PAUSE:
+        return sizeof(struct sup_pause);
+    case SUP_SNAPSHOT:
+        return sizeof(struct sup_snapshot);
+    case SUP_WARM:
+        return sizeof(struct sup_warm);
+    case SUP_LAYER_DROP:
+    case SUP_IMAGE:
+        return sizeof(struct sup_layer_id);
+    case SUP_DIFF:
+        return sizeof(struct sup_diff);
+    case SUP_VOLUME_MAKE:
+    case SUP_VOLUME_DROP:
+        return sizeof(struct sup_volume_id);
+    case SUP_VOLUME_MOUNT:
+        return sizeof(struct sup_volume_mount);
+    case SUP_STORED:
+        return sizeof(struct sup_stored);
+    case SUP_LAYER:
+        return sizeof(struct sup_layer);
+    case SUP_VOLUME:
+        return sizeof(struct sup_volume);
+    case SUP_POOLED:
+        return sizeof(struct sup_pooled);
     case SUP_CREATED:
     case SUP_DONE:
     case SUP_ATTACHED:

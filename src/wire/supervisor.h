@@ -11,7 +11,14 @@
 #include "base/def.h"
 #include "base/id.h"
 
-enum { SUP_VERSION = 1, SUP_TEXT_MAX = 256, SUP_DIGEST_MAX = 72, SUP_SANDBOXES_MAX = 4096 };
+enum {
+    SUP_VERSION = 2,
+    SUP_TEXT_MAX = 256,
+    SUP_DIGEST_MAX = 72,
+    SUP_VOLUME_MAX = 28, /* "vol-" and 20 of [a-z0-9], NUL-terminated */
+    SUP_PATH_MAX = 1024,
+    SUP_SANDBOXES_MAX = 4096,
+};
 
 enum sup_type {
     SUP_CREATE = 1, /* struct sup_create -> SUP_CREATED with a session socket: the agent runs */
@@ -20,12 +27,41 @@ enum sup_type {
     SUP_ATTACH, /* struct sup_id -> SUP_ATTACHED with a new session socket; the session before it is gone */
     SUP_USAGE,  /* struct sup_id -> SUP_USED */
 
+    /*
+     * struct sup_pause -> SUP_DONE. With memory: once no process of it runs any more. Without: once all of it is gone and its files are kept; no SUP_ENDED
+     * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT.
+     */
+    SUP_PAUSE,
+    SUP_RESUME,   /* struct sup_id -> SUP_DONE: its processes run. One whose files alone are kept comes back by SUP_CREATE */
+    SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Running (it stands still for the time of it) or paused in either way */
+    SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on so many are kept ready above this layer */
+
+    SUP_LAYERS,     /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
+    SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer stands on it */
+    /*
+     * struct sup_layer_id, with one descriptor -> SUP_DONE once the layer is in the pool. A process that fetches and unpacks an image is started, and talks over
+     * the descriptor with whoever has its other end (image/job.h).
+     */
+    SUP_IMAGE,
+    SUP_DIFF, /* struct sup_diff, with one descriptor that is written to (coved/diff.h) -> SUP_DONE at its end */
+
+    SUP_VOLUMES,      /* struct sup_head -> SUP_VOLUME for each, then SUP_DONE */
+    SUP_VOLUME_MAKE,  /* struct sup_volume_id -> SUP_DONE */
+    SUP_VOLUME_DROP,  /* struct sup_volume_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox has it mounted */
+    SUP_VOLUME_MOUNT, /* struct sup_volume_mount -> SUP_DONE; the path must be a directory inside already */
+
+    SUP_POOL, /* struct sup_head -> SUP_POOLED */
+
     SUP_CREATED = 64,
     SUP_DONE,
     SUP_LISTED,
     SUP_ATTACHED,
     SUP_USED,
     SUP_ENDED,  /* struct sup_ended, tag 0: unasked */
+    SUP_STORED,
+    SUP_LAYER,
+    SUP_VOLUME,
+    SUP_POOLED,
     SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
 };
 
@@ -42,12 +78,90 @@ struct sup_id {
 struct sup_create {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char layer[SUP_DIGEST_MAX]; /* "sha256-<64 hex>", NUL-terminated */
+    char layer[SUP_DIGEST_MAX]; /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; those below it are known to the pool */
     char template_id[64];       /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
     uint64_t memory_bytes;      /* 0: no limit */
     uint32_t cpu_milli;         /* thousandths of a CPU; 0: no limit */
     uint32_t pids;              /* 0: the service's default */
     uint64_t disk_bytes;        /* 0: no limit; enforced when the pool can */
+    uint32_t kept;              /* 1: with the files kept under its id; `layer` is "" */
+};
+
+struct sup_pause {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    uint32_t memory; /* 1: its processes stand still and stay. 0: they end, its files are kept */
+};
+
+struct sup_snapshot {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    char layer[SUP_DIGEST_MAX]; /* of its files: "layer-<20 of a-z0-9>", new */
+};
+
+struct sup_stored {
+    struct sup_head head;
+    int32_t code; /* 0, or enum err_code with the message; the rest is zero then */
+    char message[SUP_TEXT_MAX];
+    uint64_t frozen_usec; /* for so long nothing of it ran; 0 when nothing did before */
+    uint64_t total_usec;
+};
+
+struct sup_warm {
+    struct sup_head head;
+    char layer[SUP_DIGEST_MAX];
+    uint32_t count; /* 0: none any more */
+    uint64_t memory_bytes;
+    uint32_t cpu_milli, pids; /* as in sup_create */
+    uint64_t disk_bytes;
+};
+
+struct sup_layer_id {
+    struct sup_head head;
+    char layer[SUP_DIGEST_MAX];
+};
+
+struct sup_layer {
+    struct sup_head head;
+    char layer[SUP_DIGEST_MAX];
+    char below[SUP_DIGEST_MAX]; /* the one directly under it; "": none */
+    uint64_t bytes;             /* its own; 0: not known */
+    uint32_t in_use;            /* sandboxes that stand on it directly, running, paused or kept */
+};
+
+/* What b has that a has not. Each a live or kept sandbox's id or a layer's name; a "": what b stands on. */
+struct sup_diff {
+    struct sup_head head;
+    char a[SUP_DIGEST_MAX], b[SUP_DIGEST_MAX];
+};
+
+struct sup_volume_id {
+    struct sup_head head;
+    char volume[SUP_VOLUME_MAX];
+    uint64_t limit_bytes; /* SUP_VOLUME_MAKE; 0: none */
+};
+
+struct sup_volume {
+    struct sup_head head;
+    char volume[SUP_VOLUME_MAX];
+    uint64_t used_bytes, limit_bytes; /* 0: not known, none */
+};
+
+struct sup_volume_mount {
+    struct sup_head head;
+    char id[ID_SANDBOX_LEN + 1];
+    char volume[SUP_VOLUME_MAX];
+    char path[SUP_PATH_MAX]; /* absolute, clean */
+    uint32_t read_only;
+};
+
+enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };
+
+struct sup_pooled {
+    struct sup_head head;
+    uint32_t kind;   /* enum sup_pool_kind */
+    uint32_t limits; /* 1: sizes are bounded */
+    uint64_t total_bytes, free_bytes;
 };
 
 /* Answer to CREATE, KILL, ATTACH, and the end of LIST. */
@@ -57,10 +171,13 @@ struct sup_done {
     char message[SUP_TEXT_MAX];
 };
 
+enum sup_life { SUP_LIVES = 0, SUP_FROZEN = 1, SUP_KEPT = 2 }; /* runs; paused with its memory; its files alone are there */
+
 struct sup_listed {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    uint64_t started; /* us since 1970 */
+    uint32_t life;    /* enum sup_life */
+    uint64_t started; /* us since 1970; 0 when kept */
 };
 
 struct sup_used {
@@ -70,6 +187,8 @@ struct sup_used {
     uint64_t memory_bytes; /* charged now, with page cache */
     uint64_t cache_bytes;  /* of which page cache */
     uint64_t memory_limit_bytes;
+    uint64_t disk_bytes; /* written by it, 0 when the pool doesn't know */
+    uint64_t disk_limit_bytes;
     uint32_t pids;
     uint32_t oom_kills;
 };
@@ -95,7 +214,18 @@ union sup_message {
     struct sup_head head;
     struct sup_id id;
     struct sup_create create;
+    struct sup_pause pause;
+    struct sup_snapshot snapshot;
+    struct sup_warm warm;
+    struct sup_layer_id layer_id;
+    struct sup_diff diff;
+    struct sup_volume_id volume_id;
+    struct sup_volume_mount volume_mount;
     struct sup_done done;
+    struct sup_stored stored;
+    struct sup_layer layer;
+    struct sup_volume volume;
+    struct sup_pooled pooled;
     struct sup_listed listed;
     struct sup_used used;
     struct sup_ended ended;

@@ -25,14 +25,23 @@ struct pair {
 
 struct network_spec;
 
+/* A volume (sandbox/volumes.h) and where it is to be: an absolute, clean path. */
+struct volume_mount {
+    struct str name; /* or id */
+    struct str path;
+    bool read_only;
+};
+
 /* What a façade asks for. All memory is the caller's and only read during sandbox_create(). */
 struct sandbox_spec {
     struct str template_ref; /* id, alias, alias:tag */
     uint64_t timeout_ms;     /* 0: never ends by itself */
     uint64_t memory_bytes;   /* 0: the template's */
     uint32_t cpu_milli;      /* 0: the template's */
-    bool pause_on_timeout;   /* ERR_UNIMPLEMENTED until pausing is there */
-    bool auto_resume;
+    uint64_t disk_bytes;     /* 0: the template's, then the service's */
+    bool pause_on_timeout;
+    bool pause_files_only; /* and then without memory */
+    bool auto_resume;      /* traffic resumes it */
     bool secure; /* an access token is made */
     bool allow_internet;
     bool private_traffic;               /* a token is made that requests to its ports must show */
@@ -41,6 +50,11 @@ struct sandbox_spec {
     size_t n_envs;
     const struct pair *metadata;
     size_t n_metadata;
+    const struct volume_mount *mounts;
+    size_t n_mounts;
+    /* For builders. */
+    const char *layer; /* instead of the template's; NULL: that one */
+    bool hidden;       /* listed nowhere, counted nowhere */
 };
 
 /* What anybody may read. Strings live as long as the sandbox. */
@@ -56,7 +70,11 @@ struct sandbox_info {
     uint64_t memory_bytes, disk_bytes;
     const char *access_token;  /* NULL: not secure */
     const char *traffic_token; /* NULL: public */
-    bool pause_on_timeout, auto_resume, secure, allow_internet;
+    bool pause_on_timeout, pause_files_only, auto_resume, secure, allow_internet;
+    bool has_memory; /* paused: with its memory */
+    bool hidden;
+    const struct volume_mount *mounts;
+    size_t n_mounts;
     const struct pair *envs;
     size_t n_envs;
     const struct pair *metadata; /* in the order given */

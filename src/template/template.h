@@ -36,6 +36,13 @@ struct template
     const char *start_cmd;   /* NULL: none */
     const char *const *envs; /* "NAME=value" */
     size_t n_envs;
+
+    /* The rest is of templates that were built or are snapshots; nothing of it stands in a file. */
+    bool is_snapshot;
+    const char *source;    /* the sandbox that it is a snapshot of; NULL: none */
+    const char *ready_cmd; /* NULL: none */
+    const char *workdir;   /* of the start command and of processes that say none; NULL: the user's home */
+    const char *user;      /* likewise; NULL: "user" */
 };
 
 /* dir need not exist yet. */
@@ -48,6 +55,27 @@ void template_registry_free(struct template_registry *r);
  */
 int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err) WARN_UNUSED;
+
+/*
+ * Snapshots. name: "" or [namespace/]name[:tag]; an existing name's tag moves to the new one. Kept in the store, in its present batch. *ret_template is valid until the next
+ * call on the registry.
+ */
+struct template_snapshot {
+    const struct template *of; /* what the sandbox was made from: commands, variables, sizes; NULL: gone by now */
+    const char *layer;
+    const char *source; /* the sandbox */
+    struct str name;
+    uint32_t cpu_milli;
+    uint64_t memory_bytes, disk_bytes;
+};
+int template_add_snapshot(struct template_registry *r, const struct template_snapshot *snapshot,
+                          const struct template **ret_template, struct err *err) WARN_UNUSED;
+
+/* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands in a file. */
+int template_remove(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
+
+/* Every layer that some template, snapshot or build stands on. */
+void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx);
 
 /* Calls fn for each, by id, until it returns false. */
 void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx);

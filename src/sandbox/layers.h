@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The layers of the storage pool as the core sees them: who needs which, what is garbage, what is kept ready.
+ *
+ * Roots are templates and their builds, whatever else registers itself with layers_root_add() (caches of builds), and sandboxes, live or paused. What
+ * no root reaches is dropped: a while after it was made, by a timer, or at once by layers_collect().
+ */
+#pragma once
+
+#include "sandbox/core.h"
+#include "template/template.h"
+
+/* A source of roots: calls fn for each layer that it needs. Embedded in its owner. */
+struct layers_root {
+    struct list node;
+    void (*each)(struct layers_root *root, void (*fn)(void *ctx, const char *layer), void *ctx);
+};
+void layers_root_add(struct core *core, struct layers_root *root);
+void layers_root_remove(struct layers_root *root);
+
+/* What one round found. Strings are valid during the call. */
+struct layers_garbage {
+    const char *layer;
+    uint64_t bytes; /* 0: not known */
+    bool dropped;   /* false in a dry run, and when coved refused */
+};
+typedef void (*layers_collect_fn)(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err);
+int layers_collect(struct core *core, bool dry_run, layers_collect_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/* The pool's figures. */
+struct pool_figures {
+    const char *kind; /* "btrfs", "reflink", "copy" */
+    bool limits;
+    uint64_t total_bytes, free_bytes;
+    size_t layers;
+};
+typedef void (*pool_figures_fn)(void *ctx, const struct pool_figures *figures, const struct err *err);
+int pool_figures(struct core *core, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/* Drops a template or snapshot by id or name. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION with the names of up to four sandboxes that were made from it and live. */
+int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err) WARN_UNUSED;
+
+/*
+ * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A
+ * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself).
+ */
+int core_warm_set(struct core *core, const struct actor *actor, struct str ref, uint32_t n, struct err *err) WARN_UNUSED;

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it stands still for a moment; running or paused, it is
+ * afterwards what it was before. What is in memory is not part of it.
+ */
+#pragma once
+
+#include "sandbox/sandbox.h"
+#include "template/template.h"
+
+enum { LAYER_NAME_LEN = 26, FORKS_MAX = 1000 };
+
+/*
+ * A snapshot is a template. name: "" for none, else [namespace/]name[:tag] as templates have it; a name that is in use gets the new one under that tag. t is valid during
+ * the call. ERR_INVALID_ARGUMENT (not a name), ERR_FAILED_PRECONDITION (being paused or resumed).
+ */
+typedef void (*snapshot_fn)(void *ctx, const struct template *t, const struct err *err);
+int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
+                     struct err *err) WARN_UNUSED;
+
+/* One result for each of `count`, in any order: done(ctx, i, fork or NULL, err); then done(ctx, count, NULL, NULL) once. timeout_ms UINT64_MAX: as the original was given. */
+typedef void (*fork_fn)(void *ctx, size_t i, struct sandbox *fork, const struct err *err);
+int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
+                 void *ctx, struct err *err) WARN_UNUSED;
+
+/* For builders: the files as a layer that nobody has registered; it is collected as garbage when nobody does (layers.h). layer: of layer_name_new(). */
+void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1]); /* "layer-" and 20 of [a-z0-9] */
+int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, sandbox_fn done, void *ctx,
+                        struct err *err) WARN_UNUSED;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Volumes: named directories that outlive sandboxes and can be mounted into several at a time. */
+#pragma once
+
+#include "sandbox/sandbox.h"
+
+enum { VOLUME_NAME_MAX = 63, VOLUME_ID_LEN = 24, VOLUME_MOUNTS_MAX = 16 };
+
+struct volume {
+    const char *id;   /* "vol-" and 20 of [a-z0-9] */
+    const char *name; /* [a-zA-Z0-9._-], unique */
+    const char *token;
+    uint64_t limit_bytes; /* 0: none */
+    usec_t created;
+    size_t mounted; /* in so many sandboxes */
+};
+
+/* ref: id or name. Valid until control returns to the loop; NULL: unknown. */
+const struct volume *volume_find(struct core *core, struct str ref);
+void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v), void *ctx); /* by name */
+
+typedef void (*volume_fn)(void *ctx, const struct volume *v, const struct err *err);
+/* ERR_ALREADY_EXISTS: the name is taken; ERR_INVALID_ARGUMENT. */
+int volume_make(struct core *core, const struct actor *actor, struct str name, uint64_t limit_bytes, volume_fn done,
+                void *ctx, struct err *err) WARN_UNUSED;
+/* done gets no volume. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: mounted, by whom says the message. */
+int volume_drop(struct core *core, const struct actor *actor, struct str ref, volume_fn done, void *ctx,
+                struct err *err) WARN_UNUSED;
+typedef void (*volume_usage_fn)(void *ctx, uint64_t used_bytes, const struct err *err);
+int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
+/*
+ * A sandbox of ours, hidden, with the volume at /volume, through which its content is read and written by the file calls (files.h). Made when first
+ * needed, gone 60 s after the last one let go of it. The reference is the caller's: sandbox_unref().
+ */
+int volume_open(struct core *core, const struct actor *actor, struct str ref, sandbox_fn done, void *ctx,
+                struct err *err) WARN_UNUSED;
+void volume_release(struct core *core, struct sandbox *sb);

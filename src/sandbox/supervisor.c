@@ -10,6 +10,7 @@
 
 enum {
     ANSWER_MS = 30000,
+    SLOW_ANSWER_MS = 3600 * 1000,
     QUEUE_MAX = 4 * SUP_SANDBOXES_MAX, /* requests that coved did not read yet */
     MESSAGES_PER_TURN = 64,
 };
@@ -26,18 +27,17 @@ struct supervisor {
     struct list queue;   /* struct request that are still to be sent */
     size_t n_queued;
     struct loop_job lost_job;
-    /* supervisor_list() */
-    void (*each)(void *ctx, const struct sup_listed *listed);
-    void *each_ctx;
 };
 
 struct request {
     struct supervisor *sup;
     uint32_t tag;
     supervisor_fn fn;
+    supervisor_item_fn each; /* or NULL */
     void *ctx;
     struct loop_alarm alarm;
     struct list node; /* in the queue while `message` waits */
+    int fd;           /* owned: goes along with it; -1: none */
     union sup_message message;
 };
 
@@ -49,6 +49,7 @@ static void finish(struct request *q, const union sup_message *answer, int fd, c
     if (!list_empty(&q->node))
         sup->n_queued--;
     list_remove(&q->node);
+    (void)fd_close(q->fd);
     if (q->fn)
         q->fn(q->ctx, answer, fd, err);
     else
@@ -86,11 +87,27 @@ static void lose(struct supervisor *sup, const char *why)
     loop_later(sup->loop, &sup->lost_job);
 }
 
+/* What copies or walks files, or talks to others, takes as long as that takes. */
+static uint64_t patience_ms(uint32_t type)
+{
+    switch (type) {
+    case SUP_PAUSE:
+    case SUP_SNAPSHOT:
+    case SUP_IMAGE:
+    case SUP_DIFF:
+        return SLOW_ANSWER_MS;
+    default:
+        return ANSWER_MS;
+    }
+}
+
 static void on_alarm(struct loop_alarm *alarm)
 {
+    struct request *q = container_of(alarm, struct request, alarm);
     struct err err;
-    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "the supervisor did not answer within %d s", ANSWER_MS / 1000);
-    finish(container_of(alarm, struct request, alarm), NULL, -1, &err);
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "the supervisor did not answer within %d s",
+                  (int)(patience_ms(q->message.head.type) / 1000));
+    finish(q, NULL, -1, &err);
 }
 
 /* ---- out ---- */
@@ -101,7 +118,7 @@ static void send_queue(struct supervisor *sup)
 {
     struct request *q;
     while (!sup->lost && (q = LIST_FIRST(struct request, &sup->queue, node))) {
-        int r = fd_send(sup->fd, &q->message, sup_size(q->message.head.type), NULL, 0);
+        int r = fd_send(sup->fd, &q->message, sup_size(q->message.head.type), &q->fd, q->fd >= 0 ? 1 : 0);
         if (r == -EAGAIN || r == -ENOBUFS)
             break;
         if (r < 0) {
@@ -110,6 +127,7 @@ static void send_queue(struct supervisor *sup)
         }
         list_remove(&q->node);
         sup->n_queued--;
+        q->fd = fd_close(q->fd);
     }
     bool want = !list_empty(&sup->queue);
     if (want != sup->wants_write && !sup->lost) {
@@ -118,8 +136,10 @@ static void send_queue(struct supervisor *sup)
     }
 }
 
-int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx, struct err *err)
+int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
+                         supervisor_fn fn, void *ctx, struct err *err)
 {
+    AUTO_CLOSE int passed = fd;
     if (sup->lost)
         return err_set(err, ERR_UNAVAILABLE, "the supervisor is gone");
     if (sup->n_queued >= QUEUE_MAX)
@@ -127,7 +147,9 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
     struct request *q = mem_new(struct request);
     q->sup = sup;
     q->fn = fn;
+    q->each = each;
     q->ctx = ctx;
+    q->fd = TAKE_FD(passed);
     do
         q->tag = ++sup->last_tag;
     while (!q->tag || map_get_u64(&sup->requests, q->tag));
@@ -137,9 +159,14 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
     list_append(&sup->queue, &q->node);
     sup->n_queued++;
     (void)map_put_u64(&sup->requests, q->tag, q);
-    loop_alarm_set(sup->loop, &q->alarm, clock_mono() + ANSWER_MS * USEC_PER_MS, on_alarm);
+    loop_alarm_set(sup->loop, &q->alarm, clock_mono() + patience_ms(q->message.head.type) * USEC_PER_MS, on_alarm);
     send_queue(sup);
     return 0;
+}
+
+int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx, struct err *err)
+{
+    return supervisor_call_with(sup, request, -1, NULL, fn, ctx, err);
 }
 
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
@@ -161,10 +188,25 @@ static int answer_error(union sup_message *m, struct err *ret_err)
                            err_code_name((enum err_code)m->used.code));
         return 0;
     }
-    if (!m->done.code)
+    if (m->head.type == SUP_POOLED || !m->done.code)
         return 0;
-    m->done.message[SUP_TEXT_MAX - 1] = 0;
+    m->done.message[SUP_TEXT_MAX - 1] = 0; /* struct sup_stored begins like struct sup_done */
     return err_set(ret_err, (enum err_code)m->done.code, "%s", m->done.message);
+}
+
+static void end_texts(union sup_message *item)
+{
+    switch (item->head.type) {
+    case SUP_LISTED:
+        item->listed.id[ID_SANDBOX_LEN] = 0;
+        break;
+    case SUP_LAYER:
+        item->layer.layer[SUP_DIGEST_MAX - 1] = item->layer.below[SUP_DIGEST_MAX - 1] = 0;
+        break;
+    default:
+        item->volume.volume[SUP_VOLUME_MAX - 1] = 0;
+        break;
+    }
 }
 
 static void take(struct supervisor *sup, union sup_message *m, int fd)
@@ -180,13 +222,17 @@ static void take(struct supervisor *sup, union sup_message *m, int fd)
             sup->ops->on_egress(sup->ctx, TAKE_FD(fd));
         break;
     case SUP_LISTED:
-        m->listed.id[ID_SANDBOX_LEN] = 0;
-        if (sup->each)
-            sup->each(sup->each_ctx, &m->listed);
+    case SUP_LAYER:
+    case SUP_VOLUME:
+        end_texts(m);
+        if (q && q->each)
+            q->each(q->ctx, m);
         break;
     case SUP_CREATED:
     case SUP_DONE:
     case SUP_ATTACHED:
+    case SUP_STORED:
+    case SUP_POOLED:
     case SUP_USED: {
         struct err err;
         if (!q)
@@ -238,7 +284,16 @@ static void on_poll(uv_poll_t *handle, int status, int events)
 struct listing {
     bool done;
     struct err err;
+    void (*each)(void *ctx, const struct sup_listed *listed);
+    void *ctx;
 };
+
+static void on_item(void *ctx, const union sup_message *item)
+{
+    struct listing *l = ctx;
+    if (item->head.type == SUP_LISTED)
+        l->each(l->ctx, &item->listed);
+}
 
 static void on_listed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
@@ -252,12 +307,10 @@ static void on_listed(void *ctx, const union sup_message *answer, int fd, const 
 int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct sup_listed *listed), void *ctx,
                     struct err *err)
 {
-    struct listing l = {0};
+    struct listing l = {.each = each, .ctx = ctx};
     union sup_message m = {.head = {.type = SUP_LIST}};
     usec_t deadline = clock_mono() + ANSWER_MS * USEC_PER_MS;
-    sup->each = each;
-    sup->each_ctx = ctx;
-    if (supervisor_call(sup, &m, on_listed, &l, err) < 0)
+    if (supervisor_call_with(sup, &m, -1, on_item, on_listed, &l, err) < 0)
         return -1;
     while (!l.done && !sup->lost) {
         usec_t now = clock_mono();
@@ -268,7 +321,6 @@ int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct
         while (!l.done && take_one(sup) > 0)
             ;
     }
-    sup->each = NULL;
     if (l.done && l.err.code == ERR_OK)
         return 0;
     /* The request's context ends with this frame. */

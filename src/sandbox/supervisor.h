@@ -20,15 +20,25 @@ void supervisor_free(struct supervisor *sup);    /* pending requests fail at onc
 
 /*
  * Called once for each request: with the answer (fd is the session socket of CREATED and ATTACHED, yours now; else -1), or with NULL and the
- * error: coved's own, ERR_DEADLINE_EXCEEDED after 30 s, ERR_UNAVAILABLE.
+ * error: coved's own, ERR_DEADLINE_EXCEEDED (after 30 s; what copies files has an hour), ERR_UNAVAILABLE.
  */
 typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, int fd, const struct err *err);
+
+/* Called for each SUP_LISTED, SUP_LAYER or SUP_VOLUME that comes before the answer, with the answer's ctx. */
+typedef void (*supervisor_item_fn)(void *ctx, const union sup_message *item);
 
 /* The head's type is set by the caller, the tag here. fn NULL: nobody wants to know. */
 int supervisor_call(struct supervisor *sup, union sup_message *request, supervisor_fn fn, void *ctx,
                     struct err *err) WARN_UNUSED;
 
-/* KILL, ATTACH, USAGE. */
+/*
+ * The same with what SUP_IMAGE and SUP_DIFF need, a descriptor that goes along (-1: none; taken, also when this fails), and what SUP_LIST, SUP_LAYERS and
+ * SUP_VOLUMES do, each (or NULL).
+ */
+int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
+                         supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+
+/* KILL, ATTACH, USAGE, RESUME. */
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
                        struct err *err) WARN_UNUSED;
 

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/supervisor.h"
 
+/* One reader for the codes of both. */
+static_assert(offsetof(struct sup_stored, code) == offsetof(struct sup_done, code) &&
+                  offsetof(struct sup_stored, message) == offsetof(struct sup_done, message),
+              "an answer begins like every other");
+
 size_t sup_size(uint32_t type)
 {
     switch ((enum sup_type)type) {

@@ -12,6 +12,7 @@ from egress import network
 from https import https
 from report import column, median
 from rig import MIB, Broken, Missing, children, cpu_seconds, forget_peak, kernel_memory, peak, proc_fields, pss, rss, run
+from state import STATE_ROWS
 
 MS = 1000.0  # samples are microseconds
 
@@ -327,4 +328,4 @@ def rest(bench):
 
 
 ROWS = {"rest": rest, "start": start, "exec": execute, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
-        "files": files, "slow": slow, "events": append, "https": https, "network": network}
+        "files": files, "slow": slow, "events": append, "https": https, "network": network, **STATE_ROWS}

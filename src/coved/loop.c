@@ -55,9 +55,11 @@ void loop_remove(struct loop *l, struct source *s)
 int loop_turn(struct loop *l, usec_t deadline)
 {
     usec_t now = clock_mono();
-    uint64_t wait_ms = deadline <= now ? 0 : (deadline - now + USEC_PER_MS - 1) / USEC_PER_MS;
-    int n =
-        epoll_wait(l->epoll_fd, l->events, EVENTS, deadline == UINT64_MAX ? -1 : (int)MIN(wait_ms, (uint64_t)60000));
+    uint64_t wait = deadline <= now ? 0 : MIN(deadline - now, 60 * USEC_PER_SEC);
+    const struct timespec timeout = {.tv_sec = (time_t)(wait / USEC_PER_SEC),
+                                     .tv_nsec = (long)(wait % USEC_PER_SEC) * 1000};
+    /* Linux 5.11: finer than a millisecond. */
+    int n = epoll_pwait2(l->epoll_fd, l->events, EVENTS, deadline == UINT64_MAX ? NULL : &timeout, NULL);
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
     l->n = n;

@@ -65,6 +65,16 @@ int cgroup_read_key(int parent_fd, const char *name, const char *file, const cha
     return -ENOENT;
 }
 
+int cgroup_is(int parent_fd, const char *name, const char *file, const char *text)
+{
+    AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
+    int r = read_file(parent_fd, name, file, &b);
+    if (r < 0)
+        return r;
+    struct str rest = buf_str(&b), line;
+    return str_split(&rest, '\n', &line) && str_eqc(line, text);
+}
+
 bool cgroup_has(int parent_fd, const char *file)
 {
     return faccessat(parent_fd, file, F_OK, 0) == 0;
@@ -217,6 +227,16 @@ uint32_t cgroup_oom_kills(struct cgroup_tree *t, const char *name)
 int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen)
 {
     return t->features.freeze ? t->ops->freeze(t, name, frozen) : -EOPNOTSUPP;
+}
+
+int cgroup_is_frozen(struct cgroup_tree *t, const char *name)
+{
+    return t->features.freeze ? t->ops->is_frozen(t, name) : -EOPNOTSUPP;
+}
+
+int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first)
+{
+    return t->features.memory ? t->ops->yield_memory(t, name, first) : 0;
 }
 
 int cgroup_kill(struct cgroup_tree *t, const char *name)

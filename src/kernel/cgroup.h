@@ -63,8 +63,18 @@ int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSE
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
 uint32_t cgroup_oom_kills(struct cgroup_tree *t,
                           const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
-int cgroup_freeze(struct cgroup_tree *t, const char *name,
-                  bool frozen) WARN_UNUSED; /* asked for; the kernel gets there soon */
+/*
+ * Asked for; the kernel gets there soon, or never when a process can't be stopped where it is. cgroup_is_frozen(): 1 once nothing in it runs any
+ * more, 0 before. Version 1: who is frozen does not die of SIGKILL before it is thawed.
+ */
+int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNUSED;
+int cgroup_is_frozen(struct cgroup_tree *t, const char *name) WARN_UNUSED;
+
+/*
+ * first: when the machine runs out of memory, it is taken from this group before others. Version 1: the soft limit. Version 2 takes from all by
+ * their size; nothing there costs nothing until it is needed.
+ */
+int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first) WARN_UNUSED;
 
 /* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a second at most, then -EBUSY). */
 int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;

@@ -11,6 +11,8 @@ struct cgroup_ops {
     int (*usage)(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage);
     uint32_t (*oom_kills)(struct cgroup_tree *t, const char *name);
     int (*freeze)(struct cgroup_tree *t, const char *name, bool frozen);
+    int (*is_frozen)(struct cgroup_tree *t, const char *name);
+    int (*yield_memory)(struct cgroup_tree *t, const char *name, bool first);
 };
 
 struct cgroup_tree {
@@ -34,5 +36,6 @@ int cgroup_write(int parent_fd, const char *name, const char *file, const char *
 int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t v);
 int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t *ret_v);
 int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key,
-                    uint64_t *ret_v);             /* "key N" lines */
-bool cgroup_has(int parent_fd, const char *file); /* in the parent group itself */
+                    uint64_t *ret_v);                                               /* "key N" lines */
+int cgroup_is(int parent_fd, const char *name, const char *file, const char *text); /* 1: its first line is `text` */
+bool cgroup_has(int parent_fd, const char *file);                                   /* in the parent group itself */

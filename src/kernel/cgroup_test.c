@@ -116,6 +116,53 @@ static void test_kill_takes_all(void **state)
     cgroup_close(t, true);
 }
 
+static void wait_for_frozen(struct cgroup_tree *t, const char *name, int wanted)
+{
+    int r = !wanted;
+    for (int i = 0; i < 1000 && r != wanted; i++) {
+        r = cgroup_is_frozen(t, name);
+        assert_true(r >= 0);
+        if (r != wanted)
+            (void)poll(NULL, 0, 2);
+    }
+    assert_int_equal(r, wanted);
+}
+
+static void test_frozen_and_thawed(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = open_tree_of(0);
+    if (!cgroup_features(t)->freeze) {
+        cgroup_close(t, true);
+        print_message("no freezer\n");
+        skip();
+    }
+    assert_int_equal(cgroup_make(t, "f"), 0);
+    pid_t pid = start_sleeper();
+    assert_int_equal(cgroup_attach(t, "f", pid), 0);
+    assert_int_equal(cgroup_is_frozen(t, "f"), 0);
+    assert_int_equal(cgroup_freeze(t, "f", true), 0);
+    wait_for_frozen(t, "f", 1);
+    assert_int_equal(cgroup_yield_memory(t, "f", true), 0);
+    assert_int_equal(cgroup_yield_memory(t, "f", false), 0);
+    assert_int_equal(cgroup_freeze(t, "f", false), 0);
+    wait_for_frozen(t, "f", 0);
+
+    assert_int_equal(cgroup_freeze(t, "f", true), 0);
+    wait_for_frozen(t, "f", 1);
+    pid_t reaper = fork();
+    if (reaper == 0)
+        _exit(cgroup_kill(t, "f") == 0 ? 0 : 1); /* the way in which what is frozen is killed after a crash */
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(waitpid(reaper, &status, 0), reaper);
+    assert_int_equal(status, 0);
+    remove_when_empty(t, "f");
+    assert_true(cgroup_is_frozen(t, "f") < 0);
+    cgroup_close(t, true);
+}
+
 static void note(void *ctx, const char *name)
 {
     if (strcmp(name, "x") == 0)
@@ -145,11 +192,9 @@ static void test_names_that_are_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life_v1),
-        cmocka_unit_test(test_life_v2),
-        cmocka_unit_test(test_kill_takes_all),
-        cmocka_unit_test(test_groups_are_listed),
-        cmocka_unit_test(test_names_that_are_too_long),
+        cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_frozen_and_thawed),
+        cmocka_unit_test(test_groups_are_listed), cmocka_unit_test(test_names_that_are_too_long),
     };
     if (geteuid() != 0) {
         print_message("SKIP: control groups need root\n");

@@ -93,7 +93,19 @@ static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
     return cgroup_write(t->parent_fds[FREEZER], name, "freezer.state", frozen ? "FROZEN" : "THAWED");
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze};
+/* Reading it is what makes the kernel look whether all have stopped. */
+static int is_frozen(struct cgroup_tree *t, const char *name)
+{
+    return cgroup_is(t->parent_fds[FREEZER], name, "freezer.state", "FROZEN");
+}
+
+static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
+{
+    int r = cgroup_write(t->parent_fds[MEMORY], name, "memory.soft_limit_in_bytes", first ? "0" : "-1");
+    return r == -ENOENT || r == -EOPNOTSUPP ? 0 : r; /* on its way out of the kernel */
+}
+
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, yield_memory};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {

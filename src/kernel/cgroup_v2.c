@@ -67,7 +67,19 @@ static int freeze(struct cgroup_tree *t, const char *name, bool frozen)
     return cgroup_write(t->parent_fds[0], name, "cgroup.freeze", frozen ? "1" : "0");
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze};
+static int is_frozen(struct cgroup_tree *t, const char *name)
+{
+    uint64_t v = 0;
+    int r = cgroup_read_key(t->parent_fds[0], name, "cgroup.events", "frozen", &v);
+    return r < 0 ? r : v == 1;
+}
+
+static int yield_memory(struct cgroup_tree *t UNUSED, const char *name UNUSED, bool first UNUSED)
+{
+    return 0; /* memory.high and memory.reclaim take it at once, and the caller waits */
+}
+
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, yield_memory};
 
 static bool is_cgroup2(const char *path)
 {

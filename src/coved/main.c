@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -56,7 +57,10 @@ static int command_run(const struct config *config, int argc, char **argv)
     if (argc != 0 && !(has_ready && ready_fd > 2 && ready_fd < 1024))
         return wrong_usage();
     int keep = has_ready ? (int)ready_fd : -1;
-    return close_inherited(keep, &err) < 0 || serve(config, keep, &err) < 0 ? fail(&err) : 0;
+    if (close_inherited(keep, &err) < 0)
+        return fail(&err);
+    fault_open();
+    return serve(config, keep, &err) < 0 ? fail(&err) : 0;
 }
 
 static int command_prepare(const struct config *config, int argc, char **argv)

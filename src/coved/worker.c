@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/worker.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -123,7 +124,7 @@ static void pass(char **argv, size_t *n, const char *option, int fd, const char 
 NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd, int pem_fd)
 {
     char *argv[ARGS_MAX] = {mem_strdup(spec->name)};
-    char *const environment[] = {NULL};
+    char *const environment[] = {fault_environment(), NULL};
     size_t n = 1;
     pass(argv, &n, spec->control, sock, "");
     if (key_fd >= 0)

@@ -10,6 +10,7 @@
 #include "api/e2b/e2b.h"
 #include "api/native/native.h"
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "daemon/options.h"
@@ -275,6 +276,7 @@ int main(int argc, char **argv)
 
     log_init("cove-api", LOG_INFO);
     (void)signal(SIGPIPE, SIG_IGN);
+    fault_open();
     (void)setenv("UV_THREADPOOL_SIZE", "2", 1); /* checkpoints and verifications, nothing else */
     if (options_parse(argc, argv, &w.options, &err) < 0) {
         log_error("%s", err.msg);

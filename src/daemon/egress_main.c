@@ -7,6 +7,7 @@
  *  2. The filter on system calls is loaded before the first foreign byte, the vault's files among them, is read.
  *  3. SIGTERM ends it in good order, and with it all connections. So does the loss of coved, but as a failure.
  */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "daemon/egress_options.h"
@@ -148,6 +149,7 @@ int main(int argc, char **argv)
     log_init("cove-egress", LOG_INFO);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
+    fault_open();
     (void)setenv("UV_THREADPOOL_SIZE", "1", 1);
     if (egress_options_parse(argc, argv, &w.options, &err) < 0) {
         log_error("%s", err.msg);

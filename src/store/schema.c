@@ -35,7 +35,30 @@ static const char step_1[] =
     " artefact INTEGER NOT NULL, start INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (artefact, start)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE artefact_totals (sandbox TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1};
+/* Templates that were built and snapshots (template/template.h), what was said while they were built, and what of it can be used again. */
+static const char step_2[] =
+    "CREATE TABLE templates ("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL, public INTEGER NOT NULL, created_at INTEGER NOT NULL,"
+    " updated_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE template_builds ("
+    " id TEXT PRIMARY KEY, template TEXT NOT NULL, snapshot INTEGER NOT NULL, status INTEGER NOT NULL, layer TEXT NOT NULL,"
+    " source TEXT NOT NULL, cpu_milli INTEGER NOT NULL, memory_bytes INTEGER NOT NULL, disk_bytes INTEGER NOT NULL,"
+    " size_bytes INTEGER NOT NULL, created_at INTEGER NOT NULL, started_at INTEGER NOT NULL, finished_at INTEGER NOT NULL,"
+    " start_cmd TEXT NOT NULL, ready_cmd TEXT NOT NULL, workdir TEXT NOT NULL, user TEXT NOT NULL, envs BLOB NOT NULL,"
+    " reason TEXT NOT NULL, reason_step TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE template_tags ("
+    " template TEXT NOT NULL, tag TEXT NOT NULL, build TEXT NOT NULL, created_at INTEGER NOT NULL,"
+    " PRIMARY KEY (template, tag)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE template_uses ("
+    " template TEXT PRIMARY KEY, count INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE template_logs ("
+    " build TEXT NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL, level INTEGER NOT NULL, step TEXT NOT NULL,"
+    " message TEXT NOT NULL, PRIMARY KEY (build, seq)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE build_cache ("
+    " key TEXT PRIMARY KEY, layer TEXT NOT NULL, result TEXT NOT NULL, bytes INTEGER NOT NULL, made_at INTEGER NOT NULL,"
+    " used_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+const char *const schema_steps[] = {step_1, step_2};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

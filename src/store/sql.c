@@ -6,6 +6,10 @@
     "memory_bytes, disk_bytes, envd_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, metadata, " \
     "envs, network, extra, ended_at, end_cause"
 
+#define BUILD_COLUMNS                                                                                                  \
+    "id, template, snapshot, status, layer, source, cpu_milli, memory_bytes, disk_bytes, size_bytes, created_at, "     \
+    "started_at, finished_at, start_cmd, ready_cmd, workdir, user, envs, reason, reason_step"
+
 #define EVENT_COLUMNS "seq, time, kind, source, grade, actor, cause, data, hash"
 
 const char *const sql_texts[SQL_MAX] = {
@@ -66,4 +70,26 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_ARTEFACT_CHUNK_DELETE] = "DELETE FROM artefact_chunks WHERE artefact = ?1",
     [SQL_ARTEFACT_FIRST] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 ORDER BY seq, part LIMIT 1",
     [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE artefact = ?1",
+
+    [SQL_TEMPLATE_PUT] = "REPLACE INTO templates (id, name, public, created_at, updated_at) VALUES (?,?,?,?,?)",
+    [SQL_TEMPLATE_DELETE] = "DELETE FROM templates WHERE id = ?1",
+    [SQL_TEMPLATE_EACH] = "SELECT id, name, public, created_at, updated_at FROM templates ORDER BY id",
+    [SQL_BUILD_PUT] =
+        "REPLACE INTO template_builds (" BUILD_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [SQL_BUILD_DELETE] = "DELETE FROM template_builds WHERE id = ?1",
+    [SQL_BUILD_EACH] = "SELECT " BUILD_COLUMNS ", (SELECT coalesce(max(seq), 0) FROM template_logs WHERE build = id) "
+                       "FROM template_builds ORDER BY created_at, id",
+    [SQL_TAG_PUT] = "REPLACE INTO template_tags (template, tag, build, created_at) VALUES (?,?,?,?)",
+    [SQL_TAG_DELETE] = "DELETE FROM template_tags WHERE template = ?1 AND tag = ?2",
+    [SQL_TAG_EACH] = "SELECT template, tag, build, created_at FROM template_tags ORDER BY template, created_at, tag",
+    [SQL_USE_PUT] = "REPLACE INTO template_uses (template, count, last_at) VALUES (?,?,?)",
+    [SQL_USE_DELETE] = "DELETE FROM template_uses WHERE template = ?1",
+    [SQL_USE_EACH] = "SELECT template, count, last_at FROM template_uses",
+    [SQL_LOG_APPEND] = "INSERT INTO template_logs (build, seq, at, level, step, message) VALUES (?,?,?,?,?,?)",
+    [SQL_LOG_READ] = "SELECT seq, at, level, step, message FROM template_logs WHERE build = ?1 AND seq > ?2 AND "
+                     "level >= ?3 ORDER BY seq LIMIT ?4 OFFSET ?5",
+    [SQL_LOG_DELETE] = "DELETE FROM template_logs WHERE build = ?1",
+    [SQL_CACHE_PUT] = "REPLACE INTO build_cache (key, layer, result, bytes, made_at, used_at) VALUES (?,?,?,?,?,?)",
+    [SQL_CACHE_DELETE] = "DELETE FROM build_cache WHERE key = ?1",
+    [SQL_CACHE_EACH] = "SELECT key, layer, result, bytes, made_at, used_at FROM build_cache",
 };

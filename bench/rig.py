@@ -173,7 +173,7 @@ class Service:
         (self.state / "pool").chmod(0o700)
         shutil.copytree(prepared / "templates", self.state / "templates")
         run(["cp", "-al", *(prepared / "pool/layers").iterdir(), layers], timeout=120)
-        self.layer = next(layers.iterdir())
+        self.layer = next(layers.iterdir()) / "u"
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]

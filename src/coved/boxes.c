@@ -202,13 +202,15 @@ static void start_in(struct entry *e, struct waiting *w)
 int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err)
 {
     struct boxes *b = e->owner;
-    AUTO_CLOSE int layer_fd = -1;
-    int r = pool_layer_open(b->host->pool, layer, &layer_fd);
+    struct pool_chain chain;
+    int r = pool_chain_read(b->host->pool, layer, &chain);
+    if (r == -ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", layer);
     if (r < 0)
-        return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", layer);
+        return err_errno(err, r, "read layer %s in the storage pool", layer);
     (void)snprintf(e->layer, sizeof(e->layer), "%s", layer);
     boxes_enter(e, BOX_DRESSING);
-    return b->tier->dress(b->host, &e->box, layer_fd, limits, err);
+    return b->tier->dress(b->host, &e->box, &chain, limits, err);
 }
 
 static struct entry *find_warm(struct boxes *b, const char *layer)

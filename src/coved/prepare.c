@@ -9,7 +9,7 @@
 #include "coved/progress.h"
 #include "coved/state.h"
 #include "kernel/mount.h"
-#include "kernel/tree.h"
+#include "kernel/pool.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -39,7 +39,7 @@ static const char customize[] =
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/log/*.log \"$1\"/tmp/*";
 
-enum { DIGEST_MAX = 72, BLOCK = 1 << 20, DRAIN_MS = 2000 };
+enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
 struct child {
     pid_t pid;
@@ -249,7 +249,7 @@ static bool line_value(struct str text, const char *key, struct str *ret_value)
     return false;
 }
 
-static bool is_current(const char *conf_path, const char *layers, uint64_t recipe)
+static bool is_current(const char *conf_path, const char *pool, uint64_t recipe)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     struct str text, made_with, layer;
@@ -261,7 +261,7 @@ static bool is_current(const char *conf_path, const char *layers, uint64_t recip
     (void)snprintf(wanted, sizeof(wanted), "%016llx", (unsigned long long)recipe);
     if (!line_value(text, "recipe", &made_with) || !str_eqc(made_with, wanted) || !line_value(text, "layer", &layer))
         return false;
-    AUTO_FREE char *path = mem_printf("%s/%.*s", layers, STR_ARG(layer));
+    AUTO_FREE char *path = mem_printf("%s/layers/%.*s/u", pool, STR_ARG(layer));
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
@@ -286,19 +286,26 @@ static int write_conf(const char *templates, const char *path, const char *diges
     return 0;
 }
 
-static int install_layer(const char *new_dir, const char *layers, const char *digest, struct err *err)
+/* The layer in the making is given to tar as a directory of ours, whatever lies between it and the host's root. */
+static int build_layer(const struct config *config, struct pool *pool, char ret_digest[static DIGEST_MAX],
+                       struct err *err)
 {
-    AUTO_FREE char *place = mem_printf("%s/%s", layers, digest);
-    AUTO_CLOSE int fd = open(new_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Its bytes must be on disk before its name says that it is whole. */
-    if (fd < 0 || syncfs(fd) < 0)
-        return err_errno(err, errno, "write the base template to disk");
-    if (rename(new_dir, place) == 0)
-        return 0;
-    if (errno != EEXIST && errno != ENOTEMPTY)
-        return err_errno(err, errno, "store the base template as %s", place);
-    int r = tree_remove(AT_FDCWD, new_dir); /* the same bytes are there already */
-    return r < 0 ? err_errno(err, r, "remove %s", new_dir) : 0;
+    char job[POOL_NAME_MAX], dir[64];
+    AUTO_CLOSE int fd = -1;
+    (void)snprintf(job, sizeof(job), "base.%d", (int)getpid());
+    int r = pool_layer_begin(pool, job, &fd);
+    if (r < 0)
+        return err_errno(err, r, "make a layer in the storage pool");
+    (void)snprintf(dir, sizeof(dir), "/proc/%d/fd/%d", (int)getpid(), fd);
+    int failed = build_tree(config, dir, ret_digest, err);
+    if (failed == 0) {
+        r = pool_layer_commit(pool, job, ret_digest, NULL);
+        failed = r < 0 ? err_errno(err, r, "store the base template as %s", ret_digest) : 0;
+    }
+    if (failed < 0) {
+        int ignored UNUSED = pool_layer_abandon(pool, job);
+    }
+    return failed;
 }
 
 int prepare_base_template(const struct config *config, bool force, struct err *err)
@@ -308,24 +315,19 @@ int prepare_base_template(const struct config *config, bool force, struct err *e
         return -1;
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);
-    AUTO_FREE char *layers = mem_printf("%s/pool/layers", config->state_dir);
-    AUTO_FREE char *new_root = mem_printf("%s/pool/new", config->state_dir);
-    AUTO_FREE char *dir = mem_printf("%s/base.%d", new_root, (int)getpid());
+    AUTO_FREE char *dir = mem_printf("%s/pool", config->state_dir);
     uint64_t recipe = recipe_id(config);
-    if (!force && is_current(conf, layers, recipe))
+    if (!force && is_current(conf, dir, recipe))
         return 0;
     if (state_lock(config, &lock, err) < 0)
         return -1;
-    if ((mkdir(layers, 0755) < 0 && errno != EEXIST) || (mkdir(new_root, 0755) < 0 && errno != EEXIST) ||
-        mkdir(dir, 0755) < 0)
-        return err_errno(err, errno, "make %s", dir);
+    AUTO(pool_close) struct pool *pool = NULL;
+    int r = pool_open(dir, &pool);
+    if (r < 0)
+        return err_errno(err, r, "open the storage pool");
     char digest[DIGEST_MAX];
     (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
-    int r = build_tree(config, dir, digest, err);
-    r = r ? r : install_layer(dir, layers, digest, err);
-    if (r < 0) {
-        int ignored UNUSED = tree_remove(AT_FDCWD, dir);
-        return err_prefix(err, "base template");
-    }
-    return write_conf(templates, conf, digest, recipe, err);
+    r = build_layer(config, pool, digest, err);
+    int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
+    return r < 0 ? err_prefix(err, "base template") : write_conf(templates, conf, digest, recipe, err);
 }

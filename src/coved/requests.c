@@ -58,7 +58,7 @@ void requests_ended(void *ctx, const struct sup_ended *ended)
 static void create(struct requests *r, const struct sup_create *m)
 {
     struct err err;
-    if (!is_id(m->id) || !is_text(m->layer, sizeof(m->layer)) || !pool_is_digest(m->layer) ||
+    if (!is_id(m->id) || !is_text(m->layer, sizeof(m->layer)) || !pool_is_layer(m->layer) ||
         !is_template_id(m->template_id, sizeof(m->template_id))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
         done(r, SUP_CREATED, m->head.tag, -1, &err);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernel/pool.h"
+#include "base/buf.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/mem.h"
-#include "base/path.h"
 #include "base/str.h"
+#include "kernel/pool_internal.h"
 #include "kernel/tree.h"
 
 #include <dirent.h>
@@ -13,40 +14,22 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { SHARDS = 64 };
-
-struct pool {
-    const struct pool_ops *ops;
-    int fd, layers_fd, boxes_fd, trash_fd, new_fd;
-    int shard_fds[SHARDS];
-    uint64_t serial; /* of names in the trash */
+static const struct pool_ops *const kinds[] = {
+    [POOL_COPY] = &pool_copy_ops,
+    [POOL_REFLINK] = &pool_reflink_ops,
 };
 
 /* The same name always lies in the same shard. */
-static int shard_of(const struct pool *p, const char *name)
+int pool_shard(const struct pool *p, const char *box)
 {
     uint32_t hash = 2166136261U; /* FNV-1a */
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619U;
-    return p->shard_fds[hash % SHARDS];
+    for (; *box; box++)
+        hash = (hash ^ (unsigned char)*box) * 16777619U;
+    return p->shard_fds[hash % POOL_SHARDS];
 }
-
-static int directory_box_make(struct pool *p UNUSED, int at, const char *name)
-{
-    char path[POOL_NAME_MAX + 8];
-    if (mkdirat(at, name, 0755) < 0)
-        return -errno;
-    (void)snprintf(path, sizeof(path), "%s/u", name);
-    if (mkdirat(at, path, 0755) < 0)
-        return -errno;
-    (void)snprintf(path, sizeof(path), "%s/w", name);
-    return mkdirat(at, path, 0755) < 0 ? -errno : 0;
-}
-
-/* Plain directories: a box costs three of them; disk use is not bounded. */
-static const struct pool_ops directory_ops = {"directory", directory_box_make};
 
 static int open_dir(int at, const char *name, mode_t mode, int *ret_fd)
 {
@@ -59,6 +42,10 @@ static int open_dir(int at, const char *name, mode_t mode, int *ret_fd)
     return 0;
 }
 
+/*
+ * Shards: ext4 keeps a directory's new inodes near it and, when it looks for one, steps over all that were freed in the last five seconds. With
+ * hundreds of boxes coming and going a second that costs more than all else, so boxes are spread over directories that lie far apart.
+ */
 static int open_shards(struct pool *p)
 {
     /* ext4: lay the directories below out like top-level ones, each in a block group of its own. Others don't know the flag, or the trouble. */
@@ -68,7 +55,7 @@ static int open_shards(struct pool *p)
         (void)ioctl(p->boxes_fd, FS_IOC_SETFLAGS, &flags);
     }
     int r = 0;
-    for (size_t i = 0; r == 0 && i < SHARDS; i++) {
+    for (size_t i = 0; r == 0 && i < POOL_SHARDS; i++) {
         char name[8];
         (void)snprintf(name, sizeof(name), "%02zx", i);
         r = open_dir(p->boxes_fd, name, 0755, &p->shard_fds[i]);
@@ -76,19 +63,58 @@ static int open_shards(struct pool *p)
     return r;
 }
 
-int pool_open(const char *dir, struct pool **ret_pool)
+static int drop_earlier(void *ctx, const char *name)
+{
+    struct pool *p = ctx;
+    char u[POOL_ENTRY_MAX * 3];
+    (void)snprintf(u, sizeof(u), "%s/u", name);
+    if (faccessat(p->layers_fd, u, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+        return 0;
+    return pool_to_trash(p, p->layers_fd, name);
+}
+
+static int open_dirs(struct pool *p)
+{
+    const struct {
+        const char *name;
+        int *fd;
+    } dirs[] = {{"layers", &p->layers_fd},   {"boxes", &p->boxes_fd}, {"kept", &p->kept_fd},
+                {"volumes", &p->volumes_fd}, {"trash", &p->trash_fd}, {"new", &p->new_fd}};
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(dirs); i++)
+        r = open_dir(p->fd, dirs[i].name, 0755, dirs[i].fd);
+    r = r ? r : open_shards(p);
+    return r ? r : pool_each(p->layers_fd, drop_earlier, p);
+}
+
+static struct pool *pool_new(void)
 {
     struct pool *p = mem_new(struct pool);
-    p->ops = &directory_ops;
-    p->fd = p->layers_fd = p->boxes_fd = p->trash_fd = p->new_fd = -1;
-    for (size_t i = 0; i < SHARDS; i++)
+    p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->trash_fd = p->new_fd = -1;
+    for (size_t i = 0; i < POOL_SHARDS; i++)
         p->shard_fds[i] = -1;
+    return p;
+}
+
+static bool is_possible(const struct pool *p, enum pool_kind kind)
+{
+    return kind == POOL_COPY || (kind == POOL_REFLINK && tree_can_share(p->fd));
+}
+
+static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool **ret_pool)
+{
+    struct pool *p = pool_new();
     int r = open_dir(AT_FDCWD, dir, 0700, &p->fd);
-    r = r ? r : open_dir(p->fd, "layers", 0755, &p->layers_fd);
-    r = r ? r : open_dir(p->fd, "boxes", 0755, &p->boxes_fd);
-    r = r ? r : open_dir(p->fd, "trash", 0755, &p->trash_fd);
-    r = r ? r : open_dir(p->fd, "new", 0755, &p->new_fd);
-    r = r ? r : open_shards(p);
+    if (r == 0 && any)
+        for (kind = POOL_BTRFS; !is_possible(p, kind); kind--)
+            ;
+    if (r == 0 && !is_possible(p, kind))
+        r = -EOPNOTSUPP;
+    if (r == 0) {
+        p->ops = kinds[kind];
+        p->features = (struct pool_features){kind, false, p->ops->cheap_clones};
+        r = open_dirs(p);
+    }
     if (r < 0) {
         pool_close(p);
         return r;
@@ -97,16 +123,29 @@ int pool_open(const char *dir, struct pool **ret_pool)
     return 0;
 }
 
+int pool_open(const char *dir, struct pool **ret_pool)
+{
+    return open_kind(dir, true, POOL_COPY, ret_pool);
+}
+
+int pool_open_as(const char *dir, enum pool_kind kind, struct pool **ret_pool)
+{
+    return open_kind(dir, false, kind, ret_pool);
+}
+
 void pool_close(struct pool *p)
 {
-    (void)fd_close(p->layers_fd);
-    (void)fd_close(p->boxes_fd);
-    (void)fd_close(p->trash_fd);
-    (void)fd_close(p->new_fd);
-    for (size_t i = 0; i < SHARDS; i++)
+    int *const fds[] = {&p->layers_fd, &p->boxes_fd, &p->kept_fd, &p->volumes_fd, &p->trash_fd, &p->new_fd, &p->fd};
+    for (size_t i = 0; i < POOL_SHARDS; i++)
         (void)fd_close(p->shard_fds[i]);
-    (void)fd_close(p->fd);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)fd_close(*fds[i]);
     mem_free(p);
+}
+
+const struct pool_features *pool_features(const struct pool *p)
+{
+    return &p->features;
 }
 
 const char *pool_kind(const struct pool *p)
@@ -114,85 +153,61 @@ const char *pool_kind(const struct pool *p)
     return p->ops->name;
 }
 
+const char *pool_kind_name(enum pool_kind kind)
+{
+    static const char *const names[] = {[POOL_COPY] = "copy", [POOL_REFLINK] = "reflink", [POOL_BTRFS] = "btrfs"};
+    return names[kind];
+}
+
 int pool_fd(const struct pool *p)
 {
     return p->fd;
 }
 
-bool pool_is_digest(const char *digest)
+int pool_space(struct pool *p, struct pool_space *ret_space)
 {
-    size_t n = strnlen(digest, POOL_DIGEST_MAX);
-    if (n != 7 + 64 || strncmp(digest, "sha256-", 7) != 0)
+    struct statvfs fs;
+    if (fstatvfs(p->fd, &fs) < 0)
+        return -errno;
+    ret_space->total = (uint64_t)fs.f_blocks * fs.f_frsize;
+    ret_space->free = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return 0;
+}
+
+/* ---- entries ---- */
+
+bool pool_is_name(const char *name)
+{
+    size_t n = strnlen(name, POOL_NAME_MAX);
+    if (n == 0 || n == POOL_NAME_MAX || name[0] == '.')
         return false;
-    for (size_t i = 7; i < n; i++)
-        if (!((digest[i] >= '0' && digest[i] <= '9') || (digest[i] >= 'a' && digest[i] <= 'f')))
+    for (const char *c = name; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || strchr("._-", *c)))
             return false;
     return true;
 }
 
-int pool_layer_open(struct pool *p, const char *digest, int *ret_fd)
+void pool_unique(const char *name, char ret_name[static POOL_ENTRY_MAX])
 {
-    if (!pool_is_digest(digest))
-        return -EINVAL;
-    int fd = openat(p->layers_fd, digest, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return -errno;
-    *ret_fd = fd;
-    return 0;
+    char token[13];
+    id_token(token, sizeof(token) - 1);
+    (void)snprintf(ret_name, POOL_ENTRY_MAX, "%.*s.%s", POOL_LAYER_MAX, name, token);
 }
 
-static int write_box_file(int upper_fd, const struct pool_file *f)
+int pool_to_trash(struct pool *p, int at, const char *name)
 {
-    struct str dir = path_dir(str_of(f->path));
-    if (!str_eqc(dir, ".")) {
-        char name[64];
-        if (dir.n >= sizeof(name))
-            return -ENAMETOOLONG;
-        memcpy(name, dir.p, dir.n);
-        name[dir.n] = 0;
-        if (mkdirat(upper_fd, name, 0755) < 0 && errno != EEXIST)
-            return -errno;
-    }
-    return fd_write_file(upper_fd, f->path, str_of(f->text), 0644);
+    char to[POOL_ENTRY_MAX];
+    pool_unique(name, to);
+    return renameat(at, name, p->trash_fd, to) < 0 ? -errno : 0;
 }
 
-int pool_box_make(struct pool *p, const char *name, const struct pool_file *files, size_t n_files, int *ret_fd)
+void pool_discard(struct pool *p, int at, const char *name)
 {
-    int at = shard_of(p, name), r = p->ops->box_make(p, at, name);
-    AUTO_CLOSE int box = -1;
-    if (r == 0) {
-        box = openat(at, name, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        r = box < 0 ? -errno : 0;
-    }
-    if (r == 0 && n_files) {
-        AUTO_CLOSE int upper = openat(box, "u", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        r = upper < 0 ? -errno : 0;
-        for (size_t i = 0; r == 0 && i < n_files; i++)
-            r = write_box_file(upper, &files[i]);
-    }
-    if (r < 0) {
-        /* What can't be moved away now is found by the next pool_reset(). */
-        int ignored UNUSED = r == -EEXIST ? 0 : pool_box_drop(p, name);
-        return r;
-    }
-    *ret_fd = TAKE_FD(box);
-    return 0;
+    /* What can't be moved away now lies where the next pool_reset() looks. */
+    int ignored UNUSED = pool_to_trash(p, at, name);
 }
 
-static int to_trash(struct pool *p, int from_fd, const char *name)
-{
-    char to[POOL_NAME_MAX + 48];
-    (void)snprintf(to, sizeof(to), "%.47s.%d.%llu", name, (int)getpid(), (unsigned long long)p->serial++);
-    return renameat(from_fd, name, p->trash_fd, to) < 0 ? -errno : 0;
-}
-
-int pool_box_drop(struct pool *p, const char *name)
-{
-    int r = to_trash(p, shard_of(p, name), name);
-    return r == -ENOENT ? 0 : r;
-}
-
-static int each_entry(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx)
+int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -207,6 +222,84 @@ static int each_entry(int dir_fd, int (*fn)(void *ctx, const char *name), void *
     return r;
 }
 
+struct named {
+    void (*fn)(void *ctx, const char *name);
+    void *ctx;
+};
+
+static int each_named(void *ctx, const char *name)
+{
+    const struct named *n = ctx;
+    if (pool_is_name(name))
+        n->fn(n->ctx, name);
+    return 0;
+}
+
+int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx)
+{
+    struct named n = {fn, ctx};
+    return pool_each(dir_fd, each_named, &n);
+}
+
+int pool_entry_open(int at, const char *name, int *ret_fd)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    *ret_fd = fd;
+    return 0;
+}
+
+int pool_entry_strip(int entry_fd)
+{
+    static const char *const files[] = {"w", "below", "bytes", "from", "limit"};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        int r = tree_remove(entry_fd, files[i]);
+        if (r < 0 && r != -ENOENT)
+            return r;
+    }
+    return 0;
+}
+
+int pool_entry_say(int entry_fd, const char *file, struct str text)
+{
+    return fd_write_file(entry_fd, file, text, 0600);
+}
+
+int pool_text_u64(int entry_fd, const char *file, uint64_t *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(32);
+    struct str text, line = STR_NULL;
+    int r = fd_read_file(entry_fd, file, &b);
+    text = buf_str(&b);
+    return r < 0 ? r : str_split(&text, '\n', &line) ? str_to_u64(line, ret_value) : -EBADMSG;
+}
+
+int pool_settle(struct pool *p)
+{
+    return syncfs(p->fd) < 0 ? -errno : 0;
+}
+
+int pool_entry_settle(struct pool *p, int entry_fd UNUSED)
+{
+    return pool_settle(p);
+}
+
+int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace)
+{
+    int r = renameat2(from_at, from, to_at, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
+    if (r == -EEXIST && replace) {
+        r = renameat2(from_at, from, to_at, to, RENAME_EXCHANGE) < 0 ? -errno : 0;
+        if (r == 0)
+            pool_discard(p, from_at, from);
+    }
+    if (r == 0 && fsync(to_at) < 0)
+        r = -errno;
+    return r;
+}
+
+/* ---- the whole ---- */
+
 struct reset {
     struct pool *p;
     int from_fd;
@@ -217,7 +310,7 @@ struct reset {
 static int reset_one(void *ctx, const char *name)
 {
     struct reset *r = ctx;
-    int e = to_trash(r->p, r->from_fd, name);
+    int e = pool_to_trash(r->p, r->from_fd, name);
     if (e == 0 && r->fn)
         r->fn(r->ctx, name);
     return e;
@@ -226,10 +319,10 @@ static int reset_one(void *ctx, const char *name)
 int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx)
 {
     struct reset half_made = {p, p->new_fd, NULL, NULL};
-    int r = each_entry(p->new_fd, reset_one, &half_made);
-    for (size_t i = 0; r >= 0 && i < SHARDS; i++) {
+    int r = pool_each(p->new_fd, reset_one, &half_made);
+    for (size_t i = 0; r >= 0 && i < POOL_SHARDS; i++) {
         struct reset boxes = {p, p->shard_fds[i], fn, ctx};
-        r = each_entry(p->shard_fds[i], reset_one, &boxes);
+        r = pool_each(p->shard_fds[i], reset_one, &boxes);
     }
     return r;
 }
@@ -243,7 +336,7 @@ struct sweep {
 static int sweep_one(void *ctx, const char *name)
 {
     struct sweep *s = ctx;
-    int r = tree_remove(s->p->trash_fd, name);
+    int r = s->p->ops->remove(s->p, s->p->trash_fd, name);
     if (r == 0)
         s->done++;
     else if (r != -ENOENT && s->failed == 0)
@@ -254,6 +347,6 @@ static int sweep_one(void *ctx, const char *name)
 int pool_sweep(struct pool *p)
 {
     struct sweep s = {p, 0, 0};
-    int r = each_entry(p->trash_fd, sweep_one, &s);
+    int r = pool_each(p->trash_fd, sweep_one, &s);
     return r < 0 ? r : s.failed < 0 ? s.failed : s.done;
 }

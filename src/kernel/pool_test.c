@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/pool.h"
@@ -16,6 +17,11 @@
 #include <cmocka.h>
 
 #define DIGEST "sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define BASE "layer-0000000000000000base"
+#define SECOND "layer-00000000000000second"
+#define THIRD "layer-000000000000000third"
+
+static const struct pool_file box_files[] = {{"etc/hosts", "127.0.0.1 localhost\n"}, {"top", ""}};
 
 struct place {
     char top[64];
@@ -53,9 +59,9 @@ static bool is_there(const struct place *p, const char *pattern)
 
 static void make_box(struct place *p, const char *name)
 {
-    const struct pool_file files[] = {{"etc/hosts", "127.0.0.1 localhost\n"}, {"top", ""}};
     AUTO_CLOSE int fd = -1;
-    assert_int_equal(pool_box_make(p->pool, name, files, ARRAY_SIZE(files), &fd), 0);
+    const struct pool_box box = {.name = name, .files = box_files, .n_files = ARRAY_SIZE(box_files)};
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
     assert_true(fd >= 0);
 }
 
@@ -73,7 +79,7 @@ static void test_box_name_is_taken_once(void **state)
     struct place *p = *state;
     AUTO_CLOSE int fd = -1;
     make_box(p, "a");
-    assert_int_equal(pool_box_make(p->pool, "a", NULL, 0, &fd), -EEXIST);
+    assert_int_equal(pool_box_make(p->pool, &(struct pool_box){.name = "a"}, &fd), -EEXIST);
     assert_true(is_there(p, "boxes/*/a/u/etc/hosts"));
 }
 
@@ -114,19 +120,308 @@ static void test_reset_clears_what_a_crash_left(void **state)
     assert_int_equal(pool_sweep(p->pool), 3);
 }
 
-static void test_layers_are_found_by_digest_only(void **state)
+static void write_at(int at, const char *path, const char *text)
+{
+    assert_int_equal(fd_write_file(at, path, str_of(text), 0644), 0);
+}
+
+static void has_text(const struct place *p, const char *path, const char *wanted)
+{
+    char full[256];
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    (void)snprintf(full, sizeof(full), "%s/%s", p->top, path);
+    assert_int_equal(fd_read_file(AT_FDCWD, full, &b), 0);
+    assert_int_equal(buf_append(&b, "", 1), 0);
+    assert_string_equal(buf_data(&b), wanted);
+}
+
+static void make_layer(struct place *p, const char *name, const struct pool_chain *below)
+{
+    AUTO_CLOSE int fd = -1;
+    assert_int_equal(pool_layer_begin(p->pool, "test", &fd), 0);
+    write_at(fd, "of", name);
+    assert_int_equal(pool_layer_commit(p->pool, "test", name, below), 0);
+}
+
+static int box_at(struct place *p, const char *name)
+{
+    char pattern[128], path[512];
+    glob_t found;
+    (void)snprintf(pattern, sizeof(pattern), "%s/boxes/*/%s", p->top, name);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    (void)snprintf(path, sizeof(path), "%s/u", found.gl_pathv[0]);
+    globfree(&found);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void nothing_half_made(const struct place *p)
+{
+    assert_false(is_there(p, "new/*"));
+}
+
+static void test_names_of_layers(void **state)
 {
     struct place *p = *state;
-    char layer[160];
-    AUTO_CLOSE int fd = -1;
-    assert_int_equal(pool_layer_open(p->pool, DIGEST, &fd), -ENOENT);
-    (void)snprintf(layer, sizeof(layer), "%s/layers/" DIGEST, p->top);
-    assert_int_equal(mkdir(layer, 0755), 0);
-    assert_int_equal(pool_layer_open(p->pool, DIGEST, &fd), 0);
+    struct pool_chain chain;
+    assert_int_equal(pool_chain_read(p->pool, DIGEST, &chain), -ENOENT);
+    make_layer(p, DIGEST, NULL);
+    make_layer(p, BASE, NULL);
+    assert_int_equal(pool_chain_read(p->pool, DIGEST, &chain), 0);
     static const char *const wrong[] = {
-        "", "..", "../boxes", "sha256-", "sha256-../../etc", "SHA256-" DIGEST, DIGEST "/..", DIGEST "0"};
-    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
-        assert_int_equal(pool_layer_open(p->pool, wrong[i], &fd), -EINVAL);
+        "",           "..",       "../boxes", "sha256-", "sha256-../../etc",           "SHA256-" DIGEST,
+        DIGEST "/..", DIGEST "0", "layer-",   BASE "0",  "layer-0000000000000000../x", "layer-0000000000000000BASE"};
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        assert_false(pool_is_layer(wrong[i]));
+        assert_int_equal(pool_chain_read(p->pool, wrong[i], &chain), -EINVAL);
+    }
+    assert_true(pool_is_digest(DIGEST));
+    assert_false(pool_is_digest(BASE));
+}
+
+static void test_chain_is_topmost_first_and_complete(void **state)
+{
+    struct place *p = *state;
+    struct pool_chain chain;
+    int fds[POOL_CHAIN_MAX];
+    make_layer(p, BASE, NULL);
+    assert_int_equal(pool_chain_read(p->pool, BASE, &chain), 0);
+    make_layer(p, SECOND, &chain);
+    assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
+    assert_int_equal(chain.n, 2);
+    assert_string_equal(chain.names[0], SECOND);
+    assert_string_equal(chain.names[1], BASE);
+    assert_int_equal(pool_chain_open(p->pool, &chain, fds), 0);
+    for (size_t i = 0; i < chain.n; i++) {
+        AUTO_BUF struct buf b = BUF_INIT(128);
+        assert_int_equal(fd_read_file(fds[i], "of", &b), 0);
+        assert_true(str_eqc(buf_str(&b), chain.names[i]));
+        (void)fd_close(fds[i]);
+    }
+    assert_int_equal(pool_layer_drop(p->pool, BASE), 0);
+    assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), -ENOENT);
+    assert_int_equal(pool_chain_open(p->pool, &chain, fds), -ENOENT);
+    nothing_half_made(p);
+}
+
+static void test_layer_is_there_when_it_is_committed_and_once(void **state)
+{
+    struct place *p = *state;
+    AUTO_CLOSE int fd = -1, other = -1;
+    struct pool_chain missing = {1, {THIRD}};
+    assert_int_equal(pool_layer_begin(p->pool, "one", &fd), 0);
+    assert_int_equal(pool_layer_begin(p->pool, "one", &other), -EEXIST);
+    assert_int_equal(pool_layer_begin(p->pool, "../one", &other), -EINVAL);
+    assert_int_equal(pool_layer_begin(p->pool, "two", &other), 0);
+    write_at(fd, "of", "one");
+    assert_false(is_there(p, "layers/*"));
+    assert_int_equal(pool_layer_commit(p->pool, "one", BASE, &missing), -ENOENT);
+    assert_int_equal(pool_layer_commit(p->pool, "one", BASE, NULL), 0);
+    assert_int_equal(pool_layer_commit(p->pool, "two", BASE, NULL), 0); /* the same is there */
+    has_text(p, "layers/" BASE "/u/of", "one");
+    assert_int_equal(pool_layer_commit(p->pool, "none", SECOND, NULL), -ENOENT);
+    (void)fd_close(TAKE_FD(fd));
+    assert_int_equal(pool_layer_begin(p->pool, "three", &fd), 0);
+    assert_int_equal(pool_layer_abandon(p->pool, "three"), 0);
+    nothing_half_made(p);
+    assert_true(pool_sweep(p->pool) == 2);
+}
+
+static void test_layer_of_a_box_is_its_own(void **state)
+{
+    struct place *p = *state;
+    make_layer(p, BASE, NULL);
+    make_box(p, "a");
+    AUTO_CLOSE int u = box_at(p, "a");
+    struct pool_chain below = {1, {BASE}}, chain;
+    write_at(u, "state", "before");
+    assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
+    write_at(u, "state", "after");
+    has_text(p, "layers/" SECOND "/u/state", "before");
+    assert_false(is_there(p, "layers/" SECOND "/w"));
+    assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
+    assert_int_equal(chain.n, 2);
+    assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), -EEXIST);
+    assert_int_equal(pool_layer_of_box(p->pool, "b", THIRD, &below), -ENOENT);
+    nothing_half_made(p);
+}
+
+static void test_box_of_a_layer_starts_as_its_copy(void **state)
+{
+    struct place *p = *state;
+    AUTO_CLOSE int fd = -1;
+    make_layer(p, BASE, NULL);
+    struct pool_chain chain = {1, {BASE}};
+    const struct pool_box box = {.name = "a", .from_layer = true, .chain = &chain, .files = box_files, .n_files = 2};
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+    assert_true(is_there(p, "boxes/*/a/u/of"));
+    assert_true(is_there(p, "boxes/*/a/u/etc/hosts"));
+    assert_true(is_there(p, "boxes/*/a/w"));
+    assert_true(is_there(p, "boxes/*/a/from"));
+    assert_false(is_there(p, "boxes/*/a/below"));
+    AUTO_CLOSE int u = box_at(p, "a");
+    write_at(u, "of", "changed");
+    has_text(p, "layers/" BASE "/u/of", BASE);
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), -EEXIST);
+    nothing_half_made(p);
+}
+
+static void test_files_of_a_sandbox_lead_nowhere(void **state)
+{
+    struct place *p = *state;
+    char outside[96], target[160];
+    AUTO_CLOSE int fd = -1, out = -1;
+    (void)snprintf(outside, sizeof(outside), "%s/outside", p->top);
+    (void)snprintf(target, sizeof(target), "%s/hosts", outside);
+    assert_int_equal(mkdir(outside, 0755), 0);
+    write_at(AT_FDCWD, target, "the host's");
+    const struct pool_chain none = {0};
+    for (int i = 0; i < 2; i++) {
+        make_box(p, "a");
+        AUTO_CLOSE int u = box_at(p, "a");
+        assert_int_equal(unlinkat(u, "etc/hosts", 0), 0);
+        if (i == 0) {
+            assert_int_equal(symlinkat(target, u, "etc/hosts"), 0);
+        } else {
+            assert_int_equal(unlinkat(u, "etc", AT_REMOVEDIR), 0);
+            assert_int_equal(symlinkat(outside, u, "etc"), 0);
+        }
+        assert_int_equal(pool_keep(p->pool, "a", "i1", &none), 0);
+        const struct pool_box box = {.name = "a", .from_kept = "i1", .files = box_files, .n_files = 2};
+        assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+        has_text(p, "outside/hosts", "the host's");
+        fd = fd_close(fd);
+        assert_int_equal(pool_box_drop(p->pool, "a"), 0);
+    }
+}
+
+static void test_kept_files_come_back(void **state)
+{
+    struct place *p = *state;
+    struct pool_chain below = {1, {BASE}}, chain;
+    AUTO_CLOSE int fd = -1;
+    int kept = 0;
+    make_layer(p, BASE, NULL);
+    make_box(p, "a");
+    AUTO_CLOSE int u = box_at(p, "a");
+    write_at(u, "state", "mine");
+    assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), -ENOENT);
+    assert_int_equal(pool_keep(p->pool, "a", "i1", &below), 0);
+    assert_false(is_there(p, "boxes/*/a"));
+    assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), 0);
+    assert_int_equal(chain.n, 1);
+    assert_int_equal(pool_kept_each(p->pool, count, &kept), 0);
+    assert_int_equal(kept, 1);
+    assert_int_equal(pool_layer_of_kept(p->pool, "i1", SECOND), 0);
+    has_text(p, "layers/" SECOND "/u/state", "mine");
+
+    make_box(p, "b");
+    struct pool_box box = {.name = "b", .from_kept = "i1", .chain = &chain, .files = box_files, .n_files = 2};
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), -EEXIST);
+    assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), 0);
+    box.name = "c";
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+    assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), -ENOENT);
+    assert_true(is_there(p, "boxes/*/c/u/state"));
+    assert_true(is_there(p, "boxes/*/c/w"));
+
+    assert_int_equal(pool_keep(p->pool, "c", "i1", &below), 0);
+    assert_int_equal(pool_keep(p->pool, "b", "i1", &below), 0); /* takes its place */
+    assert_false(is_there(p, "kept/i1/u/state"));
+    assert_int_equal(pool_kept_drop(p->pool, "i1"), 0);
+    assert_int_equal(pool_kept_drop(p->pool, "i1"), -ENOENT);
+    nothing_half_made(p);
+}
+
+static void test_copies_are_kept_where_they_are_cheap(void **state)
+{
+    struct place *p = *state;
+    struct pool_chain none = {0};
+    make_box(p, "a");
+    AUTO_CLOSE int u = box_at(p, "a");
+    if (!pool_features(p->pool)->cheap_clones) {
+        assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), -EOPNOTSUPP);
+        return;
+    }
+    write_at(u, "state", "1");
+    assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), 0);
+    write_at(u, "state", "2");
+    has_text(p, "kept/i1/u/state", "1");
+    assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), 0);
+    has_text(p, "kept/i1/u/state", "2");
+    nothing_half_made(p);
+}
+
+static void test_volumes(void **state)
+{
+    struct place *p = *state;
+    uint64_t used = 7, limit = 7;
+    int n = 0;
+    struct stat st;
+    AUTO_CLOSE int fd = -1;
+    assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), -ENOENT);
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", 64 << 20), 0);
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", 0), -EEXIST);
+    assert_int_equal(pool_volume_make(p->pool, "../vol", 0), -EINVAL);
+    assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_uid, 1000);
+    assert_int_equal(st.st_mode & 07777, 0755);
+    assert_int_equal(pool_volume_usage(p->pool, "vol-1", &used, &limit), 0);
+    assert_int_equal(limit, 64 << 20);
+    assert_true(used < 1 << 20);
+    assert_int_equal(pool_volume_each(p->pool, count, &n), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(pool_volume_drop(p->pool, "vol-1"), 0);
+    assert_int_equal(pool_volume_drop(p->pool, "vol-1"), -ENOENT);
+    nothing_half_made(p);
+}
+
+static void test_layers_of_an_earlier_version_are_none(void **state)
+{
+    struct place *p = *state;
+    char path[160];
+    make_layer(p, BASE, NULL);
+    (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST, p->top);
+    assert_int_equal(mkdir(path, 0755), 0);
+    (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST "/usr", p->top);
+    assert_int_equal(mkdir(path, 0755), 0);
+    struct pool *again = NULL;
+    assert_int_equal(pool_open(p->top, &again), 0);
+    pool_close(again);
+    assert_false(is_there(p, "layers/" DIGEST));
+    assert_true(is_there(p, "layers/" BASE "/u"));
+    assert_int_equal(pool_sweep(p->pool), 1);
+}
+
+static void test_what_is_below_is_read_strictly(void **state)
+{
+    struct place *p = *state;
+    static const struct {
+        const char *text;
+        int wanted;
+    } cases[] = {{"", 0},
+                 {SECOND "\n", 0},
+                 {SECOND "\n" THIRD "\n", 0},
+                 {SECOND, -EBADMSG},
+                 {"\n", -EBADMSG},
+                 {SECOND "\n\n", -EBADMSG},
+                 {SECOND "\n" SECOND "\n", -EBADMSG},
+                 {" " SECOND "\n", -EBADMSG},
+                 {"../../etc\n", -EBADMSG}};
+    struct pool_chain chain;
+    make_layer(p, BASE, NULL);
+    make_layer(p, SECOND, NULL);
+    make_layer(p, THIRD, NULL);
+    char path[160];
+    (void)snprintf(path, sizeof(path), "%s/layers/" BASE "/below", p->top);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        write_at(AT_FDCWD, path, cases[i].text);
+        assert_int_equal(pool_chain_read(p->pool, BASE, &chain), cases[i].wanted);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(pool_chain_read(p->pool, BASE, &chain), -EBADMSG);
 }
 
 int main(void)
@@ -136,7 +431,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_box_name_is_taken_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_dropped_box_is_gone_at_once_and_swept_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_reset_clears_what_a_crash_left, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_layers_are_found_by_digest_only, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_of_layers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_chain_is_topmost_first_and_complete, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layer_is_there_when_it_is_committed_and_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layer_of_a_box_is_its_own, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_box_of_a_layer_starts_as_its_copy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_files_of_a_sandbox_lead_nowhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_kept_files_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_copies_are_kept_where_they_are_cheap, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_volumes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_layers_of_an_earlier_version_are_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,7 +314,7 @@ static void storage(const struct probe_env *env, struct probe_result *r)
     AUTO_CLOSE int box = -1;
     usec_t from = clock_mono();
     int e = pool_open(dir, &pool);
-    e = e ? e : pool_box_make(pool, "probe", NULL, 0, &box);
+    e = e ? e : pool_box_make(pool, &(struct pool_box){.name = "probe"}, &box);
     usec_t took = clock_mono() - from;
     const char *kind = pool ? pool_kind(pool) : "";
     if (pool)

@@ -19,6 +19,7 @@
 #include "kernel/netns.h"
 
 struct pool;
+struct pool_chain;
 struct stage;
 
 enum { TIER_GROUP_MAX = 16, TIER_NAME_MAX = 24, TIER_MESSAGE_MAX = 512 };
@@ -70,9 +71,9 @@ enum tier_message {
 struct tier {
     const char *name;
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
-    /* layer_fd: O_PATH directory of the template's layer. limits: those it will probably be started with. */
-    int (*dress)(const struct tier_host *host, struct box *box, int layer_fd, const struct cgroup_limits *limits,
-                 struct err *err);
+    /* chain: the template's layers. limits: those it will probably be started with. */
+    int (*dress)(const struct tier_host *host, struct box *box, const struct pool_chain *chain,
+                 const struct cgroup_limits *limits, struct err *err);
     /* *ret_session_fd: our end of the agent's first session. */
     int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err);

@@ -365,16 +365,16 @@ def test_layers_are_read_only_for_all(pair, service):
     before = must(other, digest)
     layers = list((service.state / "pool" / "layers").iterdir())
     assert layers
-    links = [(layer / "usr/bin/env").stat().st_nlink for layer in layers]
+    links = [(layer / "u/usr/bin/env").stat().st_nlink for layer in layers]
     must(one, "echo evil > /etc/debian_version; printf x | dd of=/usr/bin/git conv=notrunc 2>/dev/null; rm -rf /usr/share/*; chmod 777 /etc; chown user /usr/bin/sudo; "
               "mv /usr/lib/os-release /x; setfattr -n user.evil -v 1 /usr/bin/python3 2>/dev/null; ln /usr/bin/env /hard; python3 - <<'END'\n"
               "import mmap\nf = open('/usr/bin/env', 'r+b')\nm = mmap.mmap(f.fileno(), 0)\nm[0:4] = b'EVIL'\nm.flush()\nEND\ntrue", user="root")
     assert must(other, digest) == before
     fresh = service.client.create()
     assert must(fresh, digest) == before
-    assert all((layer / "usr/bin/env").read_bytes()[:4] == b"\x7fELF" for layer in layers)
+    assert all((layer / "u/usr/bin/env").read_bytes()[:4] == b"\x7fELF" for layer in layers)
     # Test services share layers by hard links, so others may make and drop some meanwhile; the sandbox's link would stay.
-    assert all((layer / "usr/bin/env").stat().st_nlink <= was for layer, was in zip(layers, links))
+    assert all((layer / "u/usr/bin/env").stat().st_nlink <= was for layer, was in zip(layers, links))
 
 
 def test_F28_page_cache_of_shared_layers(pair):

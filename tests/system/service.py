@@ -69,9 +69,11 @@ def kept_templates():
 def prepare_templates():
     """The base template for all runs; made anew only when its recipe has changed, which may take minutes."""
     kept, installed = kept_templates(), Path("/var/lib/cove")
-    if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists():
+    has_one = any((installed / "pool" / "layers").glob("*/u"))
+    if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists() and has_one:
         copy_template(installed, kept)
-    subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null"},
+    subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null",
+                                                            "COVE_POOL": "copy"},
                    stdin=subprocess.DEVNULL, timeout=900, check=True)
 
 

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For the files that the pool consists of. An *entry* is a directory of the pool that is made, cloned, bounded and deleted as one: a layer, a box,
+ * a kept upper, a volume. What one of these operations is, `struct pool_ops` says for each kind; what an entry holds is the same in all.
+ */
+#pragma once
+
+#include "base/def.h"
+#include "base/str.h"
+#include "kernel/pool.h"
+
+enum { POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX * POOL_LAYER_MAX };
+
+struct pool_ops {
+    const char *name;
+    bool cheap_clones;
+    int (*make)(struct pool *p, int at, const char *name); /* an empty entry */
+    /* A new entry with the files in u/ of another. It may hold more of the other's, too. -EEXIST */
+    int (*clone)(struct pool *p, int from_at, const char *from, int to_at, const char *to);
+    int (*remove)(struct pool *p, int at, const char *name); /* with all in it */
+    int (*limit)(struct pool *p, int entry_fd, uint64_t bytes);
+    int (*usage)(struct pool *p, int entry_fd, uint64_t *ret_bytes);
+};
+
+extern const struct pool_ops pool_copy_ops, pool_reflink_ops;
+
+struct pool {
+    const struct pool_ops *ops;
+    struct pool_features features;
+    int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
+    int shard_fds[POOL_SHARDS];
+};
+
+bool pool_is_name(const char *name); /* of a box, kept upper, volume or job: [A-Za-z0-9._-], no dot first */
+int pool_shard(const struct pool *p, const char *box);
+
+/* A name in new/ or trash/ that nobody else has. */
+void pool_unique(const char *name, char ret_name[static POOL_ENTRY_MAX]);
+
+int pool_to_trash(struct pool *p, int at, const char *name) WARN_UNUSED;
+void pool_discard(struct pool *p, int at, const char *name); /* the same while something else failed */
+int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
+int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
+
+int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
+/* What belongs to one use of it goes (w/ below from limit bytes), u/ stays. */
+int pool_entry_strip(int entry_fd) WARN_UNUSED;
+int pool_entry_say(int entry_fd, const char *file, struct str text) WARN_UNUSED;
+
+/* Its bytes are on disk afterwards, and its name once it is put. With `replace`, what has the name goes to the trash; else -EEXIST. */
+int pool_settle(struct pool *p) WARN_UNUSED;
+int pool_entry_settle(struct pool *p,
+                      int entry_fd) WARN_UNUSED; /* of an entry that was cloned just now, or holds a few small files */
+int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace) WARN_UNUSED;
+
+/* Names of layers, topmost first, one a line, each ended. -EBADMSG for anything else. chain: at most `most` of them. */
+int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
+int pool_below_read(int entry_fd, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
+int pool_below_write(int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
+int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most) WARN_UNUSED; /* all are here */
+
+int pool_text_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUSED; /* a number alone in a file */

@@ -17,6 +17,7 @@ static const struct verb *const verbs[] = {
     [WIRE_READ] = &verb_read,
     [WIRE_WRITE] = &verb_write,
     [WIRE_WATCH] = &verb_watch,
+    [WIRE_TRUST] = &verb_trust,
     [WIRE_DIAL] = &verb_dial,
     [WIRE_USAGE] = &verb_usage,
     [WIRE_PING] = &verb_ping,

@@ -394,6 +394,7 @@ const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
         {STR("CURL_CA_BUNDLE"), STR(NETWORK_CA_BUNDLE)},
         {STR("GIT_SSL_CAINFO"), STR(NETWORK_CA_BUNDLE)},
         {STR("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), STR(NETWORK_CA_BUNDLE)},
+        {STR("JAVA_TOOL_OPTIONS"), STR("-Djavax.net.ssl.trustStore=" NETWORK_CA_JAVA)},
     };
     *ret_n = sb->network->has_ca ? ARRAY_SIZE(envs) : 0;
     return envs;

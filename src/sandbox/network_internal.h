@@ -6,6 +6,9 @@
 #include "sandbox/internal.h"
 #include "sandbox/network.h"
 
+/* Where Debian's Java looks; others are told by JAVA_TOOL_OPTIONS. */
+#define NETWORK_CA_JAVA "/etc/ssl/certs/java/cacerts"
+
 enum {
     NETWORK_FLOWS_PER_SEC = 200, /* that are logged one by one */
     NETWORK_FLOWS_MAX = 4096,    /* logged ones that are open */

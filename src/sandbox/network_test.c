@@ -387,6 +387,7 @@ static void a_certificate_is_inside_before_the_creator_knows(void **state)
     const char *env = world_agent(w, sb)->last_env;
     assert_true(has(env, "SSL_CERT_FILE=" BUNDLE) && has(env, "NODE_EXTRA_CA_CERTS=" FILE_INSIDE));
     assert_true(has(env, "REQUESTS_CA_BUNDLE=") && has(env, "CURL_CA_BUNDLE=") && has(env, "GIT_SSL_CAINFO="));
+    assert_true(has(env, "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/etc/ssl/certs/java/cacerts"));
     struct pair own[] = {{STR("SSL_CERT_FILE"), STR("/mine")}};
     run_env(w, sb, own, 1);
     assert_true(has(env, "SSL_CERT_FILE=/mine") && !has(env, "SSL_CERT_FILE=" BUNDLE));

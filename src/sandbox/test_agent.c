@@ -321,6 +321,27 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
     }
 }
 
+static struct buf *file_at(struct fake_agent *a, struct str path)
+{
+    struct buf *b = map_get(&a->files, path);
+    if (b)
+        return b;
+    b = mem_new(struct buf);
+    buf_init(b, 64 << 20);
+    (void)map_put(&a->files, path, b);
+    return b;
+}
+
+static void on_trust(struct fake_agent *a, struct fake_stream *st, struct wire_reader *r)
+{
+    struct str file = wire_get_str(r), bundle = wire_get_str(r), java = wire_get_str(r), pem = wire_get_str(r);
+    assert(wire_done(r) && java.n);
+    buf_clear(file_at(a, file));
+    (void)buf_append_str(file_at(a, file), pem);
+    (void)buf_append_str(file_at(a, bundle), pem);
+    fake_end(a, st->id, 0, "", STR_NULL);
+}
+
 void fake_watch_event(struct fake_agent *a, uint8_t kind, const char *name)
 {
     size_t it = 0;
@@ -391,6 +412,9 @@ static void open_stream(struct fake_agent *a, uint32_t id, struct str payload)
         wire_put_u64(&b, 10);
         wire_put_u32(&b, 1);
         fake_end(a, id, 0, "", buf_str(&b));
+        break;
+    case WIRE_TRUST:
+        on_trust(a, st, &r);
         break;
     case WIRE_PING:
         fake_end(a, id, 0, "", STR_NULL);

@@ -111,6 +111,12 @@ enum wire_verb {
      * (relative to path), u8 has_entry, entry when it has. Ends by CLOSE only, or with ERR_RESOURCE_EXHAUSTED when the host is too slow for 4,096 queued events.
      */
     WIRE_WATCH = 23,
+    /*
+     * Makes the programs inside trust a certificate authority: writes `pem` into `file`, appends it to the `bundle` of PEM that most programs read, unless it is in
+     * there, and to Java's trust store, which is made of the bundle where there is none. Paths are absolute; what is made is root's.
+     * request: str file, str bundle, str java, str pem. tail: empty.
+     */
+    WIRE_TRUST = 24,
 
     /* Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused: ERR_UNAVAILABLE. */
     WIRE_DIAL = 32,

@@ -31,6 +31,7 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     b->ready_wanted = ready;
     b->by_id = MAP_INIT;
     list_init(&b->waiting);
+    list_init(&b->freezing);
     for (size_t i = 0; i < BOX_STATES; i++)
         list_init(&b->lists[i]);
     return b;
@@ -41,19 +42,6 @@ void boxes_free(struct boxes *b)
     assert(boxes_left(b) == 0);
     map_fini(&b->by_id);
     mem_free(b);
-}
-
-size_t boxes_running(const struct boxes *b)
-{
-    return b->counts[BOX_RUNNING];
-}
-
-size_t boxes_left(const struct boxes *b)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < BOX_STATES; i++)
-        n += b->counts[i];
-    return n;
 }
 
 void boxes_enter(struct entry *e, enum box_state state)
@@ -82,14 +70,16 @@ static int take_slot(struct boxes *b, uint32_t *ret_slot)
 
 static void refuse(struct boxes *b, struct waiting *w, const struct err *err)
 {
-    b->events.created(b->events.ctx, w->request.head.tag, -1, err);
+    b->events.created(b->events.ctx, w->asked, -1, err);
     mem_free(w);
 }
 
 void boxes_kill_body(struct entry *e)
 {
-    if (e->box.pidfd >= 0 && e->state != BOX_CLEANING)
-        (void)pidfd_send_signal(e->box.pidfd, SIGKILL, NULL, 0);
+    if (e->box.pidfd < 0 || e->state == BOX_CLEANING)
+        return;
+    (void)pidfd_send_signal(e->box.pidfd, SIGKILL, NULL, 0);
+    boxes_thaw(e);
 }
 
 static void forget(struct entry *e)
@@ -124,12 +114,20 @@ static void set_cause(struct entry *e, const siginfo_t *info)
     if (e->id[0])
         end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
     end->status = (uint32_t)info->si_status;
-    if (end->cause || e->state != BOX_RUNNING)
+    if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
         return;
     if (info->si_code == CLD_EXITED)
         end->cause = SUP_CAUSE_EXITED;
     else
         end->cause = info->si_status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
+}
+
+/* Its end comes before theirs. */
+static void abort_tasks(struct entry *e)
+{
+    struct err err;
+    (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", e->id);
+    boxes_tasks_abort(e, &err);
 }
 
 static void on_pidfd(struct source *s, uint32_t events UNUSED)
@@ -140,6 +138,8 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     if (waitid(P_PIDFD, (id_t)e->box.pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
         return;
     set_cause(e, &info);
+    abort_tasks(e);
+    list_remove(&e->freezing);
     loop_remove(b->loop, &e->pidfd);
     loop_remove(b->loop, &e->sock);
     if (e->request) {
@@ -147,7 +147,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
                       e->reason);
         refuse(b, TAKE_PTR(e->request), &err);
-    } else if (e->state != BOX_RUNNING && !b->stopping && !e->ended.cause) {
+    } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
         log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
         b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
     }
@@ -195,7 +195,7 @@ static void start_in(struct entry *e, struct waiting *w)
     (void)map_put(&b->by_id, str_of(e->id), e);
     boxes_enter(e, BOX_RUNNING);
     network_open_box(b->network, e->id, &e->box.net);
-    b->events.created(b->events.ctx, w->request.head.tag, TAKE_FD(session), NULL);
+    b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
     mem_free(w);
 }
 
@@ -297,6 +297,8 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     e->sock.fd = e->pidfd.fd = -1;
     e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
     e->ended.head.type = SUP_ENDED;
+    list_init(&e->tasks);
+    list_init(&e->freezing);
     int r = take_slot(b, &e->box.slot);
     if (r < 0) {
         netns_close(&e->box.net);
@@ -331,7 +333,7 @@ void boxes_refuse_waiting(struct boxes *b, const struct err *err)
     }
 }
 
-void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t default_pids)
+void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids)
 {
     struct err err;
     int r = 0;
@@ -342,11 +344,12 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     else if (b->n_waiting >= WAITING_MAX)
         r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are being made already", WAITING_MAX);
     if (r < 0) {
-        b->events.created(b->events.ctx, request->head.tag, -1, &err);
+        b->events.created(b->events.ctx, asked, -1, &err);
         return;
     }
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
+    w->asked = asked;
     w->limits =
         (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
     b->last_create = clock_mono();
@@ -355,63 +358,28 @@ void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t de
     serve(b);
 }
 
-static struct entry *find(struct boxes *b, const char *id, struct err *err)
+void boxes_forget(struct boxes *b)
 {
-    struct entry *e = map_get(&b->by_id, str_of(id));
-    if (!e)
-        (void)err_set(err, ERR_NOT_FOUND, "sandbox %s is not here", id);
-    return e;
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        list_remove(&w->node);
+        b->n_waiting--;
+        mem_free(w);
+    }
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
+        mem_free(TAKE_PTR(e->request)); /* it will be a warm one */
+    }
 }
 
 int boxes_kill(struct boxes *b, const char *id, struct err *err)
 {
-    struct entry *e = find(b, id, err);
+    struct entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
     if (!e->ended.cause)
         e->ended.cause = SUP_CAUSE_KILLED;
+    abort_tasks(e);
     boxes_kill_body(e);
     return 0;
-}
-
-int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err)
-{
-    struct entry *e = find(b, id, err);
-    if (!e)
-        return -1;
-    return tier_open_session(&e->box, e->id, e->template_id, ret_session_fd, err);
-}
-
-int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err)
-{
-    struct entry *e = find(b, id, err);
-    if (!e)
-        return -1;
-    struct cgroup_usage u = {0};
-    int r = cgroup_usage(b->host->cgroups, e->box.group, &u);
-    if (r < 0)
-        return err_errno(err, r, "read control group %s", e->box.group);
-    ret_used->cpu_usec = u.cpu_usec;
-    ret_used->memory_bytes = u.memory_bytes;
-    ret_used->cache_bytes = u.cache_bytes;
-    ret_used->memory_limit_bytes = e->box.limits.memory_bytes;
-    ret_used->pids = u.pids;
-    ret_used->oom_kills = u.oom_kills;
-    return 0;
-}
-
-void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx)
-{
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
-        fn(ctx, e->id, e->started);
-    }
-}
-
-void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)
-{
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
-        fn(ctx, e->id, &e->box.net);
-    }
 }
 
 void boxes_clean_again(struct boxes *b)
@@ -432,6 +400,7 @@ void boxes_shutdown(struct boxes *b)
         LIST_FOREACH (struct entry, e, &b->lists[i], node) {
             if (!e->ended.cause)
                 e->ended.cause = SUP_CAUSE_SHUTDOWN;
+            abort_tasks(e);
             boxes_kill_body(e);
         }
 }

@@ -8,7 +8,8 @@
  *     group removed and its files moved to the trash.
  *  2. What was a sandbox of somebody is never anybody else's.
  *  3. SIGKILL to the first process of a pid namespace is the only way in which a box ends by our hand.
- *  4. Each create request is answered exactly once; each box that was created is reported ended exactly once.
+ *  4. Each request is answered exactly once; each box that was created is reported ended exactly once.
+ *  5. What is done to one sandbox is done one after the other, in the order in which it was asked for (boxes_task.c); a kill waits for nothing.
  */
 #pragma once
 
@@ -20,10 +21,12 @@
 struct boxes;
 struct network;
 
+/* `asked`, never 0, is the caller's and comes back with the answer. */
 struct boxes_events {
     void *ctx;
     /* The answer to boxes_create(): session_fd is the callee's on success, -1 and err set otherwise. */
-    void (*created)(void *ctx, uint32_t tag, int session_fd, const struct err *err);
+    void (*created)(void *ctx, uint64_t asked, int session_fd, const struct err *err);
+    void (*done)(void *ctx, uint64_t asked, const struct err *err); /* the answer to most others; err NULL: success */
     void (*ended)(void *ctx, const struct sup_ended *ended);
 };
 
@@ -35,11 +38,17 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
                         const struct boxes_events *events, struct network *network);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
-void boxes_create(struct boxes *b, const struct sup_create *request, uint32_t default_pids);
+void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids);
+void boxes_forget(struct boxes *b); /* nobody waits for sandboxes any more that are not there yet */
 int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
+
+/* Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. */
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory);
+void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
+
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
-void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started), void *ctx);
+void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started, enum sup_life life), void *ctx);
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx);
 size_t boxes_running(const struct boxes *b);
 

@@ -70,7 +70,7 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
 
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
-    usec_t now = clock_mono();
+    usec_t now = clock_mono(), look_at = boxes_watch_freezing(b);
     bool more = false;
     if (b->clean_at && now >= b->clean_at)
         boxes_clean_again(b);
@@ -91,7 +91,7 @@ usec_t boxes_tick(struct boxes *b, bool idle)
     }
     if (more && !b->ahead_at)
         return 0;
-    usec_t next = UINT64_MAX;
+    usec_t next = look_at;
     if (b->clean_at)
         next = MIN(next, b->clean_at);
     if (b->ahead_at)

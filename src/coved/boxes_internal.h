@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by boxes.c (lives of boxes) and boxes_ahead.c (what is made ahead of need). */
+/*
+ * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
+ * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box).
+ */
 #pragma once
 
 #include "base/list.h"
@@ -13,6 +16,7 @@ enum box_state {
     BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
     BOX_WARM,     /* the agent runs, nobody's */
     BOX_RUNNING,  /* somebody's */
+    BOX_FROZEN,   /* the same, paused with its memory */
     BOX_CLEANING, /* reaped, not yet all gone */
     BOX_STATES,
 };
@@ -20,8 +24,24 @@ enum box_state {
 struct waiting {
     struct list node;
     struct sup_create request;
+    uint64_t asked;
     struct cgroup_limits limits;
     bool again; /* the warm box that it was given had died */
+};
+
+enum task_kind {
+    TASK_PAUSE, /* freeze and leave so */
+    TASK_RESUME,
+    TASK_KINDS
+};
+
+/* Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. */
+struct task {
+    struct list node;
+    struct boxes *owner;
+    struct entry *entry;
+    enum task_kind kind;
+    uint64_t asked; /* 0: nobody waits for the end of it */
 };
 
 struct entry {
@@ -38,6 +58,13 @@ struct entry {
     usec_t warm_since; /* monotonic */
     struct sup_ended ended;
     char reason[TIER_MESSAGE_MAX]; /* why the body failed */
+
+    struct list tasks;
+    size_t n_tasks;
+
+    struct list freezing; /* in boxes.freezing while it is waited for */
+    bool is_held;         /* its group was told to stand still */
+    usec_t freeze_since, look_at, look_usec;
 };
 
 struct boxes {
@@ -59,15 +86,37 @@ struct boxes {
     usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
     bool stopping;
+    struct list freezing;
 };
+
+/* ---- boxes.c ---- */
 
 void boxes_enter(struct entry *e, enum box_state state);
 void boxes_kill_body(struct entry *e);
 void boxes_refuse_waiting(struct boxes *b, const struct err *err);
 void boxes_clean_again(struct boxes *b);
+struct entry *boxes_find(struct boxes *b, const char *id, struct err *err); /* NULL: ERR_NOT_FOUND */
 
 /* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
 int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
 
 /* Gives a blank a root on this layer. When it fails and the box has left BOX_BLANK, kill it. */
 int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err) WARN_UNUSED;
+
+/* ---- boxes_task.c ---- */
+
+/* Refused at once, or under way, or behind those that are. */
+void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
+void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
+void boxes_tasks_abort(struct entry *e, const struct err *err);
+
+/* ---- boxes_pause.c ---- */
+
+/* boxes_frozen() is called with the first task of the entry, now or later: 0, -ETIMEDOUT, or another -errno; on failure it is thawed already. */
+void boxes_freeze(struct entry *e);
+void boxes_frozen(struct entry *e, int r); /* of boxes_task.c */
+void boxes_thaw(struct entry *e);
+usec_t boxes_watch_freezing(struct boxes *b);
+void boxes_pause_begin(struct task *t);
+void boxes_resume_begin(struct task *t);
+void boxes_pause_frozen(struct task *t, int r);

@@ -43,10 +43,37 @@ static void done(struct requests *r, uint32_t type, uint32_t tag, int fd, const 
     worker_send(r->worker, &m, sizeof(m), fd);
 }
 
-void requests_created(void *ctx, uint32_t tag, int session_fd, const struct err *err)
+static uint64_t asked(const struct requests *r, const struct sup_head *head)
+{
+    return (uint64_t)r->generation << 32 | head->tag;
+}
+
+/* False: by a worker that is gone. */
+static bool is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_tag)
+{
+    *ret_tag = (uint32_t)asked;
+    return asked >> 32 == r->generation;
+}
+
+void requests_new_worker(struct requests *r)
+{
+    r->generation++;
+    boxes_forget(r->boxes);
+}
+
+void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err)
 {
     AUTO_CLOSE int fd = session_fd;
-    done(ctx, SUP_CREATED, tag, fd, err);
+    uint32_t tag;
+    if (is_awaited(ctx, asked, &tag))
+        done(ctx, SUP_CREATED, tag, fd, err);
+}
+
+void requests_done(void *ctx, uint64_t asked, const struct err *err)
+{
+    uint32_t tag;
+    if (is_awaited(ctx, asked, &tag))
+        done(ctx, SUP_DONE, tag, -1, err);
 }
 
 void requests_ended(void *ctx, const struct sup_ended *ended)
@@ -76,7 +103,7 @@ static void create(struct requests *r, const struct sup_create *m)
         done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
-    boxes_create(r->boxes, m, r->default_pids);
+    boxes_create(r->boxes, asked(r, &m->head), m, r->default_pids);
 }
 
 static void kill_one(struct requests *r, const struct sup_id *m)
@@ -112,15 +139,38 @@ struct listing {
     uint32_t tag;
 };
 
-static void list_one(void *ctx, const char *id, usec_t started)
+static void list_one(void *ctx, const char *id, usec_t started, enum sup_life life)
 {
     struct listing *l = ctx;
     struct sup_listed m;
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){SUP_LISTED, l->tag};
     m.started = started;
+    m.life = life;
     (void)snprintf(m.id, sizeof(m.id), "%s", id);
     worker_send(l->r->worker, &m, sizeof(m), -1);
+}
+
+static void pause_one(struct requests *r, const struct sup_pause *m)
+{
+    struct err err;
+    if (is_id(m->id) && m->memory <= 1) {
+        boxes_pause(r->boxes, asked(r, &m->head), m->id, m->memory);
+        return;
+    }
+    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed pause request");
+    done(r, SUP_DONE, m->head.tag, -1, &err);
+}
+
+static void resume_one(struct requests *r, const struct sup_id *m)
+{
+    struct err err;
+    if (is_id(m->id)) {
+        boxes_resume(r->boxes, asked(r, &m->head), m->id);
+        return;
+    }
+    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    done(r, SUP_DONE, m->head.tag, -1, &err);
 }
 
 static void not_yet(struct requests *r, uint32_t tag)
@@ -151,7 +201,11 @@ void requests_handle(struct requests *r, const union sup_message *m)
         done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
     case SUP_PAUSE:
+        pause_one(r, &m->pause);
+        return;
     case SUP_RESUME:
+        resume_one(r, &m->id);
+        return;
     case SUP_SNAPSHOT:
     case SUP_WARM:
     case SUP_LAYERS:

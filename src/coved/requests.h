@@ -11,10 +11,14 @@ struct requests {
     struct worker *worker;
     struct reserve reserve;
     uint32_t default_pids;
+    uint32_t generation; /* of the worker: what one asked for is not answered to the next, which counts its tags anew */
 };
+
+void requests_new_worker(struct requests *r);
 
 void requests_handle(struct requests *r, const union sup_message *m);
 
 /* For struct boxes_events; ctx: struct requests. */
-void requests_created(void *ctx, uint32_t tag, int session_fd, const struct err *err);
+void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err);
+void requests_done(void *ctx, uint64_t asked, const struct err *err);
 void requests_ended(void *ctx, const struct sup_ended *ended);

@@ -229,6 +229,7 @@ static void on_worker_message(void *ctx, const union sup_message *m)
 static void on_worker_start(void *ctx)
 {
     struct coved *c = ctx;
+    requests_new_worker(&c->requests);
     network_on_api(&c->network);
 }
 
@@ -334,7 +335,7 @@ static int set_up(struct coved *c, struct err *err)
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
     network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
-    const struct boxes_events events = {&c->requests, requests_created, requests_ended};
+    const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_ended};
     c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network);
     new_worker(c, dir);
     network_connect(&c->network, c->worker, c->boxes);

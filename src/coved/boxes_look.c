@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/boxes_internal.h"
+#include "kernel/cgroup.h"
+
+size_t boxes_running(const struct boxes *b)
+{
+    return b->counts[BOX_RUNNING] + b->counts[BOX_FROZEN];
+}
+
+size_t boxes_left(const struct boxes *b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < BOX_STATES; i++)
+        n += b->counts[i];
+    return n;
+}
+
+struct entry *boxes_find(struct boxes *b, const char *id, struct err *err)
+{
+    struct entry *e = map_get(&b->by_id, str_of(id));
+    if (!e)
+        (void)err_set(err, ERR_NOT_FOUND, "sandbox %s is not here", id);
+    return e;
+}
+
+int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err)
+{
+    struct entry *e = boxes_find(b, id, err);
+    if (!e)
+        return -1;
+    return tier_open_session(&e->box, e->id, e->template_id, ret_session_fd, err);
+}
+
+int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err)
+{
+    struct entry *e = boxes_find(b, id, err);
+    if (!e)
+        return -1;
+    struct cgroup_usage u = {0};
+    int r = cgroup_usage(b->host->cgroups, e->box.group, &u);
+    if (r < 0)
+        return err_errno(err, r, "read control group %s", e->box.group);
+    ret_used->cpu_usec = u.cpu_usec;
+    ret_used->memory_bytes = u.memory_bytes;
+    ret_used->cache_bytes = u.cache_bytes;
+    ret_used->memory_limit_bytes = e->box.limits.memory_bytes;
+    ret_used->pids = u.pids;
+    ret_used->oom_kills = u.oom_kills;
+    return 0;
+}
+
+void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started, enum sup_life life), void *ctx)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
+        fn(ctx, e->id, e->started, SUP_LIVES);
+    }
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
+        fn(ctx, e->id, e->started, SUP_FROZEN);
+    }
+}
+
+void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_RUNNING], node) {
+        fn(ctx, e->id, &e->box.net);
+    }
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
+        fn(ctx, e->id, &e->box.net);
+    }
+}

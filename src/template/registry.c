@@ -3,7 +3,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "template/template.h"
+#include "store/template_rows.h"
+#include "template/internal.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,15 +14,6 @@
 #include <unistd.h>
 
 enum { FILE_MAX = 64 * 1024, TEMPLATES_MAX = 4096 };
-
-struct template_registry {
-    char *dir;
-    struct timespec read_at; /* the directory's mtime when it was read */
-    bool fresh;              /* read while it may still have changed within the clock's tick: read again */
-    struct template **list;  /* by id */
-    size_t n;
-    char alias[TEMPLATE_NAME_MAX + 1]; /* what template_resolve() hands out */
-};
 
 static int by_id(const void *a, const void *b)
 {
@@ -98,7 +90,7 @@ static void read_dir(struct template_registry *r, int fd)
         qsort(r->list, r->n, sizeof(struct template *), by_id);
 }
 
-static void refresh(struct template_registry *r)
+static void refresh_files(struct template_registry *r)
 {
     struct stat st;
     if (stat(r->dir, &st) < 0) {
@@ -121,10 +113,147 @@ static void refresh(struct template_registry *r)
     read_dir(r, fd);
 }
 
+/* ---- the store ---- */
+
+static struct use *use_of(struct template_registry *r, const char *id)
+{
+    struct use *u = map_get(&r->uses, str_of(id));
+    if (u)
+        return u;
+    u = mem_new(struct use);
+    u->id = mem_strdup(id);
+    list_init(&u->dirty);
+    (void)map_put(&r->uses, str_of(id), u);
+    return u;
+}
+
+static void load_use(void *ctx, const struct store_use *row)
+{
+    struct use *u = use_of(ctx, row->template_id);
+    if (list_empty(&u->dirty)) {
+        u->count = row->count;
+        u->last = row->last_at;
+    }
+}
+
+/* Wanted tags are in memory alone: builds that go on keep them over a reload. */
+struct wanted {
+    char id[ID_UUID_LEN + 1];
+    char (*tags)[TEMPLATE_NAME_MAX + 1];
+    size_t n;
+};
+
+static size_t save_wanted(struct template_registry *r, struct wanted **ret_saved)
+{
+    struct wanted *saved = mem_array(map_count(&r->builds) + 1, sizeof(*saved));
+    size_t n = 0, it = 0;
+    for (struct build *b; (b = map_next(&r->builds, &it));) {
+        if (!b->wanted || strlen(b->b.id) > ID_UUID_LEN)
+            continue;
+        memcpy(saved[n].id, b->b.id, strlen(b->b.id));
+        saved[n].n = b->n_wanted;
+        saved[n++].tags = TAKE_PTR(b->wanted);
+    }
+    *ret_saved = saved;
+    return n;
+}
+
+static void reload(struct template_registry *r)
+{
+    struct wanted *saved;
+    struct err err;
+    size_t n = save_wanted(r, &saved);
+    built_clear(r);
+    if (built_load(r, &err) < 0)
+        log_error("templates: %s", err.msg);
+    else
+        r->stale = false;
+    for (size_t i = 0; i < n; i++) {
+        struct build *b = map_get(&r->builds, str_of(saved[i].id));
+        if (b) {
+            b->wanted = saved[i].tags;
+            b->n_wanted = saved[i].n;
+        } else {
+            mem_free(saved[i].tags);
+        }
+    }
+    mem_free(saved);
+}
+
+void registry_refresh(struct template_registry *r)
+{
+    refresh_files(r);
+    if (r->stale)
+        reload(r);
+}
+
+static int on_committing(void *ctx, struct err *err)
+{
+    struct template_registry *r = ctx;
+    LIST_FOREACH (struct use, u, &r->dirty, dirty) {
+        if (template_rows_put_use(
+                r->store, &(struct store_use){.template_id = u->id, .count = u->count, .last_at = u->last}, err) < 0)
+            return -1;
+        list_remove(&u->dirty);
+    }
+    return 0;
+}
+
+static void on_rolled_back(void *ctx)
+{
+    ((struct template_registry *)ctx)->stale = true;
+}
+
+static int fail_leftovers(struct template_registry *r, struct err *err)
+{
+    size_t it = 0;
+    for (struct build *b; (b = map_next(&r->builds, &it));) {
+        if (b->b.status >= TEMPLATE_READY)
+            continue;
+        bool began = b->b.status == TEMPLATE_BUILDING;
+        b->b.status = TEMPLATE_FAILED;
+        b->b.finished = clock_real();
+        b->b.reason = began ? "the service ended while this was being built; build it again"
+                            : "the service was restarted before this build was begun; request it again";
+        if (build_store(r, b, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int template_registry_load(struct template_registry *r, struct store *store, struct err *err)
+{
+    r->store = store;
+    r->hook = (struct store_hook){.committing = on_committing, .rolled_back = on_rolled_back, .ctx = r};
+    store_hook_add(store, &r->hook);
+    if (built_load(r, err) < 0 || template_rows_each_use(store, load_use, r, err) < 0 || fail_leftovers(r, err) < 0)
+        return err_prefix(err, "read the templates");
+    return 0;
+}
+
+void template_spawned(struct template_registry *r, const char *id)
+{
+    if (!r->store)
+        return;
+    struct use *u = use_of(r, id);
+    u->count++;
+    u->last = clock_real();
+    if (list_empty(&u->dirty))
+        list_append(&r->dirty, &u->dirty);
+}
+
+void registry_use(const struct template_registry *r, const char *id, struct template_info *ret_info)
+{
+    const struct use *u = map_get(&r->uses, str_of(id));
+    ret_info->n_spawns = u ? u->count : 0;
+    ret_info->spawned = u ? u->last : 0;
+}
+
 struct template_registry *template_registry_new(const char *dir)
 {
     struct template_registry *r = mem_new(struct template_registry);
     r->dir = mem_strdup(dir);
+    list_init(&r->dirty);
     return r;
 }
 
@@ -132,10 +261,22 @@ void template_registry_free(struct template_registry *r)
 {
     if (!r)
         return;
+    if (r->store)
+        store_hook_remove(&r->hook);
+    built_clear(r);
+    size_t it = 0;
+    for (struct use *u; (u = map_next(&r->uses, &it));) {
+        mem_free(u->id);
+        mem_free(u);
+    }
+    map_fini(&r->uses);
     clear(r);
+    mem_free(r->shown);
     mem_free(r->dir);
     mem_free(r);
 }
+
+/* ---- finding ---- */
 
 /* [namespace/]name[:tag] */
 struct name {
@@ -144,7 +285,7 @@ struct name {
 
 static struct name name_of(struct str s)
 {
-    struct name n = {.tag = STR("default")};
+    struct name n = {.tag = STR(TEMPLATE_TAG_DEFAULT)};
     ssize_t slash = str_find_char(s, '/');
     if (slash >= 0) {
         n.space = str_n(s.p, (size_t)slash);
@@ -166,42 +307,121 @@ static bool same(const struct name *a, const struct name *b)
            (!a->space.n || !b->space.n || str_eq(a->space, b->space));
 }
 
+static int not_a_name(struct str ref, struct err *err)
+{
+    return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64),
+                   ref.p ? ref.p : "");
+}
+
+static const struct template *file_by_id(const struct template_registry *r, const struct name *want)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (str_eq(want->name, str_of(r->list[i]->id)) && str_eq(want->tag, STR(TEMPLATE_TAG_DEFAULT)))
+            return r->list[i];
+    return NULL;
+}
+
+static const struct template *file_by_alias(struct template_registry *r, const struct name *want)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        for (size_t k = 0; k < r->list[i]->n_aliases; k++) {
+            struct name have = name_of(str_of(r->list[i]->aliases[k]));
+            if (!same(want, &have))
+                continue;
+            memcpy(r->alias, have.name.p, have.name.n);
+            r->alias[have.name.n] = 0;
+            return r->list[i];
+        }
+    }
+    return NULL;
+}
+
+const struct template *registry_file(struct template_registry *r, struct str ref)
+{
+    struct name want = name_of(ref);
+    const struct template *t = file_by_id(r, &want);
+    return t ? t : file_by_alias(r, &want);
+}
+
+/* What was built. *ret_exists: there is one of that name, if not with that tag. */
+static const struct template *find_built(struct template_registry *r, struct str ref, bool *ret_exists)
+{
+    struct template_name name;
+    struct err ignored;
+    if (template_name_parse(ref, &name, &ignored) < 0)
+        return NULL;
+    struct entry *e = built_find(r, &name);
+    struct tag *tag = e ? entry_tag(e, name.tag) : NULL;
+    *ret_exists = e != NULL;
+    if (!tag || tag->build->b.status != TEMPLATE_READY)
+        return NULL;
+    bool by_id = strcmp(name.name, e->id) == 0;
+    memcpy(r->alias, by_id ? "" : e->name, by_id ? 1 : strlen(e->name) + 1);
+    return &tag->build->t;
+}
+
 int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err)
 {
     struct name want = name_of(ref);
+    bool exists = false;
     if (!want.name.n || !want.tag.n || ref.n > 3 * (TEMPLATE_NAME_MAX + 1) || str_has_nul(ref) || !str_is_utf8(ref))
-        return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is not the name of a template", (int)MIN(ref.n, (size_t)64),
-                       ref.p ? ref.p : "");
-    refresh(r);
-    for (size_t i = 0; i < r->n; i++) {
-        if (!str_eq(want.name, str_of(r->list[i]->id)) || !str_eq(want.tag, STR("default")))
-            continue;
-        *ret_template = r->list[i];
-        if (ret_alias)
-            *ret_alias = NULL;
-        return 0;
-    }
-    for (size_t i = 0; i < r->n; i++) {
-        for (size_t k = 0; k < r->list[i]->n_aliases; k++) {
-            struct name have = name_of(str_of(r->list[i]->aliases[k]));
-            if (!same(&want, &have))
-                continue;
-            *ret_template = r->list[i];
-            memcpy(r->alias, have.name.p, have.name.n);
-            r->alias[have.name.n] = 0;
-            if (ret_alias)
-                *ret_alias = r->alias;
-            return 0;
-        }
-    }
-    return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
+        return not_a_name(ref, err);
+    registry_refresh(r);
+    r->alias[0] = '\0';
+    const struct template *t = file_by_id(r, &want);
+    if (!t)
+        t = find_built(r, ref, &exists);
+    if (!t)
+        t = file_by_alias(r, &want);
+    if (!t)
+        return err_set(err, ERR_NOT_FOUND,
+                       exists ? "template '%.*s' has no finished build of that tag" : "template '%.*s' not found",
+                       STR_ARG(ref));
+    *ret_template = t;
+    if (ret_alias)
+        *ret_alias = r->alias[0] ? r->alias : NULL;
+    return 0;
+}
+
+static int by_entry_id(const void *a, const void *b)
+{
+    return strcmp((*(struct entry *const *)a)->id, (*(struct entry *const *)b)->id);
+}
+
+size_t registry_entries(const struct template_registry *r, struct entry ***ret_entries)
+{
+    struct entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(*all));
+    size_t n = 0, it = 0;
+    for (struct entry *e; (e = map_next(&r->by_id, &it));)
+        all[n++] = e;
+    if (n)
+        qsort(all, n, sizeof(*all), by_entry_id);
+    *ret_entries = all;
+    return n;
 }
 
 void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx)
 {
-    refresh(r);
+    registry_refresh(r);
     for (size_t i = 0; i < r->n; i++)
         if (!fn(ctx, r->list[i]))
             return;
+    AUTO_FREE struct entry **all = NULL;
+    size_t n = registry_entries(r, &all);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < all[i]->n_tags; k++)
+            if (all[i]->tags[k].build->b.status == TEMPLATE_READY && !fn(ctx, &all[i]->tags[k].build->t))
+                return;
+}
+
+void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx)
+{
+    size_t it = 0;
+    registry_refresh(r);
+    for (size_t i = 0; i < r->n; i++)
+        fn(ctx, r->list[i]->layer);
+    for (const struct build *b; (b = map_next(&r->builds, &it));)
+        if (b->n_tags && b->t.layer)
+            fn(ctx, b->t.layer);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "template/template.h"
 #include "base/arena.h"
+#include "base/id.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -11,7 +12,21 @@ struct parsed {
     struct arena arena;
     const char *aliases[TEMPLATE_ALIASES_MAX];
     const char *envs[TEMPLATE_ENVS_MAX];
+    char build_id[ID_UUID_LEN + 1];
 };
+
+/* A build is known by what it made: the beginning of the layer's digest in the form of a UUID, version 8 ("custom", RFC 9562). */
+static void set_build_id(struct parsed *p)
+{
+    const char *hex = p->t.layer + strlen("sha256-");
+    size_t n = 0;
+    for (size_t i = 0; i < 32; i++) {
+        if (i == 8 || i == 12 || i == 16 || i == 20)
+            p->build_id[n++] = '-';
+        p->build_id[n++] = i == 12 ? '8' : i == 16 ? "89ab"[hex[i] & 3] : hex[i];
+    }
+    p->t.build_id = p->build_id;
+}
 
 static bool is_made_of(struct str s, const char *others)
 {
@@ -156,6 +171,7 @@ int template_parse(struct str text, struct template **ret_template, struct err *
     }
     if (!t->id || !t->layer)
         return err_set(err, ERR_INVALID_ARGUMENT, "no %s", t->id ? "layer" : "id");
+    set_build_id(p);
     *ret_template = TAKE_PTR(t);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Templates: what sandboxes are made from. One file per template, <state>/templates/<anything>.conf, lines `key = value`, '#' begins a
- * comment:
+ * Templates: what sandboxes are made from. Those that were built and snapshots stand in the store and in memory (template/builds.h). The others, the base template
+ * above all, are files, <state>/templates/<anything>.conf, lines `key = value`, '#' begins a comment:
  *
  *   id = base-3f0c          unique; [A-Za-z0-9._-], at most 63 characters
  *   alias = base            any number; [a-z0-9_-], at most 63 characters, with an optional "namespace/" before and ":tag" behind ("default" when left out)
@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/str.h"
 
+struct store;
 struct template_registry;
 
 enum { TEMPLATE_NAME_MAX = 63, TEMPLATE_LAYER_LEN = 7 + 64, TEMPLATE_ALIASES_MAX = 32, TEMPLATE_ENVS_MAX = 256 };
@@ -37,8 +38,12 @@ struct template
     const char *const *envs; /* "NAME=value" */
     size_t n_envs;
 
+    const char *build_id; /* a UUID; of a file: made from the layer's digest */
+
     /* The rest is of templates that were built or are snapshots; nothing of it stands in a file. */
     bool is_snapshot;
+    const char *ref;       /* what clients know a snapshot by: "<id>:default", or "<namespace>/<name>:<tag>" */
+    const char *name;      /* "[<namespace>/]<name>"; of a snapshot always with its namespace. NULL: none */
     const char *source;    /* the sandbox that it is a snapshot of; NULL: none */
     const char *ready_cmd; /* NULL: none */
     const char *workdir;   /* of the start command and of processes that say none; NULL: the user's home */
@@ -50,7 +55,16 @@ struct template_registry *template_registry_new(const char *dir);
 void template_registry_free(struct template_registry *r);
 
 /*
- * ref: id or alias, with optional "namespace/" and ":tag". Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
+ * Reads what the store holds, and from now on writes there, in its present batch; without, there are files alone. Builds that an earlier worker did not bring to
+ * their end have failed. The store outlives the registry.
+ */
+int template_registry_load(struct template_registry *r, struct store *store, struct err *err) WARN_UNUSED;
+
+/* The namespace of names that come without one, where one has to be shown. */
+#define TEMPLATE_NAMESPACE "local"
+
+/*
+ * ref: id or alias, with optional "namespace/" and ":tag". What was built hides a file's alias. Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
  * name). ret_alias (may be NULL): the alias that matched without namespace and tag, NULL when the id did.
  */
 int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
@@ -74,10 +88,13 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
 /* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands in a file. */
 int template_remove(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
 
-/* Every layer that some template, snapshot or build stands on. */
+/* A sandbox was made of it: counted. */
+void template_spawned(struct template_registry *r, const char *id);
+
+/* Every layer that a template or snapshot stands on. */
 void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx);
 
-/* Calls fn for each, by id, until it returns false. */
+/* Calls fn for each that sandboxes can be made from, until it returns false: files, then the others, by id and tag, so one with two tags comes twice. */
 void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx);
 
 /* Parses one file's text. For the registry and the fuzzer; template_free() frees. */

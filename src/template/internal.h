@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of src/template know of each other. */
+#pragma once
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "store/store.h"
+#include "template/builds.h"
+#include "template/name.h"
+
+/* A build, with what sandboxes see of it once it is ready. */
+struct build {
+    struct template_build b; /* its strings are in the arena; made points to t */
+    struct template t;       /* aliases are in alias_arena: they follow the tags */
+    struct arena arena, alias_arena;
+    struct entry *entry;
+    struct list node; /* in entry->builds, oldest first */
+    size_t n_tags;    /* that lead here */
+    char (*wanted)[TEMPLATE_NAME_MAX + 1];
+    size_t n_wanted;
+    uint64_t log_bytes;
+    bool log_full;
+};
+
+struct tag {
+    char tag[TEMPLATE_NAME_MAX + 1];
+    struct build *build;
+    usec_t created;
+};
+
+/* A template that was built, or a snapshot. */
+struct entry {
+    char id[TEMPLATE_ID_LEN + 1];
+    char space[TEMPLATE_NAME_MAX + 1], name[TEMPLATE_NAME_MAX + 1]; /* name "": none */
+    char full[2 * TEMPLATE_NAME_MAX + 2];                           /* "space/name" */
+    bool is_public;
+    usec_t created, updated;
+    struct list builds;
+    size_t n_builds;
+    struct tag *tags; /* oldest first */
+    size_t n_tags;
+    struct entry *same_name; /* of another namespace */
+};
+
+struct use {
+    char *id;
+    uint64_t count;
+    usec_t last;
+    struct list dirty; /* in registry->dirty while the store does not know */
+};
+
+struct template_registry {
+    char *dir;
+    struct timespec read_at; /* the directory's mtime when it was read */
+    bool fresh;              /* read while it may still have changed within the clock's tick: read again */
+    struct template **list;  /* by id */
+    size_t n;
+    char alias[TEMPLATE_NAME_MAX + 1]; /* what template_resolve() hands out */
+
+    struct store *store; /* NULL: files alone */
+    struct store_hook hook;
+    bool stale;                        /* the batch was undone */
+    struct map by_id, by_name, builds; /* struct entry; the first of its bare name; struct build by id */
+    struct map uses;
+    struct list dirty;
+    struct template_tag *shown; /* of the last template_info */
+};
+
+/* registry.c */
+void registry_refresh(struct template_registry *r); /* before each look: files and, after an undone batch, the store */
+const struct template *registry_file(struct template_registry *r, struct str ref);       /* by id or alias; NULL */
+size_t registry_entries(const struct template_registry *r, struct entry ***ret_entries); /* by id; mem_free() */
+void registry_use(const struct template_registry *r, const char *id, struct template_info *ret_info);
+
+/* built.c: what is in memory, and its rows */
+void built_clear(struct template_registry *r);
+int built_load(struct template_registry *r, struct err *err) WARN_UNUSED;
+struct entry *built_find(struct template_registry *r, const struct template_name *name); /* by id or name; NULL */
+struct entry *built_new(struct template_registry *r, const struct template_name *name, usec_t now);
+struct build *build_new(struct entry *e, const char *id, struct template_registry *r);
+void build_free(struct template_registry *r, struct build *b);
+void entry_free(struct template_registry *r, struct entry *e);
+struct tag *entry_tag(const struct entry *e, const char *tag); /* NULL: there is none */
+struct build *entry_shown(struct entry *e);                    /* the build that stands for it; NULL */
+void build_view(struct build *b);                              /* after its tags changed, or it became ready */
+int entry_store(struct template_registry *r, const struct entry *e, struct err *err) WARN_UNUSED;
+int build_store(struct template_registry *r, const struct build *b, struct err *err) WARN_UNUSED;
+/* Leads the tag to the build. ERR_RESOURCE_EXHAUSTED. */
+int entry_set_tag(struct template_registry *r, struct entry *e, const char *tag, struct build *b,
+                  struct err *err) WARN_UNUSED;
+int entry_drop_tag(struct template_registry *r, struct entry *e, const char *tag, struct err *err) WARN_UNUSED;
+int entry_prune(struct template_registry *r, struct entry *e,
+                struct err *err) WARN_UNUSED; /* builds that nothing leads to */
+/* The result's strings into the build's arena. */
+void build_take(struct build *b, const struct template_result *result);
+const char *keep(struct arena *a, const char *text); /* NULL for "" and NULL */

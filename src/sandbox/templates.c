@@ -21,3 +21,18 @@ uint64_t core_template_memory_bytes(const struct core *core, const struct templa
 {
     return t->memory_bytes ? t->memory_bytes : core->config.default_memory_bytes;
 }
+
+struct template_registry *core_templates(const struct core *core)
+{
+    return core->templates;
+}
+
+void core_templates_changed(struct core *core)
+{
+    keeper_wrote(core->keeper);
+}
+
+int core_templates_commit(struct core *core, struct err *err)
+{
+    return keeper_commit(core->keeper, err);
+}

@@ -15,3 +15,8 @@ void core_templates_each(struct core *core, bool (*fn)(void *ctx, const struct t
 /* What a sandbox of it gets when its request says nothing. */
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t);
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t);
+
+/* The registry itself, for those who build (template/builds.h). What they changed is in the store's batch: one of these follows. */
+struct template_registry *core_templates(const struct core *core);
+void core_templates_changed(struct core *core);                            /* it is committed soon */
+int core_templates_commit(struct core *core, struct err *err) WARN_UNUSED; /* now; undone when it fails */

@@ -30,8 +30,11 @@ static int check_spec(const struct core *core, const struct sandbox_spec *spec, 
     if (spec->timeout_ms > core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
                        (unsigned long long)(core->config.max_timeout_ms / 1000));
-    if (spec->pause_on_timeout || spec->auto_resume)
-        return err_set(err, ERR_UNIMPLEMENTED, "pausing is not there yet");
+    if (spec->pause_files_only && !spec->pause_on_timeout)
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "only a sandbox that is paused when its time is up can be so without its memory");
+    if (spec->pause_files_only && spec->auto_resume)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox that traffic resumes is paused with its memory");
     if (spec->private_traffic && !spec->secure)
         return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
     if (network_check_spec(core, spec, err) < 0)
@@ -79,7 +82,10 @@ static struct sandbox *make(struct core *core, const struct template *t, const c
     i->end_at = spec->timeout_ms ? i->started + spec->timeout_ms * USEC_PER_MS : 0;
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
     i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
-    i->disk_bytes = t->disk_bytes;
+    i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : t->disk_bytes;
+    i->pause_on_timeout = spec->pause_on_timeout;
+    i->pause_files_only = spec->pause_files_only;
+    i->auto_resume = spec->auto_resume;
     i->secure = spec->secure;
     if (spec->secure) {
         char *token = arena_alloc(a, TOKEN_LEN + 1);
@@ -111,6 +117,10 @@ static void describe(const struct sandbox *sb, struct event_data *d)
     event_data_u64(d, "memory_bytes", i->memory_bytes);
     event_data_bool(d, "secure", i->secure);
     event_data_bool(d, "allow_internet", i->allow_internet);
+    if (i->pause_on_timeout)
+        event_data_bool(d, "pause_on_timeout", true);
+    if (i->auto_resume)
+        event_data_bool(d, "auto_resume", true);
     if (i->traffic_token)
         event_data_bool(d, "private_traffic", true);
     event_data_u64(d, "metadata", i->n_metadata);
@@ -123,18 +133,23 @@ static void unmake(struct sandbox *sb)
     sandbox_unref(sb);
 }
 
+void create_message(const struct sandbox *sb, union sup_message *m)
+{
+    memset(m, 0, sizeof(*m));
+    m->create.head.type = SUP_CREATE;
+    memcpy(m->create.id, sb->info.id, ID_SANDBOX_LEN);
+    assert(strlen(sb->layer) < sizeof(m->create.layer) && strlen(sb->info.template_id) < sizeof(m->create.template_id));
+    memcpy(m->create.layer, sb->layer, strlen(sb->layer));
+    memcpy(m->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
+    m->create.memory_bytes = sb->info.memory_bytes;
+    m->create.cpu_milli = sb->info.cpu_milli;
+    m->create.disk_bytes = sb->info.disk_bytes;
+}
+
 static int ask_supervisor(struct sandbox *sb, struct err *err)
 {
     union sup_message m;
-    memset(&m, 0, sizeof(m));
-    m.create.head.type = SUP_CREATE;
-    memcpy(m.create.id, sb->info.id, ID_SANDBOX_LEN);
-    assert(strlen(sb->layer) < sizeof(m.create.layer) && strlen(sb->info.template_id) < sizeof(m.create.template_id));
-    memcpy(m.create.layer, sb->layer, strlen(sb->layer));
-    memcpy(m.create.template_id, sb->info.template_id, strlen(sb->info.template_id));
-    m.create.memory_bytes = sb->info.memory_bytes;
-    m.create.cpu_milli = sb->info.cpu_milli;
-    m.create.disk_bytes = sb->info.disk_bytes;
+    create_message(sb, &m);
     sandbox_ref(sb);
     if (supervisor_call(sb->core->supervisor, &m, sandbox_on_created, sb, err) < 0) {
         sandbox_unref(sb);
@@ -152,9 +167,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (check_spec(core, spec, err) < 0 || template_resolve(core->templates, spec->template_ref, &t, &alias, err) < 0)
         return -1;
-    if (core->n_live + core->n_creating >= core->config.max_sandboxes)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
-                       core->config.max_sandboxes);
+    if (resume_limit(core, err) < 0)
+        return -1;
     struct sandbox *sb = make(core, t, alias, spec);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     describe(sb, &d);

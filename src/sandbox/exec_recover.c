@@ -31,6 +31,7 @@ struct taking_over {
     struct map begun;   /* seq of exec.start -> struct begun */
     struct map cmds;    /* pid -> command (char *) */
     uint64_t next_seq;
+    usec_t paused_at; /* real: when the pause that is read of began; 0: none */
     struct loop_job step;
 };
 
@@ -80,11 +81,27 @@ static void on_exec_start(struct taking_over *t, const struct event *e)
     begun_free(map_put_u64(&t->begun, e->seq, b));
 }
 
+/* A deadline counts only the time that the sandbox runs. */
+static void on_pause(struct taking_over *t, const struct event *e)
+{
+    if (e->kind == EVENT_SANDBOX_PAUSED) {
+        t->paused_at = e->time;
+        return;
+    }
+    usec_t slept = t->paused_at && e->time > t->paused_at ? e->time - t->paused_at : 0;
+    size_t it = 0;
+    for (struct begun *b; (b = map_next(&t->begun, &it));)
+        b->deadline += b->deadline ? slept : 0;
+    t->paused_at = 0;
+}
+
 static bool on_event(const struct event *e, void *ctx)
 {
     struct taking_over *t = ctx;
     t->next_seq = e->seq + 1;
-    if (e->kind == EVENT_EXEC_STARTED) {
+    if (e->kind == EVENT_SANDBOX_PAUSED || e->kind == EVENT_SANDBOX_RESUMED) {
+        on_pause(t, e);
+    } else if (e->kind == EVENT_EXEC_STARTED) {
         struct process *p = map_get_u64(&t->running, (uint64_t)number(e->data, "pid"));
         struct begun *b = map_get_u64(&t->begun, e->cause);
         if (b)

@@ -29,6 +29,7 @@ struct core {
     struct map by_id; /* every struct sandbox in memory; holds a reference */
     struct list live; /* running (or paused) ones, newest first */
     size_t n_live, n_creating;
+    size_t n_paused; /* of n_live */
     bool closing;
     struct keeper *keeper;
     struct retention *retention;
@@ -73,8 +74,22 @@ struct sandbox {
     uint64_t disk_used, disk_total;
     bool disk_asked; /* the first sample waits a moment for the disk's figures */
     uint32_t oom_kills;
-    bool stored; /* its creation is */
-    bool listed; /* by coved, at recovery */
+    bool stored;   /* its creation is */
+    bool is_told;  /* who asked for it has heard of it */
+    bool listed;   /* by coved, at recovery */
+    uint32_t life; /* enum sup_life, when listed */
+
+    struct list pausers, resumers; /* struct waiter (pause.c) */
+    bool pause_memory, pause_asked, resume_cold, resume_asked;
+    bool was_kept;      /* nothing of it ran when its end began */
+    bool session_broke; /* while it was being paused without memory, which may be why */
+    uint64_t pause_seq; /* the event that began the last pause or resume */
+    uint64_t resume_timeout_ms;
+    usec_t pause_began;       /* monotonic; or the resume */
+    usec_t end_retry;         /* monotonic: its deadline is not looked at before */
+    struct list wakes;        /* struct sandbox_wake (wake.c) */
+    struct loop_job wake_job; /* holds a reference while queued */
+    struct err wake_err;      /* the last resume failed */
 };
 
 /* sandbox.c */
@@ -92,6 +107,48 @@ bool sandbox_state_is_over(enum sandbox_state state); /* stopping, ended or fail
  * the event's seq (0 when it could not be stored).
  */
 uint64_t sandbox_move(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event);
+
+/* pause.c: the way to sleep */
+struct waiter {
+    struct list node;
+    sandbox_fn done;
+    void *ctx;
+};
+void waiters_add(struct list *waiters, sandbox_fn done, void *ctx);
+void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *err); /* err NULL: sb; empties the list */
+/* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be over first. */
+void pause_go(struct sandbox *sb);
+void pause_expired(struct sandbox *sb); /* its time is up, and it is to be paused then */
+/* Its processes have ended, its files are kept: lets go of what was of the processes. */
+void pause_let_go(struct sandbox *sb);
+/* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the call. */
+void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err);
+/* Who waits for a pause, a resume or to be woken hears that it ends. */
+void pause_ends(struct sandbox *sb, const struct err *why);
+
+/* resume.c: the way back; cold.c: when only its files are there */
+void resume_go(struct sandbox *sb);
+void resume_begin(struct sandbox *sb, uint64_t timeout_ms, bool cold, uint64_t seq);
+int resume_limit(const struct core *core, struct err *err) WARN_UNUSED;
+void resume_runs(struct sandbox *sb); /* all of it is there: it is running from here on */
+void resume_tell(struct sandbox *sb);
+void resume_failed(struct sandbox *sb, const struct err *err); /* it is paused again */
+/* A session for one that has none; done when its agent answers: resume_runs(). */
+void resume_attach(struct sandbox *sb);
+void cold_go(struct sandbox *sb);
+void cold_ready(struct sandbox *sb); /* its agent, or its network */
+void cold_failed(struct sandbox *sb, const struct err *err);
+
+/* wake.c */
+void wake_init(struct sandbox *sb);
+void wake_later(struct sandbox *sb); /* its state has changed */
+void wake_drop(struct sandbox *sb);
+
+/* deadline.c */
+void sandbox_arm_end(struct sandbox *sb);
+
+/* create.c */
+void create_message(const struct sandbox *sb, union sup_message *ret_message);
 
 /* life.c */
 struct ending {
@@ -111,7 +168,6 @@ void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
 void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err);
 /* The network of one that is being made has its policy, or (err) can't have it; or its certificate is in place. */
 void sandbox_on_network(struct sandbox *sb, const struct err *err);
-void sandbox_arm_end(struct sandbox *sb);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
@@ -127,6 +183,7 @@ void rows_state(struct sandbox *sb);
 void rows_end_at(struct sandbox *sb);
 void rows_ended(struct sandbox *sb);
 void rows_network(struct sandbox *sb);
+void rows_extra(struct sandbox *sb);
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 
 /* action.c */
@@ -159,6 +216,10 @@ void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its process
 void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
 void exec_recover_stop(struct sandbox *sb);
 
+/* Its deadlines stand still while it does (process.c). */
+void exec_stand_still(struct sandbox *sb);
+void exec_go_on(struct sandbox *sb);
+
 /* usage.c */
 void usage_start(struct sandbox *sb);
 
@@ -176,8 +237,10 @@ bool network_is_pending(const struct sandbox *sb);
 bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
 int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* sandbox_on_network() follows */
 void network_recover(struct sandbox *sb);                                /* taken over from another worker */
-void network_forget(struct sandbox *sb);                                 /* it is on its way out */
-void network_end_log(struct sandbox *sb);                                /* its last event comes next */
+/* After network_forget(): as network_begin(), with the policy that it had. */
+int network_begin_again(struct sandbox *sb, struct err *err) WARN_UNUSED;
+void network_forget(struct sandbox *sb);  /* it is on its way out */
+void network_end_log(struct sandbox *sb); /* its last event comes next */
 void network_free(struct sandbox *sb);
 char *network_row(const struct sandbox *sb); /* for its column; free with mem_free() */
 void network_from_row(struct sandbox *sb, const char *text);

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "base/list.h"
 #include "sandbox/core.h"
 #include "template/template.h"
 
@@ -44,4 +45,5 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
  * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A
  * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself).
  */
-int core_warm_set(struct core *core, const struct actor *actor, struct str ref, uint32_t n, struct err *err) WARN_UNUSED;
+int core_warm_set(struct core *core, const struct actor *actor, struct str ref, uint32_t n,
+                  struct err *err) WARN_UNUSED;

@@ -12,14 +12,12 @@
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
  *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered, and its creator hears of it when the certificate
  *     that its policy asks for is inside as well.
- *  8. The deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every
- *     END_CHECK_MS: a step of the real clock moves the end by at most that.
  */
 #include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/internal.h"
 
-enum { END_CHECK_MS = 30000, KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
+enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
 
 static void kill_again(struct loop_alarm *alarm);
 
@@ -63,6 +61,8 @@ void sandbox_abandon(struct sandbox *sb, const struct err *why)
     exec_sandbox_gone(sb);
     tell_creator(sb, why);
     tell_killer(sb, why);
+    pause_ends(sb, why);
+    wake_drop(sb);
     sandbox_delist(sb);
     if (!list_empty(&sb->watch_job.node)) {
         loop_job_cancel(&sb->watch_job);
@@ -74,6 +74,7 @@ void sandbox_kill_leftover(struct sandbox *sb)
 {
     if (!sb->end_cause)
         sb->end_cause = "killed";
+    sb->was_kept = sb->life == SUP_KEPT;
     kill_again(&sb->kill_alarm);
 }
 
@@ -128,6 +129,7 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
     tell_creator(sb, &why);
     tell_killer(sb, NULL);
+    pause_ends(sb, &why);
 }
 
 static void finish_with(struct sandbox *sb, enum event_grade grade, const struct sup_ended *ended)
@@ -170,7 +172,9 @@ static void on_killed(void *ctx, const union sup_message *answer, int fd, const 
     struct sandbox *sb = ctx;
     (void)fd_close(fd);
     if (sb->info.state == SANDBOX_STOPPING && !sb->core->closing) {
-        if (answer) {
+        if (answer && sb->was_kept) {
+            finish_with(sb, EVENT_OBSERVED_HOST, NULL);
+        } else if (answer) {
             tell_killer(sb, NULL);
         } else if (err->code == ERR_NOT_FOUND) {
             finish_with(sb, EVENT_OBSERVED_HOST, NULL);
@@ -205,6 +209,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
     struct err why, err;
     sb->end_cause = e->cause;
     sb->fails = e->fails;
+    sb->was_kept = sb->info.state == SANDBOX_PAUSED && !sb->info.has_memory;
     if (e->fails)
         (void)err_set(&sb->failure, ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);
@@ -221,6 +226,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
                                                       .data = event_data_end(&d)});
     sb->ending_seq = e->seq ? e->seq : seq;
     tell_creator(sb, &why);
+    pause_ends(sb, &why);
     if (e->kind == EVENT_AGENT_LOST)
         loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + LOST_WAIT_MS * USEC_PER_MS, kill_again);
     else if (ask_kill(sb, &err) < 0)
@@ -262,62 +268,7 @@ void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
     finish_with(sb, EVENT_OBSERVED_KERNEL, ended);
 }
 
-/* ---- the deadline ---- */
-
-static void on_end_alarm(struct loop_alarm *alarm)
-{
-    struct sandbox *sb = container_of(alarm, struct sandbox, end_alarm);
-    if (clock_real() < sb->info.end_at) {
-        sandbox_arm_end(sb);
-        return;
-    }
-    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED,
-                                     .grade = EVENT_OBSERVED_HOST,
-                                     .actor = STR("timer"),
-                                     .cause = "timeout"});
-    keeper_wrote(sb->core->keeper);
-}
-
-void sandbox_arm_end(struct sandbox *sb)
-{
-    if (!sb->info.end_at) {
-        loop_alarm_clear(sb->core->loop, &sb->end_alarm);
-        return;
-    }
-    usec_t now = clock_real();
-    usec_t left = sb->info.end_at > now ? sb->info.end_at - now : 0;
-    loop_alarm_set(sb->core->loop, &sb->end_alarm, clock_mono() + MIN(left, END_CHECK_MS * USEC_PER_MS), on_end_alarm);
-}
-
-int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
-                        struct err *err)
-{
-    struct sandbox_info *i = &sb->info;
-    uint64_t seq;
-    if (timeout_ms > sb->core->config.max_timeout_ms)
-        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
-                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "timeout_ms", timeout_ms);
-    event_data_bool(&d, "extend_only", extend_only);
-    if (action_begin(sb, actor, EVENT_SANDBOX_TIMEOUT, event_data_end(&d), &seq, err) < 0)
-        return -1;
-    usec_t end_at = clock_real() + timeout_ms * USEC_PER_MS;
-    if (extend_only && (!i->end_at || i->end_at >= end_at))
-        return 0;
-    struct sandbox_info before = *i;
-    i->end_at = end_at;
-    i->timeout_ms = timeout_ms;
-    rows_end_at(sb);
-    /* What a client was told survives us. */
-    if (keeper_commit(sb->core->keeper, err) < 0) {
-        i->end_at = before.end_at;
-        i->timeout_ms = before.timeout_ms;
-        return err_prefix(err, "set the timeout");
-    }
-    sandbox_arm_end(sb);
-    return 0;
-}
+/* ---- what is asked for ---- */
 
 int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx, struct err *err)
 {
@@ -352,7 +303,7 @@ static void tell_started(struct sandbox *sb)
             fail(sb, &err);
         return;
     }
-    sb->stored = true;
+    sb->stored = sb->is_told = true;
     tell_creator(sb, NULL);
 }
 
@@ -380,19 +331,33 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
 {
     if (sandbox_state_is_over(sb->info.state))
         return;
-    if (err)
+    if (sb->info.state == SANDBOX_RESUMING) {
+        if (err)
+            cold_failed(sb, err);
+        else
+            cold_ready(sb);
+    } else if (sb->info.state == SANDBOX_RUNNING && sb->is_told) {
+        if (err)
+            log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
+        resume_tell(sb);
+    } else if (err) {
         fail(sb, err);
-    else if (sb->info.state == SANDBOX_RUNNING)
+    } else if (sb->info.state == SANDBOX_RUNNING) {
         tell_started(sb);
-    else if (sb->is_ready)
+    } else if (sb->is_ready) {
         start(sb);
+    }
 }
 
 static void on_ready(void *ctx)
 {
     struct sandbox *sb = ctx;
     sb->is_ready = true;
-    if (sb->info.state != SANDBOX_CREATING)
+    if (sb->info.state == SANDBOX_RESUMING && sb->info.has_memory)
+        resume_runs(sb);
+    else if (sb->info.state == SANDBOX_RESUMING)
+        cold_ready(sb);
+    else if (sb->info.state != SANDBOX_CREATING)
         tell_started(sb);
     else if (!network_is_pending(sb))
         start(sb);
@@ -402,6 +367,14 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err what = *err; /* the session's own goes with it */
+    if (sb->info.state == SANDBOX_PAUSING && !sb->pause_memory && !violation) {
+        sb->session_broke = true;
+        return;
+    }
+    if (sb->info.state == SANDBOX_RESUMING && !sb->info.has_memory && !violation) {
+        cold_failed(sb, &what);
+        return;
+    }
     /* An agent that is gone is coved's to explain: its SUP_ENDED follows. */
     sandbox_end(sb, &(struct ending){.kind = violation ? EVENT_AGENT_VIOLATION : EVENT_AGENT_LOST,
                                      .grade = EVENT_OBSERVED_HOST,

@@ -228,17 +228,9 @@ void change_begin_with(struct network *n, json_t *policy)
     (void)change_new(n, policy);
 }
 
-int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err)
+static int begin(struct network *n, uint64_t seq, struct err *err)
 {
-    struct network *n = sb->network;
-    uint64_t seq = sb->create_seq;
     struct err why;
-    if (n->has_rules) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        policy_describe(n->change ? n->change->policy : n->policy, &d);
-        if (action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err) < 0)
-            return -1;
-    }
     struct change *ch = n->change ? n->change : change_new(n, json_incref(n->policy));
     ch->creates = true;
     ch->seq = seq;
@@ -251,6 +243,27 @@ int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err
     }
     network_set_state(n, NETWORK_DOWN, why.msg);
     return 0;
+}
+
+int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err)
+{
+    struct network *n = sb->network;
+    uint64_t seq = sb->create_seq;
+    if (n->has_rules) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        policy_describe(n->change ? n->change->policy : n->policy, &d);
+        if (action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err) < 0)
+            return -1;
+    }
+    return begin(n, seq, err);
+}
+
+int network_begin_again(struct sandbox *sb, struct err *err)
+{
+    struct network *n = sb->network;
+    n->is_over = false;
+    n->state = NETWORK_UNKNOWN;
+    return begin(n, sb->pause_seq, err);
 }
 
 bool network_is_pending(const struct sandbox *sb)

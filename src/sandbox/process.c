@@ -92,6 +92,27 @@ void process_arm(struct process *p, usec_t at_mono)
     loop_alarm_set(p->sb->core->loop, &p->alarm, at_mono, on_deadline_alarm);
 }
 
+void exec_stand_still(struct sandbox *sb)
+{
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        if (p->ended || !p->alarm.slot)
+            continue;
+        p->left = p->alarm.at > now ? p->alarm.at - now : 1;
+        loop_alarm_clear(sb->core->loop, &p->alarm);
+    }
+}
+
+void exec_go_on(struct sandbox *sb)
+{
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        if (!p->ended && p->left)
+            process_arm(p, now + p->left);
+        p->left = 0;
+    }
+}
+
 /* ---- which one ---- */
 
 void process_put_select(struct buf *b, const struct exec_select *which)

@@ -19,6 +19,7 @@ struct process {
     uint32_t unattended; /* bytes that no client waits for, to be granted by the pace */
     struct loop_alarm pace;
     struct loop_alarm alarm; /* its deadline; once it ended, when it is forgotten */
+    usec_t left;             /* until its deadline, while its sandbox stands still; 0: none */
 };
 
 /* exec_spec.c */

@@ -2,13 +2,12 @@
 /*
  * Taking over from a worker that died: what the store says was alive, against what coved says lives.
  *
- *   in both           taken over: a session of its own, its deadline, its processes' output, as if nothing had been
+ *   in both           taken over: a session of its own, its deadline, its processes' output, as if nothing had been; paused, when it is
  *   in the store only lost: nobody saw its end
  *   in coved only     killed: it was never promised to anybody
  *   half made         killed if it is there, failed in any case
  *   stopping          killed again
  */
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
@@ -43,6 +42,7 @@ static void on_listed(void *ctx, const struct sup_listed *listed)
     struct sandbox *sb = map_get(&r->core->by_id, str_of(listed->id));
     if (sb) {
         sb->listed = true;
+        sb->life = listed->life;
     } else {
         struct unknown *u = mem_new(struct unknown);
         memcpy(u->id, listed->id, sizeof(u->id));
@@ -50,34 +50,70 @@ static void on_listed(void *ctx, const struct sup_listed *listed)
     }
 }
 
-static void on_attached(void *ctx, const union sup_message *answer, int fd, const struct err *err)
-{
-    struct sandbox *sb = ctx;
-    struct err local;
-    if (sb->core->closing || !sb->session) {
-        (void)fd_close(fd);
-    } else if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0) {
-        struct ending e = {.kind = EVENT_AGENT_LOST, .grade = EVENT_OBSERVED_HOST, .cause = "lost"};
-        e.what = !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg;
-        sandbox_end(sb, &e);
-    }
-    sandbox_unref(sb);
-}
-
 static void take_over(struct sandbox *sb)
 {
+    struct sandbox_info *i = &sb->info;
+    bool was_paused = i->state == SANDBOX_PAUSED || i->state == SANDBOX_RESUMING;
+    /* Nobody was told that it runs, nor until when. */
+    if (was_paused) {
+        i->end_at = i->timeout_ms ? clock_real() + i->timeout_ms * USEC_PER_MS : 0;
+        rows_end_at(sb);
+    }
+    if (i->has_memory) {
+        i->has_memory = false;
+        rows_extra(sb);
+    }
+    /* The worker that died may have asked for the pause, and coved not have come to it yet. */
     struct err err;
-    sb->info.state = SANDBOX_RUNNING;
-    sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+    if (i->state == SANDBOX_PAUSING &&
+        supervisor_call_id(sb->core->supervisor, SUP_RESUME, i->id, NULL, NULL, &err) < 0)
+        log_warn("resume sandbox %s: %s", i->id, err.msg);
+    bool is_new = i->state != SANDBOX_RUNNING;
+    i->state = SANDBOX_RUNNING;
+    if (is_new)
+        rows_state(sb);
     sandbox_enlist(sb);
     action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
     sandbox_arm_end(sb);
     usage_start(sb);
     network_recover(sb);
-    exec_recover(sb);
-    sandbox_ref(sb);
-    if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)
-        on_attached(sb, NULL, -1, &err);
+    resume_attach(sb);
+}
+
+/* Paused, in whichever way it is now. */
+static void leave_paused(struct sandbox *sb)
+{
+    struct sandbox_info *i = &sb->info;
+    bool has_memory = sb->life == SUP_FROZEN, was_paused = i->state == SANDBOX_PAUSED;
+    bool is_lost = was_paused && i->has_memory && !has_memory;
+    i->has_memory = has_memory;
+    i->state = SANDBOX_PAUSED;
+    rows_state(sb);
+    rows_extra(sb);
+    sandbox_enlist(sb);
+    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    if (has_memory)
+        network_recover(sb);
+    else
+        network_forget(sb);
+    if (was_paused && !is_lost)
+        return;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_bool(&d, "memory", has_memory);
+    if (is_lost)
+        event_data_str(&d, "lost", STR("the service was stopped: what was in memory is gone, its files are there"));
+    action_observe(sb, 0, EVENT_SANDBOX_PAUSED, EVENT_OBSERVED_HOST, event_data_end(&d));
+}
+
+/* Frozen, but nobody was told that it is paused. */
+static void thaw(struct sandbox *sb)
+{
+    sb->info.state = SANDBOX_PAUSED;
+    sb->info.has_memory = true;
+    sandbox_enlist(sb);
+    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    network_recover(sb);
+    resume_begin(sb, sb->info.timeout_ms, false, 0);
 }
 
 static void decide(struct sandbox *sb)
@@ -95,6 +131,10 @@ static void decide(struct sandbox *sb)
         sandbox_kill_leftover(sb);
     else if (!sb->listed)
         sandbox_lost(sb);
+    else if (sb->life == SUP_FROZEN && (state == SANDBOX_RUNNING || state == SANDBOX_RESUMING))
+        thaw(sb);
+    else if (sb->life != SUP_LIVES)
+        leave_paused(sb);
     else
         take_over(sb);
 }

@@ -39,6 +39,29 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
     return pairs;
 }
 
+/* What has no column of its own. */
+static char *extra_row(const struct sandbox *sb)
+{
+    const struct sandbox_info *i = &sb->info;
+    json_t *extra = json_object();
+    if (i->has_memory)
+        (void)json_object_set_new(extra, "memory", json_true());
+    if (i->pause_files_only)
+        (void)json_object_set_new(extra, "files_only", json_true());
+    char *text = json_dumps(extra, JSON_COMPACT);
+    json_decref(extra);
+    return text;
+}
+
+static void extra_fill(struct sandbox *sb, const char *text)
+{
+    struct sandbox_info *i = &sb->info;
+    json_t *extra = json_loads(text, 0, NULL);
+    i->has_memory = json_is_true(json_object_get(extra, "memory"));
+    i->pause_files_only = json_is_true(json_object_get(extra, "files_only"));
+    json_decref(extra);
+}
+
 static void done(struct sandbox *sb, int r, const struct err *err)
 {
     if (r < 0)
@@ -57,6 +80,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
     if (buf_error(&metadata) || buf_error(&envs))
         return err_set(err, ERR_INVALID_ARGUMENT, "metadata and environment are too large");
     AUTO_FREE char *network = network_row(sb);
+    AUTO_FREE char *extra = extra_row(sb);
     struct store_sandbox row = {
         .id = i->id,
         .state = (int)i->state,
@@ -80,7 +104,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
         .metadata = buf_data(&metadata),
         .envs = buf_data(&envs),
         .network = network,
-        .extra = "{}",
+        .extra = extra,
     };
     if (sandbox_rows_insert(sb->core->config.store, &row, err) < 0)
         return -1;
@@ -126,6 +150,13 @@ void rows_network(struct sandbox *sb)
     done(sb, sandbox_rows_update_network(sb->core->config.store, sb->info.id, network, &err), &err);
 }
 
+void rows_extra(struct sandbox *sb)
+{
+    AUTO_FREE char *extra = extra_row(sb);
+    struct err err;
+    done(sb, sandbox_rows_update_extra(sb->core->config.store, sb->info.id, extra, &err), &err);
+}
+
 static const char *text_or_null(struct arena *a, const char *s)
 {
     return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
@@ -135,7 +166,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
 {
     struct sandbox_info *i = &sb->info;
     struct arena *a = &sb->arena;
-    sb->stored = true;
+    sb->stored = sb->is_told = true;
     i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
                                                                               : SANDBOX_STOPPING;
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
@@ -157,4 +188,5 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->envs = get_pairs(a, row->envs, &i->n_envs);
     sb->end_cause = text_or_null(a, row->end_cause);
     network_from_row(sb, row->network);
+    extra_fill(sb, row->extra);
 }

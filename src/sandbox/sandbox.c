@@ -24,6 +24,9 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     list_init(&sb->node);
     list_init(&sb->watches);
     list_init(&sb->processes);
+    list_init(&sb->pausers);
+    list_init(&sb->resumers);
+    wake_init(sb);
     loop_job_init(&sb->watch_job, on_watch_job);
     (void)map_put(&core->by_id, str_of(sb->info.id), sb);
     return sb;
@@ -42,7 +45,9 @@ void sandbox_unref(struct sandbox *sb)
         return;
     assert(!sb->session && !sb->closing && list_empty(&sb->processes));
     struct loop *loop = sb->core->loop;
+    assert(list_empty(&sb->pausers) && list_empty(&sb->resumers) && list_empty(&sb->wakes));
     loop_job_cancel(&sb->watch_job);
+    loop_job_cancel(&sb->wake_job);
     loop_alarm_clear(loop, &sb->end_alarm);
     loop_alarm_clear(loop, &sb->sample_alarm);
     loop_alarm_clear(loop, &sb->kill_alarm);
@@ -65,6 +70,7 @@ void sandbox_enlist(struct sandbox *sb)
     }
     list_append(before, &sb->node);
     core->n_live++;
+    core->n_paused += sb->info.state == SANDBOX_PAUSED;
 }
 
 void sandbox_delist(struct sandbox *sb)
@@ -73,6 +79,7 @@ void sandbox_delist(struct sandbox *sb)
         return;
     list_remove(&sb->node);
     sb->core->n_live--;
+    sb->core->n_paused -= sb->info.state == SANDBOX_PAUSED;
 }
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb)

@@ -42,7 +42,7 @@ struct sandbox_spec {
     bool pause_on_timeout;
     bool pause_files_only; /* and then without memory */
     bool auto_resume;      /* traffic resumes it */
-    bool secure; /* an access token is made */
+    bool secure;           /* an access token is made */
     bool allow_internet;
     bool private_traffic;               /* a token is made that requests to its ports must show */
     const struct network_spec *network; /* sandbox/network.h; NULL: all or nothing, by allow_internet */

@@ -100,10 +100,17 @@ static void on_stream_alarm(struct loop_alarm *alarm)
     ops->on_end(user, STR_NULL, &err);
 }
 
+void stream_arm_in(struct stream *st, usec_t now, usec_t left)
+{
+    loop_alarm_set(st->session->loop, &st->alarm, now + left, on_stream_alarm);
+}
+
 void stream_arm(struct stream *st)
 {
-    if (st->timeout_ms && !st->closed)
-        loop_alarm_set(st->session->loop, &st->alarm, clock_mono() + st->timeout_ms * USEC_PER_MS, on_stream_alarm);
+    if (st->timeout_ms && st->session->stands_still)
+        st->left = st->timeout_ms * USEC_PER_MS;
+    else if (st->timeout_ms && !st->closed)
+        stream_arm_in(st, clock_mono(), st->timeout_ms * USEC_PER_MS);
 }
 
 int stream_open(struct session *s, struct buf *request, const struct stream_ops *ops, void *user, unsigned timeout_ms,
@@ -151,6 +158,11 @@ static void on_hello_alarm(struct loop_alarm *alarm)
 {
     session_break(container_of(alarm, struct session, hello), false, "the agent did not answer within %d s",
                   HELLO_MS / 1000);
+}
+
+void session_arm_hello(struct session *s, usec_t left)
+{
+    loop_alarm_set(s->loop, &s->hello, clock_mono() + left, on_hello_alarm);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -250,6 +262,6 @@ int session_start(struct session *s, int fd, struct err *err)
     r = uv_poll_start(&s->poll, UV_READABLE, session_on_poll);
     if (r < 0)
         return err_errno(err, r, "watch the agent's socket");
-    loop_alarm_set(s->loop, &s->hello, clock_mono() + HELLO_MS * USEC_PER_MS, on_hello_alarm);
+    session_arm_hello(s, HELLO_MS * USEC_PER_MS);
     return 0;
 }

@@ -31,6 +31,10 @@ int session_start(struct session *s, int fd, struct err *err) WARN_UNUSED; /* ta
 void session_close(struct session *s, const struct err *why);
 void session_drop(struct session *s, const struct err *why);
 
+/* The agent is frozen: no time-out of a stream goes on until it is thawed. */
+void session_stand_still(struct session *s);
+void session_go_on(struct session *s);
+
 bool session_is_ready(const struct session *s);
 
 /*

@@ -7,6 +7,8 @@
  *  3. creating -> running when the agent has answered; any living state -> stopping as soon as somebody decides that it ends (from then on
  *     nobody can use it); stopping -> ended or failed when coved says that all of it is gone. A sandbox that ends on its own is stopping only
  *     while who waits for it is told, without an event; one that is found lost by a new worker skips it. Nothing leaves ended and failed.
+ *     running -> pausing -> paused -> resuming -> running, each told by an action or by what came of it; a pause or a resume that fails goes back
+ *     where it came from (pause.c).
  *  4. The numbers of the states stand in the store: never renumber.
  */
 #include "base/log.h"
@@ -49,6 +51,8 @@ bool sandbox_state_is_over(enum sandbox_state state)
 uint64_t sandbox_move(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event)
 {
     assert(sandbox_state_may(sb->info.state, to));
+    if (!list_empty(&sb->node))
+        sb->core->n_paused += (size_t)(to == SANDBOX_PAUSED) - (size_t)(sb->info.state == SANDBOX_PAUSED);
     sb->info.state = to;
     uint64_t seq = 0;
     struct event_draft draft = *event;

@@ -12,6 +12,8 @@ struct session {
     uv_poll_t poll; /* initialised when fd >= 0 */
     int fd;
     bool ready, broken, violation, closing, wants_write;
+    bool stands_still;
+    usec_t hello_left; /* while it stands still, of the time until HELLO */
     struct err why;
     struct map streams; /* id -> struct stream, from OPEN to END */
     uint32_t last_id;
@@ -37,6 +39,7 @@ struct stream {
     uint32_t due_delivered, due_plain;
     bool replied, agent_eof, host_eof, closed, ended;
     struct loop_alarm alarm;
+    usec_t left; /* of the time-out while the session stands still; 0: none */
     struct list credit_node, starved_node;
 };
 
@@ -47,6 +50,8 @@ bool session_is_over(const struct session *s); /* broken or closing */
 void session_break(struct session *s, bool violation, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void session_lie(struct session *s, uint32_t stream, const char *what);
 void stream_arm(struct stream *st); /* starts its time-out again */
+void stream_arm_in(struct stream *st, usec_t now, usec_t left);
+void session_arm_hello(struct session *s, usec_t left);
 void stream_free(struct stream *st);
 
 /* session_in.c */

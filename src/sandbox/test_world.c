@@ -68,7 +68,14 @@ static void on_create(struct world *w, const struct sup_create *c)
         answer_done(w, c->head.tag, w->create_error, "mount overlay: no space left on device");
         return;
     }
-    assert_int_equal(strlen(c->layer), 71);
+    if (c->kept) {
+        assert_int_equal(c->layer[0], 0);
+        char *kept = map_del(&w->kept, str_of(c->id));
+        assert_non_null(kept);
+        mem_free(kept);
+    } else {
+        assert_int_equal(strlen(c->layer), 71);
+    }
     struct fake_agent *a = mem_new(struct fake_agent);
     a->w = w;
     a->fd = -1;
@@ -91,6 +98,104 @@ void world_end_agent(struct world *w, struct fake_agent *a, enum sup_cause cause
     say_ended(w, id, cause);
 }
 
+static void done_or_held(struct world *w, uint32_t tag)
+{
+    if (w->holds)
+        w->held_tag = tag;
+    else
+        answer_done(w, tag, ERR_OK, "");
+}
+
+void world_answer(struct world *w, enum err_code code)
+{
+    assert_true(w->held_tag != 0);
+    answer_done(w, w->held_tag, code, code ? "it could not be done" : "");
+    w->held_tag = 0;
+}
+
+static void freeze(struct fake_agent *a, bool is_frozen)
+{
+    a->is_frozen = a->deaf = is_frozen;
+    fake_flush(a);
+}
+
+static void keep_files(struct world *w, struct fake_agent *a)
+{
+    mem_free(map_put(&w->kept, str_of(a->id), mem_strdup(a->id)));
+    drop_agent(w, a);
+}
+
+void world_lose_memory(struct world *w)
+{
+    size_t it = 0;
+    for (struct fake_agent *a; (a = map_next(&w->agents, &it));) {
+        if (a->is_frozen) {
+            keep_files(w, a);
+            it = 0;
+        }
+    }
+}
+
+static void on_pause(struct world *w, const struct sup_pause *p, struct fake_agent *a)
+{
+    w->pauses++;
+    if (w->pause_error || !a) {
+        answer_done(w, p->head.tag, w->pause_error ? w->pause_error : ERR_NOT_FOUND, "not paused");
+        return;
+    }
+    if (p->memory)
+        freeze(a, true);
+    else
+        keep_files(w, a);
+    done_or_held(w, p->head.tag);
+}
+
+static void on_resume(struct world *w, uint32_t tag, struct fake_agent *a)
+{
+    w->resumes++;
+    if (w->resume_error || !a) {
+        answer_done(w, tag, w->resume_error ? w->resume_error : ERR_NOT_FOUND, "not resumed");
+        return;
+    }
+    freeze(a, false);
+    done_or_held(w, tag);
+}
+
+static void on_kill(struct world *w, const char *id, uint32_t tag, struct fake_agent *a)
+{
+    AUTO_FREE char *kept = map_del(&w->kept, str_of(id));
+    bool was_kept = kept != NULL;
+    w->kills++;
+    if (w->kill_mute)
+        return;
+    answer_done(w, tag, a || was_kept ? ERR_OK : ERR_NOT_FOUND, "");
+    if (was_kept && !w->kill_is_plain)
+        say_ended(w, id, SUP_CAUSE_KILLED);
+    else if (a && w->ended_is_late)
+        fake_hang_up(a);
+    else if (a)
+        world_end_agent(w, a, SUP_CAUSE_KILLED);
+}
+
+static void list_all(struct world *w, uint32_t tag)
+{
+    union sup_message m;
+    size_t it = 0;
+    memset(&m, 0, sizeof(m));
+    for (struct fake_agent *a; (a = map_next(&w->agents, &it));) {
+        memcpy(m.listed.id, a->id, sizeof(m.listed.id));
+        m.listed.life = a->is_frozen ? SUP_FROZEN : SUP_LIVES;
+        answer(w, &m, SUP_LISTED, tag, -1);
+    }
+    m.listed.life = SUP_KEPT;
+    it = 0;
+    for (const char *id; (id = map_next(&w->kept, &it));) {
+        memcpy(m.listed.id, id, ID_SANDBOX_LEN + 1);
+        answer(w, &m, SUP_LISTED, tag, -1);
+    }
+    answer_done(w, tag, ERR_OK, "");
+}
+
 static void on_request(struct world *w, const union sup_message *q)
 {
     union sup_message m;
@@ -101,24 +206,17 @@ static void on_request(struct world *w, const union sup_message *q)
         on_create(w, &q->create);
         break;
     case SUP_KILL:
-        w->kills++;
-        if (w->kill_mute)
-            break;
-        answer_done(w, q->head.tag, a ? ERR_OK : ERR_NOT_FOUND, "");
-        if (a && w->ended_is_late)
-            fake_hang_up(a);
-        else if (a)
-            world_end_agent(w, a, SUP_CAUSE_KILLED);
+        on_kill(w, q->id.id, q->head.tag, a);
         break;
-    case SUP_LIST: {
-        size_t it = 0;
-        while ((a = map_next(&w->agents, &it))) {
-            memcpy(m.listed.id, a->id, sizeof(m.listed.id));
-            answer(w, &m, SUP_LISTED, q->head.tag, -1);
-        }
-        answer_done(w, q->head.tag, ERR_OK, "");
+    case SUP_LIST:
+        list_all(w, q->head.tag);
         break;
-    }
+    case SUP_PAUSE:
+        on_pause(w, &q->pause, a);
+        break;
+    case SUP_RESUME:
+        on_resume(w, q->head.tag, a);
+        break;
     case SUP_ATTACH:
         w->attaches++;
         if (a)
@@ -292,6 +390,10 @@ int world_teardown(void **state)
     for (struct fake_agent *a; (a = map_next(&w->agents, &it)); it = 0)
         drop_agent(w, a);
     map_fini(&w->agents);
+    it = 0;
+    for (char *id; (id = map_next(&w->kept, &it));)
+        mem_free(id);
+    map_fini(&w->kept);
     egress_stop(w);
     uv_close((uv_handle_t *)&w->tick, NULL);
     (void)uv_run(&w->loop, UV_RUN_DEFAULT);

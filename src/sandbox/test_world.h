@@ -42,7 +42,12 @@ struct world {
     /* What coved does. */
     enum err_code create_error;
     bool create_mute, kill_mute, agents_mute, ended_is_late;
-    unsigned creates, kills, attaches, usages;
+    enum err_code pause_error, resume_error;
+    bool holds;         /* PAUSE and RESUME are done, but answered by world_answer() only */
+    uint32_t held_tag;  /* the last of them */
+    struct map kept;    /* id -> the same: paused without memory */
+    bool kill_is_plain; /* KILL of a kept one: no SUP_ENDED */
+    unsigned creates, kills, attaches, usages, pauses, resumes;
     struct fake_egress egress;
     bool has_no_egress; /* for the next world_open() */
     bool supervisor_lost;
@@ -68,6 +73,9 @@ void world_hang_up(struct world *w);            /* coved dies */
     } while (0)
 
 extern const struct actor test_actor;
+
+void world_answer(struct world *w, enum err_code code); /* to what is held */
+void world_lose_memory(struct world *w); /* coved is another one: of what was frozen the files are kept */
 
 /* A running sandbox with these settings (spec may be NULL); its agent. */
 struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec);
@@ -123,7 +131,8 @@ struct fake_agent {
     struct map files;   /* path -> struct buf */
     struct fake_process *processes;
     uint32_t last_pid;
-    bool deaf;                                          /* reads nothing */
+    bool deaf; /* reads nothing */
+    bool is_frozen;
     bool keep_streams;                                  /* does not END what is CLOSEd */
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
     unsigned dials, closes, signals, credits;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Deadlines. A deadline is a point of real time in the store. Alarms run on the monotonic clock, so it is looked at again at least every END_CHECK_MS: a step of
+ * the real clock moves the end by at most that. Only a running sandbox has one that counts.
+ */
+#include "sandbox/internal.h"
+
+enum { END_CHECK_MS = 30000 };
+
+static void on_end_alarm(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, end_alarm);
+    if (clock_real() < sb->info.end_at || clock_mono() < sb->end_retry) {
+        sandbox_arm_end(sb);
+        return;
+    }
+    if (sb->info.pause_on_timeout && sb->info.state == SANDBOX_RUNNING && !sb->create_done) {
+        pause_expired(sb);
+        return;
+    }
+    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED,
+                                     .grade = EVENT_OBSERVED_HOST,
+                                     .actor = STR("timer"),
+                                     .cause = "timeout"});
+    keeper_wrote(sb->core->keeper);
+}
+
+void sandbox_arm_end(struct sandbox *sb)
+{
+    if (!sb->info.end_at) {
+        loop_alarm_clear(sb->core->loop, &sb->end_alarm);
+        return;
+    }
+    usec_t now = clock_real();
+    usec_t left = sb->info.end_at > now ? sb->info.end_at - now : 0;
+    usec_t at = clock_mono() + MIN(left, END_CHECK_MS * USEC_PER_MS);
+    loop_alarm_set(sb->core->loop, &sb->end_alarm, MAX(at, sb->end_retry), on_end_alarm);
+}
+
+int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
+                        struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    uint64_t seq;
+    if (timeout_ms > sb->core->config.max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
+                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "timeout_ms", timeout_ms);
+    event_data_bool(&d, "extend_only", extend_only);
+    if (action_begin(sb, actor, EVENT_SANDBOX_TIMEOUT, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    usec_t end_at = clock_real() + timeout_ms * USEC_PER_MS;
+    if (extend_only && (!i->end_at || i->end_at >= end_at))
+        return 0;
+    struct sandbox_info before = *i;
+    i->end_at = end_at;
+    i->timeout_ms = timeout_ms;
+    rows_end_at(sb);
+    /* What a client was told survives us. */
+    if (keeper_commit(sb->core->keeper, err) < 0) {
+        i->end_at = before.end_at;
+        i->timeout_ms = before.timeout_ms;
+        return err_prefix(err, "set the timeout");
+    }
+    sandbox_arm_end(sb);
+    return 0;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation: asleep and awake again (pause.c, resume.c, cold.c, wake.c)
+ *
+ *  1. The state says where it is on its way; one request to coved is under way at a time, and its answer only counts while the state is still the
+ *     one that asked. Whatever ends the sandbox meanwhile wins: coved gets its KILL, a late answer is dropped.
+ *  2. With memory its session stays open: bytes wait in sockets on both sides, and every clock of ours that waits for the sandbox (time-outs of
+ *     streams, deadlines of processes) stands still. Without memory the session is dropped when coved says that its files are kept.
+ *  3. A pause that fails leaves it running. While it is paused without memory the agent is killed before coved has answered: a session that breaks then
+ *     says nothing (`session_broke`) until the answer does.
+ *  4. A resume that fails leaves it paused. One that starts anew on kept files and can't is put back to sleep, so that the files stay; it ends only when that
+ *     fails too.
+ *  5. A pause or a resume waits until clones of the files that were begun before it are made (snapshot.c).
+ *  6. Its deadline is looked at while it runs, and is set anew when it is resumed.
+ */
+#include "sandbox/pause.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+enum { AGAIN_MS = 5000 };
+
+void waiters_add(struct list *waiters, sandbox_fn done, void *ctx)
+{
+    struct waiter *w = mem_new(struct waiter);
+    w->done = done;
+    w->ctx = ctx;
+    list_append(waiters, &w->node);
+}
+
+void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *err)
+{
+    struct waiter *w;
+    while ((w = LIST_FIRST(struct waiter, waiters, node))) {
+        sandbox_fn done = w->done;
+        void *ctx = w->ctx;
+        list_remove(&w->node);
+        mem_free(w);
+        done(ctx, err ? NULL : sb, err);
+    }
+}
+
+void pause_ends(struct sandbox *sb, const struct err *why)
+{
+    waiters_tell(&sb->pausers, NULL, why);
+    waiters_tell(&sb->resumers, NULL, why);
+    wake_later(sb);
+}
+
+void pause_let_go(struct sandbox *sb)
+{
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox was paused without its memory: its processes have ended");
+    network_forget(sb);
+    network_end_log(sb);
+    if (sb->session)
+        session_drop(TAKE_PTR(sb->session), &why);
+    exec_sandbox_gone(sb);
+}
+
+static void still(struct sandbox *sb)
+{
+    loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
+    loop_alarm_clear(sb->core->loop, &sb->end_alarm);
+    if (!sb->session)
+        return;
+    session_stand_still(sb->session);
+    exec_stand_still(sb);
+}
+
+static void paused(struct sandbox *sb)
+{
+    struct err err;
+    bool memory = sb->pause_memory;
+    if (!memory)
+        pause_let_go(sb);
+    still(sb);
+    sb->info.has_memory = memory;
+    rows_extra(sb);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_bool(&d, "memory", memory);
+    event_data_u64(&d, "us", clock_mono() - sb->pause_began);
+    (void)sandbox_move(sb, SANDBOX_PAUSED,
+                       &(struct event_draft){.kind = EVENT_SANDBOX_PAUSED,
+                                             .source = EVENT_HOST,
+                                             .grade = EVENT_OBSERVED_HOST,
+                                             .cause = sb->pause_seq,
+                                             .data = event_data_end(&d)});
+    /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
+    if (keeper_commit(sb->core->keeper, &err) < 0)
+        core_unrecorded(sb->core, &err);
+    waiters_tell(&sb->pausers, sb, NULL);
+    wake_later(sb);
+}
+
+static void failed(struct sandbox *sb, const struct err *err)
+{
+    struct err why = *err;
+    if (sb->session_broke) {
+        sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
+                                         .grade = EVENT_OBSERVED_HOST,
+                                         .cause = "lost",
+                                         .what = "the agent closed its socket"});
+        return;
+    }
+    (void)err_prefix(&why, "pause sandbox %s", sb->info.id);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "failed", STR("pause"));
+    event_data_str(&d, "message", str_of(why.msg));
+    (void)sandbox_move(sb, SANDBOX_RUNNING,
+                       &(struct event_draft){.kind = EVENT_SANDBOX_RESUMED,
+                                             .source = EVENT_HOST,
+                                             .grade = EVENT_OBSERVED_HOST,
+                                             .cause = sb->pause_seq,
+                                             .data = event_data_end(&d)});
+    keeper_wrote(sb->core->keeper);
+    sb->end_retry = clock_mono() + AGAIN_MS * USEC_PER_MS;
+    sandbox_arm_end(sb);
+    waiters_tell(&sb->pausers, NULL, &why);
+    wake_later(sb);
+}
+
+static void on_paused(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct sandbox *sb = ctx;
+    struct err local;
+    (void)fd_close(fd);
+    if (sb->info.state != SANDBOX_PAUSING || sb->core->closing) {
+        /* It ends, and coved knows. */
+    } else if (answer) {
+        paused(sb);
+    } else if (err->code == ERR_NOT_FOUND) {
+        sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
+                                         .grade = EVENT_OBSERVED_HOST,
+                                         .cause = "lost",
+                                         .what = "the supervisor does not know it"});
+    } else {
+        /* Who did not answer in time may have done it all the same. */
+        if (err->code == ERR_DEADLINE_EXCEEDED &&
+            supervisor_call_id(sb->core->supervisor, SUP_RESUME, sb->info.id, NULL, NULL, &local) < 0)
+            log_warn("resume sandbox %s: %s", sb->info.id, local.msg);
+        failed(sb, err);
+    }
+    sandbox_unref(sb);
+}
+
+struct late {
+    struct loop_job job;
+    struct sandbox *sb;
+    supervisor_fn fn;
+    struct err err;
+};
+
+static void on_late(struct loop_job *job)
+{
+    struct late *l = container_of(job, struct late, job);
+    l->fn(l->sb, NULL, -1, &l->err);
+    mem_free(l);
+}
+
+void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err)
+{
+    struct late *l = mem_new(struct late);
+    *l = (struct late){.sb = sb, .fn = fn, .err = *err};
+    loop_job_init(&l->job, on_late);
+    loop_later(sb->core->loop, &l->job);
+}
+
+void pause_go(struct sandbox *sb)
+{
+    struct err err;
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = sb->pause_memory}};
+    if (sb->info.state == SANDBOX_RESUMING && !sb->resume_asked) {
+        resume_go(sb);
+        return;
+    }
+    if (sb->info.state != SANDBOX_PAUSING || sb->pause_asked)
+        return;
+    memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
+    sb->pause_asked = true;
+    sandbox_ref(sb);
+    if (supervisor_call(sb->core->supervisor, &m, on_paused, sb, &err) < 0)
+        pause_answer_later(sb, on_paused, &err);
+}
+
+/* event: of the move, when the action was not recorded before. */
+static uint64_t begin(struct sandbox *sb, bool memory, const struct event_draft *event)
+{
+    sb->pause_memory = memory;
+    sb->pause_asked = sb->session_broke = false;
+    sb->pause_began = clock_mono();
+    loop_alarm_clear(sb->core->loop, &sb->end_alarm);
+    return sandbox_move(sb, SANDBOX_PAUSING, event);
+}
+
+int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sandbox_fn done, void *ctx,
+                  struct err *err)
+{
+    uint64_t seq;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_bool(&d, "memory", memory);
+    if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    waiters_add(&sb->pausers, done, ctx);
+    (void)begin(sb, memory, &(struct event_draft){0});
+    sb->pause_seq = seq;
+    pause_go(sb);
+    return 0;
+}
+
+void pause_expired(struct sandbox *sb)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    bool memory = !sb->info.pause_files_only;
+    struct event_draft expired = {.sandbox = sb->info.id,
+                                  .kind = EVENT_SANDBOX_EXPIRED,
+                                  .source = EVENT_HOST,
+                                  .grade = EVENT_OBSERVED_HOST,
+                                  .actor = STR("timer"),
+                                  .cause = sb->create_seq,
+                                  .data = STR("{}")};
+    struct err err;
+    uint64_t seq = 0;
+    if (event_append(sb->core->config.events, &expired, &seq, &err) < 0)
+        core_unrecorded(sb->core, &err);
+    event_data_bool(&d, "memory", memory);
+    sb->pause_seq = begin(sb, memory,
+                          &(struct event_draft){.kind = EVENT_SANDBOX_PAUSE,
+                                                .source = EVENT_HOST,
+                                                .grade = EVENT_OBSERVED_HOST,
+                                                .actor = STR("timer"),
+                                                .cause = seq,
+                                                .data = event_data_end(&d)});
+    keeper_wrote(sb->core->keeper);
+    pause_go(sb);
+}

@@ -4,10 +4,12 @@
 #include "agent/process.h"
 #include "agent/signals.h"
 #include "agent/sink.h"
+#include "agent/spawn.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@ static void reap(struct agent *a)
             a->zombies = false;
             return;
         }
+        spawn_reaped(a, pid);
         if (!process_reaped(a, pid, status))
             job_reaped(a, pid);
     }
@@ -73,6 +76,9 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
     list_init(&a->jobs);
     list_init(&a->waiting_jobs);
     list_init(&a->sinks);
+    list_init(&a->launches);
+    a->spawns_share = spawn_may_share();
+    a->dumpable = prctl(PR_GET_DUMPABLE);
     session_init(&a->session, a);
 
     (void)sigemptyset(&set);
@@ -119,6 +125,7 @@ void agent_fini(struct agent *a)
 {
     session_fini(&a->session);
     process_forget_all(a);
+    spawn_forget_all(a);
     sink_close_all(a);
     job_forget_all(a);
     loop_close(&a->loop, &a->control);

@@ -38,7 +38,10 @@ struct agent {
     size_t input_bytes;             /* waiting for processes to read them */
     struct list jobs, waiting_jobs; /* agent/job.h */
     size_t n_jobs, n_watches;
-    struct list sinks; /* agent/sink.h */
+    struct list launches; /* agent/spawn.c: children that have not executed yet */
+    bool spawns_share;    /* the agent's memory with them */
+    int dumpable;         /* what the agent is, whoever shared its memory */
+    struct list sinks;    /* agent/sink.h */
     size_t n_sinks;
     struct control_session identity; /* whose sandbox this is; what == 0: nobody's yet */
     int null_fd;

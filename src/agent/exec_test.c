@@ -150,6 +150,41 @@ static void test_what_a_child_inherits(void **state)
     (void)expect_output(&as_root, "readlink /proc/self/fd/0; cat /proc/self/oom_score_adj", "/dev/null\n100\n");
 }
 
+/* Whoever has the lease of a file decides how long its exec takes. */
+static int hold(const char *path)
+{
+    rig_write(path, "#!/bin/sh\necho held\n");
+    assert_int_equal(chmod(path, 0755), 0);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+    return fd;
+}
+
+static void test_an_exec_that_takes_long(void **state)
+{
+    (void)state;
+    struct result x;
+    const char *first = rig_path(&rig, "first"), *second = rig_path(&rig, "second");
+    assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* told when somebody wants the file */
+    int one = hold(first), two = hold(second);
+    uint32_t held = EXEC(&rig, first), never = EXEC_AS(&rig, &(struct exec_options){0}, second);
+    assert_true(rig_is_quiet(&rig, held, 100) && rig_is_quiet(&rig, never, 1));
+    (void)expect_output(&as_root, "echo meanwhile", "meanwhile\n");
+    rig_expect_end(&rig, EXEC(&rig, "/nowhere"), ERR_INVALID_ARGUMENT,
+                   "error starting process '/nowhere': fork/exec /nowhere: no such file or directory");
+    assert_int_equal(fcntl(one, F_SETLEASE, F_UNLCK), 0);
+    rig_result(&rig, held, true, &x);
+    assert_text(&x.data, "held\n");
+    result_fini(&x);
+    /* The other one is still held when the agent ends. */
+    assert_true(rig_is_quiet(&rig, never, 1));
+    rig_stop(&rig);
+    assert_int_equal(close(one), 0);
+    assert_int_equal(close(two), 0);
+    rig_start(&rig);
+}
+
 /* Accounts are the sandbox's to ruin. */
 static void test_hostile_accounts(void **state)
 {
@@ -189,6 +224,7 @@ int main(void)
         TEST(test_cwd),
         TEST(test_what_cannot_be_executed),
         TEST(test_what_a_child_inherits),
+        TEST(test_an_exec_that_takes_long),
         TEST(test_hostile_accounts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,6 +166,7 @@ static int start(struct follower *f, const struct exec_request *q, struct failur
     AUTO_USER struct user user = {0};
     AUTO_ARENA struct arena arena = ARENA_INIT;
     char cwd[PATH_TEXT_MAX];
+    struct spawn *s = arena_alloc(&arena, sizeof(*s));
     bool nul_arg = str_has_nul(q->cwd), nul_env = false;
     struct process *p;
     f->command = command_text(q);
@@ -181,33 +182,38 @@ static int start(struct follower *f, const struct exec_request *q, struct failur
                            f->command, PROCESS_LIVE_MAX);
     struct env env = {.arena = &arena};
     make_env(&env, a, q, &user, &nul_env);
-    const char *search = env_get(&env, STR("PATH"));
+    struct str search = str_of(env_get(&env, STR("PATH")));
     map_fini(&env.index);
     if (nul_env)
         return failure_set(why, ERR_INVALID_ARGUMENT,
                            "error starting process '%s': exec: environment variable contains NUL", f->command);
 
-    struct spawn s = {
+    gid_t *groups = arena_alloc(&arena, user.n_groups * sizeof(*groups));
+    memcpy(groups, user.groups, user.n_groups * sizeof(*groups));
+    *s = (struct spawn){
         .argv = argv,
         .envp = env.vars,
         .search = search,
-        .cwd = cwd,
-        .user = &user,
+        .cwd = arena_strndup(&arena, cwd, strlen(cwd)),
+        .uid = user.uid,
+        .gid = user.gid,
+        .groups = groups,
+        .n_groups = user.n_groups,
         .nofile = &a->nofile,
-        .null_fd = a->null_fd,
         .pty = q->flags & WIRE_EXEC_PTY,
         .stdin_pipe = q->flags & WIRE_EXEC_STDIN,
         .cols = q->cols,
         .rows = q->rows,
     };
-    uint8_t flags = (uint8_t)((s.pty          ? WIRE_PROC_PTY
-                               : s.stdin_pipe ? WIRE_PROC_STDIN
-                                              : 0) |
+    bool pty = s->pty;
+    uint8_t flags = (uint8_t)((pty             ? WIRE_PROC_PTY
+                               : s->stdin_pipe ? WIRE_PROC_STDIN
+                                               : 0) |
                               (q->flags & WIRE_EXEC_TAG ? WIRE_PROC_TAG : 0));
     size_t record_bytes;
     char *record = make_record(q, &user, &record_bytes);
-    int r = process_start(a, &s, record, record_bytes, flags, &p);
-    if (r < 0 && s.pty)
+    int r = process_start(a, s, &arena, record, record_bytes, flags, &p);
+    if (r < 0 && pty)
         return failure_errno(why, ERR_INVALID_ARGUMENT, -r,
                              "error starting pty with command '%s' in dir '%s' with '%u' cols and '%u' rows",
                              f->command, cwd, q->cols, q->rows);

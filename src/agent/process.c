@@ -221,7 +221,7 @@ static void started(struct process *p)
         return;
     loop_close(&p->agent->loop, &p->status);
     p->starting = false;
-    if (r == sizeof(report)) {
+    if (r == sizeof(report)) { /* its launch stays until it is reaped */
         LIST_FOREACH (struct follower, f, &p->followers, node)
             follow_not_started(f, &report); /* ends the stream, which unfollows */
         /* The child is on its way out; if it is not reaped yet, that happens as for an orphan. */
@@ -230,6 +230,9 @@ static void started(struct process *p)
     }
     LIST_FOREACH (struct follower, f, &p->followers, node)
         follow_started(f);
+    if (p->launch && !p->reaped)
+        spawn_executed(p->launch);
+    p->launch = NULL;
     check_done(p);
 }
 
@@ -251,12 +254,12 @@ static void supersede(struct agent *a, const struct process *by)
     }
 }
 
-int process_start(struct agent *a, const struct spawn *s, char *record, size_t record_bytes, uint8_t flags,
-                  struct process **ret_process)
+int process_start(struct agent *a, const struct spawn *s, struct arena *arena, char *record, size_t record_bytes,
+                  uint8_t flags, struct process **ret_process)
 {
     struct spawned child;
     AUTO_FREE char *owned = record;
-    int r = spawn(s, &child);
+    int r = spawn(a, s, arena, &child);
     if (r < 0)
         return r;
     struct process *p = mem_new(struct process);
@@ -264,6 +267,7 @@ int process_start(struct agent *a, const struct spawn *s, char *record, size_t r
         .agent = a,
         .seq = a->next_seq++,
         .pid = child.pid,
+        .launch = child.launch,
         .flags = flags,
         .starting = true,
         .started = clock_real(),
@@ -350,6 +354,7 @@ void process_forget_all(struct agent *a)
             (void)kill(-p->pid, SIGKILL);
             (void)kill(p->pid, SIGKILL);
             (void)waitpid(p->pid, NULL, 0);
+            spawn_reaped(a, p->pid);
         }
         forget(p);
     }

@@ -40,6 +40,7 @@ struct process {
     struct str tag; /* in record */
     struct output output;
     struct loop_io out[2], in, status;
+    struct launch *launch;   /* agent/spawn.h; NULL once it executed */
     size_t drain_bytes;      /* that may be read yet while draining */
     struct loop_timer timer; /* linger, drain, forget */
     struct list followers;   /* struct follower */
@@ -66,10 +67,10 @@ struct follower {
 
 /*
  * Starts it and puts it into the table; it is `starting` then, and follow_started() or follow_not_started() is called for its followers.
- * Takes `record` (which begins with the tag). -errno.
+ * Takes `record` (which begins with the tag), and the arena as spawn() does. -errno.
  */
-int process_start(struct agent *a, const struct spawn *s, char *record, size_t record_bytes, uint8_t flags,
-                  struct process **ret_process) WARN_UNUSED;
+int process_start(struct agent *a, const struct spawn *s, struct arena *arena, char *record, size_t record_bytes,
+                  uint8_t flags, struct process **ret_process) WARN_UNUSED;
 
 /* By the request's `process` value; NULL with *f set. An ended one only when asked for. Sets NULL and f->code 0 when it was malformed. */
 struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_too, struct failure *f);

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/spawn.h"
+#include "agent/agent.h"
+#include "agent/rawcall.h"
 #include "base/fd.h"
 
 #include <fcntl.h>
-#include <grp.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
 /* Read by the kernel's OOM killer: what runs in the sandbox goes before the agent does. */
 #define CHILD_OOM_SCORE "100"
+
+enum { STACK_BYTES = 8192, CLOEXEC_RANGE = 4 /* CLOSE_RANGE_CLOEXEC, Linux 5.11 */ };
 
 struct pipes { /* [0] is read from, [1] written to */
     int in[2], out[2], err[2], status[2];
@@ -46,7 +51,7 @@ static int open_terminal(const struct spawn *s, struct pipes *p)
         return -errno;
     t.c_iflag |= IUTF8;
     /* The owner, so that programs of the user can open it by its name. */
-    if (tcsetattr(p->slave, TCSANOW, &t) < 0 || fchown(p->slave, s->user->uid, (gid_t)-1) < 0)
+    if (tcsetattr(p->slave, TCSANOW, &t) < 0 || fchown(p->slave, s->uid, (gid_t)-1) < 0)
         return -errno;
     return 0;
 }
@@ -65,71 +70,164 @@ static int open_pipes(const struct spawn *s, struct pipes *p)
     return r < 0 ? r : fd_nonblock(p->err[0], true);
 }
 
-static void set_oom_score(void)
+/*
+ * ---- the child, until it executes ----
+ *
+ * It shares the agent's memory: it reads what its `struct launch` says, writes to nothing but that (its stack is in it), and calls no function that
+ * knows of more, such as errno.
+ */
+
+struct launch {
+    struct agent *agent;
+    struct list node; /* in agent->launches */
+    struct arena arena;
+    pid_t pid;
+    const struct spawn *s;
+    int in, out, err, status;
+    bool is_terminal, has_slash;
+    struct str cmd;           /* NUL-terminated */
+    char path[PATH_TEXT_MAX]; /* that is tried */
+    char stack[STACK_BYTES] __attribute__((aligned(16)));
+};
+
+/* As the kernel has it on x86-64 and arm64. */
+struct kernel_sigaction {
+    uintptr_t handler;
+    unsigned long flags;
+    uintptr_t restorer;
+    uint64_t mask;
+};
+
+#define ALONE __attribute__((no_sanitize("address", "undefined")))
+
+static inline ALONE long call(long number, long a, long b, long c, long d)
 {
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd >= 0 && write(fd, CHILD_OOM_SCORE, sizeof(CHILD_OOM_SCORE) - 1) < 0) {
-        /* it stays as killable as the agent then */
-    }
-    (void)fd_close(fd);
+    return rawcall(number, a, b, c, d);
 }
 
-/* Only returns when nothing could be executed. */
-static struct spawn_report exec_search(const struct spawn *s)
+static inline ALONE long become(int fd, int number)
 {
-    char path[PATH_TEXT_MAX];
-    struct str list = str_of(s->search), dir;
-    int denied = 0;
-    const char *cmd = s->argv[0];
-    if (strchr(cmd, '/')) {
-        (void)execve(cmd, s->argv, s->envp);
-        return (struct spawn_report){SPAWN_EXEC, errno};
-    }
-    size_t n = strlen(cmd);
-    while (n && str_split(&list, ':', &dir)) {
+    return fd == number ? call(SYS_fcntl, fd, F_SETFD, 0, 0) : call(SYS_dup3, fd, number, 0, 0);
+}
+
+/* -errno of what failed; returns only then. */
+static inline ALONE long prepare(const struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+{
+    static const struct kernel_sigaction standard = {0};
+    static const uint64_t none = 0;
+    long r;
+    *ret_stage = SPAWN_SETUP;
+    /* The only one that the agent ignores (agent.c saw to the others), and the only one that this child would pass on. */
+    if ((r = call(SYS_rt_sigaction, SIGPIPE, (long)&standard, 0, sizeof(none))) < 0 ||
+        (r = call(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none))) < 0 ||
+        (r = call(SYS_setsid, 0, 0, 0, 0)) < 0)
+        return r;
+    if (l->is_terminal && (r = call(SYS_ioctl, l->in, TIOCSCTTY, 0, 0)) < 0)
+        return r;
+    if ((r = become(l->in, 0)) < 0 || (r = become(l->out, 1)) < 0 || (r = become(l->err, 2)) < 0)
+        return r;
+    /* All are close-on-exec at birth; this is for those that came into the agent otherwise. */
+    (void)call(SYS_close_range, 3, ~0U, CLOEXEC_RANGE, 0);
+    (void)call(SYS_umask, 022, 0, 0, 0);
+    if ((r = call(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)s->nofile, 0)) < 0)
+        return r;
+    *ret_stage = SPAWN_USER;
+    if ((r = call(SYS_setgroups, (long)s->n_groups, (long)s->groups, 0, 0)) < 0 ||
+        (r = call(SYS_setresgid, s->gid, s->gid, s->gid, 0)) < 0 ||
+        (r = call(SYS_setresuid, s->uid, s->uid, s->uid, 0)) < 0)
+        return r;
+    *ret_stage = SPAWN_CWD;
+    return call(SYS_chdir, (long)s->cwd, 0, 0, 0);
+}
+
+/* The same. */
+static inline ALONE long execute(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+{
+    struct str list = s->search, dir;
+    bool denied = false;
+    *ret_stage = SPAWN_EXEC;
+    if (l->has_slash)
+        return call(SYS_execve, (long)s->argv[0], (long)s->argv, (long)s->envp, 0);
+    while (l->cmd.n && str_split(&list, ':', &dir)) {
         if (dir.n == 0)
             dir = STR(".");
-        if (dir.n + 1 + n >= sizeof(path))
+        if (dir.n + 1 + l->cmd.n >= sizeof(l->path))
             continue;
-        memcpy(path, dir.p, dir.n);
-        path[dir.n] = '/';
-        memcpy(path + dir.n + 1, cmd, n + 1);
-        (void)execve(path, s->argv, s->envp);
-        if (errno == EACCES)
-            denied = errno;
-        else if (errno != ENOENT && errno != ENOTDIR)
-            return (struct spawn_report){SPAWN_EXEC, errno};
+        memcpy(l->path, dir.p, dir.n);
+        l->path[dir.n] = '/';
+        memcpy(l->path + dir.n + 1, l->cmd.p, l->cmd.n + 1);
+        long r = call(SYS_execve, (long)l->path, (long)s->argv, (long)s->envp, 0);
+        if (r != -EACCES && r != -ENOENT && r != -ENOTDIR)
+            return r;
+        denied |= r == -EACCES;
     }
-    return (struct spawn_report){SPAWN_SEARCH, denied ? denied : ENOENT};
+    *ret_stage = SPAWN_SEARCH;
+    return denied ? -EACCES : -ENOENT;
 }
 
-static struct spawn_report run_child(const struct spawn *s, const struct pipes *p)
+static ALONE int run_child(void *arg)
 {
-    sigset_t none;
-    (void)sigemptyset(&none);
-    /* The only one that the agent ignores (agent.c saw to the others), and the only one that this child would pass on. */
-    if (signal(SIGPIPE, SIG_DFL) == SIG_ERR || sigprocmask(SIG_SETMASK, &none, NULL) < 0 || setsid() < 0)
-        return (struct spawn_report){SPAWN_SETUP, errno};
-    int in = s->pty ? p->slave : s->stdin_pipe ? p->in[0] : s->null_fd;
-    if (s->pty && ioctl(p->slave, TIOCSCTTY, 0) < 0)
-        return (struct spawn_report){SPAWN_SETUP, errno};
-    if (dup2(in, 0) < 0 || dup2(s->pty ? p->slave : p->out[1], 1) < 0 || dup2(s->pty ? p->slave : p->err[1], 2) < 0)
-        return (struct spawn_report){SPAWN_SETUP, errno};
-    /* All are close-on-exec at birth; this is for those that came into the agent otherwise. 4: CLOSE_RANGE_CLOEXEC, Linux 5.11 */
-    (void)syscall(SYS_close_range, 3, ~0U, 4);
-    set_oom_score();
-    (void)umask(022);
-    if (setrlimit(RLIMIT_NOFILE, s->nofile) < 0)
-        return (struct spawn_report){SPAWN_SETUP, errno};
-    if (setgroups(s->user->n_groups, s->user->groups) < 0 || setresgid(s->user->gid, s->user->gid, s->user->gid) < 0 ||
-        setresuid(s->user->uid, s->user->uid, s->user->uid) < 0)
-        return (struct spawn_report){SPAWN_USER, errno};
-    if (chdir(s->cwd) < 0)
-        return (struct spawn_report){SPAWN_CWD, errno};
-    return exec_search(s);
+    struct launch *l = arg;
+    struct spawn_report report;
+    long r = prepare(l, l->s, &report.stage);
+    if (r >= 0)
+        r = execute(l, l->s, &report.stage);
+    report.errnum = (int)-r;
+    bool told = call(SYS_write, l->status, (long)&report, sizeof(report), 0) == sizeof(report);
+    (void)call(SYS_exit_group, told ? 127 : 126, 0, 0, 0);
+    return 0; /* never */
 }
 
-int spawn(const struct spawn *s, struct spawned *ret_spawned)
+/* ---- the agent ---- */
+
+static void launch_free(struct launch *l)
+{
+    struct arena arena = l->arena; /* holds the launch */
+    list_remove(&l->node);
+    /* The child's change of ids was one of the shared memory, too. */
+    (void)prctl(PR_SET_DUMPABLE, l->agent->dumpable);
+    arena_fini(&arena);
+}
+
+/* False: nothing goes before the agent then. */
+static bool prefer_to_agent(pid_t pid)
+{
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return fd >= 0 && write(fd, CHILD_OOM_SCORE, sizeof(CHILD_OOM_SCORE) - 1) > 0;
+}
+
+void spawn_executed(struct launch *l)
+{
+    (void)prefer_to_agent(l->pid);
+    launch_free(l);
+}
+
+void spawn_reaped(struct agent *a, pid_t pid)
+{
+    LIST_FOREACH (struct launch, l, &a->launches, node)
+        if (l->pid == pid)
+            launch_free(l);
+}
+
+void spawn_forget_all(struct agent *a)
+{
+    LIST_FOREACH (struct launch, l, &a->launches, node) {
+        (void)kill(l->pid, SIGKILL);
+        (void)waitpid(l->pid, NULL, 0);
+        launch_free(l);
+    }
+}
+
+bool spawn_may_share(void)
+{
+    char text[4];
+    AUTO_CLOSE int fd = open("/proc/sys/fs/suid_dumpable", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, text, sizeof(text)) > 0 && (text[0] == '0' || text[0] == '2');
+}
+
+int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct spawned *ret_spawned)
 {
     struct pipes p = PIPES_NONE;
     int r = open_pipes(s, &p);
@@ -137,25 +235,37 @@ int spawn(const struct spawn *s, struct spawned *ret_spawned)
     int in = r == 0 && s->pty ? fcntl(p.master, F_DUPFD_CLOEXEC, 3) : -1;
     if (r == 0 && s->pty && in < 0)
         r = -errno;
-    pid_t pid = r == 0 ? fork() : -1;
-    if (r == 0 && pid < 0)
-        r = -errno;
-    if (pid == 0) {
-        struct spawn_report report = run_child(s, &p);
-        _exit(write(p.status[1], &report, sizeof(report)) == sizeof(report) ? 127 : 126);
-    }
     if (r == 0) {
-        ret_spawned->pid = pid;
-        ret_spawned->status = TAKE_FD(p.status[0]);
-        if (s->pty) {
-            ret_spawned->in = TAKE_FD(in);
-            ret_spawned->out = TAKE_FD(p.master);
-            ret_spawned->err = -1;
+        struct launch *l = arena_alloc(arena, sizeof(*l));
+        l->agent = a;
+        l->s = s;
+        l->in = s->pty ? p.slave : s->stdin_pipe ? p.in[0] : a->null_fd;
+        l->out = s->pty ? p.slave : p.out[1];
+        l->err = s->pty ? p.slave : p.err[1];
+        l->status = p.status[1];
+        l->is_terminal = s->pty;
+        l->cmd = str_of(s->argv[0]);
+        l->has_slash = str_find_char(l->cmd, '/') >= 0;
+        l->pid = clone(run_child, l->stack + sizeof(l->stack), SIGCHLD | (a->spawns_share ? CLONE_VM : 0), l);
+        if (l->pid < 0) {
+            r = -errno;
         } else {
-            ret_spawned->in = TAKE_FD(p.in[1]);
-            ret_spawned->out = TAKE_FD(p.out[0]);
-            ret_spawned->err = TAKE_FD(p.err[0]);
+            l->arena = *arena;
+            *arena = ARENA_INIT;
+            list_append(&a->launches, &l->node);
+            ret_spawned->launch = l;
+            ret_spawned->pid = l->pid;
+            ret_spawned->status = TAKE_FD(p.status[0]);
         }
+    }
+    if (r == 0 && s->pty) {
+        ret_spawned->in = TAKE_FD(in);
+        ret_spawned->out = TAKE_FD(p.master);
+        ret_spawned->err = -1;
+    } else if (r == 0) {
+        ret_spawned->in = TAKE_FD(p.in[1]);
+        ret_spawned->out = TAKE_FD(p.out[0]);
+        ret_spawned->err = TAKE_FD(p.err[0]);
     }
     (void)fd_close(in);
     close_all(&p);

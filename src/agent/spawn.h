@@ -1,24 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Starting a program in the sandbox: fork, a session of its own, descriptors 0 to 2, the user, the directory, exec. All that a foreign
- * file system could hang (chdir, exec) happens in the child, after fork and not vfork: the agent must never wait for it, and a child that
- * shares the agent's memory would be stoppable by its user before it execs. That costs some 30 us.
+ * Starting a program in the sandbox: a child, a session of its own, descriptors 0 to 2, the user, the directory, exec.
+ *
+ * Theory of operation
+ *
+ *  1. All that a foreign file system could hang (chdir, exec) happens in the child, and the agent never waits for it: its user can stop it before
+ *     it executes, and a file lease can hold its exec for a minute.
+ *  2. Copying the agent's memory for the few instructions until exec would cost a tenth of a millisecond, most of it in page faults afterwards. So
+ *     the child shares it (CLONE_VM, not CLONE_VFORK, which would be waiting). It has a stack of its own, and everything that it needs is in its
+ *     `struct launch`, which stays until the status pipe is at its end (the kernel takes the memory from a process that executes or exits before its
+ *     descriptors) or the child was reaped.
+ *  3. While it shares memory, the child has its user's id. Nobody of that id gets at the memory: the agent is not dumpable, and a change of ids
+ *     makes it what fs.suid_dumpable says: 0, or 2, which is as good. Where that says 1, memory is copied after all (spawn_may_share()).
+ *  4. The OOM killer's preference for children over the agent belongs to memory as long as it is shared; so the agent sets it once the child has
+ *     executed. Until then either's end would be the other's.
  */
 #pragma once
 
 #include "agent/user.h"
+#include "base/arena.h"
 #include "base/def.h"
 
 #include <sys/resource.h>
 
+struct agent;
+struct launch;
+
 struct spawn {
     char *const *argv; /* NULL-terminated, like envp */
     char *const *envp;
-    const char *search; /* PATH for a command without a slash */
+    struct str search; /* PATH for a command without a slash */
     const char *cwd;
-    const struct user *user;
+    uid_t uid;
+    gid_t gid;
+    const gid_t *groups;
+    size_t n_groups;
     const struct rlimit *nofile; /* the limit to give to the child */
-    int null_fd;
     bool pty, stdin_pipe;
     uint16_t cols, rows;
 };
@@ -33,11 +50,20 @@ struct spawn_report {
 
 /* Non-blocking descriptors of the agent's side; -1 where there is none. */
 struct spawned {
+    struct launch *launch; /* until spawn_executed(), or the agent learns that the pid was reaped */
     pid_t pid;
     int in;       /* writes to stdin, or to the terminal */
     int out, err; /* err is -1 with a terminal */
     int status;   /* struct spawn_report */
 };
 
-/* -errno when no child could be made; nothing is left behind then. */
-int spawn(const struct spawn *s, struct spawned *ret_spawned) WARN_UNUSED;
+/*
+ * -errno when no child could be made; nothing is left behind then. Else takes the arena, which holds *s and everything that it points to, but for the
+ * agent's own.
+ */
+int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct spawned *ret_spawned) WARN_UNUSED;
+
+void spawn_executed(struct launch *l);         /* the status pipe ended, and nothing was said */
+void spawn_reaped(struct agent *a, pid_t pid); /* whatever child it was */
+void spawn_forget_all(struct agent *a);        /* kills those that have not executed yet */
+bool spawn_may_share(void);                    /* for agent_init() */

@@ -94,7 +94,9 @@ static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
             (void)loop_set(&p->agent->loop, io, 0);
             return true;
         }
-        ssize_t r = readv(io->fd, iov, output_reserve(&p->output, room, iov));
+        int n = output_reserve(&p->output, room, iov);
+        size_t asked = iov[0].iov_len + (n > 1 ? iov[1].iov_len : 0);
+        ssize_t r = readv(io->fd, iov, n);
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0 && errno == EAGAIN)
@@ -105,6 +107,9 @@ static bool read_output(struct process *p, struct loop_io *io, uint32_t events)
         if (p->draining)
             p->drain_bytes -= (size_t)r;
         wake_followers(p);
+        /* A pipe that had less than was asked for is empty: what came is sent before anything else is looked at. */
+        if ((size_t)r < asked && !p->draining && !(p->flags & WIRE_PROC_PTY))
+            return true;
     }
     return true;
 }
@@ -302,6 +307,9 @@ int process_start(struct agent *a, const struct spawn *s, struct arena *arena, c
         return r;
     }
     *ret_process = p;
+    /* While the child starts there is time for what its first output will need. */
+    struct iovec iov[2];
+    (void)output_reserve(&p->output, 1, iov);
     return 0;
 }
 

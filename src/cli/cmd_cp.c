@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/copy.h"
+#include "cli/service.h"
 
 #include <stdio.h>
 
@@ -9,11 +10,33 @@ static const struct flag flags[] = {
     {'u', 'u', "user", "NAME", "Reads and writes in the sandbox as this user. Default: user."},
 };
 
+/* The files of one that has ended are gone, whatever their names were; the files' routes say it of the file alone. */
+static int check_alive(struct context *ctx, struct service *s, const char *id)
+{
+    AUTO_FREE char *target = service_target(id, "%s", "");
+    AUTO_JSON json_t *sandbox = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
+        return -1;
+    const char *cause = json_string_value(json_object_get(sandbox, "end_cause"));
+    const char *state = json_string_value(json_object_get(sandbox, "state"));
+    if (cause || (state && strcmp(state, "stopping") == 0)) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "what is still to be read of it is its log: cove log %s", id);
+        return err_set(&ctx->err, ERR_NOT_FOUND, "sandbox %s has ended, and its files are gone", id);
+    }
+    if (state && strcmp(state, "paused") == 0) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %s' lets it go on", id);
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "sandbox %s is paused", id);
+    }
+    return 0;
+}
+
 static int copy_between(struct context *ctx, const char *user, const struct place *from, const struct place *to)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_resolve(s, from->is_remote ? from->id : to->id, &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (check_alive(ctx, s, id) < 0)
         return context_fail(ctx, STATUS_FAILED);
     struct copy c = {.ctx = ctx, .service = s, .id = id, .user = user};
     int r = from->is_remote ? copy_from_sandbox(&c, from->path, to->path) : copy_to_sandbox(&c, from->path, to->path);

@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
-#include "cli/exec.h"
+#include "cli/exec_input.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -10,8 +10,7 @@
 enum { CAPTURE_MAX = 64 << 20 };
 
 static const struct flag flags[] = {
-    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours. Without it, it reads nothing."},
-    {'t', 't', "tty", NULL, "Gives the command a terminal; implies -i. Ours must be one."},
+    EXEC_STDIN_FLAGS,
     {'e', 'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
@@ -56,6 +55,8 @@ static int run_in(struct context *ctx, struct exec_request *request)
         return context_fail(ctx, status);
     if (ctx->json)
         print_json(&result, &out, &err);
+    else
+        exec_explain_silence(ctx, request, &result);
     return status;
 }
 
@@ -63,15 +64,17 @@ static int run(struct context *ctx)
 {
     AUTO_JSON json_t *env = NULL;
     struct exec_request request = {0};
+    enum exec_stdin choice = EXEC_STDIN_BY_KIND;
     const char *value;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         switch (flag) {
         case 'i':
-            request.has_stdin = true;
+        case 'n':
+            choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
             break;
         case 't':
-            request.has_stdin = request.has_pty = true;
+            request.has_pty = true;
             break;
         case 'e':
             if (environment_add(ctx, value, &env) < 0)
@@ -97,8 +100,8 @@ static int run(struct context *ctx)
         request.argv++;
     if (!*request.argv)
         return context_usage(ctx, "the command is missing: cove exec %s -- ls", request.id);
-    if (request.has_pty && isatty(STDIN_FILENO) != 1)
-        return context_usage(ctx, "-t needs a terminal, and standard input is none; use -i alone");
+    if (exec_choose_stdin(ctx, &request, choice) < 0)
+        return context_fail(ctx, STATUS_USAGE);
     if (request.has_pty && ctx->json)
         return context_usage(ctx, "--json and -t exclude each other");
     request.env = env;
@@ -110,8 +113,8 @@ const struct command cmd_exec = {
     .summary = "run a command in a sandbox that is there",
     .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
     .description =
-        "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Output, exit code and signals are as "
-        "with cove run. The command lives on when cove exec is killed.\n"
+        "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Input, output, exit code and signals "
+        "are as with cove run. The command lives on when cove exec is killed.\n"
         "\n"
         "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end: exit_code, signal, stdout, "
         "stderr.",

@@ -147,8 +147,12 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
     AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", method), *answer = NULL;
     if (!question)
         return context_usage(ctx, "the URL and the method must be UTF-8");
-    if (service_call(s, "POST", target, question, "looking it up", &answer) < 0)
+    if (service_call(s, "POST", target, question, "looking it up", &answer) < 0) {
+        if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                           "write what a program would ask for: https://example.com/path");
         return context_fail(ctx, STATUS_COVE);
+    }
     if (ctx->json)
         print_json(answer, JSON_INDENT(2));
     else

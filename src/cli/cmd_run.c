@@ -8,16 +8,17 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/environment.h"
-#include "cli/exec.h"
+#include "cli/exec_input.h"
 #include "cli/net_flags.h"
 #include "cli/terminal.h"
+#include "cli/vault_client.h"
 #include "config/units.h"
 
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 120000, RENEW_MS = 30000, CAPTURE_MAX = 64 << 20 };
+enum { LEASE_MS = 120000, RENEW_MS = 30000, LOG_MS = 2000, CAPTURE_MAX = 64 << 20 };
 
 enum { FLAG_MEMORY = 256, FLAG_CPUS, FLAG_TIMEOUT, FLAG_KEEP, FLAG_TEMPLATE, FLAG_METADATA };
 
@@ -34,8 +35,7 @@ static const struct flag flags[] = {
     NET_SECRET_FLAG,
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
-    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours. Without it, it reads nothing."},
-    {'t', 't', "tty", NULL, "Gives the command a terminal; implies -i. Ours must be one."},
+    EXEC_STDIN_FLAGS,
     {FLAG_KEEP, 0, "keep", NULL, "Does not remove the sandbox at the end, and says its id on stderr."},
 };
 
@@ -47,6 +47,9 @@ struct run {
     char *id;
     struct net_flags net;
     bool keeps, has_timeout;
+    bool was_killed; /* the command, by SIGKILL */
+    uint64_t memory_bytes;
+    enum exec_stdin stdin_choice;
 };
 
 /* What stands for a secret is the sandbox's to know, so that whatever is started in it later knows it too. */
@@ -60,6 +63,8 @@ static int add_network(struct context *ctx, struct run *r)
         return -1;
     if (policy)
         (void)json_object_set_new(r->spec, "network", policy);
+    if (r->net.secrets && vault_check_names(ctx, r->net.secrets) < 0)
+        return -1;
     json_object_foreach(env, name, value)
     {
         if (json_object_get(r->exec.env, name))
@@ -120,10 +125,11 @@ static int parse(struct context *ctx, struct run *r)
             r->exec.cwd = value;
             break;
         case 'i':
-            r->exec.has_stdin = true;
+        case 'n':
+            r->stdin_choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
             break;
         case 't':
-            r->exec.has_stdin = r->exec.has_pty = true;
+            r->exec.has_pty = true;
             break;
         case FLAG_KEEP:
             r->keeps = true;
@@ -138,8 +144,8 @@ static int parse(struct context *ctx, struct run *r)
         return context_exit(ctx);
     if (context_operands(ctx) == 0)
         return context_usage(ctx, "the command is missing: cove run -- echo hello");
-    if (r->exec.has_pty && isatty(STDIN_FILENO) != 1)
-        return context_usage(ctx, "-t needs a terminal, and standard input is none; use -i alone");
+    if (exec_choose_stdin(ctx, &r->exec, r->stdin_choice) < 0)
+        return context_fail(ctx, STATUS_USAGE);
     if (r->exec.has_pty && ctx->json)
         return context_usage(ctx, "--json and -t exclude each other");
     r->exec.argv = ctx->argv + ctx->argi;
@@ -160,6 +166,7 @@ static int create(struct run *r)
         return err_set(&r->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
     r->id = mem_strdup(id);
     r->exec.id = r->id;
+    r->memory_bytes = (uint64_t)json_integer_value(json_object_get(sandbox, "memory_bytes"));
     return 0;
 }
 
@@ -257,9 +264,48 @@ static int run_command(struct run *r, usec_t started)
             status = STATUS_TIMEOUT;
         return context_fail(ctx, status);
     }
+    r->was_killed = result.signaled ? result.code == SIGKILL : result.code == STATUS_SIGNAL + SIGKILL;
     if (ctx->json)
         print_json(r, &result, &out, &err, started);
+    else
+        exec_explain_silence(ctx, &r->exec, &result);
     return status;
+}
+
+/*
+ * Did its processes run out of memory? Known when it has ended, and then the log says it: of a sandbox that is kept, or whose log can't be read, we don't know.
+ */
+static bool ran_out_of_memory(struct run *r)
+{
+    struct context scratch = *r->ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(r->id, "/events?from=1&follow=1");
+    struct str line;
+    r->ctx->config = scratch.config;
+    if (!s || service_stream(s, "GET", target) < 0)
+        return false;
+    http_client_timeout(service_client(s), LOG_MS);
+    while (service_line(s, &line) > 0) {
+        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
+        const char *kind = json_string_value(json_object_get(event, "kind"));
+        if (kind && strcmp(kind, "limit.oom") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Exit code 137 and nothing else is what people see of a limit. */
+static void explain_kill(struct run *r)
+{
+    char size[UNIT_TEXT_MAX];
+    unit_format_size(r->memory_bytes, size);
+    if (r->keeps)
+        (void)fprintf(stderr, "cove run: the command was killed (SIGKILL); it may use %s of memory\n", size);
+    else if (ran_out_of_memory(r))
+        (void)fprintf(stderr,
+                      "cove run: killed because it ran out of memory: it may use %s\n"
+                      "  give it more with --memory SIZE\n",
+                      size);
 }
 
 static int run_all(struct run *r)
@@ -277,7 +323,10 @@ static int run_all(struct run *r)
             (void)fprintf(stderr, "cove run: sandbox %s is kept; 'cove rm %s' removes it\n", r->id, r->id);
     } else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
         (void)context_fail(ctx, 0);
+        r->was_killed = false;
     }
+    if (r->was_killed && !ctx->json)
+        explain_kill(r);
     return status;
 }
 
@@ -303,6 +352,9 @@ const struct command cmd_run = {
         "Makes a sandbox, runs COMMAND in it, and removes the sandbox. What the command writes comes out here as it comes, stdout and "
         "stderr apart, and its exit code is ours.\n"
         "\n"
+        "What is piped in is read by the command, as it would be here; in a loop that reads a list of its own, -n keeps the list. A terminal "
+        "is connected with -i or -t.\n"
+        "\n"
         "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for "
         "it. The sandbox is removed in any case, unless --keep is given. Should cove run itself be killed, the sandbox ends within two "
         "minutes.\n"
@@ -321,7 +373,7 @@ const struct command cmd_run = {
                    " 2      the command line is wrong",
     .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
                 "cove run --memory 1G --timeout 2m -- make test\n"
-                "tar -c src | cove run -i -- sh -c 'tar -x && wc -l src/*.c'\n"
+                "tar -c src | cove run -- sh -c 'tar -x && wc -l src/*.c'\n"
                 "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
                 "cove run --net deny --secret GITHUB_TOKEN=api.github.com -- gh api user\n"
                 "cove run -it -- bash",

@@ -1,127 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/secret_input.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
-#include "config/config.h"
+#include "cli/vault_client.h"
 #include "config/units.h"
-#include "wire/vault.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-enum { ANSWER_S = 20 };
 
 static const struct flag flags[] = {
     {'f', 'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
 };
-
-/* ---- the vault's socket ---- */
-
-/* vault.sock beside cove.sock. NULL: ctx->err. */
-static char *socket_path(struct context *ctx)
-{
-    const char *host = ctx->host && *ctx->host ? ctx->host : getenv("COVE_HOST");
-    if (!host || !*host) {
-        const struct config *config = context_config(ctx);
-        return config ? mem_printf("%s/vault.sock", config->run_dir) : NULL;
-    }
-    const char *path = str_starts(str_of(host), STR("unix:")) ? host + 5 : host, *end = strrchr(path, '/');
-    if (path[0] == '/')
-        return mem_printf("%.*s/vault.sock", (int)(end - path), path);
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run this command there, without --host and COVE_HOST");
-    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                  "secrets are set on the machine that the service runs on, not from afar");
-    return NULL;
-}
-
-static int unreachable(struct context *ctx, int r, const char *path)
-{
-    (void)err_errno(&ctx->err, r, "cannot reach the vault at %s", path);
-    (void)snprintf(
-        ctx->hint, sizeof(ctx->hint), "%s",
-        r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"
-        : r == -EAGAIN || r == -ETIMEDOUT
-            ? "cove-egress, which keeps the secrets, does not answer; the service's log says what it is busy with"
-            : "start the service with 'make start'; if it runs elsewhere, say where by COVE_RUN");
-    return -1;
-}
-
-static int dial(const char *path, int *ret_fd)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval patience = {.tv_sec = ANSWER_S};
-    if (strlen(path) >= sizeof(address.sun_path))
-        return -ENAMETOOLONG;
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-        connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
-        return -errno;
-    *ret_fd = TAKE_FD(fd);
-    return 0;
-}
-
-/* A vault that refuses a client answers and ends without having read all: what it said counts, not that sending failed. */
-static int exchange(int fd, struct str request, struct buf *answer)
-{
-    int sent = 0, r;
-    while (request.n > 0 && sent == 0) {
-        ssize_t n = send(fd, request.p, request.n, MSG_NOSIGNAL);
-        if (n > 0)
-            request = str_sub(request, (size_t)n);
-        else if (errno != EINTR)
-            sent = -errno;
-    }
-    r = sent == -EAGAIN ? sent : fd_read_all(fd, answer);
-    if (r == -ECONNRESET && buf_len(answer) > 0)
-        r = 0;
-    return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
-}
-
-/* *bytes keeps what *ret_answer borrows. */
-static int ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
-               struct vault_answer *ret_answer)
-{
-    AUTO_FREE char *path = socket_path(ctx);
-    AUTO_CLOSE int fd = -1;
-    AUTO_BUF struct buf message = BUF_INIT(VAULT_REQUEST_MAX);
-    struct vault_answer answer = {0};
-    if (!path)
-        return -1;
-    int r = dial(path, &fd);
-    if (r < 0)
-        return unreachable(ctx, r, path);
-    vault_request_append(&message, request);
-    r = buf_error(&message);
-    if (r == 0)
-        r = exchange(fd, buf_str(&message), bytes);
-    mem_wipe(message.data, message.cap);
-    if (r < 0)
-        return unreachable(ctx, r, path);
-    if (vault_answer_parse(buf_str(bytes), &answer) < 0)
-        return err_set(&ctx->err, ERR_INTERNAL, "what is at %s does not speak as a vault: is it of another version?",
-                       path);
-    if (answer.code != ERR_OK) {
-        if (answer.code == ERR_PERMISSION_DENIED)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "use sudo, or be the service's owner");
-        else if (answer.code == ERR_NOT_FOUND)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove secret ls' lists those there are");
-        return err_set(&ctx->err, answer.code, "%.*s", STR_ARG(answer.message));
-    }
-    *ret_answer = answer;
-    return 0;
-}
 
 /* The vault judges the name; here is only said what would not even fit into a request. */
 static int check_name(struct context *ctx, const char *name)
@@ -148,7 +42,7 @@ static int set(struct context *ctx, const char *name, const char *file)
     if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, file, &value) < 0)
         return context_fail(ctx, STATUS_FAILED);
     struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
-    if (ask(ctx, &request, &bytes, &answer) < 0)
+    if (vault_ask(ctx, &request, &bytes, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(json_pack("{s:s}", "set", name));
@@ -164,7 +58,7 @@ static int remove_all(struct context *ctx, char *const *names, size_t n)
         struct vault_answer answer = {0};
         *ctx->hint = '\0';
         if (check_name(ctx, names[i]) < 0 ||
-            ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer) < 0) {
+            vault_ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer) < 0) {
             status = context_fail(ctx, STATUS_FAILED);
             continue;
         }
@@ -193,7 +87,7 @@ static int list(struct context *ctx)
     struct vault_answer answer = {0};
     struct str name;
     uint64_t at;
-    if (ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) < 0)
+    if (vault_ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         AUTO_JSON json_t *all = json_array();

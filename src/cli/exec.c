@@ -139,6 +139,18 @@ static int refusal(struct str message)
     return 0;
 }
 
+static void explain_refusal(struct session *x, const char *message)
+{
+    struct context *ctx = x->ctx;
+    x->result->refused = refusal(str_of(message));
+    if (x->result->refused == STATUS_NOT_FOUND)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "the sandbox has what its template has; what only a shell knows is written as sh -c '...'");
+    else if (x->result->refused == STATUS_NOT_EXECUTABLE)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "make it executable (chmod +x), run it by its interpreter, or as another user (-u root)");
+}
+
 static void read_error(struct session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
@@ -150,7 +162,7 @@ static void read_error(struct session *x, struct str payload)
             found = (enum err_code)c;
     (void)err_set(&x->ctx->err, found, "%s", message ? message : "the command could not be run");
     if (!x->result->started && message)
-        x->result->refused = refusal(str_of(message));
+        explain_refusal(x, message);
     x->ended = x->failed = true;
 }
 
@@ -164,6 +176,7 @@ static void take_frame(struct session *x, const struct exec_stream_frame *f)
     case EXEC_STREAM_STDOUT:
     case EXEC_STREAM_STDERR:
     case EXEC_STREAM_PTY:
+        x->result->wrote |= f->payload.n > 0;
         if (k->fd >= 0)
             k->waiting = f->payload;
         else if (k->capture)

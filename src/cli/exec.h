@@ -30,6 +30,7 @@ struct exec_io {
 
 struct exec_result {
     bool started;
+    bool wrote;  /* anything at all */
     int refused; /* STATUS_NOT_FOUND, STATUS_NOT_EXECUTABLE: the command itself could not be started */
     bool signaled;
     uint32_t code;   /* exit code or signal */

@@ -152,6 +152,9 @@ static int refused(struct service *s, const json_t *answer)
         if (strcmp(err_code_name((enum err_code)c), code) == 0)
             found = (enum err_code)c;
     (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
+    if (found == ERR_UNAUTHENTICATED)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "set COVE_API_KEY to what 'cove key' prints on the machine that the service runs on");
     if (!*message)
         return err_set(&ctx->err, found, "the service at %s answered %d %s; is it a Cove?", s->endpoint, status,
                        http_status_text(status));

@@ -52,9 +52,57 @@ def test_run_ends_as_shells_do(service, command, status, message):
     assert service.sandboxes() == []
 
 
-def test_run_reads_stdin_only_when_told(service):
+def test_run_reads_what_is_piped_in_unless_told_not_to(service, tmp_path):
     assert service.cove("run", "-i", "--", "cat", input="a\nb").stdout == "a\nb"
-    assert service.cove("run", "--", "cat", input="a\nb").stdout == ""
+    assert service.cove("run", "--", "cat", input="a\nb").stdout == "a\nb"
+    assert service.cove("run", "-n", "--", "cat", input="a\nb").stdout == ""
+    (tmp_path / "list").write_text("from a file\n")
+    with open(tmp_path / "list") as file:
+        assert service.cove("run", "--", "cat", stdin=file).stdout == "from a file\n"
+    assert service.cove("run", "python3", "-", input="print(6 * 7)").stdout == "42\n"
+
+
+def test_a_command_at_a_terminal_that_has_nothing_to_read_is_explained(service):
+    ours, theirs = os.openpty()
+    try:
+        done = service.cove("run", "--", "python3", stdin=theirs)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "-it gives it a terminal" in done.stderr
+        assert service.cove("run", "--", "true", stdin=theirs).stderr == ""
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_run_says_that_memory_ran_out(service):
+    done = service.cove("run", "--memory", "64M", "--", "python3", "-c", "x = b'a' * (500 << 20)")
+    assert done.returncode == 137
+    assert "ran out of memory: it may use 64 MiB\n" in done.stderr and "--memory" in done.stderr
+    done = service.cove("run", "--", "sh", "-c", "kill -9 $$")
+    assert (done.returncode, done.stderr) == (137, "")
+
+
+def test_run_refuses_what_the_machine_has_not(service):
+    for flag, value, what in (("--memory", "1000T", "GiB of memory"), ("--cpus", "99999", "CPUs")):
+        done = service.cove("run", flag, value, "--", "true")
+        assert done.returncode in (2, 125) and (what in done.stderr or "write a number" in done.stderr), done.stderr
+    done = service.cove("run", "--cpus", str(os.cpu_count() + 1), "--", "true")
+    assert (done.returncode, f"this machine has: {os.cpu_count()}" in done.stderr) == (125, True), done.stderr
+    done = service.cove("run", "--secret", "NO_SUCH_SECRET=example.com", "--", "true")
+    assert done.returncode == 2 and "there is no secret NO_SUCH_SECRET" in done.stderr and "cove secret set" in done.stderr
+    assert service.sandboxes() == []
+
+
+def test_errors_say_the_next_step(service):
+    assert "cove template ls" in service.cove("run", "--template", "nothing", "--", "true").stderr
+    assert "sh -c" in service.cove("run", "--", "no-such-program").stderr
+    sandbox = service.create()
+    assert "https://" in service.cove("policy", "check", sandbox, "ftp://x/").stderr
+    assert service.cove("rm", sandbox).returncode == 0
+    done = service.cove("cp", f"{sandbox}:x", "/tmp/never")
+    assert done.returncode == 1 and "has ended" in done.stderr and "cove log" in done.stderr
+    done = service.cove("ls", "--host", f"127.0.0.1:{service.port}", env={"COVE_API_KEY": "wrong"})
+    assert done.returncode == 1 and "cove key" in done.stderr
 
 
 def test_run_sets_environment_directory_and_user(service):

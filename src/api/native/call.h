@@ -29,6 +29,7 @@ typedef void (*call_fn)(struct call *c);
 void native_json(struct call *c, int status, struct buf *body); /* 500 when the buf has an error */
 void native_empty(struct call *c, int status);
 void native_error(struct call *c, const struct err *err);
+void native_error_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the code's, if it has one */
 void native_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void native_error_json(struct buf *b, const struct err *err); /* {"error":{...}} */
 
@@ -58,6 +59,10 @@ struct call *native_wait_take(struct wait *w);
 enum { NATIVE_BODY_MAX = 1 << 20 };
 /* False: the body could not be read, and what has to be answered was. */
 bool native_read_object(struct call *c, int error, struct str body, json_t **ret_json);
+
+/* A sandbox as the API shows it. */
+void native_append_sandbox(struct buf *b, const struct sandbox *sb);
+void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb);
 
 /* Handlers, by file. */
 void native_sandboxes_list(struct call *c);

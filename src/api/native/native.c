@@ -210,23 +210,34 @@ void native_empty(struct call *c, int status)
     (void)http_respond(c->req, status, NULL, 0, STR_NULL);
 }
 
-void native_error_json(struct buf *b, const struct err *err)
+static void append_error(struct buf *b, const struct err *err, const char *hint)
 {
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(b, str_of(err->msg));
-    for (size_t i = 0; i < ARRAY_SIZE(hints); i++) {
-        if (hints[i].code == err->code) {
-            buf_append_cstr(b, ",\"hint\":");
-            buf_append_json_string(b, str_of(hints[i].hint));
-        }
+    for (size_t i = 0; !hint && i < ARRAY_SIZE(hints); i++)
+        if (hints[i].code == err->code)
+            hint = hints[i].hint;
+    if (hint) {
+        buf_append_cstr(b, ",\"hint\":");
+        buf_append_json_string(b, str_of(hint));
     }
     buf_append_cstr(b, "}}");
 }
 
+void native_error_json(struct buf *b, const struct err *err)
+{
+    append_error(b, err, NULL);
+}
+
 void native_error(struct call *c, const struct err *err)
 {
+    native_error_hint(c, err, NULL);
+}
+
+void native_error_hint(struct call *c, const struct err *err, const char *hint)
+{
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    native_error_json(&b, err);
+    append_error(&b, err, hint);
     (void)http_respond(c->req, connect_status(err->code), (struct http_header[]){HTTP_JSON}, 1, buf_str(&b));
 }
 

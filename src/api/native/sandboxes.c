@@ -28,7 +28,7 @@ static void append_text(struct buf *b, const char *name, const char *text)
 }
 
 /* Environment values are left out: they are where people put secrets. */
-static void append_sandbox(struct buf *b, const struct sandbox *sb)
+void native_append_sandbox(struct buf *b, const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
     buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
@@ -46,17 +46,29 @@ static void append_sandbox(struct buf *b, const struct sandbox *sb)
         buf_append_char(b, ':');
         buf_append_json_string(b, s->metadata[i].value);
     }
-    buf_append_char(b, '}');
+    buf_append_cstr(b, "},\"volumes\":[");
+    for (size_t i = 0; i < s->n_mounts; i++) {
+        buf_append_cstr(b, i ? ",{\"name\":" : "{\"name\":");
+        buf_append_json_string(b, s->mounts[i].name);
+        buf_append_cstr(b, ",\"path\":");
+        buf_append_json_string(b, s->mounts[i].path);
+        buf_printf(b, ",\"read_only\":%s}", s->mounts[i].read_only ? "true" : "false");
+    }
+    buf_printf(b, "],\"on_timeout\":\"%s\",\"pause_memory\":%s,\"auto_resume\":%s",
+               s->pause_on_timeout ? "pause" : "kill", s->pause_files_only ? "false" : "true",
+               s->auto_resume ? "true" : "false");
+    if (s->state == SANDBOX_PAUSED)
+        buf_printf(b, ",\"has_memory\":%s", s->has_memory ? "true" : "false");
     append_text(b, "network", network_is_up(sb) ? "up" : "down");
     append_time(b, "ended_at", s->ended);
     append_text(b, "end_cause", s->end_cause);
     buf_append_char(b, '}');
 }
 
-static void answer_sandbox(struct call *c, int status, const struct sandbox *sb)
+void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
-    append_sandbox(&b, sb);
+    native_append_sandbox(&b, sb);
     native_json(c, status, &b);
 }
 
@@ -97,7 +109,7 @@ static bool list_one(void *ctx, struct sandbox *sb)
     }
     if (p->n++ > 0)
         buf_append_char(&p->b, ',');
-    append_sandbox(&p->b, sb);
+    native_append_sandbox(&p->b, sb);
     p->last_started = s->started;
     memcpy(p->last_id, s->id, sizeof(p->last_id));
     return true;
@@ -125,61 +137,6 @@ void native_sandboxes_list(struct call *c)
     buf_fini(&p.b);
 }
 
-/* ---- create ---- */
-
-static void created(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct call *c = native_wait_take(ctx);
-    if (!c)
-        return;
-    if (err)
-        native_error(c, err);
-    else
-        answer_sandbox(c, 201, sb);
-}
-
-/* "network" is a policy, "internet" the short form of one. */
-static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
-{
-    json_t *policy = NULL;
-    int r = json_get_object(body, "network", &policy, err);
-    if (r <= 0)
-        return r;
-    if (json_field(body, "internet"))
-        return err_set(err, ERR_INVALID_ARGUMENT, "\"internet\" and \"network\" exclude each other");
-    *network = (struct network_spec){.policy = policy};
-    const char *otherwise = json_string_value(json_object_get(policy, "default"));
-    network->allow_internet = spec->allow_internet = otherwise && strcmp(otherwise, "allow") == 0;
-    spec->network = network;
-    return 0;
-}
-
-static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct network_spec *network,
-                     struct err *err)
-{
-    static const char *const known[] = {"template", "memory_bytes", "cpu_milli", "timeout_ms", "env",
-                                        "metadata", "internet",     "secure",    "network"};
-    struct arena *arena = http_arena(c->req);
-    int64_t memory = 0, cpu = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
-    if (json_only(body, known, ARRAY_SIZE(known), err) < 0)
-        return -1;
-    spec->template_ref = STR("base");
-    spec->allow_internet = true;
-    if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
-        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
-        json_get_int(body, "cpu_milli", 0, 1000000, &cpu, err) < 0 ||
-        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout, err) < 0 ||
-        json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
-        json_get_pairs(body, "metadata", arena, &spec->metadata, &spec->n_metadata, err) < 0 ||
-        json_get_bool(body, "internet", &spec->allow_internet, err) < 0 ||
-        json_get_bool(body, "secure", &spec->secure, err) < 0 || read_network(body, spec, network, err) < 0)
-        return -1;
-    spec->memory_bytes = (uint64_t)memory;
-    spec->cpu_milli = (uint32_t)cpu;
-    spec->timeout_ms = (uint64_t)timeout;
-    return 0;
-}
-
 bool native_read_object(struct call *c, int error, struct str body, json_t **ret_json)
 {
     struct err err;
@@ -196,37 +153,13 @@ bool native_read_object(struct call *c, int error, struct str body, json_t **ret
     return true;
 }
 
-static void create_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    struct sandbox_spec spec = {0};
-    struct network_spec network;
-    struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    if (read_spec(c, json, &spec, &network, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    struct wait *w = native_wait_new(c);
-    if (sandbox_create(c->native->config.core, &c->actor, &spec, created, w, &err) < 0)
-        native_error(native_wait_take(w), &err);
-}
-
-void native_sandboxes_create(struct call *c)
-{
-    http_read_body(c->req, NATIVE_BODY_MAX, create_body, c);
-}
-
 /* ---- one ---- */
 
 void native_sandboxes_get(struct call *c)
 {
     struct sandbox *sb = native_sandbox(c);
     if (sb)
-        answer_sandbox(c, 200, sb);
+        native_answer_sandbox(c, 200, sb);
 }
 
 static void killed(void *ctx, struct sandbox *sb, const struct err *err)
@@ -237,7 +170,7 @@ static void killed(void *ctx, struct sandbox *sb, const struct err *err)
     if (err)
         native_error(c, err);
     else
-        answer_sandbox(c, 200, sb);
+        native_answer_sandbox(c, 200, sb);
 }
 
 void native_sandboxes_kill(struct call *c)
@@ -274,7 +207,7 @@ static void timeout_body(struct http_request *req, int error, struct str body, v
     } else if (sandbox_set_timeout(sb, &c->actor, (uint64_t)timeout_ms, extend_only, &err) < 0) {
         native_error(c, &err);
     } else {
-        answer_sandbox(c, 200, sb);
+        native_answer_sandbox(c, 200, sb);
     }
 }
 

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making a sandbox: what the request's body says, as the core wants to know it. */
+#include "api/json_read.h"
+#include "api/native/call.h"
+#include "base/mem.h"
+#include "sandbox/network.h"
+#include "sandbox/volumes.h"
+
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+/* At once, what is not found is the template. */
+static void refuse(struct call *c, const struct err *err)
+{
+    native_error_hint(c, err, err->code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
+}
+
+static void created(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = native_wait_take(ctx);
+    if (!c)
+        return;
+    if (err)
+        native_error(c, err);
+    else
+        native_answer_sandbox(c, 201, sb);
+}
+
+/* "network" is a policy, "internet" the short form of one. */
+static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
+{
+    json_t *policy = NULL;
+    int r = json_get_object(body, "network", &policy, err);
+    if (r <= 0)
+        return r;
+    if (json_field(body, "internet"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"internet\" and \"network\" exclude each other");
+    *network = (struct network_spec){.policy = policy};
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
+    network->allow_internet = spec->allow_internet = otherwise && strcmp(otherwise, "allow") == 0;
+    spec->network = network;
+    return 0;
+}
+
+static const double GIB = 1 << 30;
+
+/* What the kernel would take and never give. */
+static int check_machine(const struct sandbox_spec *spec, struct err *err)
+{
+    struct sysinfo machine;
+    cpu_set_t cpus;
+    if (sysinfo(&machine) == 0 && spec->memory_bytes / machine.mem_unit > machine.totalram)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.1f GiB of memory are more than this machine has: %.1f GiB",
+                       (double)spec->memory_bytes / GIB, (double)machine.totalram * machine.mem_unit / GIB);
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && spec->cpu_milli > (uint32_t)CPU_COUNT(&cpus) * 1000)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%g CPUs are more than this machine has: %d",
+                       (double)spec->cpu_milli / 1000, CPU_COUNT(&cpus));
+    return 0;
+}
+
+/* [{"name":…,"path":…,"read_only":…}]; what a volume's name and path may be is the core's to say. */
+static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
+{
+    static const char *const known[] = {"name", "path", "read_only"};
+    json_t *list = NULL, *one;
+    size_t i;
+    if (json_get_array(body, "volumes", &list, err) < 0)
+        return -1;
+    if (json_array_size(list) > VOLUME_MOUNTS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volumes", VOLUME_MOUNTS_MAX);
+    struct volume_mount *mounts = arena_alloc(arena, (json_array_size(list) + 1) * sizeof(*mounts));
+    json_array_foreach(list, i, one)
+    {
+        struct volume_mount *m = &mounts[i];
+        *m = (struct volume_mount){.name = STR_NULL};
+        if (!json_is_object(one))
+            return err_set(err, ERR_INVALID_ARGUMENT, "\"volumes\" must be a list of objects");
+        if (json_only(one, known, ARRAY_SIZE(known), err) < 0 || json_get_str(one, "name", &m->name, err) < 0 ||
+            json_get_str(one, "path", &m->path, err) < 0 || json_get_bool(one, "read_only", &m->read_only, err) < 0)
+            return -1;
+        if (!m->name.n || !m->path.n)
+            return err_set(err, ERR_INVALID_ARGUMENT, "each of \"volumes\" needs a name and a path");
+    }
+    spec->mounts = mounts;
+    spec->n_mounts = json_array_size(list);
+    return 0;
+}
+
+/* What happens at the end of its time, and after that. */
+static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct err *err)
+{
+    struct str on_timeout = STR("kill");
+    bool keeps_memory = true;
+    if (json_get_str(body, "on_timeout", &on_timeout, err) < 0 ||
+        json_get_bool(body, "pause_memory", &keeps_memory, err) < 0 ||
+        json_get_bool(body, "auto_resume", &spec->auto_resume, err) < 0)
+        return -1;
+    spec->pause_on_timeout = str_eqc(on_timeout, "pause");
+    spec->pause_files_only = !keeps_memory;
+    if (!spec->pause_on_timeout && !str_eqc(on_timeout, "kill"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"on_timeout\" is \"kill\" or \"pause\"");
+    if (spec->pause_files_only && !spec->pause_on_timeout)
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"pause_memory\" goes with \"on_timeout\":\"pause\"");
+    if (spec->pause_files_only && spec->auto_resume)
+        return err_set(err, ERR_INVALID_ARGUMENT, "without its memory a sandbox is not resumed by traffic");
+    return 0;
+}
+
+static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct network_spec *network,
+                     struct err *err)
+{
+    static const char *const known[] = {"template", "memory_bytes", "cpu_milli",   "disk_bytes",  "timeout_ms",
+                                        "env",      "metadata",     "internet",    "secure",      "network",
+                                        "volumes",  "on_timeout",   "auto_resume", "pause_memory"};
+    struct arena *arena = http_arena(c->req);
+    int64_t memory = 0, cpu = 0, disk = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
+    if (json_only(body, known, ARRAY_SIZE(known), err) < 0)
+        return -1;
+    spec->template_ref = STR("base");
+    spec->allow_internet = true;
+    if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
+        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
+        json_get_int(body, "cpu_milli", 0, INT32_MAX, &cpu, err) < 0 ||
+        json_get_int(body, "disk_bytes", 0, INT64_MAX, &disk, err) < 0 ||
+        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout, err) < 0 ||
+        json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
+        json_get_pairs(body, "metadata", arena, &spec->metadata, &spec->n_metadata, err) < 0 ||
+        json_get_bool(body, "internet", &spec->allow_internet, err) < 0 ||
+        json_get_bool(body, "secure", &spec->secure, err) < 0 || read_network(body, spec, network, err) < 0 ||
+        read_volumes(body, arena, spec, err) < 0 || read_lifecycle(body, spec, err) < 0)
+        return -1;
+    spec->memory_bytes = (uint64_t)memory;
+    spec->cpu_milli = (uint32_t)cpu;
+    spec->timeout_ms = (uint64_t)timeout;
+    spec->disk_bytes = (uint64_t)disk;
+    return check_machine(spec, err);
+}
+
+static void create_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req;
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    struct sandbox_spec spec = {0};
+    struct network_spec network;
+    struct err err;
+    if (!native_read_object(c, error, body, &json))
+        return;
+    if (read_spec(c, json, &spec, &network, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    struct wait *w = native_wait_new(c);
+    if (sandbox_create(c->native->config.core, &c->actor, &spec, created, w, &err) < 0)
+        refuse(native_wait_take(w), &err);
+}
+
+void native_sandboxes_create(struct call *c)
+{
+    http_read_body(c->req, NATIVE_BODY_MAX, create_body, c);
+}

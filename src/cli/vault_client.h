@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the vault of the service on this machine (wire/vault.h). */
+#pragma once
+
+#include "cli/command.h"
+#include "wire/vault.h"
+
+#include <jansson.h>
+
+/* *bytes keeps what *ret_answer borrows. -1: ctx->err and hint. */
+int vault_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+              struct vault_answer *ret_answer) WARN_UNUSED;
+
+/* Is there a secret for each key of the object? -1: ctx->err says which there is not. A vault that can't be asked is taken to have them all. */
+int vault_check_names(struct context *ctx, const json_t *names) WARN_UNUSED;

@@ -4,7 +4,7 @@
 BUILD := build
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run start stop test unit check fuzz bench format install clean
+.PHONY: help deps build check-run check-start run start stop test unit check fuzz bench format install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,11 +13,14 @@ build: ## install what the build needs, compile to build/
 	@tools/install-deps build
 	@tools/compile
 
-run: build ## set up everything, start the service here, run a first sandbox
+check-run check-start: check-%:
+	@tools/service check $*
+
+run: check-run build ## set up everything, start the service here, run a first sandbox
 	@tools/install-deps run
 	@tools/service run
 
-start: build ## the same in the background
+start: check-start build ## the same in the background
 	@tools/install-deps run
 	@tools/service start
 

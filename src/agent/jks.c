@@ -31,7 +31,7 @@ bool jks_is(struct str s)
            get(s.p + 8) < UINT32_MAX / 2;
 }
 
-void jks_begin(struct buf *b, struct str old)
+size_t jks_begin(struct buf *b, struct str old)
 {
     if (jks_is(old)) {
         (void)buf_append(b, old.p, old.n - SHA1_BYTES);
@@ -40,15 +40,15 @@ void jks_begin(struct buf *b, struct str old)
         put(b, VERSION, 4);
         put(b, 0, 4);
     }
+    return buf_len(b);
 }
 
-static void add(struct buf *b, struct str der, const char *alias)
+static void add(struct buf *b, size_t known, struct str der, const char *alias)
 {
     char name[64];
-    struct str all = buf_str(b);
-    if (!der.n || buf_error(b) || memmem(all.p, all.n, der.p, der.n))
+    if (!der.n || buf_error(b) || memmem(buf_data(b), known, der.p, der.n))
         return;
-    uint32_t n = get(all.p + 8) + 1;
+    uint32_t n = get(buf_data(b) + 8) + 1;
     int length = snprintf(name, sizeof(name), "%.40s-%u", alias, n);
     put(b, TAG_TRUSTED, 4);
     put_text(b, str_n(name, (size_t)length));
@@ -75,7 +75,7 @@ static void decode(struct buf *to, struct str body)
         buf_clear(to);
 }
 
-void jks_add_pem(struct buf *b, struct str pem, const char *alias)
+void jks_add_pem(struct buf *b, size_t known, struct str pem, const char *alias)
 {
     const struct str begin = STR("-----BEGIN CERTIFICATE-----"), end = STR("-----END CERTIFICATE-----");
     AUTO_BUF struct buf der = BUF_INIT(DER_MAX);
@@ -89,7 +89,7 @@ void jks_add_pem(struct buf *b, struct str pem, const char *alias)
             break;
         buf_clear(&der);
         decode(&der, str_n(pem.p, (size_t)(to - pem.p)));
-        add(b, buf_str(&der), alias);
+        add(b, known, buf_str(&der), alias);
         pem = str_sub(pem, (size_t)(to - pem.p) + end.n);
     }
 }

@@ -65,10 +65,10 @@ static int add_to_java(const struct trust *t, struct str bundle, struct failure 
     AUTO_BUF struct buf store = BUF_INIT(STORE_MAX);
     if (read_store(t->java, &old, f) < 0)
         return -1;
-    jks_begin(&store, buf_str(&old));
+    size_t known = jks_begin(&store, buf_str(&old));
     if (!jks_is(buf_str(&old)))
-        jks_add_pem(&store, bundle, "system");
-    jks_add_pem(&store, t->pem, "cove");
+        jks_add_pem(&store, known, bundle, "system");
+    jks_add_pem(&store, known, t->pem, "cove");
     if (jks_end(&store) < 0)
         return failure_set(f, ERR_FAILED_PRECONDITION, "%s is longer than %d MiB", t->java, STORE_MAX >> 20);
     return write_store(t, t->java, O_TRUNC, buf_str(&store), f);

@@ -10,7 +10,7 @@ import shutil
 import pytest
 import sources
 from service import BUILD
-from world import ALLOWED, H2_PORT
+from world import ALLOWED, H2_PORT, run
 
 pytestmark = pytest.mark.timeout(300)  # the first time, clients are downloaded
 
@@ -179,6 +179,99 @@ def test_python_requests(client, python_path):
     out, requests = client.requests(f"{python_path} python3 - <<'E'\n{script}E")
     assert out == "['xxxxxx', 'xxxxxx', 'xxxxxx']\n"
     assert len(requests) == 3
+
+
+GO = r"""
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+)
+
+func main() {
+	for _, url := range os.Args[1:] {
+		response, err := http.Post(url, "text/plain", strings.NewReader("from go"))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		body, _ := io.ReadAll(response.Body)
+		fmt.Println(response.StatusCode, response.ProtoMajor, strings.TrimSpace(string(body)))
+	}
+}
+"""
+
+
+def test_go(client, h2, tmp_path):
+    try:
+        client.box.put(sources.go_program(GO, tmp_path / "go"), "/home/user/go-client")
+    except sources.Missing as why:
+        pytest.skip(str(why))
+    out, requests = client.requests(f"chmod +x go-client && ./go-client https://allowed.test/echo https://sub.allowed.test/echo {h2}/")
+    assert out == "200 1 from go\n" * 2 + "200 2 hello h2\n"
+    assert [r.get("body") for r in requests][:2] == ["from go"] * 2
+
+
+JAVA = r"""
+import java.net.*;
+import java.net.http.*;
+import java.nio.charset.StandardCharsets;
+
+public class Fetch {
+    public static void main(String[] urls) throws Exception {
+        HttpClient client = HttpClient.newHttpClient();
+        for (String url : urls) {
+            HttpRequest request = HttpRequest.newBuilder(URI.create(url)).POST(HttpRequest.BodyPublishers.ofString("from java")).build();
+            HttpResponse<String> answer = client.send(request, HttpResponse.BodyHandlers.ofString());
+            System.out.println(answer.statusCode() + " " + answer.version() + " " + answer.body().trim());
+        }
+        URLConnection old = new URL(urls[0]).openConnection();
+        old.setDoOutput(true);
+        old.getOutputStream().write("from old java".getBytes());
+        System.out.println(new String(old.getInputStream().readAllBytes(), StandardCharsets.UTF_8));
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("store", ["system", "own"])
+def test_java(client, h2, store):
+    """The runtimes of distributions use the system's trust store, others one of their own, in the place of which JAVA_TOOL_OPTIONS puts the system's."""
+    home = sources.java_homes().get(store)
+    if not home:
+        pytest.skip(f"there is no JDK in /usr/lib/jvm that has the {store}'s trust store" if store == "system" else "there is no JDK in /usr/lib/jvm with a trust store of its own")
+    archive, program = sources.java_program("Fetch", JAVA, BUILD / "network" / f"java-{store}", home)
+    client.box.put(archive, "/home/user/java.tar")
+    client.box.put(program, "/home/user/Fetch.class")
+    code, out = client.box.run("sudo tar -C / -xf java.tar && rm java.tar", timeout=100)
+    assert code == 0, out
+    set_up = ""
+    if not client.opened:  # as its manual says, from an empty store
+        set_up = (f"[ -e trust ] || {home}/bin/keytool -importcert -noprompt -keystore trust -storepass changeit -file /tmp/trusted.pem 2>errors || {{ cat errors; false; }} && "
+                  "export JAVA_TOOL_OPTIONS='-Djavax.net.ssl.trustStore=trust -Djavax.net.ssl.trustStorePassword=changeit' && ")
+    elif store == "system":
+        set_up = "unset JAVA_TOOL_OPTIONS; "  # needs nobody to tell it
+    out, requests = client.requests(f"{set_up}{home}/bin/java -Xmx128m -cp . Fetch https://allowed.test/echo https://sub.allowed.test/echo {h2}/ 2>errors || {{ cat errors; false; }}", timeout=100)
+    assert out == "200 HTTP_1_1 from java\n" * 2 + "200 HTTP_2 hello h2\nfrom old java\n"
+    assert len(requests) == 4
+
+
+def test_javas_own_tools_accept_the_store(client):
+    """The digest is right, so that certificates can be added to it."""
+    home = sources.java_homes().get("system") or sources.java_homes().get("own")
+    if not client.opened or not home:
+        pytest.skip("nothing is opened" if home else "there is no JDK in /usr/lib/jvm")
+    code, out = client.box.run("cp /etc/ssl/certs/java/cacerts store")
+    assert code == 0, out
+    store = BUILD / "network" / "cacerts"
+    assert client.box.service.cove("cp", f"{client.box.id}:/home/user/store", str(store)).returncode == 0
+    listed = run(home / "bin" / "keytool", "-list", "-rfc", "-keystore", store, "-storepass", "changeit").stdout
+    system = client.box.run(f"grep -c BEGIN {BUNDLE}")[1]
+    assert listed.count("BEGIN CERTIFICATE") == int(system)
 
 
 WEBSOCKET = r"""

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 import venv
@@ -71,6 +72,39 @@ def npm_package(directory):
     integrity = "sha512-" + base64.b64encode(hashlib.sha512(packed.getvalue()).digest()).decode()
     dist = {"tarball": "https://allowed.test/files/npm/cove-probe-1.0.0.tgz", "integrity": integrity}
     (directory / "cove-probe").write_text(json.dumps({"name": "cove-probe", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**manifest, "dist": dist}}}))
+
+
+# ---- clients that are compiled here ----
+
+
+def go_program(source, into):
+    """A static program of one file that uses the standard library alone."""
+    if not shutil.which("go"):
+        raise Missing("there is no go")
+    into.mkdir(parents=True, exist_ok=True)
+    (into / "main.go").write_text(source)
+    env = {**os.environ, "CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOCACHE": str(into / "cache")}
+    subprocess.run(["go", "build", "-o", into / "client", into / "main.go"], env=env, check=True, capture_output=True, timeout=DOWNLOAD_LIMIT_S)
+    return into / "client"
+
+
+def java_homes():
+    """Those with a compiler, by whether they keep a trust store of their own or use the system's."""
+    homes = [home for home in sorted(Path("/usr/lib/jvm").glob("*")) if not home.is_symlink() and (home / "bin" / "javac").exists() and (home / "lib" / "modules").exists()]
+    return {"system" if (home / "lib" / "security" / "cacerts").resolve() == Path("/etc/ssl/certs/java/cacerts") else "own": home for home in homes}
+
+
+def java_program(name, source, into, home):
+    """(archive of the runtime as it is installed, class file)"""
+    into.mkdir(parents=True, exist_ok=True)
+    (into / f"{name}.java").write_text(source)
+    subprocess.run([home / "bin" / "javac", "--release", "17", "-d", into, into / f"{name}.java"], check=True, capture_output=True, timeout=DOWNLOAD_LIMIT_S)
+    archive = into / f"{home.name}.tar"
+    if not archive.exists():
+        wanted = [home, *Path("/etc").glob("java-*")]
+        without = [f"--exclude={home}/{part}" for part in ("jmods", "legal", "man", "include", "lib/src.zip", "lib/ct.sym", "demo")]
+        subprocess.run(["tar", "-C", "/", "-P", *without, "--transform", "s,^/,,", "-cf", archive, *wanted], check=True, timeout=60)
+    return archive, into / f"{name}.class"
 
 
 # ---- clients from a registry ----

@@ -60,25 +60,43 @@ static void add(struct buf *b, size_t known, struct str der, const char *alias)
         buf_data(b)[8 + i] = (char)(n >> (24 - 8 * i));
 }
 
+/* Base64 with blanks anywhere. Empty when it is anything else. */
 static void decode(struct buf *to, struct str body)
 {
-    AUTO_BUF struct buf text = BUF_INIT(2 * DER_MAX);
-    for (size_t i = 0; i < body.n;) {
-        size_t from = i;
-        while (i < body.n && (unsigned char)body.p[i] > ' ')
-            i++;
-        (void)buf_append(&text, body.p + from, i - from);
-        while (i < body.n && (unsigned char)body.p[i] <= ' ')
-            i++;
+    static const signed char values[256] = {
+        ['A'] = 1, 2,  3,  4,  5,          6,  7,  8,  9,  10, 11,         12, 13, 14, 15,         16,
+        17,        18, 19, 20, 21,         22, 23, 24, 25, 26, ['a'] = 27, 28, 29, 30, 31,         32,
+        33,        34, 35, 36, 37,         38, 39, 40, 41, 42, 43,         44, 45, 46, 47,         48,
+        49,        50, 51, 52, ['0'] = 53, 54, 55, 56, 57, 58, 59,         60, 61, 62, ['+'] = 63, ['/'] = 64,
+    };
+    buf_clear(to);
+    uint8_t *out = (uint8_t *)buf_reserve(to, body.n);
+    uint32_t bits = 0;
+    size_t n = 0, digits = 0, padding = 0;
+    for (size_t i = 0; out && i < body.n; i++) {
+        unsigned char c = (unsigned char)body.p[i];
+        if (c <= ' ')
+            continue;
+        padding += c == '=';
+        if ((padding && c != '=') || (c != '=' && !values[c]))
+            return;
+        bits = bits << 6 | (c == '=' ? 0 : (uint32_t)values[c] - 1);
+        if (++digits % 4)
+            continue;
+        out[n++] = (uint8_t)(bits >> 16);
+        out[n++] = (uint8_t)(bits >> 8);
+        out[n++] = (uint8_t)bits;
     }
-    if (buf_error(&text) || buf_append_unbase64(to, buf_str(&text)) < 0)
-        buf_clear(to);
+    if (out && digits % 4 == 0 && padding <= 2)
+        buf_commit(to, n - padding);
 }
 
 void jks_add_pem(struct buf *b, size_t known, struct str pem, const char *alias)
 {
     const struct str begin = STR("-----BEGIN CERTIFICATE-----"), end = STR("-----END CERTIFICATE-----");
     AUTO_BUF struct buf der = BUF_INIT(DER_MAX);
+    if (!buf_reserve(b, pem.n)) /* it will be shorter */
+        return;
     for (;;) {
         const char *from = pem.n ? memmem(pem.p, pem.n, begin.p, begin.n) : NULL;
         if (!from)
@@ -87,7 +105,6 @@ void jks_add_pem(struct buf *b, size_t known, struct str pem, const char *alias)
         const char *to = memmem(pem.p, pem.n, end.p, end.n);
         if (!to)
             break;
-        buf_clear(&der);
         decode(&der, str_n(pem.p, (size_t)(to - pem.p)));
         add(b, known, buf_str(&der), alias);
         pem = str_sub(pem, (size_t)(to - pem.p) + end.n);

@@ -6,6 +6,26 @@ static uint32_t rotate(uint32_t x, unsigned n)
     return x << n | x >> (32 - n);
 }
 
+/* One round; the five words take turns, so that none has to be moved. */
+#define ROUND(a, b, c, d, e, f, k, w)                                                                                  \
+    do {                                                                                                               \
+        (e) += rotate(a, 5) + (f) + (k) + (w);                                                                         \
+        (b) = rotate(b, 30);                                                                                           \
+    } while (0)
+
+#define FIVE(f, k, i)                                                                                                  \
+    do {                                                                                                               \
+        ROUND(a, b, c, d, e, f(b, c, d), k, w[i]);                                                                     \
+        ROUND(e, a, b, c, d, f(a, b, c), k, w[(i) + 1]);                                                               \
+        ROUND(d, e, a, b, c, f(e, a, b), k, w[(i) + 2]);                                                               \
+        ROUND(c, d, e, a, b, f(d, e, a), k, w[(i) + 3]);                                                               \
+        ROUND(b, c, d, e, a, f(c, d, e), k, w[(i) + 4]);                                                               \
+    } while (0)
+
+#define CHOOSE(x, y, z) ((z) ^ ((x) & ((y) ^ (z))))
+#define PARITY(x, y, z) ((x) ^ (y) ^ (z))
+#define MAJORITY(x, y, z) (((x) & (y)) | ((z) & ((x) | (y))))
+
 static void take_block(struct sha1 *s, const uint8_t *p)
 {
     uint32_t w[80], a = s->h[0], b = s->h[1], c = s->h[2], d = s->h[3], e = s->h[4];
@@ -13,18 +33,14 @@ static void take_block(struct sha1 *s, const uint8_t *p)
         w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     for (size_t i = 16; i < 80; i++)
         w[i] = rotate(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
-    for (size_t i = 0; i < 80; i++) {
-        uint32_t f = i < 20   ? ((b & c) | (~b & d)) + 0x5a827999
-                     : i < 40 ? (b ^ c ^ d) + 0x6ed9eba1
-                     : i < 60 ? ((b & c) | (b & d) | (c & d)) + 0x8f1bbcdc
-                              : (b ^ c ^ d) + 0xca62c1d6;
-        uint32_t next = rotate(a, 5) + f + e + w[i];
-        e = d;
-        d = c;
-        c = rotate(b, 30);
-        b = a;
-        a = next;
-    }
+    for (size_t i = 0; i < 20; i += 5)
+        FIVE(CHOOSE, 0x5a827999, i);
+    for (size_t i = 20; i < 40; i += 5)
+        FIVE(PARITY, 0x6ed9eba1, i);
+    for (size_t i = 40; i < 60; i += 5)
+        FIVE(MAJORITY, 0x8f1bbcdc, i);
+    for (size_t i = 60; i < 80; i += 5)
+        FIVE(PARITY, 0xca62c1d6, i);
     s->h[0] += a;
     s->h[1] += b;
     s->h[2] += c;

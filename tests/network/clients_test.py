@@ -10,7 +10,7 @@ import shutil
 import pytest
 import sources
 from service import BUILD
-from world import ALLOWED, H2_PORT, run
+from world import ALLOWED, H2_PORT
 
 pytestmark = pytest.mark.timeout(300)  # the first time, clients are downloaded
 
@@ -238,40 +238,48 @@ public class Fetch {
 """
 
 
-@pytest.mark.parametrize("store", ["system", "own"])
-def test_java(client, h2, store):
-    """The runtimes of distributions use the system's trust store, others one of their own, in the place of which JAVA_TOOL_OPTIONS puts the system's."""
-    home = sources.java_homes().get(store)
-    if not home:
-        pytest.skip(f"there is no JDK in /usr/lib/jvm that has the {store}'s trust store" if store == "system" else "there is no JDK in /usr/lib/jvm with a trust store of its own")
-    archive, program = sources.java_program("Fetch", JAVA, BUILD / "network" / f"java-{store}", home)
+@pytest.fixture(scope="module")
+def java(client):
+    """Its home inside, with a program beside it."""
+    try:
+        home, archive, program = sources.java_program("Fetch", JAVA, BUILD / "network" / "java")
+    except sources.Missing as why:
+        pytest.skip(str(why))
     client.box.put(archive, "/home/user/java.tar")
     client.box.put(program, "/home/user/Fetch.class")
+    client.box.put(sources.SYSTEM_STORE, "/home/user/cacerts")
     code, out = client.box.run("sudo tar -C / -xf java.tar && rm java.tar", timeout=100)
     assert code == 0, out
-    set_up = ""
-    if not client.opened:  # as its manual says, from an empty store
-        set_up = (f"[ -e trust ] || {home}/bin/keytool -importcert -noprompt -keystore trust -storepass changeit -file /tmp/trusted.pem 2>errors || {{ cat errors; false; }} && "
-                  "export JAVA_TOOL_OPTIONS='-Djavax.net.ssl.trustStore=trust -Djavax.net.ssl.trustStorePassword=changeit' && ")
-    elif store == "system":
-        set_up = "unset JAVA_TOOL_OPTIONS; "  # needs nobody to tell it
-    out, requests = client.requests(f"{set_up}{home}/bin/java -Xmx128m -cp . Fetch https://allowed.test/echo https://sub.allowed.test/echo {h2}/ 2>errors || {{ cat errors; false; }}", timeout=100)
+    return home
+
+
+@pytest.mark.parametrize("store", ["system", "own"])
+def test_java(client, java, h2, store):
+    """The runtimes of distributions use the system's trust store; others bring one, in the place of which JAVA_TOOL_OPTIONS puts the system's."""
+    path = f"{java}/lib/security/cacerts"
+    prepared = f"sudo ln -sf {sources.SYSTEM_STORE} {path}; unset JAVA_TOOL_OPTIONS; " if store == "system" else f"sudo rm {path}; sudo cp cacerts {path}; "
+    if not client.opened:  # as its manual says
+        prepared += f"[ -e {path} ] || {{ sudo mkdir -p {sources.SYSTEM_STORE.parent}; sudo cp cacerts {sources.SYSTEM_STORE}; }}; chmod u+w cacerts; "
+        prepared += f"sudo {java}/bin/keytool -importcert -noprompt -alias canary -cacerts -storepass changeit -file /tmp/trusted.pem > keytool 2>&1 || {{ cat keytool; false; }} && "
+    command = f"{java}/bin/java -Xmx128m -cp . Fetch https://allowed.test/echo https://sub.allowed.test/echo {h2}/ 2> errors || {{ cat errors; false; }}"
+    out, requests = client.requests(prepared + command, timeout=100)
     assert out == "200 HTTP_1_1 from java\n" * 2 + "200 HTTP_2 hello h2\nfrom old java\n"
     assert len(requests) == 4
 
 
-def test_javas_own_tools_accept_the_store(client):
-    """The digest is right, so that certificates can be added to it."""
-    home = sources.java_homes().get("system") or sources.java_homes().get("own")
-    if not client.opened or not home:
-        pytest.skip("nothing is opened" if home else "there is no JDK in /usr/lib/jvm")
-    code, out = client.box.run("cp /etc/ssl/certs/java/cacerts store")
+def test_a_java_with_a_store_of_its_own_says_what_it_was_told(client, java):
+    code, out = client.box.run(f"{java}/bin/java -version")
     assert code == 0, out
-    store = BUILD / "network" / "cacerts"
-    assert client.box.service.cove("cp", f"{client.box.id}:/home/user/store", str(store)).returncode == 0
-    listed = run(home / "bin" / "keytool", "-list", "-rfc", "-keystore", store, "-storepass", "changeit").stdout
-    system = client.box.run(f"grep -c BEGIN {BUNDLE}")[1]
-    assert listed.count("BEGIN CERTIFICATE") == int(system)
+    assert (f"Picked up JAVA_TOOL_OPTIONS: -Djavax.net.ssl.trustStore={sources.SYSTEM_STORE}" in out) == client.opened
+
+
+def test_javas_own_tools_accept_the_store(client, java):
+    """Its digest is right, so that certificates can be added to it."""
+    if not client.opened:
+        pytest.skip("nothing is opened")
+    code, out = client.box.run(f"{java}/bin/keytool -list -rfc -keystore {sources.SYSTEM_STORE} -storepass changeit 2>&1 | grep -c BEGIN; grep -c BEGIN {BUNDLE}")
+    assert code == 0, out
+    assert len(out.split()) == 2 and len(set(out.split())) == 1, out
 
 
 WEBSOCKET = r"""

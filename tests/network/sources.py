@@ -18,6 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent.parent
 DOWNLOAD_LIMIT_S = 240
+SYSTEM_STORE = Path("/etc/ssl/certs/java/cacerts")  # of Java, in Debian and its like
 
 
 class Missing(Exception):
@@ -88,14 +89,17 @@ def go_program(source, into):
     return into / "client"
 
 
-def java_homes():
-    """Those with a compiler, by whether they keep a trust store of their own or use the system's."""
-    homes = [home for home in sorted(Path("/usr/lib/jvm").glob("*")) if not home.is_symlink() and (home / "bin" / "javac").exists() and (home / "lib" / "modules").exists()]
-    return {"system" if (home / "lib" / "security" / "cacerts").resolve() == Path("/etc/ssl/certs/java/cacerts") else "own": home for home in homes}
+def java_home():
+    """A JDK that was installed from a distribution's packages."""
+    for home in sorted(Path("/usr/lib/jvm").glob("*")):
+        if not home.is_symlink() and (home / "bin" / "javac").exists() and (home / "lib" / "modules").exists() and SYSTEM_STORE.exists():
+            return home
+    raise Missing("there is no JDK below /usr/lib/jvm")
 
 
-def java_program(name, source, into, home):
-    """(archive of the runtime as it is installed, class file)"""
+def java_program(name, source, into):
+    """(home, archive of the runtime as it is installed, class file)"""
+    home = java_home()
     into.mkdir(parents=True, exist_ok=True)
     (into / f"{name}.java").write_text(source)
     subprocess.run([home / "bin" / "javac", "--release", "17", "-d", into, into / f"{name}.java"], check=True, capture_output=True, timeout=DOWNLOAD_LIMIT_S)
@@ -103,8 +107,8 @@ def java_program(name, source, into, home):
     if not archive.exists():
         wanted = [home, *Path("/etc").glob("java-*")]
         without = [f"--exclude={home}/{part}" for part in ("jmods", "legal", "man", "include", "lib/src.zip", "lib/ct.sym", "demo")]
-        subprocess.run(["tar", "-C", "/", "-P", *without, "--transform", "s,^/,,", "-cf", archive, *wanted], check=True, timeout=60)
-    return archive, into / f"{name}.class"
+        subprocess.run(["tar", "-C", "/", "-P", *without, "--transform", "s,^/,,S", "-cf", archive, *wanted], check=True, timeout=60)
+    return home, archive, into / f"{name}.class"
 
 
 # ---- clients from a registry ----

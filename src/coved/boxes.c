@@ -20,7 +20,7 @@
 enum { WAITING_MAX = 1024, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
 
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network)
+                        const struct boxes_events *events, struct network *network, struct jobs *jobs)
 {
     struct boxes *b = mem_new(struct boxes);
     b->loop = loop;
@@ -29,17 +29,22 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     b->events = *events;
     b->network = network;
     b->ready_wanted = ready;
-    b->by_id = MAP_INIT;
+    b->jobs = jobs;
+    b->by_id = b->kept = MAP_INIT;
+    list_init(&b->loose);
+    list_init(&b->to_copy);
     list_init(&b->waiting);
     list_init(&b->freezing);
     for (size_t i = 0; i < BOX_STATES; i++)
         list_init(&b->lists[i]);
+    boxes_keep_load(b);
     return b;
 }
 
 void boxes_free(struct boxes *b)
 {
     assert(boxes_left(b) == 0);
+    boxes_keep_fini(b);
     map_fini(&b->by_id);
     mem_free(b);
 }
@@ -88,7 +93,7 @@ static void forget(struct entry *e)
     b->counts[e->state]--;
     list_remove(&e->node);
     b->slot_used[e->box.slot] = false;
-    if (e->id[0])
+    if (e->id[0] && !e->is_silent)
         b->events.ended(b->events.ctx, &e->ended);
     mem_free(e);
 }
@@ -137,8 +142,16 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     siginfo_t info = {0};
     if (waitid(P_PIDFD, (id_t)e->box.pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
         return;
+    bool is_stopping = boxes_is_stopping(e);
+    if (is_stopping)
+        boxes_stop_reaped(e);
+    else if (!e->is_silent)
+        boxes_copy_is_stale(e);
+    if (e->copy)
+        e->copy->entry = NULL;
     set_cause(e, &info);
     abort_tasks(e);
+    list_remove(&e->to_copy);
     list_remove(&e->freezing);
     loop_remove(b->loop, &e->pidfd);
     loop_remove(b->loop, &e->sock);
@@ -151,6 +164,8 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
         b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
     }
+    if (e->kept)
+        boxes_give_back(e);
     if (e->id[0]) {
         (void)map_del(&b->by_id, str_of(e->id));
         network_drop_box(b->network, e->id);
@@ -167,17 +182,16 @@ static void start_in(struct entry *e, struct waiting *w)
     struct boxes *b = e->owner;
     struct err err;
     AUTO_CLOSE int session = -1;
-    const struct tier_spec spec = {w->request.id, w->request.template_id, w->limits};
-    if (map_get(&b->by_id, str_of(w->request.id)))
+    const struct tier_spec spec = {w->request.id, w->request.template_id, w->outfit.limits, w->outfit.disk_bytes};
+    if (e->kept && e->kept->is_doomed)
+        (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s was killed", w->request.id);
+    else if (map_get(&b->by_id, str_of(w->request.id)))
         (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
     else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
         bool was_warm = e->state == BOX_WARM;
-        e->ended.cause = SUP_CAUSE_KILLED;
-        boxes_kill_body(e);
-        if (was_warm)
-            boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
+        boxes_kill_unused(e);
         if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again) {
             w->again = true;
             list_prepend(&b->waiting, &w->node);
@@ -189,8 +203,11 @@ static void start_in(struct entry *e, struct waiting *w)
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
-    memcpy(b->last_layer, w->request.layer, sizeof(b->last_layer));
-    b->last_limits = w->limits;
+    if (e->kept)
+        boxes_kept_taken(TAKE_PTR(e->kept));
+    else
+        b->last = w->outfit;
+    e->outfit = w->outfit;
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
     boxes_enter(e, BOX_RUNNING);
@@ -199,53 +216,111 @@ static void start_in(struct entry *e, struct waiting *w)
     mem_free(w);
 }
 
-int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err)
+void boxes_kill_unused(struct entry *e)
+{
+    e->ended.cause = SUP_CAUSE_KILLED;
+    loop_remove(e->owner->loop, &e->sock);
+    boxes_kill_body(e);
+    if (e->state == BOX_WARM)
+        boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
+}
+
+static int read_chain(struct boxes *b, const struct outfit *outfit, const struct kept *kept,
+                      struct pool_chain *ret_chain, struct err *err)
+{
+    int r = kept ? pool_kept_chain(b->host->pool, kept->id, ret_chain)
+                 : pool_chain_read(b->host->pool, outfit->layer, ret_chain);
+    if (r == -ENOENT && kept)
+        return err_set(err, ERR_NOT_FOUND, "the files of sandbox %s are not in the storage pool", kept->id);
+    if (r == -ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", outfit->layer);
+    if (r < 0)
+        return err_errno(err, r, "read layers of %s in the storage pool", kept ? kept->id : outfit->layer);
+    return 0;
+}
+
+int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err)
 {
     struct boxes *b = e->owner;
     struct pool_chain chain;
-    int r = pool_chain_read(b->host->pool, layer, &chain);
-    if (r == -ENOENT)
-        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", layer);
-    if (r < 0)
-        return err_errno(err, r, "read layer %s in the storage pool", layer);
-    (void)snprintf(e->layer, sizeof(e->layer), "%s", layer);
+    if (read_chain(b, outfit, kept, &chain, err) < 0)
+        return -1;
+    /* Cutting a chain costs a clone of its first layer, which is not for this thread unless it is cheap. */
+    bool cut = !kept && chain.n > POOL_CHAIN_PREFERRED && pool_features(b->host->pool)->cheap_clones;
+    const struct tier_dress how = {.chain = &chain,
+                                   .from_layer = cut,
+                                   .from_kept = kept ? kept->id : NULL,
+                                   .limits = outfit->limits,
+                                   .disk_bytes = outfit->disk_bytes};
+    e->outfit = *outfit;
+    memcpy(e->stands_on, chain.n > cut ? chain.names[cut] : "", chain.n > cut ? sizeof(e->stands_on) : 1);
     boxes_enter(e, BOX_DRESSING);
-    return b->tier->dress(b->host, &e->box, &chain, limits, err);
+    e->kept = kept;
+    if (kept) {
+        kept->busy++;
+        kept->is_whole = false;
+    }
+    return b->tier->dress(b->host, &e->box, &how, err);
 }
 
 static struct entry *find_warm(struct boxes *b, const char *layer)
 {
     LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
-        if (strcmp(e->layer, layer) == 0)
+        if (strcmp(e->outfit.layer, layer) == 0)
             return e;
     }
     return NULL;
 }
 
-/* Gives those who wait what there is, in their order. */
-static void serve(struct boxes *b)
+/* 1: its files, into *ret_kept if it is to have kept ones; 0: somebody is at them; -1: they are not here. */
+static int look_for_kept(struct boxes *b, const struct waiting *w, struct kept **ret_kept, struct err *err)
 {
-    while (b->n_waiting) {
-        struct waiting *w = LIST_FIRST(struct waiting, &b->waiting, node);
-        struct entry *e = find_warm(b, w->request.layer);
-        bool warm = e != NULL;
-        if (!e)
-            e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
-        if (!e)
-            return;
-        list_remove(&w->node);
-        b->n_waiting--;
-        struct err err;
-        if (warm) {
-            start_in(e, w);
-        } else if (boxes_dress(e, w->request.layer, &w->limits, &err) == 0) {
-            e->request = w;
-        } else {
-            refuse(b, w, &err);
-            if (e->state != BOX_BLANK) {
-                e->ended.cause = SUP_CAUSE_KILLED;
-                boxes_kill_body(e);
-            }
+    if (!w->request.kept)
+        return 1;
+    struct kept *k = boxes_kept_find(b, w->request.id);
+    if (!k)
+        return err_set(err, ERR_NOT_FOUND, "no files are kept of sandbox %s", w->request.id);
+    *ret_kept = k;
+    return k->busy == 0;
+}
+
+/* False: there is nothing for it yet. */
+static bool serve_one(struct boxes *b, struct waiting *w)
+{
+    struct err err;
+    struct kept *kept = NULL;
+    int r = look_for_kept(b, w, &kept, &err);
+    struct entry *e = r > 0 && !kept ? find_warm(b, w->outfit.layer) : NULL;
+    bool warm = e != NULL;
+    if (r > 0 && !e)
+        e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+    if (r >= 0 && !e)
+        return false;
+    list_remove(&w->node);
+    b->n_waiting--;
+    if (r < 0) {
+        refuse(b, w, &err);
+    } else if (warm) {
+        start_in(e, w);
+    } else if (boxes_dress(e, &w->outfit, kept, &err) == 0) {
+        e->request = w;
+    } else {
+        refuse(b, w, &err);
+        if (e->state != BOX_BLANK)
+            boxes_kill_unused(e);
+    }
+    return true;
+}
+
+void boxes_serve(struct boxes *b)
+{
+    for (bool again = true; again;) {
+        again = false;
+        LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+            if (serve_one(b, w))
+                again = true;
+            else if (!w->request.kept)
+                return;
         }
     }
 }
@@ -260,7 +335,7 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         return;
     if (n > 0 && e->state == BOX_MAKING && message[0] == TIER_READY) {
         boxes_enter(e, BOX_BLANK);
-        serve(b);
+        boxes_serve(b);
         return;
     }
     /* From 'X' on the socket is the agent's: it has nothing to say to coved, and is not listened to. */
@@ -271,7 +346,7 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         } else {
             boxes_enter(e, BOX_WARM);
             e->warm_since = clock_mono();
-            serve(b);
+            boxes_serve(b);
         }
         return;
     }
@@ -299,6 +374,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     e->ended.head.type = SUP_ENDED;
     list_init(&e->tasks);
     list_init(&e->freezing);
+    list_init(&e->to_copy);
     int r = take_slot(b, &e->box.slot);
     if (r < 0) {
         netns_close(&e->box.net);
@@ -339,7 +415,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     int r = 0;
     if (b->stopping)
         r = err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
-    else if (map_get(&b->by_id, str_of(request->id)))
+    else if (map_get(&b->by_id, str_of(request->id)) || (!request->kept && map_get(&b->kept, str_of(request->id))))
         r = err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", request->id);
     else if (b->n_waiting >= WAITING_MAX)
         r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are being made already", WAITING_MAX);
@@ -350,12 +426,14 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
     w->asked = asked;
-    w->limits =
+    w->outfit.limits =
         (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
+    w->outfit.disk_bytes = request->disk_bytes;
+    (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
     list_append(&b->waiting, &w->node);
     b->n_waiting++;
-    serve(b);
+    boxes_serve(b);
 }
 
 void boxes_forget(struct boxes *b)
@@ -367,11 +445,18 @@ void boxes_forget(struct boxes *b)
     }
     LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
         mem_free(TAKE_PTR(e->request)); /* it will be a warm one */
+        if (e->kept)
+            boxes_kill_unused(e);
     }
 }
 
 int boxes_kill(struct boxes *b, const char *id, struct err *err)
 {
+    struct kept *k = boxes_kept_find(b, id);
+    if (k) {
+        boxes_kept_doom(k);
+        return 0;
+    }
     struct entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
@@ -398,9 +483,16 @@ void boxes_shutdown(struct boxes *b)
     boxes_refuse_waiting(b, &err);
     for (size_t i = 0; i < BOX_CLEANING; i++)
         LIST_FOREACH (struct entry, e, &b->lists[i], node) {
+            if (boxes_is_stopping(e))
+                continue; /* its files will be kept */
+            abort_tasks(e);
+            if (i == BOX_FROZEN && !e->has_copy && !e->ended.cause) {
+                boxes_task_stop(e);
+                continue;
+            }
+            e->is_silent = i == BOX_FROZEN && e->has_copy && !e->ended.cause;
             if (!e->ended.cause)
                 e->ended.cause = SUP_CAUSE_SHUTDOWN;
-            abort_tasks(e);
             boxes_kill_body(e);
         }
 }

@@ -19,6 +19,7 @@
 #include "wire/supervisor.h"
 
 struct boxes;
+struct jobs;
 struct network;
 
 /* `asked`, never 0, is the caller's and comes back with the answer. */
@@ -27,6 +28,8 @@ struct boxes_events {
     /* The answer to boxes_create(): session_fd is the callee's on success, -1 and err set otherwise. */
     void (*created)(void *ctx, uint64_t asked, int session_fd, const struct err *err);
     void (*done)(void *ctx, uint64_t asked, const struct err *err); /* the answer to most others; err NULL: success */
+    void (*stored)(void *ctx, uint64_t asked, usec_t frozen, usec_t total,
+                   const struct err *err); /* boxes_snapshot() */
     void (*ended)(void *ctx, const struct sup_ended *ended);
 };
 
@@ -35,16 +38,22 @@ struct boxes_events {
  * which none is made.
  */
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network);
+                        const struct boxes_events *events, struct network *network, struct jobs *jobs);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
 void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids);
 void boxes_forget(struct boxes *b); /* nobody waits for sandboxes any more that are not there yet */
 int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
 
-/* Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. */
+/*
+ * Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. Without: they end,
+ * which is not reported, and its files are kept.
+ */
 void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory);
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
+
+/* Answered by stored(). Running, frozen or kept, it is afterwards what it was. */
+void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer);
 
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
@@ -55,6 +64,6 @@ size_t boxes_running(const struct boxes *b);
 /* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */
 usec_t boxes_tick(struct boxes *b, bool idle);
 
-/* Kills all; done when boxes_left() is 0. */
+/* Kills all; the files of those that are paused are kept, and no end of theirs is reported. Done when boxes_left() is 0. */
 void boxes_shutdown(struct boxes *b);
 size_t boxes_left(const struct boxes *b);

@@ -22,7 +22,7 @@ static size_t matching(struct boxes *b)
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_SIZE(states); i++)
         LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
-            n += !e->request && strcmp(e->layer, b->last_layer) == 0;
+            n += !e->request && strcmp(e->outfit.layer, b->last.layer) == 0;
         }
     return n;
 }
@@ -32,7 +32,7 @@ static struct entry *find_other(struct boxes *b)
 {
     usec_t now = clock_mono();
     LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
-        if (strcmp(e->layer, b->last_layer) != 0 && now - e->warm_since > OTHER_KEPT_USEC)
+        if (strcmp(e->outfit.layer, b->last.layer) != 0 && now - e->warm_since > OTHER_KEPT_USEC)
             return e;
     }
     return NULL;
@@ -44,11 +44,11 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
     *ret_r = 0;
     size_t have = ahead(b), warm = matching(b),
            warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
-    if (b->last_layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
+    if (b->last.layer[0] && b->counts[BOX_BLANK] && warm < warm_wanted && !b->n_waiting) {
         struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
-        *ret_r = boxes_dress(e, b->last_layer, &b->last_limits, err);
+        *ret_r = boxes_dress(e, &b->last, NULL, err);
         if (*ret_r < 0) {
-            b->last_layer[0] = 0;
+            b->last.layer[0] = 0;
             if (e->state != BOX_BLANK)
                 boxes_kill_body(e);
         }
@@ -58,11 +58,9 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
         *ret_r = boxes_make_blank(b, err);
         return *ret_r <= 0;
     }
-    struct entry *other = b->last_layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
+    struct entry *other = b->last.layer[0] && warm < warm_wanted && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
     if (other) {
-        other->ended.cause = SUP_CAUSE_KILLED;
-        boxes_kill_body(other);
-        boxes_enter(other, BOX_DRESSING); /* not to be given to anybody on its way out */
+        boxes_kill_unused(other);
         return true;
     }
     return false;
@@ -70,7 +68,7 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
 
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
-    usec_t now = clock_mono(), look_at = boxes_watch_freezing(b);
+    usec_t now = clock_mono(), look_at = MIN(boxes_watch_freezing(b), boxes_keep_tick(b));
     bool more = false;
     if (b->clean_at && now >= b->clean_at)
         boxes_clean_again(b);
@@ -89,7 +87,7 @@ usec_t boxes_tick(struct boxes *b, bool idle)
             b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
         }
     }
-    if (more && !b->ahead_at)
+    if ((more && !b->ahead_at) || look_at == 0)
         return 0;
     usec_t next = look_at;
     if (b->clean_at)

@@ -21,27 +21,69 @@ enum box_state {
     BOX_STATES,
 };
 
+/* What a box is dressed as. */
+struct outfit {
+    char layer[SUP_DIGEST_MAX]; /* "": the files that are kept of the sandbox */
+    struct cgroup_limits limits;
+    uint64_t disk_bytes;
+};
+
 struct waiting {
     struct list node;
     struct sup_create request;
     uint64_t asked;
-    struct cgroup_limits limits;
+    struct outfit outfit;
     bool again; /* the warm box that it was given had died */
 };
 
 enum task_kind {
     TASK_PAUSE, /* freeze and leave so */
     TASK_RESUME,
+    TASK_STOP, /* kill and keep the files */
+    TASK_SNAPSHOT,
     TASK_KINDS
 };
 
-/* Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. */
+/*
+ * Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. A task whose job runs outlives its
+ * entry, in boxes.loose: entry is NULL then. Those that are about files that are kept never have one.
+ */
 struct task {
     struct list node;
     struct boxes *owner;
     struct entry *entry;
+    struct kept *kept; /* held busy by it; NULL: none */
     enum task_kind kind;
     uint64_t asked; /* 0: nobody waits for the end of it */
+    struct job *job;
+    bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
+    int failed;         /* -errno, found out before the job was let go */
+    char id[ID_SANDBOX_LEN + 1];
+    char box[TIER_NAME_MAX];         /* in the pool */
+    char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
+    char layer[SUP_DIGEST_MAX];      /* TASK_SNAPSHOT: what is made */
+    usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
+};
+
+/* The files of a sandbox that is paused without memory, or is on its way there or back. */
+struct kept {
+    struct boxes *owner;
+    char id[ID_SANDBOX_LEN + 1];
+    char stands_on[SUP_DIGEST_MAX];
+    size_t busy;    /* who is at it: until that is 0 it stays */
+    bool is_whole;  /* under its name in the pool */
+    bool is_doomed; /* killed: it goes when nobody is at it */
+};
+
+/* In the background: the files of a frozen sandbox as they would be kept, should its memory be lost. */
+struct copy {
+    struct boxes *owner;
+    struct entry *entry; /* NULL: it ended meanwhile */
+    struct task *next;   /* TASK_STOP, which waits for the end of this */
+    bool is_stale;       /* its processes have run since */
+    char id[ID_SANDBOX_LEN + 1];
+    char box[TIER_NAME_MAX];
+    char stands_on[SUP_DIGEST_MAX];
 };
 
 struct entry {
@@ -50,8 +92,10 @@ struct entry {
     struct box box;
     enum box_state state;
     struct source sock, pidfd;
-    char layer[SUP_DIGEST_MAX]; /* that it is dressed in */
-    struct waiting *request;    /* owned; while it is being dressed for somebody */
+    struct outfit outfit;           /* that it is dressed in */
+    char stands_on[SUP_DIGEST_MAX]; /* the topmost layer below its own files */
+    struct waiting *request;        /* owned; while it is being dressed for somebody */
+    struct kept *kept;              /* held busy: it has their files, and nobody runs on them yet */
     char id[ID_SANDBOX_LEN + 1];
     char template_id[CONTROL_TEMPLATE_MAX];
     usec_t started;    /* real time */
@@ -65,6 +109,12 @@ struct entry {
     struct list freezing; /* in boxes.freezing while it is waited for */
     bool is_held;         /* its group was told to stand still */
     usec_t freeze_since, look_at, look_usec;
+
+    struct list to_copy; /* in boxes.to_copy while it waits for that */
+    usec_t copy_at;
+    struct copy *copy; /* under way */
+    bool has_copy;
+    bool is_silent; /* no end is reported: its files are kept */
 };
 
 struct boxes {
@@ -81,12 +131,16 @@ struct boxes {
     struct map by_id;
     bool slot_used[SUP_SANDBOXES_MAX];
     uint32_t next_slot;
-    char last_layer[SUP_DIGEST_MAX]; /* what the last one that was made was, and the next probably is; "": none */
-    struct cgroup_limits last_limits;
+    struct outfit last;        /* what the last one that was made was, and the next probably is; layer "": none */
     usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
     bool stopping;
-    struct list freezing;
+    struct list freezing, to_copy;
+    struct jobs *jobs;
+    struct list loose; /* tasks without an entry */
+    size_t n_loose, n_copies;
+    struct map kept;
+    size_t n_doomed;
 };
 
 /* ---- boxes.c ---- */
@@ -100,15 +154,21 @@ struct entry *boxes_find(struct boxes *b, const char *id, struct err *err); /* N
 /* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
 int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
 
-/* Gives a blank a root on this layer. When it fails and the box has left BOX_BLANK, kill it. */
-int boxes_dress(struct entry *e, const char *layer, const struct cgroup_limits *limits, struct err *err) WARN_UNUSED;
+/* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
+int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
+void boxes_serve(struct boxes *b);       /* those who wait, with what there is, in their order */
+void boxes_kill_unused(struct entry *e); /* nobody's, and not to become anybody's */
 
 /* ---- boxes_task.c ---- */
 
 /* Refused at once, or under way, or behind those that are. */
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
+void boxes_task_stop(struct entry *e);                      /* TASK_STOP that nobody asked for; it has no other task */
 void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
 void boxes_tasks_abort(struct entry *e, const struct err *err);
+bool boxes_is_stopping(const struct entry *e);
+struct task *boxes_task_loosen(struct task *t); /* its entry ends before it */
+struct task *boxes_task_loose(struct boxes *b, const struct task *task);
 
 /* ---- boxes_pause.c ---- */
 
@@ -120,3 +180,26 @@ usec_t boxes_watch_freezing(struct boxes *b);
 void boxes_pause_begin(struct task *t);
 void boxes_resume_begin(struct task *t);
 void boxes_pause_frozen(struct task *t, int r);
+int boxes_freeze_error(const struct entry *e, int r, struct err *err);
+
+/* ---- boxes_store.c ---- */
+
+void boxes_snapshot_begin(struct task *t);
+void boxes_snapshot_frozen(struct task *t, int r);
+
+/* ---- boxes_keep.c ---- */
+
+void boxes_keep_load(struct boxes *b);
+void boxes_keep_fini(struct boxes *b);
+usec_t boxes_keep_tick(struct boxes *b);
+struct kept *boxes_kept_find(struct boxes *b, const char *id); /* NULL: none, or doomed */
+void boxes_kept_release(struct kept *k);                       /* busy no more */
+void boxes_kept_taken(struct kept *k);                         /* somebody runs on its files: it is no more */
+void boxes_kept_doom(struct kept *k);
+
+void boxes_stop_begin(struct task *t);
+void boxes_stop_reaped(struct entry *e); /* TASK_STOP is its first, and it has ended */
+void boxes_give_back(
+    struct entry *e); /* it was dressed in files that are kept, and has ended before it was anybody's */
+void boxes_copy_later(struct entry *e);    /* it is frozen */
+void boxes_copy_is_stale(struct entry *e); /* it is going to run, or has ended */

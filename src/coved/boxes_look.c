@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/boxes_internal.h"
 #include "kernel/cgroup.h"
+#include "kernel/pool.h"
 
 size_t boxes_running(const struct boxes *b)
 {
@@ -12,7 +13,7 @@ size_t boxes_left(const struct boxes *b)
     size_t n = 0;
     for (size_t i = 0; i < BOX_STATES; i++)
         n += b->counts[i];
-    return n;
+    return n + b->n_loose + b->n_copies;
 }
 
 struct entry *boxes_find(struct boxes *b, const char *id, struct err *err)
@@ -40,6 +41,12 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     int r = cgroup_usage(b->host->cgroups, e->box.group, &u);
     if (r < 0)
         return err_errno(err, r, "read control group %s", e->box.group);
+    if (pool_features(b->host->pool)->limits) {
+        r = pool_box_usage(b->host->pool, e->box.name, &ret_used->disk_bytes);
+        if (r < 0)
+            return err_errno(err, r, "read how much box %s has written", e->box.name);
+        ret_used->disk_limit_bytes = e->box.disk_bytes;
+    }
     ret_used->cpu_usec = u.cpu_usec;
     ret_used->memory_bytes = u.memory_bytes;
     ret_used->cache_bytes = u.cache_bytes;
@@ -57,6 +64,10 @@ void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t st
     LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
         fn(ctx, e->id, e->started, SUP_FROZEN);
     }
+    size_t it = 0;
+    for (const struct kept *k; (k = map_next(&b->kept, &it));)
+        if (!k->is_doomed)
+            fn(ctx, k->id, 0, SUP_KEPT);
 }
 
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx)

@@ -77,7 +77,7 @@ usec_t boxes_watch_freezing(struct boxes *b)
     return next;
 }
 
-static int freeze_error(struct entry *e, int r, struct err *err)
+int boxes_freeze_error(const struct entry *e, int r, struct err *err)
 {
     if (r == -ETIMEDOUT)
         return err_set(
@@ -102,7 +102,7 @@ void boxes_pause_frozen(struct task *t, int r)
     struct entry *e = t->entry;
     struct err err;
     if (r < 0) {
-        (void)freeze_error(e, r, &err);
+        (void)boxes_freeze_error(e, r, &err);
         boxes_task_end(t, &err);
         return;
     }
@@ -110,6 +110,7 @@ void boxes_pause_frozen(struct task *t, int r)
     r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, true);
     if (r < 0)
         log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
+    boxes_copy_later(e);
     boxes_task_end(t, NULL);
 }
 
@@ -120,6 +121,7 @@ void boxes_resume_begin(struct task *t)
         int r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, false);
         if (r < 0)
             log_warn("keep the memory of control group %s: %s", e->box.group, strerror(-r));
+        boxes_copy_is_stale(e);
         boxes_enter(e, BOX_RUNNING);
         boxes_thaw(e);
     }
@@ -128,13 +130,7 @@ void boxes_resume_begin(struct task *t)
 
 void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory)
 {
-    if (!memory) {
-        struct err err;
-        (void)err_set(&err, ERR_UNIMPLEMENTED, "not available yet");
-        b->events.done(b->events.ctx, asked, &err);
-        return;
-    }
-    boxes_task_add(b, id, &(struct task){.kind = TASK_PAUSE, .asked = asked});
+    boxes_task_add(b, id, &(struct task){.kind = memory ? TASK_PAUSE : TASK_STOP, .asked = asked});
 }
 
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "coved/boxes_internal.h"
+#include "coved/job.h"
+
+#include <string.h>
 
 enum { TASKS_MAX = 16 }; /* of one sandbox */
 
@@ -10,11 +13,15 @@ static const struct {
 } kinds[TASK_KINDS] = {
     [TASK_PAUSE] = {boxes_pause_begin, boxes_pause_frozen},
     [TASK_RESUME] = {boxes_resume_begin, NULL},
+    [TASK_STOP] = {boxes_stop_begin, NULL},
+    [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
 };
 
 static void answer(struct boxes *b, const struct task *t, const struct err *err)
 {
-    if (t->asked)
+    if (t->asked && t->kind == TASK_SNAPSHOT)
+        b->events.stored(b->events.ctx, t->asked, t->frozen_for, t->begun ? clock_mono() - t->begun : 0, err);
+    else if (t->asked)
         b->events.done(b->events.ctx, t->asked, err);
 }
 
@@ -37,10 +44,46 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
     struct task *t = mem_dup(task, sizeof(*task));
     t->owner = b;
     t->entry = e;
+    memcpy(t->id, e->id, sizeof(t->id));
     list_init(&t->node);
     list_append(&e->tasks, &t->node);
     if (e->n_tasks++ == 0)
         kinds[t->kind].begin(t);
+}
+
+void boxes_task_stop(struct entry *e)
+{
+    struct task *t = mem_new(struct task);
+    assert(e->n_tasks == 0);
+    t->owner = e->owner;
+    t->entry = e;
+    t->kind = TASK_STOP;
+    memcpy(t->id, e->id, sizeof(t->id));
+    list_init(&t->node);
+    list_append(&e->tasks, &t->node);
+    e->n_tasks = 1;
+    kinds[t->kind].begin(t);
+}
+
+struct task *boxes_task_loose(struct boxes *b, const struct task *task)
+{
+    struct task *t = mem_dup(task, sizeof(*task));
+    t->owner = b;
+    list_init(&t->node);
+    list_append(&b->loose, &t->node);
+    b->n_loose++;
+    return t;
+}
+
+struct task *boxes_task_loosen(struct task *t)
+{
+    struct boxes *b = t->owner;
+    list_remove(&t->node);
+    t->entry->n_tasks--;
+    t->entry = NULL;
+    list_append(&b->loose, &t->node);
+    b->n_loose++;
+    return t;
 }
 
 void boxes_task_end(struct task *t, const struct err *err)
@@ -48,6 +91,11 @@ void boxes_task_end(struct task *t, const struct err *err)
     struct entry *e = t->entry;
     answer(t->owner, t, err);
     list_remove(&t->node);
+    if (!e) {
+        t->owner->n_loose--;
+        mem_free(t);
+        return;
+    }
     mem_free(t);
     e->n_tasks--;
     struct task *next = LIST_FIRST(struct task, &e->tasks, node);
@@ -58,11 +106,24 @@ void boxes_task_end(struct task *t, const struct err *err)
 void boxes_tasks_abort(struct entry *e, const struct err *err)
 {
     LIST_FOREACH (struct task, t, &e->tasks, node) {
+        if (t->job) {
+            t->aborted = true;
+            if (!t->gone)
+                job_kill(t->job);
+            (void)boxes_task_loosen(t); /* answered when the job is done */
+            continue;
+        }
         answer(t->owner, t, err);
         list_remove(&t->node);
         mem_free(t);
+        e->n_tasks--;
     }
-    e->n_tasks = 0;
+}
+
+bool boxes_is_stopping(const struct entry *e)
+{
+    const struct task *t = LIST_FIRST(struct task, &e->tasks, node);
+    return t && t->kind == TASK_STOP && !e->ended.cause;
 }
 
 void boxes_frozen(struct entry *e, int r)

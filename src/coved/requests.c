@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "coved/requests.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "coved/requests_internal.h"
 #include "kernel/pool.h"
 
 #include <stdio.h>
@@ -10,20 +10,24 @@
 /* Below these the agent itself would not live; above the last one the kernel says no. */
 enum { MEMORY_LEAST = 16 << 20, PIDS_LEAST = 8, PIDS_MOST = 4 << 20 };
 
-/* A text field: terminated within its size. */
-static bool is_text(const char *p, size_t size)
+bool request_is_text(const char *p, size_t size)
 {
     return memchr(p, 0, size) != NULL;
 }
 
-static bool is_id(const char id[static ID_SANDBOX_LEN + 1])
+bool request_is_id(const char id[static ID_SANDBOX_LEN + 1])
 {
-    return is_text(id, ID_SANDBOX_LEN + 1) && id_is_sandbox(str_of(id));
+    return request_is_text(id, ID_SANDBOX_LEN + 1) && id_is_sandbox(str_of(id));
+}
+
+bool request_is_layer(const char layer[static SUP_DIGEST_MAX])
+{
+    return request_is_text(layer, SUP_DIGEST_MAX) && pool_is_layer(layer);
 }
 
 static bool is_template_id(const char *p, size_t size)
 {
-    if (!is_text(p, size))
+    if (!request_is_text(p, size))
         return false;
     for (; *p; p++)
         if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("._-", *p)))
@@ -31,7 +35,7 @@ static bool is_template_id(const char *p, size_t size)
     return true;
 }
 
-static void done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err)
+void request_done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err)
 {
     struct sup_done m;
     memset(&m, 0, sizeof(m));
@@ -43,13 +47,12 @@ static void done(struct requests *r, uint32_t type, uint32_t tag, int fd, const 
     worker_send(r->worker, &m, sizeof(m), fd);
 }
 
-static uint64_t asked(const struct requests *r, const struct sup_head *head)
+uint64_t request_asked(const struct requests *r, const struct sup_head *head)
 {
     return (uint64_t)r->generation << 32 | head->tag;
 }
 
-/* False: by a worker that is gone. */
-static bool is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_tag)
+bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_tag)
 {
     *ret_tag = (uint32_t)asked;
     return asked >> 32 == r->generation;
@@ -61,19 +64,26 @@ void requests_new_worker(struct requests *r)
     boxes_forget(r->boxes);
 }
 
+void request_malformed(struct requests *r, const struct sup_head *head)
+{
+    struct err err;
+    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed request of type %u", head->type);
+    request_done(r, SUP_DONE, head->tag, -1, &err);
+}
+
 void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err)
 {
     AUTO_CLOSE int fd = session_fd;
     uint32_t tag;
-    if (is_awaited(ctx, asked, &tag))
-        done(ctx, SUP_CREATED, tag, fd, err);
+    if (request_is_awaited(ctx, asked, &tag))
+        request_done(ctx, SUP_CREATED, tag, fd, err);
 }
 
 void requests_done(void *ctx, uint64_t asked, const struct err *err)
 {
     uint32_t tag;
-    if (is_awaited(ctx, asked, &tag))
-        done(ctx, SUP_DONE, tag, -1, err);
+    if (request_is_awaited(ctx, asked, &tag))
+        request_done(ctx, SUP_DONE, tag, -1, err);
 }
 
 void requests_ended(void *ctx, const struct sup_ended *ended)
@@ -85,10 +95,10 @@ void requests_ended(void *ctx, const struct sup_ended *ended)
 static void create(struct requests *r, const struct sup_create *m)
 {
     struct err err;
-    if (!is_id(m->id) || !is_text(m->layer, sizeof(m->layer)) || !pool_is_layer(m->layer) ||
+    if (!request_is_id(m->id) || m->kept > 1 || (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
         !is_template_id(m->template_id, sizeof(m->template_id))) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
-        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
     if ((m->memory_bytes && m->memory_bytes < MEMORY_LEAST) ||
@@ -96,30 +106,31 @@ static void create(struct requests *r, const struct sup_create *m)
         (void)err_set(&err, ERR_INVALID_ARGUMENT,
                       "a sandbox needs at least %d MiB of memory and %d processes, and %d at most", MEMORY_LEAST >> 20,
                       PIDS_LEAST, PIDS_MOST);
-        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
     if (reserve_check(&r->reserve, &err) < 0) {
-        done(r, SUP_CREATED, m->head.tag, -1, &err);
+        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
-    boxes_create(r->boxes, asked(r, &m->head), m, r->default_pids);
+    boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids);
 }
 
 static void kill_one(struct requests *r, const struct sup_id *m)
 {
     struct err err;
-    int failed = is_id(m->id) ? boxes_kill(r->boxes, m->id, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    done(r, SUP_DONE, m->head.tag, -1, failed < 0 ? &err : NULL);
+    int failed =
+        request_is_id(m->id) ? boxes_kill(r->boxes, m->id, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    request_done(r, SUP_DONE, m->head.tag, -1, failed < 0 ? &err : NULL);
 }
 
 static void attach(struct requests *r, const struct sup_id *m)
 {
     struct err err;
     AUTO_CLOSE int fd = -1;
-    int failed =
-        is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
+    int failed = request_is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err)
+                                      : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    request_done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
 }
 
 static void usage(struct requests *r, const struct sup_id *m)
@@ -128,8 +139,8 @@ static void usage(struct requests *r, const struct sup_id *m)
     struct sup_used used;
     memset(&used, 0, sizeof(used));
     used.head = (struct sup_head){SUP_USED, m->head.tag};
-    int failed =
-        is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
+    int failed = request_is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err)
+                                      : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
     used.code = failed < 0 ? (int32_t)err.code : 0;
     worker_send(r->worker, &used, sizeof(used), -1);
 }
@@ -151,38 +162,18 @@ static void list_one(void *ctx, const char *id, usec_t started, enum sup_life li
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-static void pause_one(struct requests *r, const struct sup_pause *m)
-{
-    struct err err;
-    if (is_id(m->id) && m->memory <= 1) {
-        boxes_pause(r->boxes, asked(r, &m->head), m->id, m->memory);
-        return;
-    }
-    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed pause request");
-    done(r, SUP_DONE, m->head.tag, -1, &err);
-}
-
-static void resume_one(struct requests *r, const struct sup_id *m)
-{
-    struct err err;
-    if (is_id(m->id)) {
-        boxes_resume(r->boxes, asked(r, &m->head), m->id);
-        return;
-    }
-    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    done(r, SUP_DONE, m->head.tag, -1, &err);
-}
-
 static void not_yet(struct requests *r, uint32_t tag)
 {
     struct err err;
     (void)err_set(&err, ERR_UNIMPLEMENTED, "not available yet");
-    done(r, SUP_DONE, tag, -1, &err);
+    request_done(r, SUP_DONE, tag, -1, &err);
 }
 
 void requests_handle(struct requests *r, const union sup_message *m)
 {
     struct listing listing = {r, m->head.tag};
+    if (requests_handle_state(r, m))
+        return;
     switch ((enum sup_type)m->head.type) {
     case SUP_CREATE:
         create(r, &m->create);
@@ -198,14 +189,10 @@ void requests_handle(struct requests *r, const union sup_message *m)
         return;
     case SUP_LIST:
         boxes_each(r->boxes, list_one, &listing);
-        done(r, SUP_DONE, m->head.tag, -1, NULL);
+        request_done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
     case SUP_PAUSE:
-        pause_one(r, &m->pause);
-        return;
     case SUP_RESUME:
-        resume_one(r, &m->id);
-        return;
     case SUP_SNAPSHOT:
     case SUP_WARM:
     case SUP_LAYERS:

@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "coved/boxes.h"
 #include "coved/identity.h"
+#include "coved/job.h"
 #include "coved/listen.h"
 #include "coved/network.h"
 #include "coved/requests.h"
@@ -58,6 +59,7 @@ struct coved {
     struct listeners listeners;
     struct identity identity;
     struct network network;
+    struct jobs *jobs;
     struct boxes *boxes;
     struct worker *worker;
     struct worker_fd worker_fds[LISTEN_MAX];
@@ -335,8 +337,9 @@ static int set_up(struct coved *c, struct err *err)
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
     network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
-    const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_ended};
-    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network);
+    c->jobs = jobs_new(c->loop, c->stage.host_root);
+    const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_stored, requests_ended};
+    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network, c->jobs);
     new_worker(c, dir);
     network_connect(&c->network, c->worker, c->boxes);
     c->requests = (struct requests){
@@ -369,6 +372,7 @@ static int loop_forever(struct coved *c, struct err *err)
         if (n < 0)
             return err_errno(err, n, "wait for events");
         next = boxes_tick(c->boxes, n == 0);
+        next = MIN(next, jobs_tick(c->jobs));
         sweeper_tick(c->sweeper);
         next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
@@ -394,6 +398,8 @@ static void tear_down(struct coved *c)
         sweeper_stop(c->sweeper);
     if (c->boxes && boxes_left(c->boxes) == 0)
         boxes_free(c->boxes);
+    if (c->jobs && jobs_left(c->jobs) == 0)
+        jobs_free(c->jobs);
     identity_close(&c->identity);
     listen_close(&c->listeners); /* who connects from here on is refused instead of waiting for nobody */
     if (c->host.pool) {

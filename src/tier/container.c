@@ -88,7 +88,7 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
 /* Answers come from this machine: who waits longer than that for one waits in vain. */
 static const char resolver[] = "nameserver " NETNS_DNS_ADDRESS "\noptions timeout:3 attempts:2\n";
 
-static int make_root(const struct tier_host *host, struct box *box, const struct pool_chain *chain, int *ret_fd,
+static int make_root(const struct tier_host *host, struct box *box, const struct tier_dress *how, int *ret_fd,
                      struct err *err)
 {
     char hostname[TIER_NAME_MAX + 1], hosts[256];
@@ -97,28 +97,35 @@ static int make_root(const struct tier_host *host, struct box *box, const struct
                    "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %s\n", box->name);
     const struct pool_file files[] = {{"etc/hostname", hostname}, {"etc/hosts", hosts}, {"etc/resolv.conf", resolver}};
     bool captured = box->net.tcp >= 0;
-    const struct pool_box spec = {
-        .name = box->name, .chain = chain, .files = files, .n_files = ARRAY_SIZE(files) - !captured};
+    const struct pool_box spec = {.name = box->name,
+                                  .from_layer = how->from_layer,
+                                  .from_kept = how->from_kept,
+                                  .chain = how->chain,
+                                  .files = files,
+                                  .n_files = ARRAY_SIZE(files) - !captured,
+                                  .limit_bytes = how->disk_bytes};
     int layer_fds[POOL_CHAIN_MAX];
+    const size_t own = how->from_layer; /* layers of which it has a copy */
     AUTO_CLOSE int box_fd = -1;
     int r = pool_box_make(host->pool, &spec, &box_fd);
     if (r < 0)
         return err_errno(err, r, "make the private directory in the storage pool");
     box->has_files = true;
-    r = pool_chain_open(host->pool, chain, layer_fds);
+    box->disk_bytes = how->disk_bytes;
+    r = pool_chain_open(host->pool, how->chain, layer_fds);
     if (r < 0)
         return err_errno(err, r, "open the template's layers");
     const struct overlay overlay = {
         .mode = (enum overlay_mode)host->overlay_mode,
-        .lower_fds = layer_fds,
-        .n_lower = chain->n,
+        .lower_fds = layer_fds + own,
+        .n_lower = how->chain->n - own,
         .box_fd = box_fd,
         .userns_fd = box->userns_fd,
         .base = base_of(host, box),
         .scratch = "/scratch",
     };
     r = overlay_mount(&overlay, ret_fd);
-    for (size_t i = 0; i < chain->n; i++)
+    for (size_t i = 0; i < how->chain->n; i++)
         (void)fd_close(layer_fds[i]);
     return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
 }
@@ -136,15 +143,25 @@ static int set_limits(const struct tier_host *host, struct box *box, const struc
     return 0;
 }
 
-static int dress(const struct tier_host *host, struct box *box, const struct pool_chain *chain,
-                 const struct cgroup_limits *limits, struct err *err)
+static int limit_disk(const struct tier_host *host, struct box *box, uint64_t bytes, struct err *err)
+{
+    if (bytes == box->disk_bytes || !pool_features(host->pool)->limits)
+        return 0;
+    int r = pool_box_limit(host->pool, box->name, bytes);
+    if (r < 0)
+        return err_errno(err, r, "limit the disk space");
+    box->disk_bytes = bytes;
+    return 0;
+}
+
+static int dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
 {
     static uint32_t serial; /* a slot is used again, a name is not */
     char random[7];
     AUTO_CLOSE int root = -1;
     id_token(random, sizeof(random) - 1);
     (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
-    if (set_limits(host, box, limits, err) < 0 || make_root(host, box, chain, &root, err) < 0)
+    if (set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0)
         return -1;
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
     memcpy(message + 1, box->name, TIER_NAME_MAX);
@@ -156,7 +173,7 @@ static int dress(const struct tier_host *host, struct box *box, const struct poo
 static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err)
 {
-    if (set_limits(host, box, &spec->limits, err) < 0)
+    if (set_limits(host, box, &spec->limits, err) < 0 || limit_disk(host, box, spec->disk_bytes, err) < 0)
         return -1;
     return tier_open_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }

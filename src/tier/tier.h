@@ -51,12 +51,23 @@ struct box {
     char group[TIER_GROUP_MAX];
     char name[TIER_NAME_MAX];    /* host name inside, and name in the storage pool; unique */
     struct cgroup_limits limits; /* in force */
+    uint64_t disk_bytes;         /* the same; 0: no limit */
+};
+
+/* What a box's root file system is made of, and the limits that it will probably be started with. */
+struct tier_dress {
+    const struct pool_chain *chain; /* the layers below its own files */
+    bool from_layer;                /* its own files begin as those of chain->names[0], and lie above the rest */
+    const char *from_kept;          /* or as those that are kept under this name; NULL */
+    struct cgroup_limits limits;
+    uint64_t disk_bytes;
 };
 
 struct tier_spec {
     const char *id;
     const char *template_id;
     struct cgroup_limits limits;
+    uint64_t disk_bytes; /* 0: no limit; in force where the pool can */
 };
 
 /* Messages between coved and a body that the agent has not taken over yet; one byte, then text or descriptors. */
@@ -71,9 +82,7 @@ enum tier_message {
 struct tier {
     const char *name;
     int (*blank)(const struct tier_host *host, struct box *box, struct err *err);
-    /* chain: the template's layers. limits: those it will probably be started with. */
-    int (*dress)(const struct tier_host *host, struct box *box, const struct pool_chain *chain,
-                 const struct cgroup_limits *limits, struct err *err);
+    int (*dress)(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err);
     /* *ret_session_fd: our end of the agent's first session. */
     int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err);

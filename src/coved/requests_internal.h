@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the files that requests.h is made of: requests.c (lives of sandboxes), requests_state.c (their pauses and snapshots). */
+#pragma once
+
+#include "coved/requests.h"
+
+/* A text field: terminated within its size. */
+bool request_is_text(const char *p, size_t size);
+bool request_is_id(const char id[static ID_SANDBOX_LEN + 1]);
+bool request_is_layer(const char layer[static SUP_DIGEST_MAX]);
+
+void request_done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err);
+void request_malformed(struct requests *r, const struct sup_head *head);
+
+/* What boxes.h and others hand back with the answer. */
+uint64_t request_asked(const struct requests *r, const struct sup_head *head);
+/* False: by a worker that is gone. */
+bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_tag);
+
+/* True: it was one of those, and is dealt with. */
+bool requests_handle_state(struct requests *r, const union sup_message *m);

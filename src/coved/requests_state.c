@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/requests_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, const struct err *err)
+{
+    struct requests *r = ctx;
+    struct sup_stored m;
+    uint32_t tag;
+    if (!request_is_awaited(r, asked, &tag))
+        return;
+    memset(&m, 0, sizeof(m));
+    m.head = (struct sup_head){SUP_STORED, tag};
+    if (err) {
+        m.code = (int32_t)err->code;
+        (void)snprintf(m.message, sizeof(m.message), "%s", err->msg);
+    } else {
+        m.frozen_usec = frozen;
+        m.total_usec = total;
+    }
+    worker_send(r->worker, &m, sizeof(m), -1);
+}
+
+static void pause_one(struct requests *r, const struct sup_pause *m)
+{
+    if (!request_is_id(m->id) || m->memory > 1)
+        request_malformed(r, &m->head);
+    else
+        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, m->memory);
+}
+
+static void resume(struct requests *r, const struct sup_id *m)
+{
+    if (!request_is_id(m->id))
+        request_malformed(r, &m->head);
+    else
+        boxes_resume(r->boxes, request_asked(r, &m->head), m->id);
+}
+
+static void snapshot(struct requests *r, const struct sup_snapshot *m)
+{
+    struct err err;
+    uint64_t asked = request_asked(r, &m->head);
+    if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0)
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
+    else if (reserve_check(&r->reserve, &err) == 0)
+        err.code = ERR_OK;
+    if (err.code == ERR_OK)
+        boxes_snapshot(r->boxes, asked, m->id, m->layer);
+    else
+        requests_stored(r, asked, 0, 0, &err);
+}
+
+bool requests_handle_state(struct requests *r, const union sup_message *m)
+{
+    switch (m->head.type) {
+    case SUP_PAUSE:
+        pause_one(r, &m->pause);
+        return true;
+    case SUP_RESUME:
+        resume(r, &m->id);
+        return true;
+    case SUP_SNAPSHOT:
+        snapshot(r, &m->snapshot);
+        return true;
+    default:
+        return false;
+    }
+}

@@ -10,7 +10,9 @@
  */
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/btrfs.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -191,17 +193,24 @@ static void add_sandbox_rules(scmp_filter_ctx f)
  * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
  * architecture is checked, which can only refuse more.
  *   Terminal ioctls that type into or reconfigure a terminal: EPERM.
+ *   Requests of btrfs: ENOTTY, as on any other file system. A subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone.
  *   Internet protocols but TCP, UDP and ICMP: EPROTONOSUPPORT. Asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP).
  */
 static const struct sock_filter prologue[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 7),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 13),
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 4, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 3, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSETD, 2, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCCONS, 1, 0),
-    BPF_JUMP(BPF_JMP | BPF_JA, 12, 0, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 10, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 9, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSETD, 8, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCCONS, 7, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FICLONE, 4, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FICLONERANGE, 3, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FIDEDUPERANGE, 2, 0),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, BTRFS_IOCTL_MAGIC << 8, 1, 0),
+    BPF_JUMP(BPF_JMP | BPF_JA, 13, 0, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 10),

@@ -4,6 +4,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "kernel/btrfs.h"
 #include "kernel/pool_internal.h"
 #include "kernel/tree.h"
 
@@ -20,6 +21,7 @@
 static const struct pool_ops *const kinds[] = {
     [POOL_COPY] = &pool_copy_ops,
     [POOL_REFLINK] = &pool_reflink_ops,
+    [POOL_BTRFS] = &pool_btrfs_ops,
 };
 
 /* The same name always lies in the same shard. */
@@ -98,7 +100,7 @@ static struct pool *pool_new(void)
 
 static bool is_possible(const struct pool *p, enum pool_kind kind)
 {
-    return kind == POOL_COPY || (kind == POOL_REFLINK && tree_can_share(p->fd));
+    return kind == POOL_COPY || (kind == POOL_REFLINK ? tree_can_share(p->fd) : btrfs_is(p->fd));
 }
 
 static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool **ret_pool)
@@ -112,7 +114,8 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
         r = -EOPNOTSUPP;
     if (r == 0) {
         p->ops = kinds[kind];
-        p->features = (struct pool_features){kind, false, p->ops->cheap_clones};
+        p->features =
+            (struct pool_features){kind, kind == POOL_BTRFS && btrfs_quota_is_on(p->fd), p->ops->cheap_clones};
         r = open_dirs(p);
     }
     if (r < 0) {
@@ -261,12 +264,14 @@ int pool_entry_strip(int entry_fd)
     return 0;
 }
 
-int pool_entry_say(int entry_fd, const char *file, struct str text)
+int pool_note(struct pool *p, int entry_fd, const char *file, struct str text)
 {
-    return fd_write_file(entry_fd, file, text, 0600);
+    AUTO_CLOSE int fd = openat(entry_fd, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int r = fd < 0 ? -errno : fd_write_all(fd, text.p, text.n);
+    return r == 0 && p->ops->clones_settled && fsync(fd) < 0 ? -errno : r;
 }
 
-int pool_text_u64(int entry_fd, const char *file, uint64_t *ret_value)
+int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value)
 {
     AUTO_BUF struct buf b = BUF_INIT(32);
     struct str text, line = STR_NULL;
@@ -275,14 +280,14 @@ int pool_text_u64(int entry_fd, const char *file, uint64_t *ret_value)
     return r < 0 ? r : str_split(&text, '\n', &line) ? str_to_u64(line, ret_value) : -EBADMSG;
 }
 
-int pool_settle(struct pool *p)
+/* Where usage is not known, 0 is what it says. */
+int pool_note_bytes(struct pool *p, int entry_fd, int used_fd)
 {
-    return syncfs(p->fd) < 0 ? -errno : 0;
-}
-
-int pool_entry_settle(struct pool *p, int entry_fd UNUSED)
-{
-    return pool_settle(p);
+    char text[24];
+    uint64_t bytes = 0;
+    int r UNUSED = p->features.limits ? p->ops->usage(p, used_fd, &bytes) : 0;
+    int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)bytes);
+    return pool_note(p, entry_fd, "bytes", str_n(text, (size_t)n));
 }
 
 int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace)

@@ -62,7 +62,9 @@ static int write_files(int box_fd, const struct pool_box *box, bool is_new)
 
 static int limit(struct pool *p, int box_fd, const struct pool_box *box)
 {
-    return p->features.limits && box->limit_bytes ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
+    /* What was kept may have one from before. */
+    bool set = box->limit_bytes || box->from_kept;
+    return p->features.limits && set ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
 }
 
 /* u/ and w/ of an entry that nobody knows yet, or of one that was cloned or kept. */
@@ -106,7 +108,7 @@ static int make_from_layer(struct pool *p, const struct pool_box *box)
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
     int n = snprintf(from, sizeof(from), "layer %s\n", layer);
-    r = r ? r : pool_entry_say(entry, "from", str_n(from, (size_t)n));
+    r = r ? r : pool_note(p, entry, "from", str_n(from, (size_t)n));
     r = r ? r : fill(p, p->new_fd, name, box, false);
     if (r == 0 && renameat2(p->new_fd, name, pool_shard(p, box->name), box->name, RENAME_NOREPLACE) < 0)
         r = -errno;
@@ -184,9 +186,11 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
         return -EINVAL;
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX);
     r = r ? r : pool_entry_open(at, box, &entry);
+    if (r == 0 && p->features.limits)
+        r = p->ops->limit(p, entry, 0); /* it may be full, and nobody writes to it any more */
     r = r ? r : pool_entry_strip(entry);
-    r = r ? r : pool_below_write(entry, below);
-    r = r ? r : pool_settle(p);
+    r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : p->ops->settle(p, at, box);
     return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, true);
 }
 
@@ -194,6 +198,7 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
 {
     char name[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1;
+    int at = pool_shard(p, box);
     if (!pool_is_name(box) || !pool_is_name(sandbox))
         return -EINVAL;
     if (!p->features.cheap_clones)
@@ -202,11 +207,12 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
     if (r < 0)
         return r;
     pool_unique(sandbox, name);
-    r = p->ops->clone(p, pool_shard(p, box), box, p->new_fd, name);
+    r = p->ops->clone(p, at, box, p->new_fd, name);
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
-    r = r ? r : pool_below_write(entry, below);
-    r = r ? r : pool_entry_settle(p, entry);
+    r = r ? r : pool_below_write(p, entry, below);
+    if (r == 0 && !p->ops->clones_settled)
+        r = p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->kept_fd, sandbox, true);
     if (r < 0)
         pool_discard(p, p->new_fd, name);

@@ -61,12 +61,12 @@ int pool_below_read(int entry_fd, size_t most, struct pool_chain *ret_chain)
     return pool_below_parse(buf_str(&b), most, ret_chain);
 }
 
-int pool_below_write(int entry_fd, const struct pool_chain *chain)
+int pool_below_write(struct pool *p, int entry_fd, const struct pool_chain *chain)
 {
     AUTO_BUF struct buf b = BUF_INIT(POOL_BELOW_MAX);
     for (size_t i = 0; chain && i < chain->n; i++)
         (void)buf_printf(&b, "%s\n", chain->names[i]);
-    return buf_error(&b) ? buf_error(&b) : pool_entry_say(entry_fd, "below", buf_str(&b));
+    return buf_error(&b) ? buf_error(&b) : pool_note(p, entry_fd, "below", buf_str(&b));
 }
 
 int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most)

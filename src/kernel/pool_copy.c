@@ -13,25 +13,20 @@ static int make(struct pool *p UNUSED, int at, const char *name)
     return mkdirat(at, name, 0755) < 0 ? -errno : 0;
 }
 
-static int clone_with(bool share, int from_at, const char *from, int to_at, const char *to)
+static int clone(struct pool *p, int from_at, const char *from, int to_at, const char *to)
 {
     AUTO_CLOSE int source = -1, target = -1;
     int r = pool_entry_open(from_at, from, &source);
-    r = r ? r : mkdirat(to_at, to, 0755) < 0 ? -errno : 0;
+    r = r ? r : make(p, to_at, to);
     if (r < 0)
         return r;
     r = pool_entry_open(to_at, to, &target);
-    return r ? r : tree_clone(source, "u", target, "u", share);
+    return r ? r : tree_clone(source, "u", target, "u", p->features.kind == POOL_REFLINK);
 }
 
-static int clone_copy(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to)
+static int settle(struct pool *p, int at UNUSED, const char *name UNUSED)
 {
-    return clone_with(false, from_at, from, to_at, to);
-}
-
-static int clone_reflink(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to)
-{
-    return clone_with(true, from_at, from, to_at, to);
+    return syncfs(p->fd) < 0 ? -errno : 0;
 }
 
 static int remove_entry(struct pool *p UNUSED, int at, const char *name)
@@ -39,5 +34,5 @@ static int remove_entry(struct pool *p UNUSED, int at, const char *name)
     return tree_remove(at, name);
 }
 
-const struct pool_ops pool_copy_ops = {"copy", false, make, clone_copy, remove_entry, NULL, NULL};
-const struct pool_ops pool_reflink_ops = {"reflink", false, make, clone_reflink, remove_entry, NULL, NULL};
+const struct pool_ops pool_copy_ops = {"copy", false, false, make, clone, settle, remove_entry, NULL, NULL};
+const struct pool_ops pool_reflink_ops = {"reflink", false, false, make, clone, settle, remove_entry, NULL, NULL};

@@ -14,15 +14,17 @@ enum { POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX *
 struct pool_ops {
     const char *name;
     bool cheap_clones;
+    bool clones_settled;                                   /* a clone is on disk when it is made */
     int (*make)(struct pool *p, int at, const char *name); /* an empty entry */
-    /* A new entry with the files in u/ of another. It may hold more of the other's, too. -EEXIST */
+    /* A new entry with u/ of another. It may hold more of the other's, too. -EEXIST */
     int (*clone)(struct pool *p, int from_at, const char *from, int to_at, const char *to);
+    int (*settle)(struct pool *p, int at, const char *name); /* its bytes are on disk afterwards */
     int (*remove)(struct pool *p, int at, const char *name); /* with all in it */
     int (*limit)(struct pool *p, int entry_fd, uint64_t bytes);
     int (*usage)(struct pool *p, int entry_fd, uint64_t *ret_bytes);
 };
 
-extern const struct pool_ops pool_copy_ops, pool_reflink_ops;
+extern const struct pool_ops pool_copy_ops, pool_reflink_ops, pool_btrfs_ops;
 
 struct pool {
     const struct pool_ops *ops;
@@ -43,20 +45,19 @@ int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx) WAR
 int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
-/* What belongs to one use of it goes (w/ below from limit bytes), u/ stays. */
+/* All but u/ goes. */
 int pool_entry_strip(int entry_fd) WARN_UNUSED;
-int pool_entry_say(int entry_fd, const char *file, struct str text) WARN_UNUSED;
 
-/* Its bytes are on disk afterwards, and its name once it is put. With `replace`, what has the name goes to the trash; else -EEXIST. */
-int pool_settle(struct pool *p) WARN_UNUSED;
-int pool_entry_settle(struct pool *p,
-                      int entry_fd) WARN_UNUSED; /* of an entry that was cloned just now, or holds a few small files */
+/* Notes: small files beside u/. They are synced by themselves where the kind's settling is not what comes next. */
+int pool_note(struct pool *p, int entry_fd, const char *file, struct str text) WARN_UNUSED;
+int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUSED; /* reads a number */
+int pool_note_bytes(struct pool *p, int entry_fd, int used_fd) WARN_UNUSED;         /* the size of used_fd's u/ */
+
+/* It is on disk under this name afterwards. With `replace`, what has the name goes to the trash; else -EEXIST. */
 int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace) WARN_UNUSED;
 
 /* Names of layers, topmost first, one a line, each ended. -EBADMSG for anything else. chain: at most `most` of them. */
 int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
 int pool_below_read(int entry_fd, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
-int pool_below_write(int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
+int pool_below_write(struct pool *p, int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
 int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most) WARN_UNUSED; /* all are here */
-
-int pool_text_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUSED; /* a number alone in a file */

@@ -40,16 +40,6 @@ int pool_layer_begin(struct pool *p, const char *job, int *ret_fd)
     return r;
 }
 
-/* Where usage is not known, 0 is what it says. */
-static int write_size(struct pool *p, int entry_fd, int used_fd)
-{
-    char text[24];
-    uint64_t bytes = 0;
-    int r UNUSED = p->features.limits ? p->ops->usage(p, used_fd, &bytes) : 0;
-    int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)bytes);
-    return pool_entry_say(entry_fd, "bytes", str_n(text, (size_t)n));
-}
-
 int pool_layer_commit(struct pool *p, const char *job, const char *layer, const struct pool_chain *below)
 {
     char name[POOL_ENTRY_MAX];
@@ -61,11 +51,10 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     if (r == 0 && is_there(p, layer))
         return pool_to_trash(p, p->new_fd, name);
-    r = r ? r : pool_below_write(entry, below);
-    r = r ? r : pool_settle(p); /* usage is exact only then */
-    r = r ? r : write_size(p, entry, entry);
-    if (r == 0 && fsync(entry) < 0)
-        r = -errno;
+    r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : p->ops->settle(p, p->new_fd, name); /* only then its size is known */
+    r = r ? r : pool_note_bytes(p, entry, entry);
+    r = r ? r : p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
     return r == -EEXIST ? pool_to_trash(p, p->new_fd, name) : r;
 }
@@ -93,9 +82,10 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     r = p->ops->clone(p, from_at, from, p->new_fd, name);
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
-    r = r ? r : write_size(p, entry, source);
-    r = r ? r : pool_below_write(entry, below);
-    r = r ? r : pool_entry_settle(p, entry);
+    r = r ? r : pool_note_bytes(p, entry, source);
+    r = r ? r : pool_below_write(p, entry, below);
+    if (r == 0 && !p->ops->clones_settled)
+        r = p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
     if (r < 0)
         pool_discard(p, p->new_fd, name);
@@ -143,6 +133,6 @@ uint64_t pool_layer_bytes(struct pool *p, const char *layer)
     AUTO_CLOSE int entry = -1;
     uint64_t bytes = 0;
     int r = pool_is_layer(layer) ? pool_entry_open(p->layers_fd, layer, &entry) : -EINVAL;
-    r = r ? r : pool_text_u64(entry, "bytes", &bytes);
+    r = r ? r : pool_note_u64(entry, "bytes", &bytes);
     return r < 0 ? 0 : bytes;
 }

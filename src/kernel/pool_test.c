@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/pool.h"
+#include "kernel/test_disk.h"
 #include "kernel/tree.h"
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,33 +25,59 @@
 
 static const struct pool_file box_files[] = {{"etc/hosts", "127.0.0.1 localhost\n"}, {"top", ""}};
 
+static const char *where = "/tmp"; /* the file system that the pools of the tests lie on */
+static enum pool_kind kind = POOL_COPY;
+
 struct place {
-    char top[64];
+    char top[160];
     struct pool *pool;
 };
 
 static int set_up(void **state)
 {
     struct place *p = mem_new(struct place);
-    (void)snprintf(p->top, sizeof(p->top), "/tmp/cove-pool-test.XXXXXX");
-    if (!mkdtemp(p->top) || pool_open(p->top, &p->pool) < 0)
+    (void)snprintf(p->top, sizeof(p->top), "%s/cove-pool-test.XXXXXX", where);
+    if (!mkdtemp(p->top) || pool_open_as(p->top, kind, &p->pool) < 0)
         return -1;
     *state = p;
     return 0;
 }
 
+static int trash(void *ctx, const char *name)
+{
+    const struct place *p = ctx;
+    AUTO_FREE char *from = mem_printf("%s/%s", p->top, name),
+                   *to = mem_printf("%s/trash/last-%s", p->top, strrchr(name, '/') + 1);
+    return rename(from, to);
+}
+
+static void trash_all(struct place *p, const char *dir)
+{
+    AUTO_FREE char *pattern = mem_printf("%s/%s/*", p->top, dir);
+    glob_t found;
+    if (glob(pattern, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            assert_int_equal(trash(p, found.gl_pathv[i] + strlen(p->top) + 1), 0);
+    globfree(&found);
+}
+
 static int tear_down(void **state)
 {
     struct place *p = *state;
+    static const char *const dirs[] = {"layers", "kept", "volumes"};
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+        trash_all(p, dirs[i]);
+    int r = pool_reset(p->pool, NULL, NULL);
+    r = r ? r : pool_sweep(p->pool);
     pool_close(p->pool);
-    int r = tree_remove(AT_FDCWD, p->top);
+    r = r < 0 ? r : tree_remove(AT_FDCWD, p->top);
     mem_free(p);
     return r;
 }
 
 static bool is_there(const struct place *p, const char *pattern)
 {
-    char full[256];
+    char full[512];
     glob_t found;
     (void)snprintf(full, sizeof(full), "%s/%s", p->top, pattern);
     int r = glob(full, 0, NULL, &found);
@@ -107,7 +135,7 @@ static void count(void *ctx, const char *name)
 static void test_reset_clears_what_a_crash_left(void **state)
 {
     struct place *p = *state;
-    char half_made[128];
+    char half_made[512];
     int boxes = 0;
     make_box(p, "a");
     make_box(p, "b");
@@ -127,7 +155,7 @@ static void write_at(int at, const char *path, const char *text)
 
 static void has_text(const struct place *p, const char *path, const char *wanted)
 {
-    char full[256];
+    char full[512];
     AUTO_BUF struct buf b = BUF_INIT(4096);
     (void)snprintf(full, sizeof(full), "%s/%s", p->top, path);
     assert_int_equal(fd_read_file(AT_FDCWD, full, &b), 0);
@@ -145,7 +173,7 @@ static void make_layer(struct place *p, const char *name, const struct pool_chai
 
 static int box_at(struct place *p, const char *name)
 {
-    char pattern[128], path[512];
+    char pattern[512], path[1024];
     glob_t found;
     (void)snprintf(pattern, sizeof(pattern), "%s/boxes/*/%s", p->top, name);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
@@ -270,8 +298,8 @@ static void test_box_of_a_layer_starts_as_its_copy(void **state)
 static void test_files_of_a_sandbox_lead_nowhere(void **state)
 {
     struct place *p = *state;
-    char outside[96], target[160];
-    AUTO_CLOSE int fd = -1, out = -1;
+    char outside[256], target[512];
+    AUTO_CLOSE int fd = -1;
     (void)snprintf(outside, sizeof(outside), "%s/outside", p->top);
     (void)snprintf(target, sizeof(target), "%s/hosts", outside);
     assert_int_equal(mkdir(outside, 0755), 0);
@@ -381,14 +409,14 @@ static void test_volumes(void **state)
 static void test_layers_of_an_earlier_version_are_none(void **state)
 {
     struct place *p = *state;
-    char path[160];
+    char path[512];
     make_layer(p, BASE, NULL);
     (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST, p->top);
     assert_int_equal(mkdir(path, 0755), 0);
     (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST "/usr", p->top);
     assert_int_equal(mkdir(path, 0755), 0);
     struct pool *again = NULL;
-    assert_int_equal(pool_open(p->top, &again), 0);
+    assert_int_equal(pool_open_as(p->top, kind, &again), 0);
     pool_close(again);
     assert_false(is_there(p, "layers/" DIGEST));
     assert_true(is_there(p, "layers/" BASE "/u"));
@@ -414,7 +442,7 @@ static void test_what_is_below_is_read_strictly(void **state)
     make_layer(p, BASE, NULL);
     make_layer(p, SECOND, NULL);
     make_layer(p, THIRD, NULL);
-    char path[160];
+    char path[512];
     (void)snprintf(path, sizeof(path), "%s/layers/" BASE "/below", p->top);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         write_at(AT_FDCWD, path, cases[i].text);
@@ -422,6 +450,79 @@ static void test_what_is_below_is_read_strictly(void **state)
     }
     assert_int_equal(unlink(path), 0);
     assert_int_equal(pool_chain_read(p->pool, BASE, &chain), -EBADMSG);
+}
+
+enum { LIMIT = 16 << 20 };
+
+/* Writes until it is refused; how much went in. */
+static size_t fill(int at, const char *name, size_t most, int *ret_error)
+{
+    static char block[1 << 16];
+    AUTO_CLOSE int fd = openat(at, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    size_t done = 0;
+    *ret_error = fd < 0 ? errno : 0;
+    while (done < most && *ret_error == 0) {
+        ssize_t n = write(fd, block, sizeof(block));
+        done += n > 0 ? (size_t)n : 0;
+        *ret_error = n < 0 ? errno : 0;
+    }
+    return done;
+}
+
+static void test_limit_of_a_box_holds(void **state)
+{
+    struct place *p = *state;
+    int error = 0;
+    uint64_t used = 0;
+    AUTO_CLOSE int fd = -1;
+    const struct pool_chain none = {0};
+    assert_true(pool_features(p->pool)->limits);
+    const struct pool_box box = {.name = "a", .limit_bytes = LIMIT};
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+    AUTO_CLOSE int u = box_at(p, "a");
+    size_t n = fill(u, "f", 4 * LIMIT, &error);
+    assert_int_equal(error, EDQUOT);
+    assert_true(n > LIMIT / 2 && n <= LIMIT);
+    assert_int_equal(pool_box_usage(p->pool, "a", &used), 0);
+    assert_true(used > LIMIT / 2 && used <= LIMIT);
+
+    /* The limit goes with the files, and changes on request. */
+    assert_int_equal(pool_keep(p->pool, "a", "i1", &none), 0);
+    const struct pool_box again = {.name = "b", .from_kept = "i1", .limit_bytes = LIMIT};
+    fd = fd_close(fd);
+    assert_int_equal(pool_box_make(p->pool, &again, &fd), 0);
+    AUTO_CLOSE int u2 = box_at(p, "b");
+    (void)fill(u2, "g", 4 * LIMIT, &error);
+    assert_int_equal(error, EDQUOT);
+    assert_int_equal(pool_box_limit(p->pool, "b", 4 * LIMIT), 0);
+    n = fill(u2, "g", LIMIT, &error);
+    assert_int_equal(error, 0);
+
+    /* What is made of it says its size. */
+    assert_int_equal(pool_layer_of_box(p->pool, "b", BASE, &none), 0);
+    assert_true(pool_layer_bytes(p->pool, BASE) > LIMIT / 2);
+}
+
+static void test_limit_of_a_volume_holds(void **state)
+{
+    struct place *p = *state;
+    int error = 0;
+    uint64_t used = 0, limit = 0;
+    AUTO_CLOSE int fd = -1;
+    assert_int_equal(pool_volume_make(p->pool, "vol-1", LIMIT), 0);
+    assert_int_equal(pool_volume_open(p->pool, "vol-1", &fd), 0);
+    size_t n = fill(fd, "f", 4 * LIMIT, &error);
+    assert_int_equal(error, EDQUOT);
+    assert_true(n > LIMIT / 2 && n <= LIMIT);
+    assert_int_equal(pool_volume_usage(p->pool, "vol-1", &used, &limit), 0);
+    assert_int_equal(limit, LIMIT);
+    assert_true(used > LIMIT / 2 && used <= LIMIT);
+}
+
+static void skipped(void **state)
+{
+    (void)state;
+    skip(); /* test_disk_open() has said why */
 }
 
 int main(void)
@@ -443,5 +544,29 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_layers_of_an_earlier_version_are_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, set_up, tear_down),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest limits[] = {
+        cmocka_unit_test_setup_teardown(test_limit_of_a_box_holds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_limit_of_a_volume_holds, set_up, tear_down),
+    };
+    const struct CMUnitTest absent[] = {cmocka_unit_test(skipped)};
+    int failed = cmocka_run_group_tests_name("copy", tests, NULL, NULL);
+    struct test_disk disk;
+    kind = POOL_BTRFS;
+    if (test_disk_open(&disk, "btrfs")) {
+        where = disk.dir;
+        failed += cmocka_run_group_tests_name("btrfs", tests, NULL, NULL);
+        failed += cmocka_run_group_tests_name("limits", limits, NULL, NULL);
+        test_disk_close(&disk);
+    } else {
+        failed += cmocka_run_group_tests_name("btrfs", absent, NULL, NULL);
+    }
+    kind = POOL_REFLINK;
+    if (test_disk_open(&disk, "xfs")) {
+        where = disk.dir;
+        failed += cmocka_run_group_tests_name("reflink", tests, NULL, NULL);
+        test_disk_close(&disk);
+    } else {
+        failed += cmocka_run_group_tests_name("reflink", absent, NULL, NULL);
+    }
+    return failed;
 }

@@ -18,10 +18,10 @@ static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
     if (r == 0 && (mkdirat(entry, "u", 0755) < 0 || fchmodat(entry, "u", 0755, 0) < 0 ||
                    fchownat(entry, "u", USER, USER, AT_SYMLINK_NOFOLLOW) < 0))
         r = -errno;
-    r = r ? r : pool_entry_say(entry, "limit", str_n(text, (size_t)n));
+    r = r ? r : pool_note(p, entry, "limit", str_n(text, (size_t)n));
     if (r == 0 && p->features.limits && limit_bytes)
         r = p->ops->limit(p, entry, limit_bytes);
-    return r ? r : pool_entry_settle(p, entry);
+    return r ? r : p->ops->settle(p, p->new_fd, name);
 }
 
 int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
@@ -70,7 +70,7 @@ int pool_volume_usage(struct pool *p, const char *volume, uint64_t *ret_bytes, u
     AUTO_CLOSE int entry = -1;
     uint64_t bytes = 0, limit = 0;
     int r = open_entry(p, volume, &entry);
-    r = r ? r : pool_text_u64(entry, "limit", &limit);
+    r = r ? r : pool_note_u64(entry, "limit", &limit);
     if (r == 0 && p->features.limits)
         r = p->ops->usage(p, entry, &bytes);
     if (r < 0)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What cove-egress can't do any more behind its filter, and what it still can. */
+/* What cove-egress can't do any more behind its filter, and what it still can; what a sandbox can't ask of a file. */
 #include "base/fd.h"
 #include "kernel/seccomp.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/btrfs.h>
+#include <linux/fs.h>
 #include <linux/keyctl.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -168,6 +170,24 @@ static int code_refused(void)
     return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
 }
 
+/* Of no file, so that what passes says EBADF. */
+static int requests_of_a_sandbox(void)
+{
+    const struct call calls[] = {
+        {"making a subvolume", SYS_ioctl, {-1, BTRFS_IOC_SUBVOL_CREATE}, ENOTTY},
+        {"making a subvolume, disguised", SYS_ioctl, {-1, (long)(BTRFS_IOC_SUBVOL_CREATE | 1ULL << 32)}, ENOTTY},
+        {"making a subvolume, otherwise", SYS_ioctl, {-1, BTRFS_IOC_SUBVOL_CREATE_V2}, ENOTTY},
+        {"making a snapshot", SYS_ioctl, {-1, BTRFS_IOC_SNAP_CREATE_V2}, ENOTTY},
+        {"cloning a file", SYS_ioctl, {-1, FICLONE}, EBADF},
+        {"cloning a part of a file", SYS_ioctl, {-1, FICLONERANGE}, EBADF},
+        {"deduplicating", SYS_ioctl, {-1, FIDEDUPERANGE}, EBADF},
+        {"typing into a terminal", SYS_ioctl, {-1, TIOCSTI}, EPERM},
+        {"asking a terminal", SYS_ioctl, {-1, TCGETS}, EBADF},
+        {"a socket for SCTP", SYS_socket, {AF_INET, SOCK_STREAM, IPPROTO_SCTP}, EPROTONOSUPPORT},
+    };
+    return seccomp_load_sandbox() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+}
+
 static void *thread(void *arg)
 {
     return arg;
@@ -238,6 +258,12 @@ static void no_memory_becomes_code(void **state)
     run(code_refused);
 }
 
+static void test_a_sandbox_gets_at_no_file_system(void **state)
+{
+    (void)state;
+    run(requests_of_a_sandbox);
+}
+
 static void its_work_can_be_done(void **state)
 {
     (void)state;
@@ -250,6 +276,7 @@ int main(void)
         cmocka_unit_test(processes_and_privileges_are_out_of_reach),
         cmocka_unit_test(sockets_are_tcp_and_udp),
         cmocka_unit_test(no_memory_becomes_code),
+        cmocka_unit_test(test_a_sandbox_gets_at_no_file_system),
         cmocka_unit_test(its_work_can_be_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

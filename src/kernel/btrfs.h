@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * btrfs: subvolumes, snapshots and the sizes of subvolumes. All functions return 0 or -errno; descriptors are open directories on the file system, a
+ * subvolume's that of its root.
+ */
+#pragma once
+
+#include "base/def.h"
+
+bool btrfs_is(int fd);
+
+int btrfs_subvolume_make(int at, const char *name) WARN_UNUSED;
+/* What the source has not on disk is written out first; the snapshot is on disk afterwards. */
+int btrfs_snapshot(int subvolume_fd, int at, const char *name) WARN_UNUSED;
+/* Its name is gone at once, its blocks come back later. -ENOTEMPTY when another subvolume lies inside; -EINVAL: it is none. */
+int btrfs_subvolume_remove(int at, const char *name) WARN_UNUSED;
+
+/*
+ * Quotas of the whole file system. Simple ones (Linux 6.7) charge an extent to the subvolume that wrote it, for good; full ones count who refers to
+ * what, and make snapshots and deletions slow. -EEXIST: they are on.
+ */
+int btrfs_quota_enable(int fd) WARN_UNUSED; /* simple where the kernel has them, else full */
+bool btrfs_quota_is_on(int fd);
+int btrfs_quota_limit(int subvolume_fd, uint64_t bytes) WARN_UNUSED; /* 0: none. Beyond it writing says EDQUOT */
+/* As of the last commit, at most some 30 s ago. */
+int btrfs_quota_usage(int subvolume_fd, uint64_t *ret_bytes) WARN_UNUSED;
+
+/* After its one device has grown. */
+int btrfs_resize_max(int fd) WARN_UNUSED;
+
+/* By mkfs.btrfs, into a file. -ENOENT: it is not installed. */
+int btrfs_format(const char *path) WARN_UNUSED;

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 64 };
+enum { PATH_BYTES = 16 };
 
 struct layers {
     int fds[OVERLAY_LAYERS_MAX + 1]; /* the lower ones, then the box */
@@ -36,16 +36,14 @@ static int add_layer(struct layers *l, const struct overlay *o, int dir_fd, uint
         return r;
     char *name = l->names[l->n];
     if (o->mode == OVERLAY_ATTACHED) {
-        int n = snprintf(name, PATH_BYTES, "%s/%zu", o->scratch, l->n);
-        if (n < 0 || n >= PATH_BYTES)
-            return -ENAMETOOLONG;
+        (void)snprintf(name, PATH_BYTES, "%u", (unsigned)l->n);
         if (mkdir(name, 0700) < 0 && errno != EEXIST)
             return -errno;
         r = mount_attach(fd, AT_FDCWD, name);
         if (r < 0)
             return r;
     } else {
-        (void)snprintf(name, PATH_BYTES, "/proc/self/fd/%d", fd);
+        (void)snprintf(name, PATH_BYTES, "%d", fd);
     }
     l->fds[l->n++] = TAKE_FD(fd);
     return 0;
@@ -100,7 +98,8 @@ static int make(const struct layers *l, uid_t base, int *ret_fd)
     return 0;
 }
 
-int overlay_mount(const struct overlay *o, int *ret_fd)
+/* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
+static int mount_here(const struct overlay *o, int *ret_fd)
 {
     struct layers l = {.n = 0};
     int r = o->n_lower == 0 || o->n_lower > OVERLAY_LAYERS_MAX ? -EINVAL : 0;
@@ -117,6 +116,20 @@ int overlay_mount(const struct overlay *o, int *ret_fd)
             if (umount2(l.names[i], MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && r == 0)
                 r = -errno; /* each later call would cover it and leave another one */
     layers_close(&l);
+    if (r == 0)
+        *ret_fd = TAKE_FD(fd);
+    return r;
+}
+
+int overlay_mount(const struct overlay *o, int *ret_fd)
+{
+    AUTO_CLOSE int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSE int fd = -1;
+    if (back < 0 || chdir(o->mode == OVERLAY_ATTACHED ? o->scratch : "/proc/self/fd") < 0)
+        return -errno;
+    int r = mount_here(o, &fd);
+    if (fchdir(back) < 0 && r == 0)
+        r = -errno;
     if (r == 0)
         *ret_fd = TAKE_FD(fd);
     return r;

@@ -25,7 +25,7 @@ struct overlay {
 enum { OVERLAY_LAYERS_MAX = 32 };
 
 /*
- * A detached overlay mount, nodev. Changes the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps
+ * A detached overlay mount, nodev. Changes the working directory and the calling thread's fsuid, fsgid and effective capabilities for its duration: overlayfs keeps
  * the credentials of its mounter, and these must own the upper directory as the sandbox's root sees it.
  */
 int overlay_mount(const struct overlay *o, int *ret_fd) WARN_UNUSED;

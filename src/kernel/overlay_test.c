@@ -106,21 +106,26 @@ static int mounts_in_child(const void *arg)
     CHECK(mount_unshare() == 0);
     AUTO_FREE char *dir = mem_printf("%s/%d", top, (int)mode);
     (void)umask(022);
-    CHECK(mkdir(dir, 0755) == 0 && chdir(dir) == 0);
-    CHECK(mkdir("lower0", 0755) == 0 && mkdir("lower1", 0755) == 0 && mkdir("scratch", 0700) == 0);
+    CHECK(mkdir(dir, 0755) == 0 && chdir(dir) == 0 && mkdir("scratch", 0700) == 0);
+    int lowers[OVERLAY_LAYERS_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(lowers); i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "lower%u", (unsigned)i);
+        CHECK(mkdir(name, 0755) == 0);
+        lowers[i] = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        CHECK(lowers[i] >= 0);
+    }
     CHECK(fd_write_file(AT_FDCWD, "lower0/both", STR("upper of the two"), 0644) == 0);
     CHECK(fd_write_file(AT_FDCWD, "lower1/both", STR("lower of the two"), 0644) == 0);
     CHECK(fd_write_file(AT_FDCWD, "lower1/below", STR("x"), 0644) == 0);
-    AUTO_CLOSE int lower0 = open("lower0", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    AUTO_CLOSE int lower1 = open("lower1", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const int lowers[] = {lower0, lower1};
     CHECK(user_namespace(&pid, &userns) == 0);
     int r = 0, not_made = -1, roots[ROUNDS] = {-1, -1, -1};
     size_t before = mounts();
     for (unsigned i = 0; r == 0 && i < ROUNDS; i++) {
         AUTO_CLOSE int box = -1;
         r = make_box(i, &box);
-        const struct overlay o = {mode, lowers, 2, box, userns, BASE, "scratch"};
+        /* Two, then all there can be. */
+        const struct overlay o = {mode, lowers, i ? ARRAY_SIZE(lowers) : 2, box, userns, BASE, "scratch"};
         int e = r ? 0 : overlay_mount(&o, &roots[i]);
         if (e < 0) {
             print_message("overlay_mount: %s\n", strerror(-e));
@@ -128,7 +133,7 @@ static int mounts_in_child(const void *arg)
         }
     }
     /* A box without its directories: the layers were mounted by then. */
-    const struct overlay bad = {mode, lowers, 2, lower0, userns, BASE, "scratch"};
+    const struct overlay bad = {mode, lowers, 2, lowers[0], userns, BASE, "scratch"};
     int refused = overlay_mount(&bad, &not_made);
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);

@@ -30,7 +30,7 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     b->network = network;
     b->ready_wanted = ready;
     b->jobs = jobs;
-    b->by_id = b->kept = MAP_INIT;
+    b->by_id = b->kept = b->wants = MAP_INIT;
     list_init(&b->loose);
     list_init(&b->to_copy);
     list_init(&b->waiting);
@@ -44,6 +44,7 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
 void boxes_free(struct boxes *b)
 {
     assert(boxes_left(b) == 0);
+    boxes_forget_wants(b);
     boxes_keep_fini(b);
     map_fini(&b->by_id);
     mem_free(b);
@@ -438,6 +439,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
 
 void boxes_forget(struct boxes *b)
 {
+    boxes_forget_wants(b);
     LIST_FOREACH (struct waiting, w, &b->waiting, node) {
         list_remove(&w->node);
         b->n_waiting--;

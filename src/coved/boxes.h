@@ -42,7 +42,11 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
 void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids);
-void boxes_forget(struct boxes *b); /* nobody waits for sandboxes any more that are not there yet */
+/* Who asked is gone: nobody waits for sandboxes that are not there yet, or wants some ready. */
+void boxes_forget(struct boxes *b);
+
+/* As SUP_WARM says. ERR_RESOURCE_EXHAUSTED, ERR_NOT_FOUND. */
+int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids, struct err *err) WARN_UNUSED;
 int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
 
 /*
@@ -59,6 +63,13 @@ int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct er
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started, enum sup_life life), void *ctx);
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx);
+
+/* For each sandbox, the layer directly below its own files. */
+void boxes_each_standing(struct boxes *b, void (*fn)(void *ctx, const char *layer), void *ctx);
+/* Whether a sandbox, one that is being made, or something under way needs that layer; ret_id: of one of these, or "". */
+bool boxes_stands(struct boxes *b, const char *layer, char ret_id[static ID_SANDBOX_LEN + 1]);
+void boxes_drop_unused(struct boxes *b, const char *layer); /* ends those that wait for somebody above it */
+
 size_t boxes_running(const struct boxes *b);
 
 /* Once after every turn of the loop. idle: nothing was ready, so there is time to work ahead. Returns when it wants to be called again. */

@@ -140,6 +140,8 @@ struct boxes {
     struct list loose; /* tasks without an entry */
     size_t n_loose, n_copies;
     struct map kept;
+    struct map wants; /* layer -> struct want of boxes_ahead.c */
+    uint32_t n_wanted;
     size_t n_doomed;
 };
 
@@ -181,6 +183,10 @@ void boxes_pause_begin(struct task *t);
 void boxes_resume_begin(struct task *t);
 void boxes_pause_frozen(struct task *t, int r);
 int boxes_freeze_error(const struct entry *e, int r, struct err *err);
+
+/* ---- boxes_ahead.c ---- */
+
+void boxes_forget_wants(struct boxes *b);
 
 /* ---- boxes_store.c ---- */
 

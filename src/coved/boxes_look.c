@@ -3,6 +3,8 @@
 #include "kernel/cgroup.h"
 #include "kernel/pool.h"
 
+#include <string.h>
+
 size_t boxes_running(const struct boxes *b)
 {
     return b->counts[BOX_RUNNING] + b->counts[BOX_FROZEN];
@@ -78,4 +80,43 @@ void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, c
     LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
         fn(ctx, e->id, &e->box.net);
     }
+}
+
+void boxes_each_standing(struct boxes *b, void (*fn)(void *ctx, const char *layer), void *ctx)
+{
+    static const enum box_state states[] = {BOX_RUNNING, BOX_FROZEN};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+            fn(ctx, e->stands_on);
+        }
+    size_t it = 0;
+    for (const struct kept *k; (k = map_next(&b->kept, &it));)
+        fn(ctx, k->stands_on);
+}
+
+bool boxes_stands(struct boxes *b, const char *layer, char ret_id[static ID_SANDBOX_LEN + 1])
+{
+    static const enum box_state states[] = {BOX_RUNNING, BOX_FROZEN, BOX_DRESSING};
+    const char *id = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+            bool somebodys = e->id[0] || e->request || e->kept;
+            if (somebodys && (strcmp(e->stands_on, layer) == 0 || (!e->id[0] && strcmp(e->outfit.layer, layer) == 0)))
+                id = e->request ? e->request->request.id : e->id;
+        }
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        if (strcmp(w->outfit.layer, layer) == 0)
+            id = w->request.id;
+    }
+    LIST_FOREACH (struct task, t, &b->loose, node) {
+        if (strcmp(t->stands_on, layer) == 0)
+            id = t->id;
+    }
+    size_t it = 0;
+    for (const struct kept *k; (k = map_next(&b->kept, &it));)
+        if (strcmp(k->stands_on, layer) == 0)
+            id = k->id;
+    if (id)
+        memcpy(ret_id, id, ID_SANDBOX_LEN + 1);
+    return id != NULL;
 }

@@ -25,6 +25,15 @@ bool request_is_layer(const char layer[static SUP_DIGEST_MAX])
     return request_is_text(layer, SUP_DIGEST_MAX) && pool_is_layer(layer);
 }
 
+int request_check_limits(uint64_t memory_bytes, uint32_t pids, struct err *err)
+{
+    if ((memory_bytes && memory_bytes < MEMORY_LEAST) || (pids && (pids < PIDS_LEAST || pids > PIDS_MOST)))
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a sandbox needs at least %d MiB of memory and %d processes, and %d at most", MEMORY_LEAST >> 20,
+                       PIDS_LEAST, PIDS_MOST);
+    return 0;
+}
+
 static bool is_template_id(const char *p, size_t size)
 {
     if (!request_is_text(p, size))
@@ -101,15 +110,7 @@ static void create(struct requests *r, const struct sup_create *m)
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
-    if ((m->memory_bytes && m->memory_bytes < MEMORY_LEAST) ||
-        (m->pids && (m->pids < PIDS_LEAST || m->pids > PIDS_MOST))) {
-        (void)err_set(&err, ERR_INVALID_ARGUMENT,
-                      "a sandbox needs at least %d MiB of memory and %d processes, and %d at most", MEMORY_LEAST >> 20,
-                      PIDS_LEAST, PIDS_MOST);
-        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
-        return;
-    }
-    if (reserve_check(&r->reserve, &err) < 0) {
+    if (request_check_limits(m->memory_bytes, m->pids, &err) < 0 || reserve_check(&r->reserve, &err) < 0) {
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
@@ -172,7 +173,7 @@ static void not_yet(struct requests *r, uint32_t tag)
 void requests_handle(struct requests *r, const union sup_message *m)
 {
     struct listing listing = {r, m->head.tag};
-    if (requests_handle_state(r, m))
+    if (requests_handle_state(r, m) || requests_handle_pool(r, m))
         return;
     switch ((enum sup_type)m->head.type) {
     case SUP_CREATE:
@@ -191,21 +192,22 @@ void requests_handle(struct requests *r, const union sup_message *m)
         boxes_each(r->boxes, list_one, &listing);
         request_done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
-    case SUP_PAUSE:
-    case SUP_RESUME:
-    case SUP_SNAPSHOT:
-    case SUP_WARM:
-    case SUP_LAYERS:
-    case SUP_LAYER_DROP:
     case SUP_IMAGE:
     case SUP_DIFF:
     case SUP_VOLUMES:
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:
     case SUP_VOLUME_MOUNT:
-    case SUP_POOL:
         not_yet(r, m->head.tag);
         return;
+    case SUP_PAUSE:
+    case SUP_RESUME:
+    case SUP_SNAPSHOT:
+    case SUP_WARM:
+    case SUP_LAYERS:
+    case SUP_LAYER_DROP:
+    case SUP_POOL:
+        break; /* dealt with above */
     case SUP_STORED:
     case SUP_LAYER:
     case SUP_VOLUME:

@@ -3,12 +3,15 @@
 #pragma once
 
 #include "coved/boxes.h"
+#include "coved/layers.h"
 #include "coved/reserve.h"
 #include "coved/worker.h"
 
 struct requests {
     struct boxes *boxes;
     struct worker *worker;
+    struct layers *layers;
+    struct pool *pool;
     struct reserve reserve;
     uint32_t default_pids;
     uint32_t generation; /* of the worker: what one asked for is not answered to the next, which counts its tags anew */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared by the files that requests.h is made of: requests.c (lives of sandboxes), requests_state.c (their pauses and snapshots). */
+/* Shared by the files that requests.h is made of: requests.c (lives of sandboxes), requests_state.c (their pauses and snapshots),
+ * requests_pool.c (layers, volumes, the pool). */
 #pragma once
 
 #include "coved/requests.h"
@@ -8,6 +9,9 @@
 bool request_is_text(const char *p, size_t size);
 bool request_is_id(const char id[static ID_SANDBOX_LEN + 1]);
 bool request_is_layer(const char layer[static SUP_DIGEST_MAX]);
+
+/* ERR_INVALID_ARGUMENT: none that a sandbox could live with. 0: no limit. */
+int request_check_limits(uint64_t memory_bytes, uint32_t pids, struct err *err) WARN_UNUSED;
 
 void request_done(struct requests *r, uint32_t type, uint32_t tag, int fd, const struct err *err);
 void request_malformed(struct requests *r, const struct sup_head *head);
@@ -19,3 +23,4 @@ bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_
 
 /* True: it was one of those, and is dealt with. */
 bool requests_handle_state(struct requests *r, const union sup_message *m);
+bool requests_handle_pool(struct requests *r, const union sup_message *m);

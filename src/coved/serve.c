@@ -345,6 +345,8 @@ static int set_up(struct coved *c, struct err *err)
     c->requests = (struct requests){
         .boxes = c->boxes,
         .worker = c->worker,
+        .layers = layers_new(c->host.pool, c->boxes),
+        .pool = c->host.pool,
         .reserve = {.fd = pool_fd(c->host.pool), .bytes = c->config->disk_reserve_bytes},
         .default_pids = c->config->default_pids,
     };
@@ -396,6 +398,8 @@ static void tear_down(struct coved *c)
     network_close(&c->network);
     if (c->sweeper)
         sweeper_stop(c->sweeper);
+    if (c->requests.layers)
+        layers_free(c->requests.layers);
     if (c->boxes && boxes_left(c->boxes) == 0)
         boxes_free(c->boxes);
     if (c->jobs && jobs_left(c->jobs) == 0)

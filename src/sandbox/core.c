@@ -33,12 +33,12 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     ends_open(core);
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);
+    core->layers = layers_new(core);
     core->keeper = keeper_new(core);
     core->retention = retention_new(core);
     core->networks = networks_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
-        template_registry_load(core->templates, config->store, err) < 0 ||
-        recovery_run(core, err) < 0) {
+        template_registry_load(core->templates, config->store, err) < 0 || recovery_run(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -70,6 +70,7 @@ void core_close(struct core *core)
         sandbox_unref(sb);
     }
     map_fini(&core->by_id);
+    layers_free(core->layers);
     retention_free(core->retention);
     keeper_free(core->keeper);
     ends_close(core);

@@ -88,8 +88,8 @@ void exec_spec_put(struct buf *b, const struct sandbox *sb, const struct exec_sp
         wire_put_str(b, spec->envs[i].key);
         wire_put_str(b, spec->envs[i].value);
     }
-    wire_put_str(b, spec->user);
-    wire_put_str(b, spec->cwd);
+    wire_put_str(b, sandbox_user(sb, spec->user));
+    wire_put_str(b, spec->cwd.n || !sb->workdir ? spec->cwd : str_of(sb->workdir));
     wire_put_str(b, spec->tag);
     wire_put_u8(b, (uint8_t)((spec->pty ? WIRE_EXEC_PTY : 0) | (spec->stdin_open ? WIRE_EXEC_STDIN : 0) |
                              (spec->tag.p ? WIRE_EXEC_TAG : 0)));

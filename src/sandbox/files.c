@@ -165,7 +165,7 @@ static int start(struct sandbox *sb, const struct actor *actor, const struct op 
     struct file_call *c = file_call_new(sb, op->kind, cause, ctx);
     c->to.entry = done;
     struct buf *b = session_request(sb->session, op->verb);
-    wire_put_str(b, user);
+    wire_put_str(b, sandbox_user(sb, user));
     wire_put_str(b, path);
     if (op->verb == WIRE_MOVE)
         wire_put_str(b, destination);
@@ -281,7 +281,7 @@ int file_list(struct sandbox *sb, const struct actor *actor, struct str user, st
     c->to.entry = done;
     c->each = each;
     struct buf *b = session_request(sb->session, WIRE_LIST);
-    wire_put_str(b, user);
+    wire_put_str(b, sandbox_user(sb, user));
     wire_put_str(b, path);
     wire_put_u32(b, MAX(depth, 1u));
     return file_call_open(c, b, &list_ops, ret_call, err);

@@ -31,6 +31,7 @@ struct core {
     size_t n_live, n_creating;
     size_t n_paused; /* of n_live */
     bool closing;
+    struct layers *layers;
     struct keeper *keeper;
     struct retention *retention;
     uint64_t unrecorded; /* events and rows that could not be written */
@@ -45,13 +46,14 @@ struct sandbox {
     struct sandbox_info info;
     struct arena arena; /* info's strings */
     const char *layer;
-    struct network *network; /* owned; never NULL */
-    bool is_ready;           /* its agent has answered */
-    struct list node;        /* in core->live */
-    struct session *session; /* NULL: before coved made it, and after the end */
-    struct session *closing; /* the one that was: until its streams have ended */
-    uint64_t create_seq;     /* the action's event; 0 when taken over from an earlier worker */
-    uint64_t ending_seq;     /* the event that began the end */
+    const char *user, *workdir; /* of processes that say none; NULL: the agent's */
+    struct network *network;    /* owned; never NULL */
+    bool is_ready;              /* its agent has answered */
+    struct list node;           /* in core->live */
+    struct session *session;    /* NULL: before coved made it, and after the end */
+    struct session *closing;    /* the one that was: until its streams have ended */
+    uint64_t create_seq;        /* the action's event; 0 when taken over from an earlier worker */
+    uint64_t ending_seq;        /* the event that began the end */
 
     sandbox_fn create_done, kill_done; /* NULL once called */
     void *create_ctx, *kill_ctx;
@@ -79,6 +81,7 @@ struct sandbox {
     bool listed;   /* by coved, at recovery */
     uint32_t life; /* enum sup_life, when listed */
 
+    struct list stores;            /* struct storing (snapshot.c): clones of its files, the first is under way */
     struct list pausers, resumers; /* struct waiter (pause.c) */
     bool pause_memory, pause_asked, resume_cold, resume_asked;
     bool was_kept;      /* nothing of it ran when its end began */
@@ -94,7 +97,8 @@ struct sandbox {
 
 /* sandbox.c */
 struct sandbox *sandbox_new(struct core *core, const char *id);
-void sandbox_enlist(struct sandbox *sb); /* into the live list, at its place */
+void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are hidden don't count */
+void sandbox_enlist(struct sandbox *sb);                      /* into the live list, at its place */
 void sandbox_delist(struct sandbox *sb);
 struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n);
 
@@ -139,6 +143,23 @@ void cold_go(struct sandbox *sb);
 void cold_ready(struct sandbox *sb); /* its agent, or its network */
 void cold_failed(struct sandbox *sb, const struct err *err);
 
+/* snapshot.c */
+/* Clones its files as a layer. fn comes once, later; the event has what was told of it. seq: of the action that wants it. */
+struct sup_stored;
+typedef void (*store_fn)(void *ctx, const struct sup_stored *stored, const struct err *err);
+int store_files(struct sandbox *sb, const char *layer, uint64_t seq, store_fn fn, void *ctx,
+                struct err *err) WARN_UNUSED;
+int store_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED; /* it runs or is paused */
+void stores_end(struct sandbox *sb, const struct err *why);                 /* those that coved does not know of yet */
+bool layer_name_is(const char *name);
+
+/* layers.c */
+struct layers *layers_new(struct core *core);
+void layers_free(struct layers *l);
+void layers_making(struct core *core, const char *layer);  /* no garbage, though nobody names it yet, */
+void layers_fresh(struct core *core, const char *layer);   /* and for a while after it is made, */
+void layers_settled(struct core *core, const char *layer); /* or until somebody does */
+
 /* wake.c */
 void wake_init(struct sandbox *sb);
 void wake_later(struct sandbox *sb); /* its state has changed */
@@ -147,7 +168,19 @@ void wake_drop(struct sandbox *sb);
 /* deadline.c */
 void sandbox_arm_end(struct sandbox *sb);
 
-/* create.c */
+/* make.c: objects of new sandboxes, in no row yet */
+struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,
+                             const struct sandbox_spec *spec);
+struct sandbox *make_fork(const struct sandbox *of, const char *layer,
+                          uint64_t timeout_ms); /* 0: never ends by itself */
+/* What the asker alone decides about; the rest of a sandbox can be there before anybody asks. */
+void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec);
+void make_describe(const struct sandbox *sb, struct event_data *d);
+const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n);
+
+/* create.c: row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
+int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
+                 struct err *err) WARN_UNUSED;
 void create_message(const struct sandbox *sb, union sup_message *ret_message);
 
 /* life.c */
@@ -220,6 +253,12 @@ void exec_recover_stop(struct sandbox *sb);
 void exec_stand_still(struct sandbox *sb);
 void exec_go_on(struct sandbox *sb);
 
+/* The user of a request that names none. */
+static inline struct str sandbox_user(const struct sandbox *sb, struct str user)
+{
+    return user.n || !sb->user ? user : str_of(sb->user);
+}
+
 /* usage.c */
 void usage_start(struct sandbox *sb);
 
@@ -231,6 +270,7 @@ void networks_attach(struct networks *all, int fd); /* takes it */
 int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
+void network_new_like(struct sandbox *sb, const struct sandbox *of);
 /* Tells the policy; sandbox_on_network() follows while network_is_pending(). -1: it can't be made. */
 int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
 bool network_is_pending(const struct sandbox *sb);

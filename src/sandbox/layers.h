@@ -28,6 +28,23 @@ struct layers_garbage {
 typedef void (*layers_collect_fn)(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err);
 int layers_collect(struct core *core, bool dry_run, layers_collect_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
+/* done comes once, in a later turn. */
+typedef void (*pool_done_fn)(void *ctx, const struct err *err);
+
+/*
+ * An image as a new layer (layer_name_new()): coved starts a process that unpacks it and talks over fd (taken in any case) with whoever has its other end (image/job.h).
+ * done: the layer is in the pool; like a stored one it is garbage after a while unless somebody names it.
+ */
+int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done, void *ctx,
+                 struct err *err) WARN_UNUSED;
+
+/*
+ * What b has that a has not, written to fd (taken in any case) as in coved/diff.h. Each a living sandbox's id, a layer, or a template or snapshot by id or
+ * name; a empty: what b stands on. ERR_NOT_FOUND.
+ */
+int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
+                struct err *err) WARN_UNUSED;
+
 /* The pool's figures. */
 struct pool_figures {
     const char *kind; /* "btrfs", "reflink", "copy" */

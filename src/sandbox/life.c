@@ -83,7 +83,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
 {
     struct core *core = sb->core;
     if (sb->info.state == SANDBOX_CREATING)
-        core->n_creating--;
+        sandbox_count_creating(sb, false);
     sandbox_delist(sb);
     network_forget(sb);
     loop_alarm_clear(core->loop, &sb->end_alarm);
@@ -318,7 +318,7 @@ static void start(struct sandbox *sb)
                                              .grade = EVENT_OBSERVED_HOST,
                                              .cause = sb->create_seq,
                                              .data = event_data_end(&d)});
-    sb->core->n_creating--;
+    sandbox_count_creating(sb, false);
     sandbox_enlist(sb);
     usage_start(sb);
     if (!network_wants_ca(sb))

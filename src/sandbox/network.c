@@ -228,6 +228,17 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
     }
 }
 
+void network_new_like(struct sandbox *sb, const struct sandbox *of)
+{
+    const struct network *from = of->network;
+    struct network *n = mem_new(struct network);
+    n->sb = sb;
+    sb->network = n;
+    n->has_rules = from->has_rules;
+    n->policy = json_deep_copy(from->policy);
+    n->fields = from->fields ? json_deep_copy(from->fields) : NULL;
+}
+
 /* Of the creation. */
 static void on_first_ca(void *ctx, const struct err *err)
 {

@@ -43,6 +43,7 @@ void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *er
 
 void pause_ends(struct sandbox *sb, const struct err *why)
 {
+    stores_end(sb, why);
     waiters_tell(&sb->pausers, NULL, why);
     waiters_tell(&sb->resumers, NULL, why);
     wake_later(sb);
@@ -171,6 +172,8 @@ void pause_go(struct sandbox *sb)
 {
     struct err err;
     union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = sb->pause_memory}};
+    if (!list_empty(&sb->stores))
+        return; /* which comes here when it is done */
     if (sb->info.state == SANDBOX_RESUMING && !sb->resume_asked) {
         resume_go(sb);
         return;

@@ -32,7 +32,7 @@ static bool load(const struct store_sandbox *row, void *ctx)
     struct sandbox *sb = sandbox_new(r->core, row->id);
     rows_fill(sb, row);
     if (sb->info.state == SANDBOX_CREATING)
-        r->core->n_creating++;
+        sandbox_count_creating(sb, true);
     return true;
 }
 
@@ -129,6 +129,8 @@ static void decide(struct sandbox *sb)
         sandbox_failed(sb, &err);
     else if (state == SANDBOX_STOPPING && sb->listed)
         sandbox_kill_leftover(sb);
+    else if (sb->info.hidden && sb->listed)
+        sandbox_end(sb, &(struct ending){.cause = "shutdown", .what = "who it was made for is gone"});
     else if (!sb->listed)
         sandbox_lost(sb);
     else if (sb->life == SUP_FROZEN && (state == SANDBOX_RUNNING || state == SANDBOX_RESUMING))

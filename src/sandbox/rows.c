@@ -39,6 +39,38 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
     return pairs;
 }
 
+static const char *text_or_null(struct arena *a, const char *s)
+{
+    return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
+}
+
+static json_t *put_mounts(const struct sandbox_info *i)
+{
+    json_t *all = json_array();
+    for (size_t k = 0; k < i->n_mounts; k++) {
+        const struct volume_mount *m = &i->mounts[k];
+        (void)json_array_append_new(all, json_pack("{s:s%,s:s%,s:b}", "name", m->name.p, m->name.n, "path", m->path.p,
+                                                   m->path.n, "read_only", m->read_only));
+    }
+    return all;
+}
+
+static void get_mounts(struct sandbox *sb, const json_t *all)
+{
+    size_t n = json_array_size(all);
+    struct volume_mount *mounts = n ? arena_alloc(&sb->arena, n * sizeof(*mounts)) : NULL;
+    for (size_t k = 0; k < n; k++) {
+        const json_t *m = json_array_get(all, k);
+        const char *name = json_string_value(json_object_get(m, "name"));
+        const char *path = json_string_value(json_object_get(m, "path"));
+        mounts[k] = (struct volume_mount){arena_str(&sb->arena, str_of(name ? name : "")),
+                                          arena_str(&sb->arena, str_of(path ? path : "")),
+                                          json_is_true(json_object_get(m, "read_only"))};
+    }
+    sb->info.mounts = mounts;
+    sb->info.n_mounts = n;
+}
+
 /* What has no column of its own. */
 static char *extra_row(const struct sandbox *sb)
 {
@@ -48,6 +80,14 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "memory", json_true());
     if (i->pause_files_only)
         (void)json_object_set_new(extra, "files_only", json_true());
+    if (i->hidden)
+        (void)json_object_set_new(extra, "hidden", json_true());
+    if (sb->user)
+        (void)json_object_set_new(extra, "user", json_string(sb->user));
+    if (sb->workdir)
+        (void)json_object_set_new(extra, "workdir", json_string(sb->workdir));
+    if (i->n_mounts)
+        (void)json_object_set_new(extra, "mounts", put_mounts(i));
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
@@ -59,6 +99,10 @@ static void extra_fill(struct sandbox *sb, const char *text)
     json_t *extra = json_loads(text, 0, NULL);
     i->has_memory = json_is_true(json_object_get(extra, "memory"));
     i->pause_files_only = json_is_true(json_object_get(extra, "files_only"));
+    i->hidden = json_is_true(json_object_get(extra, "hidden"));
+    sb->user = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "user")));
+    sb->workdir = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "workdir")));
+    get_mounts(sb, json_object_get(extra, "mounts"));
     json_decref(extra);
 }
 
@@ -157,11 +201,6 @@ void rows_extra(struct sandbox *sb)
     done(sb, sandbox_rows_update_extra(sb->core->config.store, sb->info.id, extra, &err), &err);
 }
 
-static const char *text_or_null(struct arena *a, const char *s)
-{
-    return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
-}
-
 void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
 {
     struct sandbox_info *i = &sb->info;
@@ -187,6 +226,6 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->metadata = get_pairs(a, row->metadata, &i->n_metadata);
     i->envs = get_pairs(a, row->envs, &i->n_envs);
     sb->end_cause = text_or_null(a, row->end_cause);
-    network_from_row(sb, row->network);
     extra_fill(sb, row->extra);
+    network_from_row(sb, row->network);
 }

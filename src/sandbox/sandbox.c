@@ -24,6 +24,7 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     list_init(&sb->node);
     list_init(&sb->watches);
     list_init(&sb->processes);
+    list_init(&sb->stores);
     list_init(&sb->pausers);
     list_init(&sb->resumers);
     wake_init(sb);
@@ -45,7 +46,7 @@ void sandbox_unref(struct sandbox *sb)
         return;
     assert(!sb->session && !sb->closing && list_empty(&sb->processes));
     struct loop *loop = sb->core->loop;
-    assert(list_empty(&sb->pausers) && list_empty(&sb->resumers) && list_empty(&sb->wakes));
+    assert(list_empty(&sb->stores) && list_empty(&sb->pausers) && list_empty(&sb->resumers) && list_empty(&sb->wakes));
     loop_job_cancel(&sb->watch_job);
     loop_job_cancel(&sb->wake_job);
     loop_alarm_clear(loop, &sb->end_alarm);
@@ -58,9 +59,17 @@ void sandbox_unref(struct sandbox *sb)
     mem_free(sb);
 }
 
+void sandbox_count_creating(struct sandbox *sb, bool begins)
+{
+    if (!sb->info.hidden)
+        sb->core->n_creating += begins ? 1 : (size_t)-1;
+}
+
 void sandbox_enlist(struct sandbox *sb)
 {
     struct core *core = sb->core;
+    if (sb->info.hidden)
+        return;
     struct list *before = core->live.next; /* newest first: nearly always the first place is right */
     for (; before != &core->live; before = before->next) {
         const struct sandbox_info *other = &container_of(before, struct sandbox, node)->info;
@@ -94,7 +103,8 @@ struct sandbox *sandbox_find(struct core *core, struct str id)
     if (id.n != ID_SANDBOX_LEN)
         return NULL;
     struct sandbox *sb = map_get(&core->by_id, id);
-    return sb && sb->info.state == SANDBOX_CREATING ? NULL : sb; /* nobody was told the id of that one yet */
+    /* Nobody was told the id of such a one (yet). */
+    return sb && (sb->info.state == SANDBOX_CREATING || sb->info.hidden) ? NULL : sb;
 }
 
 struct sandbox *sandbox_only(struct core *core)

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/templates.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/layers.h"
+
+#include <stdio.h>
 
 int core_template_find(struct core *core, struct str ref, const struct template **ret_template, struct err *err)
 {
@@ -20,6 +25,45 @@ uint32_t core_template_cpu_milli(const struct core *core, const struct template 
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t)
 {
     return t->memory_bytes ? t->memory_bytes : core->config.default_memory_bytes;
+}
+
+struct users {
+    const char *template_id;
+    size_t n;
+    char names[4 * (ID_SANDBOX_LEN + 2) + 1];
+};
+
+static bool note_user(void *ctx, struct sandbox *sb)
+{
+    struct users *u = ctx;
+    if (strcmp(sb->info.template_id, u->template_id) != 0)
+        return true;
+    if (u->n++ < 4) {
+        size_t at = strlen(u->names);
+        (void)snprintf(u->names + at, sizeof(u->names) - at, "%s%s", at ? ", " : "", sb->info.id);
+    }
+    return true;
+}
+
+int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err)
+{
+    const struct template *t;
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (template_resolve(core->templates, ref, &t, NULL, err) < 0)
+        return -1;
+    struct users u = {.template_id = t->id};
+    sandbox_each(core, note_user, &u);
+    if (u.n > 4)
+        return err_set(err, ERR_FAILED_PRECONDITION, "%zu sandboxes were made from it and are there: %s, ...", u.n,
+                       u.names);
+    if (u.n)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes were made from it and are there: %s", u.names);
+    AUTO_FREE char *id = mem_strdup(t->id);
+    if (template_remove(core->templates, ref, err) < 0 || keeper_commit(core->keeper, err) < 0)
+        return -1;
+    log_info("template %s was removed by %s", id, actor->name);
+    return 0;
 }
 
 struct template_registry *core_templates(const struct core *core)

@@ -74,12 +74,13 @@ static void on_create(struct world *w, const struct sup_create *c)
         assert_non_null(kept);
         mem_free(kept);
     } else {
-        assert_int_equal(strlen(c->layer), 71);
+        assert_true(strlen(c->layer) == 71 || strlen(c->layer) == 26);
     }
     struct fake_agent *a = mem_new(struct fake_agent);
     a->w = w;
     a->fd = -1;
     memcpy(a->id, c->id, sizeof(a->id));
+    (void)snprintf(a->layer, sizeof(a->layer), "%s", c->layer);
     assert_null(map_put(&w->agents, str_of(a->id), a));
     answer_socket(w, a, SUP_CREATED, c->head.tag);
 }
@@ -196,11 +197,90 @@ static void list_all(struct world *w, uint32_t tag)
     answer_done(w, tag, ERR_OK, "");
 }
 
+void world_layer(struct world *w, const char *name, const char *below)
+{
+    struct fake_layer *l = mem_new(struct fake_layer);
+    (void)snprintf(l->name, sizeof(l->name), "%s", name);
+    (void)snprintf(l->below, sizeof(l->below), "%s", below);
+    assert_null(map_put(&w->layers, str_of(name), l));
+}
+
+static void on_snapshot(struct world *w, const struct sup_snapshot *s, const struct fake_agent *a)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    w->snapshots++;
+    bool is_kept = map_get(&w->kept, str_of(s->id)) != NULL;
+    m.stored.code = w->snapshot_error ? (int32_t)w->snapshot_error : a || is_kept ? 0 : ERR_NOT_FOUND;
+    if (!m.stored.code)
+        world_layer(w, s->layer, a ? a->layer : "");
+    else
+        (void)snprintf(m.stored.message, sizeof(m.stored.message), "not stored");
+    if (w->holds)
+        w->held_tag = s->head.tag;
+    else
+        answer(w, &m, SUP_STORED, s->head.tag, -1);
+}
+
+void world_answer_stored(struct world *w, enum err_code code)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    assert_true(w->held_tag != 0);
+    m.stored.code = (int32_t)code;
+    answer(w, &m, SUP_STORED, w->held_tag, -1);
+    w->held_tag = 0;
+}
+
+static uint32_t users_of(struct world *w, const char *layer)
+{
+    uint32_t n = 0;
+    size_t it = 0;
+    for (struct fake_agent *a; (a = map_next(&w->agents, &it));)
+        n += strcmp(a->layer, layer) == 0;
+    return n;
+}
+
+static void list_layers(struct world *w, uint32_t tag)
+{
+    union sup_message m;
+    size_t it = 0;
+    for (struct fake_layer *l; (l = map_next(&w->layers, &it));) {
+        memset(&m, 0, sizeof(m));
+        memcpy(m.layer.layer, l->name, sizeof(l->name));
+        memcpy(m.layer.below, l->below, sizeof(l->below));
+        m.layer.bytes = 1000;
+        m.layer.in_use = users_of(w, l->name);
+        answer(w, &m, SUP_LAYER, tag, -1);
+    }
+    answer_done(w, tag, ERR_OK, "");
+}
+
+static void drop_layer(struct world *w, const struct sup_layer_id *d)
+{
+    size_t it = 0;
+    bool used = users_of(w, d->layer) != 0;
+    for (struct fake_layer *l; (l = map_next(&w->layers, &it));)
+        used |= strcmp(l->below, d->layer) == 0;
+    if (!used)
+        mem_free(map_del(&w->layers, str_of(d->layer)));
+    answer_done(w, d->head.tag, used ? ERR_FAILED_PRECONDITION : ERR_OK, used ? "something stands on it" : "");
+}
+
+static void tell_pool(struct world *w, uint32_t tag)
+{
+    union sup_message m;
+    memset(&m, 0, sizeof(m));
+    m.pooled = (struct sup_pooled){.kind = SUP_POOL_BTRFS, .limits = 1, .total_bytes = 1000, .free_bytes = 10};
+    answer(w, &m, SUP_POOLED, tag, -1);
+}
+
 static void on_request(struct world *w, const union sup_message *q)
 {
     union sup_message m;
     memset(&m, 0, sizeof(m));
-    struct fake_agent *a = q->head.type == SUP_LIST ? NULL : map_get(&w->agents, str_of(q->id.id));
+    bool has_id = sup_size(q->head.type) > sizeof(q->head);
+    struct fake_agent *a = has_id ? map_get(&w->agents, str_of(q->id.id)) : NULL;
     switch (q->head.type) {
     case SUP_CREATE:
         on_create(w, &q->create);
@@ -216,6 +296,18 @@ static void on_request(struct world *w, const union sup_message *q)
         break;
     case SUP_RESUME:
         on_resume(w, q->head.tag, a);
+        break;
+    case SUP_SNAPSHOT:
+        on_snapshot(w, &q->snapshot, a);
+        break;
+    case SUP_LAYERS:
+        list_layers(w, q->head.tag);
+        break;
+    case SUP_LAYER_DROP:
+        drop_layer(w, &q->layer_id);
+        break;
+    case SUP_POOL:
+        tell_pool(w, q->head.tag);
         break;
     case SUP_ATTACH:
         w->attaches++;
@@ -394,6 +486,10 @@ int world_teardown(void **state)
     for (char *id; (id = map_next(&w->kept, &it));)
         mem_free(id);
     map_fini(&w->kept);
+    it = 0;
+    for (struct fake_layer *l; (l = map_next(&w->layers, &it));)
+        mem_free(l);
+    map_fini(&w->layers);
     egress_stop(w);
     uv_close((uv_handle_t *)&w->tick, NULL);
     (void)uv_run(&w->loop, UV_RUN_DEFAULT);

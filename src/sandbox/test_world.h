@@ -14,6 +14,10 @@
 
 struct fake_agent;
 
+struct fake_layer {
+    char name[SUP_DIGEST_MAX], below[SUP_DIGEST_MAX];
+};
+
 /* cove-egress: a socket that remembers what it was told. */
 struct fake_egress {
     struct world *w;
@@ -47,7 +51,9 @@ struct world {
     uint32_t held_tag;  /* the last of them */
     struct map kept;    /* id -> the same: paused without memory */
     bool kill_is_plain; /* KILL of a kept one: no SUP_ENDED */
-    unsigned creates, kills, attaches, usages, pauses, resumes;
+    unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
+    enum err_code snapshot_error;
+    struct map layers; /* name -> struct fake_layer; without the template's */
     struct fake_egress egress;
     bool has_no_egress; /* for the next world_open() */
     bool supervisor_lost;
@@ -74,7 +80,9 @@ void world_hang_up(struct world *w);            /* coved dies */
 
 extern const struct actor test_actor;
 
-void world_answer(struct world *w, enum err_code code); /* to what is held */
+void world_answer(struct world *w, enum err_code code);        /* to what is held */
+void world_answer_stored(struct world *w, enum err_code code); /* to a snapshot that is held */
+void world_layer(struct world *w, const char *name, const char *below);
 void world_lose_memory(struct world *w); /* coved is another one: of what was frozen the files are kept */
 
 /* A running sandbox with these settings (spec may be NULL); its agent. */
@@ -124,6 +132,7 @@ struct fake_stream {
 struct fake_agent {
     struct world *w;
     char id[ID_SANDBOX_LEN + 1];
+    char layer[SUP_DIGEST_MAX];
     int fd;
     uv_poll_t *poll;
     struct buf in, out;

@@ -48,7 +48,7 @@ int file_read(struct sandbox *sb, const struct actor *actor, struct str user, st
     struct file_call *c = file_call_new(sb, EVENT_FILE_READ, cause, ctx);
     c->to.read = ops;
     struct buf *b = session_request(sb->session, WIRE_READ);
-    wire_put_str(b, user);
+    wire_put_str(b, sandbox_user(sb, user));
     wire_put_str(b, path);
     wire_put_u64(b, offset);
     wire_put_u64(b, length);
@@ -118,7 +118,7 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
     struct file_call *c = file_call_new(sb, EVENT_FILE_WRITE, cause, ctx);
     c->to.write = ops;
     struct buf *b = session_request(sb->session, WIRE_WRITE);
-    wire_put_str(b, user);
+    wire_put_str(b, sandbox_user(sb, user));
     wire_put_str(b, path);
     wire_put_u32(b, (uint32_t)n_metadata);
     for (size_t i = 0; i < n_metadata; i++) {

@@ -113,7 +113,7 @@ int file_watch(struct sandbox *sb, const struct actor *actor, struct str user, s
     c->to.watch = ops;
     c->job.fn = on_more;
     struct buf *b = session_request(sb->session, WIRE_WATCH);
-    wire_put_str(b, user);
+    wire_put_str(b, sandbox_user(sb, user));
     wire_put_str(b, path);
     wire_put_u8(b, flags);
     return file_call_open(c, b, &watch_ops, ret_call, err);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a build begins with: a template that is here, or an image that is fetched and given what sandboxes need. */
+#include "build/internal.h"
+
+#include <stdio.h>
+
+#define BASE_TEMPLATE "base"
+#define USER_DEFAULT "user"
+
+static void from_template(struct build_job *j, const char *ref)
+{
+    const struct template *t;
+    struct err err;
+    if (template_resolve(core_templates(j->b->config.core), str_of(ref), &t, NULL, &err) < 0) {
+        job_fail(j, "%s", err.msg);
+        return;
+    }
+    if (strlen(t->layer) >= sizeof(j->layer) || build_context_set_lines(&j->ctx, t->envs, t->n_envs, &err) < 0) {
+        job_fail(j, "template '%s' can't be built on", ref);
+        return;
+    }
+    memcpy(j->layer, t->layer, strlen(t->layer) + 1);
+    build_context_set_workdir(&j->ctx, t->workdir);
+    build_context_set_user(&j->ctx, t->user ? t->user : USER_DEFAULT);
+    j->template_ref = arena_strndup(&j->arena, ref, strlen(ref));
+    j->from_start = t->start_cmd ? arena_strndup(&j->arena, t->start_cmd, strlen(t->start_cmd)) : NULL;
+    j->from_ready = t->ready_cmd ? arena_strndup(&j->arena, t->ready_cmd, strlen(t->ready_cmd)) : NULL;
+    AUTO_BUF struct buf context = BUF_INIT(8 << 20);
+    build_context_format(&j->ctx, &context);
+    build_key_add(j->key, (struct str[]){STR("template"), str_of(j->layer), buf_str(&context)}, 3);
+    job_log(j, TEMPLATE_INFO, "[base] FROM template %s [%.19s]", ref, j->layer);
+    job_steps(j);
+}
+
+/* As people write it, and as it is meant: without "docker.io/" and "library/", with a tag. */
+static struct str plain_image(struct build_job *j, const char *image)
+{
+    struct str s = str_of(image);
+    if (str_starts(s, STR("docker.io/")))
+        s = str_sub(s, strlen("docker.io/"));
+    if (str_starts(s, STR("library/")))
+        s = str_sub(s, strlen("library/"));
+    bool has_tag = false;
+    for (size_t i = s.n; i > 0 && s.p[i - 1] != '/' && !has_tag; i--)
+        has_tag = s.p[i - 1] == ':' || s.p[i - 1] == '@';
+    return str_of(arena_printf(&j->arena, has_tag ? "%.*s" : "%.*s:latest", STR_ARG(s)));
+}
+
+static const char *alias_of(struct build_job *j, const char *image)
+{
+    const struct builder_config *c = &j->b->config;
+    struct str name = plain_image(j, image);
+    for (size_t i = 0; i < c->n_aliases; i++)
+        if (str_eq(name, plain_image(j, c->aliases[i].image)))
+            return c->aliases[i].template_ref;
+    return str_eqc(name, "e2bdev/base:latest") ? BASE_TEMPLATE : NULL;
+}
+
+/* ---- images ---- */
+
+/* What E2B gives an image before its first step: the account that everything runs as. */
+static const char account_script[] =
+    "if ! id -u user >/dev/null 2>&1; then\n"
+    "  if command -v useradd >/dev/null; then useradd --create-home --shell \"$1\" user\n"
+    "  elif command -v adduser >/dev/null; then adduser -D -s \"$1\" user\n"
+    "  else echo 'user:x:1000:1000::/home/user:'\"$1\" >>/etc/passwd && echo 'user:x:1000:' >>/etc/group &&\n"
+    "    mkdir -p /home/user && chown 1000:1000 /home/user\n"
+    "  fi || exit 1\n"
+    "fi\n"
+    "mkdir -p /home/user /tmp && chown user: /home/user && chmod 1777 /tmp || exit 1\n"
+    "if [ -d /etc/sudoers.d ]; then\n"
+    "  echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' >/etc/sudoers.d/user && chmod 440 /etc/sudoers.d/user\n"
+    "fi\n";
+
+static void image_is_stored(struct build_job *j)
+{
+    job_log(j, TEMPLATE_DEBUG, "[base] done in %.2f s", (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    job_steps(j);
+}
+
+static void account_done(struct build_job *j, int code, const struct err *err)
+{
+    if (err)
+        job_fail(j, "the image can't run as a sandbox: %s", err->msg);
+    else if (code)
+        job_fail(j, "the image can't run as a sandbox: making the account 'user' ended with %d: %.200s", code,
+                 j->process.output);
+    else
+        job_store(j, image_is_stored);
+}
+
+static void make_account(struct build_job *j)
+{
+    const char *args[] = {j->has_bash ? "/bin/bash" : "/bin/sh", NULL};
+    j->process.done = account_done;
+    j->process.is_quiet = true;
+    process_run(&j->process, j,
+                &(struct build_command){
+                    .shell_text = account_script, .args = args, .user = "root", .workdir = "/", .timeout_ms = 60000});
+}
+
+void base_have_image(struct build_job *j)
+{
+    build_context_set_user(&j->ctx, USER_DEFAULT);
+    build_context_set_workdir(&j->ctx, "/home/user");
+    j->ran = true;
+    job_need_sandbox(j, make_account);
+}
+
+static void from_image(struct build_job *j)
+{
+    const char *name = j->spec.image ? j->spec.image : j->spec.archive;
+    struct str parts[] = {j->spec.image ? STR("image") : STR("archive"), str_of(name), str_of(j->spec.username)};
+    build_key_add(j->key, parts, ARRAY_SIZE(parts));
+    j->template_ref = BASE_TEMPLATE;
+    if (!j->spec.force && job_recall(j)) {
+        job_log(j, TEMPLATE_INFO, "CACHED [base] FROM %.200s", name);
+        job_steps(j);
+        return;
+    }
+    job_log(j, TEMPLATE_INFO, "[base] FROM %.200s", name);
+    image_start(j);
+}
+
+void base_start(struct build_job *j)
+{
+    const char *alias = j->spec.image ? alias_of(j, j->spec.image) : NULL;
+    if (alias)
+        job_log(j, TEMPLATE_DEBUG, "[base] image %.200s is the template %s here", j->spec.image, alias);
+    if (j->spec.template_ref || alias)
+        from_template(j, alias ? alias : j->spec.template_ref);
+    else
+        from_image(j);
+}

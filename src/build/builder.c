@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue of builds, and what they share. */
+#include "build/builder.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "build/internal.h"
+
+#include <stdio.h>
+
+enum { TICK_MS = 50 };
+
+static void job_free(struct build_job *j)
+{
+    list_remove(&j->node);
+    build_context_fini(&j->ctx);
+    arena_wipe(&j->arena); /* passwords of registries */
+    mem_free(j);
+}
+
+static void begin(struct builder *b, struct build_job *j)
+{
+    list_remove(&j->node);
+    list_append(&b->running, &j->node);
+    b->n_waiting--;
+    b->n_running++;
+    j->began = clock_mono();
+    j->deadline = j->began + b->config.timeout_ms * USEC_PER_MS;
+    job_start(j);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct builder *b = timer->data;
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct build_job, j, &b->running, node)
+        job_tick(j, now);
+    if (list_empty(&b->running))
+        (void)uv_timer_stop(timer);
+}
+
+static void on_go(uv_idle_t *idle)
+{
+    struct builder *b = idle->data;
+    (void)uv_idle_stop(idle);
+    LIST_FOREACH (struct build_job, over, &b->ended, node)
+        if (!over->held)
+            job_free(over);
+    struct build_job *j;
+    while (!b->closing && b->n_running < b->config.concurrency && (j = LIST_FIRST(struct build_job, &b->waiting, node)))
+        begin(b, j);
+    if (b->n_running && !uv_is_active((uv_handle_t *)b->tick))
+        (void)uv_timer_start(b->tick, on_tick, TICK_MS, TICK_MS);
+}
+
+/* While it closes: the last job that something held lets go of it. */
+static void collect(struct builder *b)
+{
+    LIST_FOREACH (struct build_job, j, &b->ended, node)
+        if (!j->held)
+            job_free(j);
+    if (list_empty(&b->ended))
+        mem_free(b);
+}
+
+void builder_wake(struct builder *b)
+{
+    if (b->closing)
+        collect(b);
+    else
+        (void)uv_idle_start(b->go, on_go);
+}
+
+void builder_job_ended(struct build_job *j)
+{
+    struct builder *b = j->b;
+    list_remove(&j->node);
+    list_append(&b->ended, &j->node);
+    b->n_running--;
+    builder_wake(b);
+}
+
+static struct build_job *find(struct builder *b, const char *id)
+{
+    LIST_FOREACH (struct build_job, j, &b->waiting, node)
+        if (strcmp(j->id, id) == 0)
+            return j;
+    LIST_FOREACH (struct build_job, j, &b->running, node)
+        if (strcmp(j->id, id) == 0)
+            return j;
+    return NULL;
+}
+
+static const char *copy_text(struct arena *a, const char *text)
+{
+    return text ? arena_strndup(a, text, strlen(text)) : NULL;
+}
+
+static void copy_spec(struct arena *a, const struct build_spec *from, struct build_spec *to)
+{
+    struct build_step *steps = arena_alloc(a, (from->n_steps + 1) * sizeof(*steps));
+    for (size_t i = 0; i < from->n_steps; i++) {
+        struct str *args = arena_alloc(a, (from->steps[i].n_args + 1) * sizeof(*args));
+        for (size_t k = 0; k < from->steps[i].n_args; k++)
+            args[k] = arena_str(a, from->steps[i].args[k]);
+        steps[i] = from->steps[i];
+        steps[i].args = args;
+        steps[i].files_hash = copy_text(a, from->steps[i].files_hash);
+    }
+    *to = *from;
+    to->steps = steps;
+    to->image = copy_text(a, from->image);
+    to->template_ref = copy_text(a, from->template_ref);
+    to->archive = copy_text(a, from->archive);
+    to->username = copy_text(a, from->username);
+    to->password = copy_text(a, from->password);
+    to->start_cmd = copy_text(a, from->start_cmd);
+    to->ready_cmd = copy_text(a, from->ready_cmd);
+}
+
+int builder_start(struct builder *b, const char *build_id, const struct build_spec *spec, struct err *err)
+{
+    struct template_registry *r = core_templates(b->config.core);
+    if (b->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (b->n_waiting >= JOBS_WAITING_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                       "you have reached the maximum number of concurrent template builds (%d). Please wait for "
+                       "existing builds to complete",
+                       JOBS_WAITING_MAX);
+    if (template_build_begin(r, build_id, err) < 0)
+        return -1;
+    const struct template_build *build = template_build_find(r, str_of(build_id));
+    struct build_job *j = mem_new(struct build_job);
+    j->b = b;
+    j->upload_fd = -1;
+    (void)snprintf(j->id, sizeof(j->id), "%s", build->id);
+    (void)snprintf(j->template_id, sizeof(j->template_id), "%s", build->template_id);
+    (void)snprintf(j->actor_name, sizeof(j->actor_name), "build:%s", j->template_id);
+    j->actor.name = j->actor_name;
+    j->cpu_milli = build->cpu_milli;
+    j->memory_bytes = build->memory_bytes;
+    j->process.job = j->start.job = j;
+    copy_spec(&j->arena, spec, &j->spec);
+    list_append(&b->waiting, &j->node);
+    b->n_waiting++;
+    if (b->n_running >= b->config.concurrency)
+        job_log(j, TEMPLATE_INFO, "Waiting: %zu builds are running, %zu are before this one", b->n_running,
+                b->n_waiting - 1);
+    if (core_templates_commit(b->config.core, err) < 0) {
+        b->n_waiting--;
+        job_free(j);
+        return -1;
+    }
+    builder_wake(b);
+    return 0;
+}
+
+static void cancel(struct builder *b, struct build_job *j, const char *why)
+{
+    struct err err;
+    if (j->began) { /* not from within whatever calls this */
+        j->canceled = true;
+        (void)snprintf(j->why, sizeof(j->why), "%s", why);
+        return;
+    }
+    list_remove(&j->node);
+    b->n_waiting--;
+    if (template_build_fail(core_templates(b->config.core), j->id, "", why, &err) < 0 && err.code != ERR_NOT_FOUND)
+        log_warn("build %s: %s", j->id, err.msg);
+    core_templates_changed(b->config.core);
+    job_free(j);
+}
+
+bool builder_cancel(struct builder *b, const char *build_id, const char *why)
+{
+    struct build_job *j = find(b, build_id);
+    if (j)
+        cancel(b, j, why);
+    return j != NULL;
+}
+
+void builder_cancel_template(struct builder *b, const char *template_id, const char *why)
+{
+    LIST_FOREACH (struct build_job, j, &b->waiting, node)
+        if (strcmp(j->template_id, template_id) == 0)
+            cancel(b, j, why);
+    LIST_FOREACH (struct build_job, j, &b->running, node)
+        if (strcmp(j->template_id, template_id) == 0)
+            cancel(b, j, why);
+}
+
+struct uploads *builder_uploads(struct builder *b)
+{
+    return b->uploads;
+}
+
+int builder_forget_cache(struct builder *b, struct err *err)
+{
+    return cache_trim(b->cache, true, err);
+}
+
+/* The cache's layers, and those that builds stand on now or are about to. */
+static void each_layer(struct layers_root *root, void (*fn)(void *ctx, const char *layer), void *ctx)
+{
+    struct builder *b = container_of(root, struct builder, root);
+    cache_each_layer(b->cache, fn, ctx);
+    LIST_FOREACH (struct build_job, j, &b->running, node) {
+        if (j->layer[0])
+            fn(ctx, j->layer);
+        if (j->next[0])
+            fn(ctx, j->next);
+    }
+}
+
+static void free_handle(uv_handle_t *handle)
+{
+    mem_free(handle);
+}
+
+int builder_new(const struct builder_config *config, struct builder **ret_builder, struct err *err)
+{
+    struct builder *b = mem_new(struct builder);
+    struct builder_config *c = &b->config;
+    *c = *config;
+    c->concurrency = c->concurrency ? c->concurrency : 2;
+    c->step_timeout_ms = c->step_timeout_ms ? c->step_timeout_ms : 3600 * 1000;
+    c->timeout_ms = c->timeout_ms ? c->timeout_ms : 7200 * 1000;
+    c->ready_timeout_ms = c->ready_timeout_ms ? c->ready_timeout_ms : 600 * 1000;
+    list_init(&b->waiting);
+    list_init(&b->running);
+    list_init(&b->ended);
+    if (uploads_new(c->data_dir, &b->uploads, err) < 0 || cache_new(c->core, &b->cache, err) < 0) {
+        uploads_free(b->uploads);
+        mem_free(b);
+        return -1;
+    }
+    b->tick = mem_new(uv_timer_t);
+    b->go = mem_new(uv_idle_t);
+    (void)uv_timer_init(core_loop(c->core), b->tick);
+    (void)uv_idle_init(core_loop(c->core), b->go);
+    b->tick->data = b->go->data = b;
+    b->root.each = each_layer;
+    layers_root_add(c->core, &b->root);
+    *ret_builder = b;
+    return 0;
+}
+
+/* What runs is left as it is in the store: the next start finds that it was interrupted. */
+static void abandon(struct build_job *j)
+{
+    j->over = true;
+    process_stop(&j->process);
+    process_stop(&j->start);
+    copy_stop(j);
+    image_stop(j);
+    job_drop_sandbox(j);
+}
+
+void builder_free(struct builder *b)
+{
+    if (!b)
+        return;
+    b->closing = true;
+    LIST_FOREACH (struct build_job, j, &b->waiting, node)
+        job_free(j);
+    LIST_FOREACH (struct build_job, j, &b->running, node) {
+        abandon(j);
+        list_remove(&j->node);
+        list_append(&b->ended, &j->node);
+    }
+    layers_root_remove(&b->root);
+    uv_close((uv_handle_t *)b->tick, free_handle);
+    uv_close((uv_handle_t *)b->go, free_handle);
+    cache_free(b->cache);
+    uploads_free(b->uploads);
+    collect(b);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * COPY: the client's archive goes into the sandbox, is unpacked there, by its own tar, in a directory of its own, and what was asked for goes to its place:
+ * a file or link to that path (or into it, when it ends with '/'), the content of a directory into the directory.
+ */
+#include "base/fd.h"
+#include "build/internal.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define COPY_DIR "/tmp/.cove-copy"
+
+enum { CHUNK = 64 * 1024 };
+
+/* $1 source below the unpacked tree, $2 destination, $3 owner, $4 mode, $5 working directory, $6 user, $7 where it is */
+static const char script[] =
+    "set -e\n"
+    "trap 'rm -rf \"$7\"' EXIT\n"
+    "mkdir \"$7/t\"\n"
+    "command -v tar >/dev/null || { echo 'there is no tar in the image' >&2; exit 1; }\n"
+    "case $(od -An -N2 -tx1 \"$7/a\" 2>/dev/null | tr -d ' \\n') in 1f8b) z=z ;; *) z= ;; esac\n"
+    "tar -x${z}f \"$7/a\" -C \"$7/t\"\n"
+    "rm \"$7/a\"\n"
+    "base=$5\n"
+    "if [ -z \"$base\" ]; then\n"
+    "  while IFS=: read -r name _ _ _ _ home _; do [ \"$name\" != \"$6\" ] || base=$home; done </etc/passwd\n"
+    "fi\n"
+    "case $2 in /*) to=$2 ;; *) to=${base:-/}/$2 ;; esac\n"
+    "from=$7/t/$1\n"
+    "if [ -L \"$from\" ] || [ -f \"$from\" ]; then\n"
+    "  chown -h \"$3\" \"$from\"\n"
+    "  if [ -n \"$4\" ] && [ ! -L \"$from\" ]; then chmod \"$4\" \"$from\"; fi\n"
+    "  case $to in */) mkdir -p \"$to\" ;; *) mkdir -p \"$(dirname \"$to\")\" ;; esac\n"
+    "  mv -f \"$from\" \"$to\"\n"
+    "elif [ -d \"$from\" ]; then\n"
+    "  chown -R -h \"$3\" \"$from\"\n"
+    "  if [ -n \"$4\" ]; then find \"$from\" ! -type l -exec chmod \"$4\" {} +; fi\n"
+    "  new=\n"
+    "  if [ ! -d \"$to\" ]; then new=1; mkdir -p \"$to\"; fi\n"
+    /* By way of tar, like Docker: links to directories in the way are followed, other things in the way replaced. */
+    "  flags=--keep-directory-symlink\n"
+    "  tar --help 2>&1 | grep -q keep-directory-symlink || flags=\n"
+    "  (cd \"$from\" && tar -cf - .) | tar -xpf - -C \"$to\" $flags ${flags:+--no-overwrite-dir}\n"
+    "  if [ -n \"$new\" ]; then chown \"$3\" \"$to\"; fi\n"
+    "else\n"
+    "  echo \"there is no '$1' in the files that were sent\" >&2; exit 1\n"
+    "fi\n";
+
+static const struct build_step *step_of(const struct build_job *j)
+{
+    return &j->spec.steps[j->step];
+}
+
+void copy_stop(struct build_job *j)
+{
+    if (j->file)
+        file_call_cancel(j->file);
+    j->file = NULL;
+    if (j->upload_fd >= 0)
+        (void)fd_close(j->upload_fd);
+    j->upload_fd = -1;
+}
+
+/* The path down to the last part that holds no pattern; the client has applied those. */
+static const char *plain_source(struct build_job *j, const char *source)
+{
+    struct str s = str_of(source);
+    size_t end = 0, from = 0;
+    for (size_t i = 0; i <= s.n; i++) {
+        if (i < s.n && s.p[i] != '/')
+            continue;
+        struct str part = str_n(s.p + from, i - from);
+        bool pattern = false;
+        for (size_t k = 0; k < part.n; k++)
+            pattern |= strchr("*?[{", part.p[k]) != NULL;
+        if (pattern)
+            break;
+        end = i;
+        from = i + 1;
+    }
+    return arena_strndup(&j->arena, s.p, end);
+}
+
+static void stored(struct build_job *j)
+{
+    job_log(j, TEMPLATE_DEBUG, "[%s] %.1f MiB sent, done in %.2f s", j->prefix, (double)j->upload_size / (1 << 20),
+            (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    job_next(j);
+}
+
+static void unpacked(struct build_job *j, int code, const struct err *err)
+{
+    const struct build_step *s = step_of(j);
+    if (err || code) {
+        job_fail(j, "failed to copy '%.200s' to '%.200s': %.400s", s->args[0].p, s->args[1].p,
+                 err                    ? err->msg
+                 : j->process.output[0] ? j->process.output
+                                        : "the files could not be unpacked");
+        return;
+    }
+    job_store(j, stored);
+}
+
+static void unpack(struct build_job *j)
+{
+    const struct build_step *s = step_of(j);
+    const char *user = j->ctx.user ? j->ctx.user : "root";
+    const char *owner = s->n_args > 2 && s->args[2].n ? s->args[2].p : user;
+    if (!strchr(owner, ':'))
+        owner = arena_printf(&j->arena, "%s:", owner); /* and the group it logs in with */
+    const char *args[] = {
+        plain_source(j, s->args[0].p),        s->args[1].p, owner,    s->n_args > 3 ? s->args[3].p : "",
+        j->ctx.workdir ? j->ctx.workdir : "", user,         COPY_DIR, NULL};
+    j->process.done = unpacked;
+    j->process.is_quiet = true;
+    process_run(&j->process, j,
+                &(struct build_command){.shell_text = script,
+                                        .args = args,
+                                        .user = "root",
+                                        .workdir = "/",
+                                        .timeout_ms = j->b->config.step_timeout_ms});
+}
+
+static void on_ready(void *ctx)
+{
+    struct build_job *j = ctx;
+    char chunk[CHUNK];
+    for (;;) {
+        ssize_t n = pread(j->upload_fd, chunk, sizeof(chunk), (off_t)j->upload_sent);
+        if (n < 0) {
+            job_fail(j, "read the uploaded files: %s", strerror(errno));
+            return;
+        }
+        if (n == 0) {
+            file_write_eof(j->file);
+            return;
+        }
+        size_t taken = file_write_data(j->file, str_n(chunk, (size_t)n));
+        j->upload_sent += taken;
+        if (taken < (size_t)n) {
+            if (taken == 0)
+                return;
+            continue;
+        }
+    }
+}
+
+static void on_end(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct build_job *j = ctx;
+    (void)entry;
+    j->file = NULL;
+    (void)fd_close(j->upload_fd);
+    j->upload_fd = -1;
+    if (err)
+        job_fail(j, "send the files of COPY: %s", err->msg);
+    else
+        unpack(j);
+}
+
+static const struct file_write_ops ops = {.on_ready = on_ready, .on_end = on_end};
+
+void copy_start(struct build_job *j, const struct build_step *step)
+{
+    struct err err;
+    j->upload_sent = 0;
+    if (uploads_open(j->b->uploads, step->files_hash, &j->upload_fd, &j->upload_size, &err) < 0) {
+        job_fail(j, "failed to copy '%.200s': %s", step->args[0].p, err.msg);
+        return;
+    }
+    if (file_write(j->sb, &j->actor, STR("root"), STR(COPY_DIR "/a"), NULL, 0, &ops, j, &j->file, &err) < 0)
+        job_fail(j, "send the files of COPY: %s", err.msg);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a build is to do, as E2B's API says it in JSON. Members that are not known, and those of steps that are the client's own, are not looked at.
+ *
+ *   {"fromImage": "ubuntu:22.04" | "fromTemplate": "base" | "fromArchive": "<hash of an upload>", "fromImageRegistry": {"type": "registry", "username": .., "password": ..},
+ *    "force": false, "startCmd": "..", "readyCmd": "..",
+ *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
+ *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "filesHash": "<64 hex>"},
+ *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]}, {"type": "USER", "args": ["name"]}]}
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+
+#include <jansson.h>
+
+enum build_step_type { BUILD_RUN, BUILD_COPY, BUILD_ENV, BUILD_WORKDIR, BUILD_USER };
+
+enum {
+    BUILD_STEPS_MAX = 1000,
+    BUILD_ARGS_MAX = 512,
+    BUILD_TEXT_MAX = 64 * 1024, /* bytes of one argument or command */
+    BUILD_HASH_LEN = 64,
+};
+
+struct build_step {
+    enum build_step_type type;
+    const struct str *args; /* each terminated; at least as many as the type needs */
+    size_t n_args;
+    const char *files_hash; /* of COPY; else NULL */
+    bool force;
+};
+
+struct build_spec {
+    const char *image, *template_ref, *archive; /* one of them; the others NULL */
+    const char *username, *password;            /* for the image's registry; NULL: none */
+    bool force;
+    const struct build_step *steps;
+    size_t n_steps;
+    const char *start_cmd, *ready_cmd; /* NULL: none */
+};
+
+/* All of it is copied into the arena. ERR_INVALID_ARGUMENT, ERR_UNIMPLEMENTED. */
+int build_spec_read(const json_t *body, struct arena *arena, struct build_spec *ret_spec, struct err *err) WARN_UNUSED;
+
+const char *build_step_name(enum build_step_type type);
+bool build_is_hash(struct str s); /* 64 lower-case hexadecimal digits */
+
+/* "TYPE arg arg", cut to `max` bytes, for logs; of COPY source and destination alone. In the arena. */
+const char *build_step_text(const struct build_step *step, struct arena *arena, size_t max);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/call.h"
 
+#include "api/e2b/sandbox_json.h"
+#include "api/e2b/wake.h"
 #include "api/status.h"
 #include "base/mem.h"
 #include "http/connect.h"
@@ -91,11 +93,18 @@ void call_use_sandbox(struct call *c, struct sandbox *sb)
     c->watching = true;
 }
 
-bool call_lost(struct call *c)
+bool call_lost(struct call *c, enum err_code code)
 {
-    if (!c->sandbox || sandbox_info(c->sandbox)->state == SANDBOX_RUNNING)
+    const struct sandbox_info *info = c->sandbox ? sandbox_info(c->sandbox) : NULL;
+    bool alive = info && sandbox_json_state(info->state);
+
+    /* While it is paused with its memory nothing is lost: what was under way waits, and what fails otherwise fails by itself. */
+    if (!info || info->state == SANDBOX_RUNNING ||
+        (alive && code != ERR_UNAVAILABLE && code != ERR_FAILED_PRECONDITION))
         return false;
-    if (c->req && !c->answered)
+    if (c->req && !c->answered && alive && code == ERR_FAILED_PRECONDITION && !http_response_begun(c->req))
+        wake_refuse(c->req, info);
+    else if (c->req && !c->answered)
         http_abort(c->req);
     call_done(c);
     return true;
@@ -144,7 +153,7 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
 
 void call_fail_err(struct call *c, const struct err *err)
 {
-    if (!call_lost(c))
+    if (!call_lost(c, err->code))
         call_fail(c, connect_status(err->code), "%s", err->msg);
 }
 

@@ -74,8 +74,11 @@ void call_unref(struct call *c);
 /* Takes a reference on the sandbox and cuts the request should it end before the answer. */
 void call_use_sandbox(struct call *c, struct sandbox *sb);
 
-/* True when the sandbox is no longer running; then the request was cut and there is nothing left to do. */
-bool call_lost(struct call *c);
+/*
+ * What failed with this code failed because the sandbox is no longer running? Then true: the request was cut, or, when the sandbox is only paused
+ * and the answer has not begun, told so; there is nothing left to do.
+ */
+bool call_lost(struct call *c, enum err_code code);
 
 /* The answer. In each case the call is finished then; what comes after the first answer is dropped. */
 void call_respond(struct call *c, int status, const char *content_type, struct str body);

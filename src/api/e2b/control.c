@@ -12,13 +12,6 @@ static void not_yet(struct call *c)
     call_fail(c, 501, "%s are not available yet", c->route->what);
 }
 
-/* The same for a sandbox: one that does not exist is told from one that could not. */
-static void not_yet_of_sandbox(struct call *c)
-{
-    if (control_sandbox(c))
-        not_yet(c);
-}
-
 static const struct route routes[] = {
     {HTTP_METHOD_POST, "/sandboxes", control_create, NULL},
     {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, NULL},
@@ -37,9 +30,9 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, NULL},
     {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, NULL},
 
-    {HTTP_METHOD_POST, "/sandboxes/{}/pause", not_yet_of_sandbox, "paused sandboxes"},
-    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", not_yet_of_sandbox, "snapshots"},
-    {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet_of_sandbox, "forks"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/pause", control_pause, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", not_yet, "snapshots"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet, "forks"},
     {HTTP_METHOD_GET, "/snapshots", not_yet, "snapshots"},
 
     {HTTP_METHOD_GET, "/templates", control_templates, NULL},
@@ -169,7 +162,7 @@ struct sandbox *control_sandbox(struct call *c)
             goto invalid;
     }
     sb = sandbox_find(c->e2b->core, short_id);
-    if (!sb || !sandbox_json_state(sandbox_info(sb)->state)) {
+    if (!sb || sandbox_info(sb)->hidden || !sandbox_json_state(sandbox_info(sb)->state)) {
         call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));
         return NULL;
     }
@@ -177,4 +170,14 @@ struct sandbox *control_sandbox(struct call *c)
 invalid:
     call_fail(c, 400, "Invalid sandbox ID");
     return NULL;
+}
+
+void control_fail(struct call *c, const struct sandbox *sb, const struct err *err)
+{
+    if (err->code == ERR_FAILED_PRECONDITION && !sb)
+        call_fail(c, 409, "%s", err->msg);
+    else if (err->code == ERR_FAILED_PRECONDITION)
+        call_fail(c, 409, "Sandbox \"%s\" is %s", sandbox_info(sb)->id, sandbox_state_name(sandbox_info(sb)->state));
+    else
+        call_fail_err(c, err);
 }

@@ -7,8 +7,15 @@
 /* Answers when a route matches; false, with nothing done, when none does. */
 bool control_handle(struct e2b *e2b, struct http_request *req);
 
-/* The running sandbox that args[0] names; NULL when there is none, and then the call was answered (400 or 404). */
+/* The sandbox that args[0] names, running or paused; NULL when there is none, and then the call was answered (400 or 404). */
 struct sandbox *control_sandbox(struct call *c);
+
+/* call_fail_err() for what was to be done to a sandbox: 409 when it is in another state than that needs. sb may be NULL. */
+void control_fail(struct call *c, const struct sandbox *sb, const struct err *err);
+
+/* Reads an integer member; answers and returns false when it is malformed, or absent though required. */
+bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds);
+bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only); /* false: answered */
 
 void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */
 void control_create_v2(struct call *c);
@@ -20,6 +27,10 @@ void control_kill(struct call *c);
 void control_connect(struct call *c);
 void control_connect_v2(struct call *c);
 void control_resume(struct call *c);
+void control_pause(struct call *c);
+void control_snapshot(struct call *c);
+void control_snapshots(struct call *c);
+void control_fork(struct call *c);
 void control_timeout(struct call *c);
 void control_refresh(struct call *c);
 void control_network(struct call *c); /* replaces all that goes out */
@@ -27,6 +38,10 @@ void control_metrics(struct call *c);
 void control_metrics_many(struct call *c);
 void control_logs(struct call *c);
 void control_logs_v2(struct call *c);
+void control_volume_make(struct call *c);
+void control_volumes(struct call *c);
+void control_volume(struct call *c);
+void control_volume_drop(struct call *c);
 void control_templates(struct call *c); /* all; v2: in pages */
 void control_templates_v2(struct call *c);
 void control_template(struct call *c); /* with its build */

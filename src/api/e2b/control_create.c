@@ -163,6 +163,8 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
     else if (create_spec_read(body, version, core_config(c->e2b->core)->max_timeout_ms, http_arena(c->req), &spec,
                               &network, &err) < 0)
         call_fail_err(c, &err);
+    else if (spec.n_mounts)
+        call_fail(c, 501, "volumes are not available yet");
     else if (!key.n || !is_repeated(c, key))
         create(c, &spec, key);
     network_body_fini(&network);

@@ -14,6 +14,13 @@ struct collection {
     size_t running; /* that match */
 };
 
+static bool count(void *ctx, struct sandbox *sb)
+{
+    (void)sb;
+    ++*(size_t *)ctx;
+    return true;
+}
+
 static bool collect(void *ctx, struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
@@ -41,10 +48,11 @@ static int compare(const void *a, const void *b)
 static void answer(struct call *c, const struct list_query *q, bool paged)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    struct collection all = {.query = q, .max = sandbox_count(c->e2b->core)};
+    struct collection all = {.query = q};
     char cursor[CURSOR_TEXT_MAX], total[24];
     size_t n;
 
+    sandbox_each(c->e2b->core, count, &all.max); /* those that are paused too */
     all.found = mem_array(all.max + 1, sizeof(struct sandbox_info *));
     if (all.max)
         sandbox_each(c->e2b->core, collect, &all);

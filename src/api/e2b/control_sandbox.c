@@ -75,7 +75,7 @@ static void on_network(struct call *c, const json_t *body)
     } else {
         call_ref(c);
         if (network_set(sb, &c->actor, &network.spec, on_network_set, c, &err) < 0) {
-            call_fail_err(c, &err);
+            control_fail(c, sb, &err);
             call_unref(c);
         }
     }
@@ -90,18 +90,17 @@ void control_network(struct call *c)
 
 /* ---- time to live ---- */
 
-static bool set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only)
+bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only)
 {
     struct err err;
 
     if (sandbox_set_timeout(sb, &c->actor, (uint64_t)seconds * 1000, extend_only, &err) == 0)
         return true;
-    call_fail_err(c, &err);
+    control_fail(c, sb, &err);
     return false;
 }
 
-/* Reads an integer member; answers and returns false when it is malformed, or absent though required. */
-static bool get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds)
+bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds)
 {
     struct err err;
     int r = json_get_int(body, name, 0, INT32_MAX, ret_seconds, &err);
@@ -115,74 +114,15 @@ static bool get_seconds(struct call *c, const json_t *body, const char *name, bo
     return false;
 }
 
-static void keep_alive(struct call *c, const json_t *body, bool timeout_required)
-{
-    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
-    int64_t seconds = 300;
-    struct sandbox *sb;
-
-    if (!get_seconds(c, body, "timeout", timeout_required, &seconds))
-        return;
-    sb = control_sandbox(c);
-    if (!sb)
-        return;
-    if (sandbox_info(sb)->state != SANDBOX_RUNNING) {
-        call_fail(c, 501, "resuming sandboxes is not available yet");
-        return;
-    }
-    if (!set_timeout(c, sb, seconds, true))
-        return;
-    sandbox_json_access(&b, sandbox_info(sb), c->e2b->domain);
-    call_json(c, 200, buf_str(&b));
-}
-
-static void on_connect(struct call *c, const json_t *body)
-{
-    keep_alive(c, body, true);
-}
-
-static void on_connect_v2(struct call *c, const json_t *body)
-{
-    keep_alive(c, body, false);
-}
-
-void control_connect(struct call *c)
-{
-    call_read_json(c, true, on_connect);
-}
-
-void control_connect_v2(struct call *c)
-{
-    call_read_json(c, false, on_connect_v2);
-}
-
-static void on_resume(struct call *c, const json_t *body)
-{
-    struct sandbox *sb = control_sandbox(c);
-
-    (void)body;
-    if (!sb)
-        return;
-    if (sandbox_info(sb)->state == SANDBOX_RUNNING)
-        call_fail(c, 409, "Sandbox \"%s\" is already running", sandbox_info(sb)->id);
-    else
-        call_fail(c, 501, "resuming sandboxes is not available yet");
-}
-
-void control_resume(struct call *c)
-{
-    call_read_json(c, false, on_resume);
-}
-
 static void on_timeout(struct call *c, const json_t *body)
 {
     int64_t seconds = 0;
     struct sandbox *sb;
 
-    if (!get_seconds(c, body, "timeout", true, &seconds))
+    if (!control_get_seconds(c, body, "timeout", true, &seconds))
         return;
     sb = control_sandbox(c);
-    if (sb && set_timeout(c, sb, seconds, false))
+    if (sb && control_set_timeout(c, sb, seconds, false))
         call_empty(c, 204);
 }
 
@@ -196,14 +136,14 @@ static void on_refresh(struct call *c, const json_t *body)
     int64_t seconds = 15;
     struct sandbox *sb;
 
-    if (!get_seconds(c, body, "duration", false, &seconds))
+    if (!control_get_seconds(c, body, "duration", false, &seconds))
         return;
     if (seconds > 3600) {
         call_fail(c, 400, "validation error: request body has an error: field \"duration\" must be between 0 and 3600");
         return;
     }
     sb = control_sandbox(c);
-    if (sb && set_timeout(c, sb, MAX(seconds, (int64_t)15), true))
+    if (sb && control_set_timeout(c, sb, MAX(seconds, (int64_t)15), true))
         call_empty(c, 204);
 }
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/create_spec.h"
 
+#include "base/path.h"
+#include "sandbox/volumes.h"
+
 #include <ctype.h>
 
 static bool is_name(struct str s, const char *more)
@@ -90,8 +93,43 @@ static int check_later(const json_t *body, struct err *err)
         return -1;
     if (iam && !asks_nothing(iam, "tokens"))
         return not_yet(err, "workload identities");
-    if (!asks_nothing(body, "volumeMounts"))
-        return not_yet(err, "volumes");
+    return 0;
+}
+
+static int read_mounts(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
+{
+    struct volume_mount *mounts;
+    json_t *list = NULL, *one;
+    size_t i;
+
+    if (json_get_array(body, "volumeMounts", &list, err) < 0)
+        return -1;
+    if (json_array_size(list) > VOLUME_MOUNTS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox has at most %d volume mounts", VOLUME_MOUNTS_MAX);
+    mounts = arena_alloc(arena, (json_array_size(list) + 1) * sizeof(*mounts));
+    json_array_foreach(list, i, one)
+    {
+        struct volume_mount *m = &mounts[i];
+        char clean[PATH_TEXT_MAX];
+
+        *m = (struct volume_mount){.name = STR_NULL};
+        if (!json_is_object(one))
+            return err_set(err, ERR_INVALID_ARGUMENT, "volumeMounts must be objects");
+        if (json_get_str(one, "name", &m->name, err) < 0 || json_get_str(one, "path", &m->path, err) < 0)
+            return -1;
+        if (!m->name.n || !m->path.n)
+            return err_set(err, ERR_INVALID_ARGUMENT, "volumeMounts need a name and a path");
+        if (m->path.p[0] != '/' || path_clean(m->path, clean) < 0 || !str_eqc(m->path, clean) || m->path.n == 1)
+            return err_set(err, ERR_INVALID_ARGUMENT,
+                           "volume mount path '%.*s' must be absolute, and without '.', '..' and double slashes",
+                           (int)MIN(m->path.n, (size_t)128), m->path.p);
+        for (size_t k = 0; k < i; k++)
+            if (str_eq(mounts[k].path, m->path))
+                return err_set(err, ERR_INVALID_ARGUMENT, "volume mount path '%.*s' is there twice",
+                               (int)MIN(m->path.n, (size_t)128), m->path.p);
+    }
+    spec->mounts = mounts;
+    spec->n_mounts = json_array_size(list);
     return 0;
 }
 
@@ -112,8 +150,7 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
         return err_set(
             err, ERR_INVALID_ARGUMENT,
             "autoPauseMemory=false cannot be combined with autoResume: without its memory a sandbox is not resumed by traffic");
-    if (!keeps_memory)
-        return not_yet(err, "sandboxes paused without their memory");
+    spec->pause_files_only = !keeps_memory;
     return 0;
 }
 
@@ -156,7 +193,7 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
     if (template_ref_read(template, arena, &spec.template_ref, err) < 0 ||
         read_timeout(body, version, max_timeout_ms, &spec.timeout_ms, err) < 0 ||
         read_lifecycle(body, &spec, err) < 0 || check_later(body, err) < 0 ||
-        read_network(body, &spec, ret_network, err) < 0)
+        read_mounts(body, arena, &spec, err) < 0 || read_network(body, &spec, ret_network, err) < 0)
         return -1;
     *ret_spec = spec;
     return 0;

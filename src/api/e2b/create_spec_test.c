@@ -107,10 +107,37 @@ static void what_can_not_be_done_yet_is_not_promised(void **state)
     refused("{\"templateID\":\"base\",\"network\":{\"rules\":{\"a.b\":[{\"transform\":{\"headers\":"
             "{\"x\":\"${e2b.identity.tokens.T}\"}}}]}}}",
             ERR_UNIMPLEMENTED, "identities");
-    refused("{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"v\",\"path\":\"/v\"}]}", ERR_UNIMPLEMENTED,
-            "volumes");
     refused("{\"templateID\":\"base\",\"iam\":{\"tokens\":{\"t\":{}}}}", ERR_UNIMPLEMENTED, "identities");
-    refused("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false}", ERR_UNIMPLEMENTED, "memory");
+}
+
+#define MOUNTS(mounts) "{\"templateID\":\"base\",\"volumeMounts\":[" mounts "]}"
+#define MOUNT(name, path) "{\"name\":\"" name "\",\"path\":\"" path "\"}"
+
+static void lifecycle_and_volumes_are_understood(void **state)
+{
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    AUTO_JSON json_t *json = NULL, *json2 = NULL;
+    struct sandbox_spec spec;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(read_spec("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false}", CREATE_V2,
+                               &arena, &json, &spec, &err),
+                     0);
+    assert_true(spec.pause_on_timeout && spec.pause_files_only && !spec.auto_resume);
+    refused("{\"templateID\":\"base\",\"autoPause\":true,\"autoPauseMemory\":false,\"autoResume\":{\"enabled\":true}}",
+            ERR_INVALID_ARGUMENT, "autoResume");
+    assert_int_equal(
+        read_spec(MOUNTS(MOUNT("v", "/mnt/v") "," MOUNT("w", "/w")), CREATE_V2, &arena, &json2, &spec, &err), 0);
+    assert_int_equal(spec.n_mounts, 2);
+    assert_true(str_eqc(spec.mounts[1].name, "w") && str_eqc(spec.mounts[0].path, "/mnt/v"));
+    refused(MOUNTS("1"), ERR_INVALID_ARGUMENT, "objects");
+    refused(MOUNTS("{\"name\":\"v\"}"), ERR_INVALID_ARGUMENT, "path");
+    refused(MOUNTS(MOUNT("v", "v")), ERR_INVALID_ARGUMENT, "absolute");
+    refused(MOUNTS(MOUNT("v", "/")), ERR_INVALID_ARGUMENT, "absolute");
+    refused(MOUNTS(MOUNT("v", "/a/../b")), ERR_INVALID_ARGUMENT, "absolute");
+    refused(MOUNTS(MOUNT("v", "/a/")), ERR_INVALID_ARGUMENT, "absolute");
+    refused(MOUNTS(MOUNT("v", "/a") "," MOUNT("w", "/a")), ERR_INVALID_ARGUMENT, "twice");
 }
 
 int main(void)
@@ -120,6 +147,7 @@ int main(void)
         cmocka_unit_test(what_the_sdks_send_is_understood),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_can_not_be_done_yet_is_not_promised),
+        cmocka_unit_test(lifecycle_and_volumes_are_understood),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

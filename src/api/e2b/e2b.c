@@ -6,6 +6,7 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
+#include "api/e2b/sandbox_json.h"
 #include "api/e2b/target.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -73,7 +74,7 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
         return;
     }
     sb = sandbox_find(e2b->core, target->id);
-    if (!sb || sandbox_info(sb)->state != SANDBOX_RUNNING)
+    if (!sb || !sandbox_json_state(sandbox_info(sb)->state) || sandbox_info(sb)->hidden)
         proxy_error_not_found(req, target->id);
     else if (target->port == ENVD_PORT)
         envd_handle(e2b, req, sb);

@@ -2,6 +2,9 @@
 /* What every request to the in-sandbox daemon's API goes through: CORS, the access token, the user, the route. */
 #include "api/e2b/envd.h"
 
+#include "api/e2b/files_call.h"
+#include "api/e2b/wake.h"
+
 static const struct route routes[] = {
     {HTTP_METHOD_POST, "/process.Process/Start", envd_start, NULL},
     {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, NULL},
@@ -90,6 +93,25 @@ static struct str basic_user(struct http_request *req)
     return arena_str(http_arena(req), str_n(buf_data(&plain), (size_t)colon));
 }
 
+/* Only who could do something with it afterwards; and who asks whether it runs is told that it does not. */
+static bool may_wake(struct http_request *req, const struct sandbox_info *info)
+{
+    struct str path = http_raw_path(req);
+
+    if (str_eq(path, STR("/health")))
+        return false;
+    return !info->access_token || str_eq_secret(http_header_get(req, "x-access-token"), str_of(info->access_token)) ||
+           (str_eq(path, STR("/files")) && files_is_signed(req, info));
+}
+
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
+
+static void on_awake(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
+{
+    (void)port;
+    handle(e2b, req, sb);
+}
+
 static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
 {
     const struct sandbox_info *info = sandbox_info(sb);
@@ -99,6 +121,8 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     enum route_result found;
     struct call *c;
 
+    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
+        return;
     if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
         http_respond_error(req, 401,
                            "unauthorized access, please provide a valid access token or method signing if supported");

@@ -4,6 +4,7 @@
 #include "api/e2b/envd.h"
 #include "api/status.h"
 #include "http/connect.h"
+#include "sandbox/pause.h"
 
 bool files_begin(struct call *c, enum files_operation operation, struct files_query *ret_query)
 {
@@ -33,8 +34,22 @@ void files_fail(struct call *c, const struct err *err)
 
     if (err->code == ERR_RESOURCE_EXHAUSTED && strstr(err->msg, "not enough"))
         status = 507;
-    if (!call_lost(c))
+    if (!call_lost(c, err->code))
         call_fail(c, status, "%s", err->msg);
+}
+
+static enum files_operation operation_of(const struct http_request *req)
+{
+    return http_method(req) == HTTP_METHOD_POST ? FILES_WRITE : FILES_READ;
+}
+
+bool files_is_signed(struct http_request *req, const struct sandbox_info *info)
+{
+    struct files_query query;
+    struct err err;
+
+    return files_query_parse(http_query(req), http_arena(req), &query, &err) == 0 && query.signature.p &&
+           !files_query_refused(&query, operation_of(req), str_of(info->access_token), STR_NULL, clock_real());
 }
 
 /* ---- which sandbox? ---- */
@@ -52,7 +67,7 @@ static bool try_sandbox(void *ctx, struct sandbox *sb)
     struct search *s = ctx;
     struct str token = str_of(info->access_token);
 
-    if (info->state != SANDBOX_RUNNING || !token.p)
+    if (!sandbox_can_wake(sb) || !token.p)
         return true;
     if (s->header.n ? str_eq_secret(s->header, token) : files_query_signed_by(&s->query, s->operation, token))
         s->found = sb;
@@ -61,8 +76,7 @@ static bool try_sandbox(void *ctx, struct sandbox *sb)
 
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
 {
-    struct search s = {.operation = http_method(req) == HTTP_METHOD_POST ? FILES_WRITE : FILES_READ,
-                       .header = http_header_get(req, "x-access-token")};
+    struct search s = {.operation = operation_of(req), .header = http_header_get(req, "x-access-token")};
     struct err err;
 
     if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
@@ -76,7 +90,7 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         return s.found;
     }
     s.found = sandbox_only(e2b->core);
-    if (!s.found || sandbox_info(s.found)->state != SANDBOX_RUNNING) {
+    if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
         http_respond_error(req, 400,
                            "which sandbox is meant? Send E2b-Sandbox-Id and E2b-Sandbox-Port, or sign the URL");

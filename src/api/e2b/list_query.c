@@ -131,7 +131,7 @@ bool list_query_matches(const struct list_query *q, const struct sandbox_info *i
 {
     const char *state = sandbox_json_state(info->state);
 
-    if (!state || !(state[0] == 'r' ? q->running : q->paused) || info->started < q->started_after)
+    if (!state || info->hidden || !(state[0] == 'r' ? q->running : q->paused) || info->started < q->started_after)
         return false;
     if (q->template.p && !str_eqc(q->template, info->template_id) &&
         !(info->template_alias && str_eqc(q->template, info->template_alias)))

@@ -11,6 +11,7 @@
 
 #include "api/e2b/network_body.h"
 #include "api/e2b/proxy_error.h"
+#include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "http/proxy.h"
 
@@ -212,7 +213,7 @@ static void on_bad_gateway(struct http_request *req, int error, void *ctx)
     struct str id = str_of(sandbox_info(r->sandbox)->id);
 
     if (sandbox_info(r->sandbox)->state != SANDBOX_RUNNING)
-        proxy_error_not_found(req, id);
+        wake_refuse(req, sandbox_info(r->sandbox));
     else if (error == -ECONNREFUSED)
         proxy_error_port_closed(req, id, r->port);
     else
@@ -236,15 +237,13 @@ static bool is_refused(struct http_request *req, const struct sandbox_info *info
     return true;
 }
 
-void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
+static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     static const char *const drop[] = {"x-api-key", "e2b-traffic-access-token", NULL};
     struct http_proxy_options options = {.drop = drop, .on_bad_gateway = on_bad_gateway, .on_done = on_done};
     AUTO_BUF struct buf host = BUF_INIT(1024);
     struct relay *r;
 
-    if (is_refused(req, sandbox_info(sb)))
-        return;
     if (network_mask_host(network_fields(sb), port, &host))
         options.host = buf_str(&host);
     r = mem_new(struct relay);
@@ -262,4 +261,15 @@ void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox
         return;
     }
     try_to_dial(r);
+}
+
+void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
+{
+    const struct sandbox_info *info = sandbox_info(sb);
+
+    /* One that stays paused is none to whoever asks, token or not. */
+    if (info->state != SANDBOX_RUNNING && !info->auto_resume)
+        wake_refuse(req, info);
+    else if (!is_refused(req, info) && wake_first(e2b, req, sb, port, true, relay))
+        relay(e2b, req, sb, port);
 }

@@ -102,6 +102,11 @@ void proxy_error_port_closed(struct http_request *req, struct str sandbox_id, ui
     respond(req, 502, sandbox_id, "The sandbox is running but port is not open", port);
 }
 
+void proxy_error_changing(struct http_request *req, struct str sandbox_id, bool pausing)
+{
+    respond(req, 409, sandbox_id, pausing ? "The sandbox is being paused" : "The sandbox is being resumed", 0);
+}
+
 void proxy_error_bad_answer(struct http_request *req, struct str sandbox_id, uint16_t port)
 {
     respond(req, 502, sandbox_id, "The server in the sandbox gave no valid answer", port);

@@ -45,7 +45,7 @@ static void fail(struct call *c, enum err_code code, struct str message)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
 
-    if (c->answered || call_lost(c))
+    if (c->answered || call_lost(c, code))
         return;
     if (c->streams) {
         end_stream(c, code, message);

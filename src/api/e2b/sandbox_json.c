@@ -76,8 +76,16 @@ static void append_listed(struct buf *b, const struct sandbox_info *info)
     buf_append_cstr(b, ",\"endAt\":");
     sandbox_json_time(b, info->end_at);
     append_str(b, "state", state ? state : "running");
-    buf_printf(b, ",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64 ",\"volumeMounts\":[]",
+    buf_printf(b, ",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64 ",\"volumeMounts\":[",
                MAX((info->cpu_milli + 999) / 1000, 1u), info->memory_bytes >> 20, info->disk_bytes >> 20);
+    for (size_t i = 0; i < info->n_mounts; i++) {
+        buf_append_cstr(b, i ? ",{\"name\":" : "{\"name\":");
+        buf_append_json_string(b, info->mounts[i].name);
+        buf_append_cstr(b, ",\"path\":");
+        buf_append_json_string(b, info->mounts[i].path);
+        buf_append_char(b, '}');
+    }
+    buf_append_char(b, ']');
     if (info->n_metadata == 0)
         return;
     buf_append_cstr(b, ",\"metadata\":{");

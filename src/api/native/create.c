@@ -81,6 +81,8 @@ static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_
         if (!m->name.n || !m->path.n)
             return err_set(err, ERR_INVALID_ARGUMENT, "each of \"volumes\" needs a name and a path");
     }
+    if (json_array_size(list))
+        return err_set(err, ERR_UNIMPLEMENTED, "volumes are not available yet");
     spec->mounts = mounts;
     spec->n_mounts = json_array_size(list);
     return 0;

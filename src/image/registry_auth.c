@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/registry_internal.h"
+
+#include "base/mem.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+void registry_set_authorization(struct registry *r, const char *scheme, const char *value)
+{
+    if (r->authorization)
+        mem_wipe(r->authorization, strlen(r->authorization));
+    mem_free(r->authorization);
+    r->authorization = mem_printf("%s %s", scheme, value);
+}
+
+static char *basic(const struct registry *r)
+{
+    AUTO_BUF struct buf pair = BUF_INIT(8192), text = BUF_INIT(16384);
+    buf_printf(&pair, "%s:%s", r->config.username, r->config.password);
+    buf_append_base64(&text, buf_str(&pair));
+    char *value = buf_error(&pair) ? NULL : buf_take(&text);
+    if (buf_len(&pair) > 0)
+        mem_wipe(buf_data(&pair), buf_len(&pair));
+    return value;
+}
+
+static int need_credentials(const struct registry *r, struct err *err)
+{
+    if (r->config.username || r->config.token)
+        return err_set(err, ERR_UNAUTHENTICATED, "%.80s does not take these credentials for %.100s", r->host,
+                       r->config.ref->path);
+    return err_set(err, ERR_UNAUTHENTICATED,
+                   "%.80s: %.100s does not exist or wants credentials: check the name, or give \"auth\"", r->host,
+                   r->config.ref->path);
+}
+
+/* ---- token services ---- */
+
+static void append_escaped(struct buf *out, const char *key, const char *value)
+{
+    struct str url = buf_str(out);
+    buf_append_char(out, str_find_char(url, '?') < 0 ? '?' : '&');
+    buf_printf(out, "%s=", key);
+    for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
+        bool plain =
+            (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || strchr("-._~:/", *p);
+        if (plain)
+            buf_append_char(out, (char)*p);
+        else
+            buf_printf(out, "%%%02X", *p);
+    }
+}
+
+static int keep(void *ctx, const void *p, size_t n, struct err *err)
+{
+    return buf_append(ctx, p, n) < 0
+               ? err_set(err, ERR_OUT_OF_RANGE, "a token of more than %d bytes", REGISTRY_TOKEN_MAX)
+               : 0;
+}
+
+static bool is_token(struct str token)
+{
+    for (size_t i = 0; i < token.n; i++)
+        if (token.p[i] <= ' ' || token.p[i] > '~')
+            return false;
+    return token.n > 0;
+}
+
+static int take_token(struct registry *r, const struct challenge *c, struct str body, struct err *err)
+{
+    json_t *json = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    const json_t *token = json_object_get(json, "token");
+    if (!json_is_string(token))
+        token = json_object_get(json, "access_token");
+    bool good = json_is_string(token) && is_token(str_n(json_string_value(token), json_string_length(token)));
+    if (good)
+        registry_set_authorization(r, "Bearer", json_string_value(token));
+    json_decref(json);
+    return good ? 0 : err_set(err, ERR_UNAVAILABLE, "the token service %.120s answers with no token", c->realm);
+}
+
+static int ask_for_token(struct registry *r, const struct challenge *c, const char *authorization, struct err *err)
+{
+    AUTO_BUF struct buf url = BUF_INIT(HTTP_URL_MAX), body = BUF_INIT(REGISTRY_TOKEN_MAX);
+    struct http_answer answer;
+    AUTO_FREE char *scope = c->scope[0] ? mem_strdup(c->scope) : mem_printf("repository:%s:pull", r->config.ref->path);
+    buf_append_cstr(&url, c->realm);
+    if (c->service[0])
+        append_escaped(&url, "service", c->service);
+    append_escaped(&url, "scope", scope);
+    AUTO_FREE char *text = buf_take(&url);
+    if (!text)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.80s names a token service with too long a URL", r->host);
+    const struct http_request q = {
+        .url = text, .authorization = authorization, .max_bytes = REGISTRY_TOKEN_MAX, .body = keep, .ctx = &body};
+    if (http_get(r->config.http, &q, &answer, err) < 0)
+        return err_prefix(err, "ask the registry's token service");
+    int status = answer.status;
+    char reason[REGISTRY_REASON_MAX];
+    registry_reason(&answer.reason, reason);
+    http_answer_fini(&answer);
+    int result;
+    if (status == 200)
+        result = take_token(r, c, buf_str(&body), err);
+    else if (status == 401 || status == 403)
+        result = need_credentials(r, err);
+    else
+        result = err_set(err, ERR_UNAVAILABLE, "the token service %.80s answers %d%s%s", c->realm, status,
+                         reason[0] ? ": " : "", reason);
+    if (buf_len(&body) > 0)
+        mem_wipe(buf_data(&body), buf_len(&body));
+    return result;
+}
+
+int registry_authenticate(struct registry *r, const struct challenge *c, struct err *err)
+{
+    AUTO_FREE char *value = r->config.username ? basic(r) : NULL;
+    int result;
+    if (r->config.username && !value)
+        return err_set(err, ERR_INVALID_ARGUMENT, "user name and password are too long");
+    if (r->config.token || c->scheme == CHALLENGE_NONE || (c->scheme == CHALLENGE_BASIC && !value)) {
+        result = need_credentials(r, err);
+    } else if (c->scheme == CHALLENGE_BASIC) {
+        registry_set_authorization(r, "Basic", value);
+        result = 0;
+    } else {
+        AUTO_FREE char *header = value ? mem_printf("Basic %s", value) : NULL;
+        result = ask_for_token(r, c, header, err);
+        if (header)
+            mem_wipe(header, strlen(header));
+    }
+    if (value)
+        mem_wipe(value, strlen(value));
+    return result;
+}

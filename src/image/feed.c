@@ -117,7 +117,7 @@ static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t
             part += part->iov_len == 0;
         }
     }
-    return drain(f, err);
+    return kind == LINK_DATA ? drain(f, err) : 0; /* the answer to an end is awaited */
 }
 
 int feed_layer(struct feed *f, struct err *err)

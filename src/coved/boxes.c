@@ -152,6 +152,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         e->copy->entry = NULL;
     set_cause(e, &info);
     abort_tasks(e);
+    boxes_unmounted(e);
     list_remove(&e->to_copy);
     list_remove(&e->freezing);
     loop_remove(b->loop, &e->pidfd);
@@ -376,6 +377,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     list_init(&e->tasks);
     list_init(&e->freezing);
     list_init(&e->to_copy);
+    list_init(&e->mounted);
     int r = take_slot(b, &e->box.slot);
     if (r < 0) {
         netns_close(&e->box.net);

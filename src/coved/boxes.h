@@ -64,6 +64,10 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
 void boxes_each(struct boxes *b, void (*fn)(void *ctx, const char *id, usec_t started, enum sup_life life), void *ctx);
 void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, const struct netns *net), void *ctx);
 
+/* Answered by done(). ERR_INVALID_ARGUMENT (the path), ERR_NOT_FOUND, ERR_FAILED_PRECONDITION (paused; what the path leads to). */
+void boxes_mount(struct boxes *b, uint64_t asked, const struct sup_volume_mount *m);
+bool boxes_mounted(struct boxes *b, const char *volume, char ret_id[static ID_SANDBOX_LEN + 1]);
+
 /* For each sandbox, the layer directly below its own files. */
 void boxes_each_standing(struct boxes *b, void (*fn)(void *ctx, const char *layer), void *ctx);
 /* Whether a sandbox, one that is being made, or something under way needs that layer; ret_id: of one of these, or "". */

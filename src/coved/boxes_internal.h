@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
- * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box).
+ * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
+ * boxes_volume.c (volumes that are mounted).
  */
 #pragma once
 
@@ -41,7 +42,16 @@ enum task_kind {
     TASK_RESUME,
     TASK_STOP, /* kill and keep the files */
     TASK_SNAPSHOT,
+    TASK_MOUNT,
     TASK_KINDS
+};
+
+/* Of boxes_volume.c. */
+struct mount_order {
+    char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX];
+    bool read_only;
+    pid_t pid; /* of the sandbox's first process */
+    struct mounted *mounted;
 };
 
 /*
@@ -62,6 +72,7 @@ struct task {
     char box[TIER_NAME_MAX];         /* in the pool */
     char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
     char layer[SUP_DIGEST_MAX];      /* TASK_SNAPSHOT: what is made */
+    struct mount_order *mount;       /* owned; TASK_MOUNT */
     usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
 };
 
@@ -105,6 +116,9 @@ struct entry {
 
     struct list tasks;
     size_t n_tasks;
+
+    struct list mounted; /* volumes */
+    size_t n_mounted;
 
     struct list freezing; /* in boxes.freezing while it is waited for */
     bool is_held;         /* its group was told to stand still */
@@ -192,6 +206,11 @@ void boxes_forget_wants(struct boxes *b);
 
 void boxes_snapshot_begin(struct task *t);
 void boxes_snapshot_frozen(struct task *t, int r);
+
+/* ---- boxes_volume.c ---- */
+
+void boxes_mount_begin(struct task *t);
+void boxes_unmounted(struct entry *e); /* its mounts are gone */
 
 /* ---- boxes_keep.c ---- */
 

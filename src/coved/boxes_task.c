@@ -15,7 +15,14 @@ static const struct {
     [TASK_RESUME] = {boxes_resume_begin, NULL},
     [TASK_STOP] = {boxes_stop_begin, NULL},
     [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
+    [TASK_MOUNT] = {boxes_mount_begin, NULL},
 };
+
+static void free_task(struct task *t)
+{
+    mem_free(t->mount);
+    mem_free(t);
+}
 
 static void answer(struct boxes *b, const struct task *t, const struct err *err)
 {
@@ -39,6 +46,7 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
         err.code = ERR_OK;
     if (err.code != ERR_OK) {
         answer(b, task, &err);
+        mem_free(task->mount);
         return;
     }
     struct task *t = mem_dup(task, sizeof(*task));
@@ -93,10 +101,10 @@ void boxes_task_end(struct task *t, const struct err *err)
     list_remove(&t->node);
     if (!e) {
         t->owner->n_loose--;
-        mem_free(t);
+        free_task(t);
         return;
     }
-    mem_free(t);
+    free_task(t);
     e->n_tasks--;
     struct task *next = LIST_FIRST(struct task, &e->tasks, node);
     if (next)
@@ -115,7 +123,7 @@ void boxes_tasks_abort(struct entry *e, const struct err *err)
         }
         answer(t->owner, t, err);
         list_remove(&t->node);
-        mem_free(t);
+        free_task(t);
         e->n_tasks--;
     }
 }

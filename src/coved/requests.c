@@ -194,10 +194,6 @@ void requests_handle(struct requests *r, const union sup_message *m)
         return;
     case SUP_IMAGE:
     case SUP_DIFF:
-    case SUP_VOLUMES:
-    case SUP_VOLUME_MAKE:
-    case SUP_VOLUME_DROP:
-    case SUP_VOLUME_MOUNT:
         not_yet(r, m->head.tag);
         return;
     case SUP_PAUSE:
@@ -206,6 +202,10 @@ void requests_handle(struct requests *r, const union sup_message *m)
     case SUP_WARM:
     case SUP_LAYERS:
     case SUP_LAYER_DROP:
+    case SUP_VOLUMES:
+    case SUP_VOLUME_MAKE:
+    case SUP_VOLUME_DROP:
+    case SUP_VOLUME_MOUNT:
     case SUP_POOL:
         break; /* dealt with above */
     case SUP_STORED:

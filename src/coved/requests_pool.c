@@ -50,6 +50,75 @@ static void layer_drop(struct requests *r, const struct sup_layer_id *m)
         answer(r, &m->head, layers_drop(r->layers, m->layer, &err), &err);
 }
 
+/* "vol-" and 20 of [a-z0-9] */
+static bool is_volume(const char volume[static SUP_VOLUME_MAX])
+{
+    if (!request_is_text(volume, SUP_VOLUME_MAX) || strlen(volume) != 24 || memcmp(volume, "vol-", 4) != 0)
+        return false;
+    for (const char *p = volume + 4; *p; p++)
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= '0' && *p <= '9')))
+            return false;
+    return true;
+}
+
+static void tell_volume(void *ctx, const char *volume)
+{
+    const struct listing *l = ctx;
+    struct sup_volume m;
+    memset(&m, 0, sizeof(m));
+    m.head = (struct sup_head){SUP_VOLUME, l->tag};
+    if (strlen(volume) >= sizeof(m.volume))
+        return;
+    memcpy(m.volume, volume, strlen(volume));
+    int ignored UNUSED = pool_volume_usage(l->r->pool, volume, &m.used_bytes, &m.limit_bytes); /* 0: not known */
+    worker_send(l->r->worker, &m, sizeof(m), -1);
+}
+
+static void volumes(struct requests *r, const struct sup_head *m)
+{
+    struct err err;
+    struct listing listing = {r, m->tag};
+    int failed = pool_volume_each(r->pool, tell_volume, &listing);
+    answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
+}
+
+static int volume_make(struct requests *r, const struct sup_volume_id *m, struct err *err)
+{
+    if (reserve_check(&r->reserve, err) < 0)
+        return -1;
+    int failed = pool_volume_make(r->pool, m->volume, m->limit_bytes);
+    return failed < 0 ? err_errno(err, failed, "make volume %s", m->volume) : 0;
+}
+
+static int volume_drop(struct requests *r, const struct sup_volume_id *m, struct err *err)
+{
+    char id[ID_SANDBOX_LEN + 1];
+    if (boxes_mounted(r->boxes, m->volume, id))
+        return err_set(err, ERR_FAILED_PRECONDITION, "volume %s is mounted in sandbox %s", m->volume, id);
+    int failed = pool_volume_drop(r->pool, m->volume);
+    return failed < 0 ? err_errno(err, failed, "drop volume %s", m->volume) : 0;
+}
+
+static void volume(struct requests *r, const struct sup_volume_id *m)
+{
+    struct err err;
+    if (!is_volume(m->volume))
+        request_malformed(r, &m->head);
+    else if (m->head.type == SUP_VOLUME_MAKE)
+        answer(r, &m->head, volume_make(r, m, &err), &err);
+    else
+        answer(r, &m->head, volume_drop(r, m, &err), &err);
+}
+
+static void volume_mount(struct requests *r, const struct sup_volume_mount *m)
+{
+    if (!request_is_id(m->id) || !is_volume(m->volume) || !request_is_text(m->path, sizeof(m->path)) ||
+        m->read_only > 1)
+        request_malformed(r, &m->head);
+    else
+        boxes_mount(r->boxes, request_asked(r, &m->head), m);
+}
+
 static void pool(struct requests *r, const struct sup_head *head)
 {
     static const uint32_t kinds[] = {
@@ -78,6 +147,16 @@ bool requests_handle_pool(struct requests *r, const union sup_message *m)
         return true;
     case SUP_LAYER_DROP:
         layer_drop(r, &m->layer_id);
+        return true;
+    case SUP_VOLUMES:
+        volumes(r, &m->head);
+        return true;
+    case SUP_VOLUME_MAKE:
+    case SUP_VOLUME_DROP:
+        volume(r, &m->volume_id);
+        return true;
+    case SUP_VOLUME_MOUNT:
+        volume_mount(r, &m->volume_mount);
         return true;
     case SUP_POOL:
         pool(r, &m->head);

@@ -30,8 +30,11 @@ enum {
     REPLY_MAX = 32 * 1024 * 1024,     /* of a JSON answer */
 };
 
+struct builder;
+
 struct e2b {
     struct core *core;
+    struct builder *builder; /* NULL: nothing is built here */
     char *api_key;
     char *domain;
     char control_actor[32];

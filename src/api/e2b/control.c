@@ -2,6 +2,7 @@
 #include "api/e2b/control.h"
 
 #include "api/e2b/sandbox_json.h"
+#include "api/e2b/templates.h"
 #include "http/url.h"
 
 #include <stdio.h>
@@ -35,25 +36,26 @@ static const struct route routes[] = {
     {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet, "forks"},
     {HTTP_METHOD_GET, "/snapshots", not_yet, "snapshots"},
 
-    {HTTP_METHOD_GET, "/templates", control_templates, NULL},
-    {HTTP_METHOD_POST, "/templates", not_yet, "template builds"},
-    {HTTP_METHOD_GET, "/v2/templates", control_templates_v2, NULL},
-    {HTTP_METHOD_POST, "/v2/templates", not_yet, "template builds"},
-    {HTTP_METHOD_POST, "/v3/templates", not_yet, "template builds"},
-    {HTTP_METHOD_POST, "/templates/tags", not_yet, "template tags"},
-    {HTTP_METHOD_DELETE, "/templates/tags", not_yet, "template tags"},
-    {HTTP_METHOD_GET, "/templates/aliases/{}", control_template_alias, NULL},
-    {HTTP_METHOD_GET, "/templates/{}", control_template, NULL},
-    {HTTP_METHOD_POST, "/templates/{}", not_yet, "template builds"},
-    {HTTP_METHOD_PATCH, "/templates/{}", not_yet, "template changes"},
-    {HTTP_METHOD_PATCH, "/v2/templates/{}", not_yet, "template changes"},
-    {HTTP_METHOD_DELETE, "/templates/{}", not_yet, "template changes"},
-    {HTTP_METHOD_GET, "/templates/{}/tags", not_yet, "template tags"},
-    {HTTP_METHOD_GET, "/templates/{}/files/{}", not_yet, "template builds"},
-    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, "template builds"},
-    {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", not_yet, "template builds"},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", not_yet, "template builds"},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", not_yet, "template builds"},
+    {HTTP_METHOD_GET, "/templates", templates_list, NULL},
+    {HTTP_METHOD_POST, "/templates", not_yet, "builds of the first version"},
+    {HTTP_METHOD_GET, "/v2/templates", templates_list_v2, NULL},
+    {HTTP_METHOD_POST, "/v2/templates", templates_request, NULL},
+    {HTTP_METHOD_POST, "/v3/templates", templates_request, NULL},
+    {HTTP_METHOD_POST, "/templates/tags", templates_tags_add, NULL},
+    {HTTP_METHOD_DELETE, "/templates/tags", templates_tags_remove, NULL},
+    {HTTP_METHOD_GET, "/templates/aliases/{}", templates_alias, NULL},
+    {HTTP_METHOD_GET, "/templates/{}", templates_get, NULL},
+    {HTTP_METHOD_POST, "/templates/{}", not_yet, "builds of the first version"},
+    {HTTP_METHOD_PATCH, "/templates/{}", templates_publish, NULL},
+    {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish_v2, NULL},
+    {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, NULL},
+    {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, NULL},
+    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, "builds of the first version"},
+    {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_logs, NULL},
 
     {HTTP_METHOD_GET, "/volumes", not_yet, "volumes"},
     {HTTP_METHOD_POST, "/volumes", not_yet, "volumes"},
@@ -128,7 +130,7 @@ bool control_handle(struct e2b *e2b, struct http_request *req)
         http_respond_error(req, 404, "validation error: method not allowed");
         return true;
     }
-    problem = check_key(e2b, req);
+    problem = route->handler == templates_upload ? NULL : check_key(e2b, req); /* its link is the key */
     if (problem) {
         http_respond_error(req, 401, problem);
         return true;

@@ -42,7 +42,3 @@ void control_volume_make(struct call *c);
 void control_volumes(struct call *c);
 void control_volume(struct call *c);
 void control_volume_drop(struct call *c);
-void control_templates(struct call *c); /* all; v2: in pages */
-void control_templates_v2(struct call *c);
-void control_template(struct call *c); /* with its build */
-void control_template_alias(struct call *c);

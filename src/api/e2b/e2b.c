@@ -18,6 +18,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     struct e2b *e2b = mem_new(struct e2b);
 
     e2b->core = config->core;
+    e2b->builder = config->builder;
     e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
     snprintf(e2b->control_actor, sizeof(e2b->control_actor), "e2b:%.8s", e2b->api_key);

@@ -143,6 +143,21 @@ static int set_cpus(struct config *c, const struct field *f, struct str value, s
     return 0;
 }
 
+static int set_pool(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    static const char *const names[] = {[CONFIG_POOL_AUTO] = "auto",
+                                        [CONFIG_POOL_BTRFS] = "btrfs",
+                                        [CONFIG_POOL_REFLINK] = "reflink",
+                                        [CONFIG_POOL_COPY] = "copy"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (str_eqc(value, names[i])) {
+            *(enum config_pool *)member(c, f) = (enum config_pool)i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s must be auto, btrfs, reflink or copy", f->name);
+}
+
 static int set_level(struct config *c, const struct field *f, struct str value, struct err *err)
 {
     static const char *const names[] = {"debug", "info", "warn", "error"};
@@ -195,6 +210,8 @@ static const struct field fields[] = {
     {"listen_tls", "COVE_LISTEN_TLS", set_listen_tls, .is_list = true},
     {"behind_tls_proxy", NULL, set_bool, AT(behind_tls_proxy)},
     {"domain", "COVE_DOMAIN", set_domain, AT(domain)},
+    {"pool.kind", "COVE_POOL", set_pool, AT(pool_kind)},
+    {"pool.size", NULL, set_size, AT(pool_bytes), .least = 2048 * MIB, .most = 1ULL << 60},
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
@@ -211,7 +228,7 @@ static const struct field fields[] = {
 
 static bool is_section(struct str name)
 {
-    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template");
+    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") || str_eqc(name, "pool");
 }
 
 static void forget(struct config_listen *all, size_t *n)

@@ -8,6 +8,7 @@
  *   listen_tls: 127.0.0.1:7443          # COVE_LISTEN_TLS  the same with TLS, once `cove domain set` has given it a certificate
  *   behind_tls_proxy: false             #               a proxy in front of a public address speaks TLS
  *   domain: sandboxes.example.org       # COVE_DOMAIN   for <port>-<sandbox>.<domain>; by itself what `cove domain set` says
+ *   pool: {kind: auto, size: 100GiB}    # COVE_POOL     auto, btrfs, reflink, copy; size: what its file may grow to, 0: as the disk has room
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
@@ -30,6 +31,8 @@
 
 enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_FILE_MAX = 64 * 1024 };
 
+enum config_pool { CONFIG_POOL_AUTO, CONFIG_POOL_BTRFS, CONFIG_POOL_REFLINK, CONFIG_POOL_COPY };
+
 struct config_listen {
     char *text; /* as written */
     struct sockaddr_storage address;
@@ -48,6 +51,8 @@ struct config {
     bool behind_tls_proxy;
     char *domain; /* NULL: none */
     uint32_t owner_uid;
+    enum config_pool pool_kind;
+    uint64_t pool_bytes;         /* 0: no bound */
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
     enum log_level log_level;
 

@@ -44,6 +44,8 @@ static void nothing_given_means_defaults(void **state)
         assert_true(c->listen[0].is_loopback);
         assert_null(c->domain);
         assert_true(c->disk_reserve_bytes == CONFIG_RESERVE_AUTO);
+        assert_int_equal(c->pool_kind, CONFIG_POOL_AUTO);
+        assert_int_equal(c->pool_bytes, 0);
         assert_false(c->behind_tls_proxy);
         assert_int_equal(c->default_timeout_ms, 300000);
         assert_int_equal(c->log_level, LOG_INFO);
@@ -61,6 +63,7 @@ static void every_key_is_read(void **state)
                              "  - '[::1]:7071'\n"
                              "behind_tls_proxy: true\n"
                              "domain: boxes.example.org\n"
+                             "pool: {kind: reflink, size: 20GiB}\n"
                              "disk_reserve: 3GiB\n"
                              "owner: 1000\n"
                              "log_level: debug\n"
@@ -78,6 +81,8 @@ static void every_key_is_read(void **state)
     assert_true(c->listen[1].is_loopback);
     assert_true(c->behind_tls_proxy);
     assert_string_equal(c->domain, "boxes.example.org");
+    assert_int_equal(c->pool_kind, CONFIG_POOL_REFLINK);
+    assert_int_equal(c->pool_bytes, 20ULL << 30);
     assert_int_equal(c->disk_reserve_bytes, 3ULL << 30);
     assert_int_equal(c->owner_uid, 1000);
     assert_int_equal(c->log_level, LOG_DEBUG);
@@ -98,6 +103,8 @@ static void mistakes_name_their_line(void **state)
     (void)state;
     assert_refused("run_dir: /r\nmemroy: 5\n", "t.yaml:2: unknown key \"memroy\"");
     assert_refused("defaults:\n  memory: 1G\n  cpu: 2\n", "t.yaml:3: unknown key \"defaults.cpu\"");
+    assert_refused("pool: {kind: zfs}\n", "t.yaml:1: pool.kind must be auto, btrfs, reflink or copy");
+    assert_refused("pool: {size: 1MiB}\n", "t.yaml:1: pool.size is out of range");
     assert_refused("owner: 1\n\nowner: 2\n", "t.yaml:3: \"owner\" is given twice");
     assert_refused("limits: {sandboxes: 1, sandboxes: 1}\n", "t.yaml:1: \"limits.sandboxes\" is given twice");
     assert_refused("limits: {sandboxes: 1}\nlimits: {timeout: 1h}\n", "t.yaml:2: \"limits\" is given twice");

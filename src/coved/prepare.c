@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "coved/progress.h"
 #include "coved/state.h"
+#include "coved/storage.h"
 #include "kernel/mount.h"
 #include "kernel/pool.h"
 
@@ -249,23 +250,30 @@ static bool line_value(struct str text, const char *key, struct str *ret_value)
     return false;
 }
 
-static bool is_current(const char *conf_path, const char *pool, uint64_t recipe)
+/* The layer itself is looked for where that costs nothing: a file system in a file would have to be mounted. */
+static bool is_current(const struct config *config, const char *conf_path, uint64_t recipe)
 {
+    struct storage_choice choice;
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    struct str text, made_with, layer;
+    struct str text, made_with, layer, pool;
     char wanted[24];
     struct stat st;
     if (fd_read_file(AT_FDCWD, conf_path, &b) < 0)
         return false;
     text = buf_str(&b);
     (void)snprintf(wanted, sizeof(wanted), "%016llx", (unsigned long long)recipe);
-    if (!line_value(text, "recipe", &made_with) || !str_eqc(made_with, wanted) || !line_value(text, "layer", &layer))
+    if (!line_value(text, "recipe", &made_with) || !str_eqc(made_with, wanted) || !line_value(text, "layer", &layer) ||
+        !line_value(text, "pool", &pool))
         return false;
-    AUTO_FREE char *path = mem_printf("%s/layers/%.*s/u", pool, STR_ARG(layer));
+    storage_choose(config, &choice);
+    if (choice.in_file)
+        return !choice.is_new && str_eqc(pool, "file");
+    AUTO_FREE char *path = mem_printf("%s/pool/layers/%.*s/u", config->state_dir, STR_ARG(layer));
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int write_conf(const char *templates, const char *path, const char *digest, uint64_t recipe, struct err *err)
+static int write_conf(const char *templates, const char *path, const char *digest, uint64_t recipe, bool in_file,
+                      struct err *err)
 {
     AUTO_FREE char *tmp = mem_printf("%s.new", path);
     AUTO_BUF struct buf b = BUF_INIT(4096);
@@ -273,8 +281,8 @@ static int write_conf(const char *templates, const char *path, const char *diges
     clock_format(clock_real(), 0, when);
     (void)buf_printf(
         &b,
-        "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\n",
-        digest, 1ULL << 30, when, (unsigned long long)recipe);
+        "id = base\nalias = base\nlayer = %s\ncpu_milli = 2000\nmemory_bytes = %llu\nbuilt = %s\nrecipe = %016llx\npool = %s\n",
+        digest, 1ULL << 30, when, (unsigned long long)recipe, in_file ? "file" : "directory");
     int r = fd_write_file(AT_FDCWD, tmp, buf_str(&b), 0644);
     if (r == 0 && rename(tmp, path) < 0)
         r = -errno;
@@ -308,6 +316,40 @@ static int build_layer(const struct config *config, struct pool *pool, char ret_
     return failed;
 }
 
+/* On a btrfs in a file it is seen where the directory is, by us and what we start. */
+static int open_pool(struct storage *s, const char *dir, struct pool **ret_pool, struct err *err)
+{
+    int r = s->file_fd >= 0 ? mount_unshare() : 0;
+    if (r == 0 && s->file_fd >= 0)
+        r = mount_attach(s->mount, AT_FDCWD, dir);
+    return r < 0 ? err_errno(err, r, "mount the storage pool on %s", dir) : storage_pool(s, dir, ret_pool, err);
+}
+
+/* The directory that an earlier version's pool lay in, when the pool is a file now: its layers can't be used and take up space. */
+static void clear_earlier(const char *dir)
+{
+    struct pool *pool = NULL;
+    AUTO_FREE char *layers = mem_printf("%s/layers", dir);
+    if (access(layers, F_OK) < 0 || pool_open_as(dir, POOL_COPY, &pool) < 0)
+        return;
+    int swept UNUSED = pool_sweep(pool);
+    pool_close(pool);
+}
+
+static int build_into(const struct config *config, struct storage *storage, const char *dir,
+                      char ret_digest[static DIGEST_MAX], struct err *err)
+{
+    AUTO(pool_close) struct pool *pool = NULL;
+    if (storage->file_fd >= 0)
+        clear_earlier(dir);
+    if (open_pool(storage, dir, &pool, err) < 0)
+        return -1;
+    (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
+    int r = build_layer(config, pool, ret_digest, err);
+    int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
+    return r < 0 ? err_prefix(err, "base template") : 0;
+}
+
 int prepare_base_template(const struct config *config, bool force, struct err *err)
 {
     AUTO_CLOSE int lock = -1;
@@ -317,17 +359,16 @@ int prepare_base_template(const struct config *config, bool force, struct err *e
     AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);
     AUTO_FREE char *dir = mem_printf("%s/pool", config->state_dir);
     uint64_t recipe = recipe_id(config);
-    if (!force && is_current(conf, dir, recipe))
+    if (!force && is_current(config, conf, recipe))
         return 0;
     if (state_lock(config, &lock, err) < 0)
         return -1;
-    AUTO(pool_close) struct pool *pool = NULL;
-    int r = pool_open(dir, &pool);
-    if (r < 0)
-        return err_errno(err, r, "open the storage pool");
+    struct storage storage = STORAGE_NONE;
     char digest[DIGEST_MAX];
-    (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
-    r = build_layer(config, pool, digest, err);
-    int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
-    return r < 0 ? err_prefix(err, "base template") : write_conf(templates, conf, digest, recipe, err);
+    if (storage_open(config, &storage, err) < 0)
+        return -1;
+    bool in_file = storage.file_fd >= 0;
+    int r = build_into(config, &storage, dir, digest, err);
+    storage_close(&storage);
+    return r < 0 ? r : write_conf(templates, conf, digest, recipe, in_file, err);
 }

@@ -3,8 +3,9 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "config/units.h"
+#include "kernel/pool.h"
 
-enum { PARTS = 50 /* 2 % */, FRESH_MS = 100 };
+enum { PARTS = 50 /* 2 % */, FRESH_MS = 100, POOL_LEAST = 256 << 20 };
 
 static const uint64_t least = 1ULL << 30, most = 8ULL << 30;
 
@@ -41,6 +42,24 @@ int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err)
     return 0;
 }
 
+static int judge_pool(struct reserve *r, struct err *err)
+{
+    struct pool_space space;
+    char has[UNIT_TEXT_MAX];
+    if (!r->pool || r->bytes == 0 || !pool_is_backed(r->pool))
+        return 0;
+    int failed = pool_space(r->pool, &space);
+    if (failed < 0)
+        return err_errno(err, failed, "look how much the storage pool has free");
+    if (space.free >= POOL_LEAST)
+        return 0;
+    unit_format_size(space.free, has);
+    return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                   "the storage pool has %s free and can't grow: remove sandboxes, snapshots or templates, or set"
+                   " pool.size in the configuration",
+                   has);
+}
+
 int reserve_check(struct reserve *r, struct err *err)
 {
     usec_t now = clock_mono();
@@ -50,6 +69,7 @@ int reserve_check(struct reserve *r, struct err *err)
         r->looked = now;
     }
     int failed = reserve_judge(&r->fs, r->bytes, err);
+    failed = failed ? failed : judge_pool(r, err);
     if (failed < 0 && !r->is_short)
         log_warn("no more sandboxes are created: %s", err->msg);
     if (failed == 0 && r->is_short)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stays free on the storage pool's file system: below that, no sandbox is created. Sandboxes that run can still fill the disk, for the
- * pool's boxes have no limit of their own; this keeps more of them from beginning what none can finish.
+ * What stays free on the storage pool's disk: below that, no sandbox is created. Sandboxes that run can still fill it; this keeps more of them
+ * from beginning what none can finish. A pool in a file (kernel/pool.h) must have room inside, too.
  */
 #pragma once
 
@@ -16,10 +16,13 @@ uint64_t reserve_bytes(const struct statvfs *fs, uint64_t bytes);
 /* ERR_RESOURCE_EXHAUSTED when less than that, or less than 2 % of the inodes, is free; the message says what to do. 0: none is kept. */
 int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err) WARN_UNUSED;
 
+struct pool;
+
 struct reserve {
-    int fd;         /* borrowed: a directory on the file system */
-    uint64_t bytes; /* as configured */
-    usec_t looked;  /* monotonic; 0: never */
+    int fd;            /* borrowed: a directory on the host's file system */
+    struct pool *pool; /* borrowed: one that lies in a file there has to have room of its own; NULL: not looked at */
+    uint64_t bytes;    /* as configured */
+    usec_t looked;     /* monotonic; 0: never */
     struct statvfs fs;
     bool is_short;
 };

@@ -27,7 +27,7 @@ static int choose(const struct probe_env *env, enum overlay_mode *ret_mode, stru
     return err_set(err, ERR_INVALID_ARGUMENT, "COVE_OVERLAY must be detached or attached");
 }
 
-int rootfs_choose(const char *pool_dir, enum overlay_mode *ret_mode, struct err *err)
+int rootfs_choose(const char *pool_dir, const char *state_dir, enum overlay_mode *ret_mode, struct err *err)
 {
     AUTO_FREE char *dir = mem_printf("%s/new", pool_dir);
     if (mkdir(dir, 0755) < 0 && errno != EEXIST)
@@ -38,7 +38,7 @@ int rootfs_choose(const char *pool_dir, enum overlay_mode *ret_mode, struct err 
         log_error(
             "sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"
             " xfs, btrfs) are needed; set state_dir or COVE_STATE to a place on one ('coved doctor' says more)",
-            pool_dir);
+            state_dir);
         return -1;
     }
     if (mode == OVERLAY_ATTACHED)

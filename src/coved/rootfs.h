@@ -6,7 +6,8 @@
 #include "kernel/overlay.h"
 
 /*
- * pool_dir: on the host, before the stage is entered. What a crash leaves of it lies where pool_reset() looks. COVE_OVERLAY=detached or
+ * pool_dir: as seen from where we are. state_dir: for people. What a crash leaves of it lies where pool_reset() looks. COVE_OVERLAY=detached or
  * =attached takes that mode or none; it is for tests.
  */
-int rootfs_choose(const char *pool_dir, enum overlay_mode *ret_mode, struct err *err) WARN_UNUSED;
+int rootfs_choose(const char *pool_dir, const char *state_dir, enum overlay_mode *ret_mode,
+                  struct err *err) WARN_UNUSED;

@@ -3,7 +3,7 @@
  * The boot sequence, the loop, and the way down.
  *
  *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
- *  2. All that needs the host's files is opened, read or tried: sockets, agent, key, overlays. Then the stage (tier/stage.h) is entered for good.
+ *  2. All that needs the host's files is opened or read: sockets, agent, key, the storage pool. Then the stage (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the workers are started, so that the first request finds one.
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
  *     but for files that take too long to delete: those are the next start's.
@@ -23,6 +23,7 @@
 #include "coved/requests.h"
 #include "coved/rootfs.h"
 #include "coved/state.h"
+#include "coved/storage.h"
 #include "coved/sweeper.h"
 #include "coved/worker.h"
 #include "kernel/cgroup.h"
@@ -55,6 +56,7 @@ struct coved {
     const struct config *config;
     struct loop *loop;
     struct tier_host host;
+    struct storage storage;
     struct stage stage;
     struct listeners listeners;
     struct identity identity;
@@ -177,10 +179,10 @@ static int open_groups(struct coved *c, struct err *err)
 
 static int open_pool(struct coved *c, struct err *err)
 {
-    int r = pool_open("/pool", &c->host.pool);
-    if (r == 0)
-        r = pool_reset(c->host.pool, count_lost, c);
-    return r < 0 ? err_errno(err, r, "open the storage pool") : 0;
+    if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
+        return -1;
+    int r = pool_reset(c->host.pool, count_lost, c);
+    return r < 0 ? err_errno(err, r, "clear the storage pool") : 0;
 }
 
 static void reload(struct coved *c);
@@ -312,7 +314,7 @@ static void reload(struct coved *c)
 
 static int set_up(struct coved *c, struct err *err)
 {
-    AUTO_FREE char *dir = NULL, *pool = mem_printf("%s/pool", c->config->state_dir);
+    AUTO_FREE char *dir = NULL;
     enum overlay_mode mode = OVERLAY_DETACHED;
     if (state_prepare(c->config, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
         state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
@@ -322,8 +324,9 @@ static int set_up(struct coved *c, struct err *err)
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
         listen_open(c->config, &c->listeners, err) < 0 ||
         identity_listen(&c->identity, c->config, &c->listeners, err) < 0 ||
-        network_prepare(&c->network, c->config, dir, err) < 0 || rootfs_choose(pool, &mode, err) < 0 ||
-        stage_enter(pool, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0)
+        network_prepare(&c->network, c->config, dir, err) < 0 || storage_open(c->config, &c->storage, err) < 0 ||
+        stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0 ||
+        rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)
         return -1;
     c->host.overlay_mode = (int)mode;
     c->host.stage = &c->stage;
@@ -347,7 +350,7 @@ static int set_up(struct coved *c, struct err *err)
         .worker = c->worker,
         .layers = layers_new(c->host.pool, c->boxes),
         .pool = c->host.pool,
-        .reserve = {.fd = pool_fd(c->host.pool), .bytes = c->config->disk_reserve_bytes},
+        .reserve = {.fd = c->storage.host_fd, .pool = c->host.pool, .bytes = c->config->disk_reserve_bytes},
         .default_pids = c->config->default_pids,
     };
     struct err too_full;
@@ -415,6 +418,7 @@ static void tear_down(struct coved *c)
                 left);
         pool_close(c->host.pool);
     }
+    storage_close(&c->storage);
     if (c->host.cgroups)
         cgroup_close(c->host.cgroups, true);
     if (c->loop)
@@ -440,6 +444,7 @@ int serve(const struct config *config, int ready_fd, struct err *err)
         .listeners = {.local = LOCAL_SOCKET_NONE},
         .identity = IDENTITY_NONE,
         .network = NETWORK_NONE,
+        .storage = STORAGE_NONE,
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
         .signal_fd = -1,

@@ -4,7 +4,7 @@
  *
  *   lock         held by the running coved
  *   key          the API key, 0600
- *   pool/        the storage pool, 0700
+ *   pool/        the storage pool, 0700; or pool.btrfs, a file with a file system that holds it (coved/storage.h)
  *   templates/   one <alias>.conf for each template, readable by the worker
  *   api/         cove-api's own: event log and store
  *   egress/      cove-egress's own: secrets, encrypted

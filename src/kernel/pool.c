@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const struct pool_ops *const kinds[] = {
@@ -165,16 +164,6 @@ const char *pool_kind_name(enum pool_kind kind)
 int pool_fd(const struct pool *p)
 {
     return p->fd;
-}
-
-int pool_space(struct pool *p, struct pool_space *ret_space)
-{
-    struct statvfs fs;
-    if (fstatvfs(p->fd, &fs) < 0)
-        return -errno;
-    ret_space->total = (uint64_t)fs.f_blocks * fs.f_frsize;
-    ret_space->free = (uint64_t)fs.f_bavail * fs.f_frsize;
-    return 0;
 }
 
 /* ---- entries ---- */

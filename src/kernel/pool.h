@@ -144,9 +144,21 @@ int pool_volume_each(struct pool *p, void (*fn)(void *ctx, const char *volume), 
 /* ---- the whole ---- */
 
 struct pool_space {
-    uint64_t total, free; /* bytes; free: what can still be written */
+    uint64_t total, free; /* bytes; free: what can still be written, with what it may grow by */
 };
 int pool_space(struct pool *p, struct pool_space *ret_space) WARN_UNUSED;
+
+/* A pool whose file system lies in a file of the host's and may grow there. */
+struct pool_backing {
+    int file_fd, device_fd; /* kernel/loopfile.h; borrowed */
+    int host_fd;            /* a directory on the host's file system; borrowed */
+    uint64_t reserve_bytes; /* what stays free there */
+    uint64_t most_bytes;    /* that the file may have; 0: as many as there is room for */
+};
+void pool_set_backing(struct pool *p, const struct pool_backing *backing);
+bool pool_is_backed(const struct pool *p);
+/* One step, when less than a quarter is free and the host has room. 1: it has grown, 0: it need not, or can't. Takes milliseconds. */
+int pool_grow(struct pool *p) WARN_UNUSED;
 
 /* Moves every box and everything half-made to the trash; fn is told the boxes' names. For the start after a crash. */
 int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;

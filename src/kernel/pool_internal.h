@@ -31,6 +31,8 @@ struct pool {
     struct pool_features features;
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
     int shard_fds[POOL_SHARDS];
+    struct pool_backing backing;
+    bool is_backed;
 };
 
 bool pool_is_name(const char *name); /* of a box, kept upper, volume or job: [A-Za-z0-9._-], no dot first */

@@ -143,7 +143,7 @@ void stage_tree_put(struct stage *s, uint32_t tree)
     s->tree_used[tree] = false;
 }
 
-int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_stage, struct err *err)
+int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage, struct err *err)
 {
     static const char *const tmpfs_options[] = {"mode", "0755", "size", "128m", NULL};
     AUTO_CLOSE int host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -154,7 +154,7 @@ int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_
     if (r < 0)
         return err_errno(err, r, "make a private mount namespace");
 
-    AUTO_CLOSE int root_mount = -1, pool_mount = -1, proc_mount = -1;
+    AUTO_CLOSE int root_mount = -1, proc_mount = -1;
     r = mount_new("tmpfs", tmpfs_options, MOUNT_ATTR_NOEXEC, &root_mount);
     r = r ? r : mount_attach(root_mount, AT_FDCWD, scratch_on);
     mode_t mask = umask(0);
@@ -163,11 +163,10 @@ int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_
     (void)umask(mask);
     if (r < 0)
         return err_errno(err, r, "build the stage on %s", scratch_on);
-    r = mount_clone(AT_FDCWD, pool_dir, &pool_mount);
-    r = r ? r : mount_set(pool_mount, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, -1);
+    r = mount_set(pool_mount, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, -1);
     r = r ? r : mount_attach(pool_mount, root_mount, "pool");
     if (r < 0)
-        return err_errno(err, r, "mount the storage pool %s", pool_dir);
+        return err_errno(err, r, "mount the storage pool");
     r = mount_new("proc", NULL, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NOSUID, &proc_mount);
     r = r ? r : mount_attach(proc_mount, root_mount, "proc");
     r = r ? r : mount_pivot(root_mount);

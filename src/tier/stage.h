@@ -28,10 +28,11 @@ struct stage {
 };
 
 /*
- * Enters the stage for good: the calling process's root and working directory change. pool_dir: the pool's directory on the host. scratch_on: an existing host
+ * Enters the stage for good: the calling process's root and working directory change. pool_mount: the pool's directory, as a detached mount that is
+ * attached here and nowhere else; stays the caller's to close. scratch_on: an existing host
  * directory that the tmpfs may cover while it is being made, in our private namespace only.
  */
-int stage_enter(const char *pool_dir, const char *scratch_on, struct stage *ret_stage, struct err *err) WARN_UNUSED;
+int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage, struct err *err) WARN_UNUSED;
 
 /* In the stage. The tree is the caller's alone until it is put back. 0 or -errno. */
 int stage_tree_take(struct stage *s, uint32_t *ret_tree) WARN_UNUSED;

@@ -13,6 +13,8 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "build/builder.h"
+#include "daemon/build_options.h"
 #include "daemon/options.h"
 #include "event/verify.h"
 #include "http/server.h"
@@ -36,6 +38,8 @@ struct worker {
     struct store *store;
     struct event_log *events;
     struct core *core;
+    struct arena builds; /* the builder's settings */
+    struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
     struct native *native;
@@ -74,6 +78,7 @@ static void server_closed(void *ctx)
     struct worker *w = ctx;
     e2b_free(w->e2b);
     native_free(w->native);
+    builder_free(w->builder);
     core_close(w->core);
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
@@ -175,6 +180,14 @@ static int open_core(struct worker *w, struct err *err)
     return core_open(&w->loop, &config, &w->core, err);
 }
 
+static int open_builder(struct worker *w, struct err *err)
+{
+    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir};
+    if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
+        return -1;
+    return builder_new(&config, &w->builder, err);
+}
+
 /* In a thread of its own. */
 static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
 {
@@ -199,7 +212,8 @@ static void open_facades(struct worker *w)
         .default_timeout_ms = o->default_timeout_ms,
         .version = o->version,
     });
-    w->e2b = e2b_new(&(struct e2b_config){.core = w->core, .api_key = buf_str(&w->key), .domain = o->domain});
+    w->e2b = e2b_new(
+        &(struct e2b_config){.core = w->core, .builder = w->builder, .api_key = buf_str(&w->key), .domain = o->domain});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }
@@ -249,7 +263,7 @@ static int boot(struct worker *w, struct err *err)
     r = seccomp_load_worker();
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
-    if (open_core(w, err) < 0)
+    if (open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
     open_facades(w);
     if (watch(w, err) < 0 || listen_all(w, err) < 0)
@@ -264,6 +278,7 @@ static void shut_down(struct worker *w)
         log_warn("the loop still has handles at the end");
     event_log_close(w->events);
     store_close(w->store);
+    arena_fini(&w->builds);
     http_tls_free(w->tls);
     mem_free(w->store_path);
     (void)fd_close(w->supervisor_fd);

@@ -20,6 +20,7 @@ enum option_id {
     OPT_DEFAULT_TIMEOUT,
     OPT_MAX_TIMEOUT,
     OPT_MAX_SANDBOXES,
+    OPT_BUILDS,
 };
 
 static const struct option known[] = {
@@ -39,6 +40,7 @@ static const struct option known[] = {
     {"default-timeout-ms", required_argument, NULL, OPT_DEFAULT_TIMEOUT},
     {"max-timeout-ms", required_argument, NULL, OPT_MAX_TIMEOUT},
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
+    {"builds", required_argument, NULL, OPT_BUILDS},
     {NULL, 0, NULL, 0},
 };
 
@@ -122,6 +124,9 @@ static int apply(struct options *o, int id, const char *argument)
         r = parse_number(text, UINT32_MAX, &number);
         o->max_sandboxes = (uint32_t)number;
         return r;
+    case OPT_BUILDS:
+        o->builds = argument;
+        return 0;
     default:
         return -EINVAL;
     }

@@ -30,6 +30,7 @@ struct options {
     uint64_t default_timeout_ms;
     uint64_t max_timeout_ms;
     uint32_t max_sandboxes;
+    const char *builds; /* daemon/build_options.h; NULL: the defaults */
 };
 
 /* Strings are argv's. Descriptors are checked to be open. */

@@ -36,7 +36,8 @@ bool templates_committed(struct call *c)
 bool templates_find(struct call *c, struct str ref, struct template_info *ret_info)
 {
     struct err err;
-    if (template_info_find(templates_of(c), ref, ret_info, &err) == 0)
+    if (template_ref_read(ref, http_arena(c->req), &ref, &err) == 0 &&
+        template_info_find(templates_of(c), ref, ret_info, &err) == 0)
         return true;
     call_fail_err(c, &err);
     return false;
@@ -77,12 +78,16 @@ void templates_append_names(struct buf *b, const char *field, const struct templ
 static void append_time(struct buf *b, const char *field, usec_t at)
 {
     char text[CLOCK_TEXT_MAX];
-    if (!at) {
-        buf_printf(b, ",\"%s\":null", field);
-        return;
-    }
     clock_format(at, 3, text);
     buf_printf(b, ",\"%s\":\"%s\"", field, text);
+}
+
+static void append_time_or_null(struct buf *b, const char *field, usec_t at)
+{
+    if (at)
+        append_time(b, field, at);
+    else
+        buf_printf(b, ",\"%s\":null", field);
 }
 
 /* What a file's template has of a build. */
@@ -121,7 +126,7 @@ static void append_head(struct buf *b, const struct template_info *info)
     buf_printf(b, ",\"public\":%s", info->is_public ? "true" : "false");
     append_time(b, "createdAt", info->created);
     append_time(b, "updatedAt", info->updated);
-    append_time(b, "lastSpawnedAt", info->spawned);
+    append_time_or_null(b, "lastSpawnedAt", info->spawned);
     buf_printf(b, ",\"spawnCount\":%" PRIu64, info->n_spawns);
 }
 
@@ -226,7 +231,7 @@ static bool append_build(void *ctx, const struct template_build *build)
     buf_printf(all->b, ",\"status\":\"%s\"", templates_status_name(build->status));
     append_time(all->b, "createdAt", build->created);
     append_time(all->b, "updatedAt", MAX(MAX(build->created, build->started), build->finished));
-    append_time(all->b, "finishedAt", build->finished);
+    append_time_or_null(all->b, "finishedAt", build->finished);
     buf_append_char(all->b, '}');
     return true;
 }
@@ -262,7 +267,9 @@ void templates_alias(struct call *c)
     buf_append_cstr(&b, "{\"templateID\":");
     buf_append_json_string(&b, str_of(info.id));
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
-    if (str_find_char(c->args[0], ':') >= 0 && template_resolve(templates_of(c), c->args[0], &t, NULL, &err) < 0)
+    struct str ref;
+    if (template_ref_read(c->args[0], http_arena(c->req), &ref, &err) < 0 ||
+        (str_find_char(ref, ':') >= 0 && template_resolve(templates_of(c), ref, &t, NULL, &err) < 0))
         call_fail_err(c, &err);
     else
         call_json(c, 200, buf_str(&b));

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How templates are built, as coved tells it in one argument: lines `key=value`. Keys: concurrency, step-timeout-ms, timeout-ms, disk, alias (image=template), insecure. */
+#pragma once
+
+#include "base/arena.h"
+#include "build/builder.h"
+
+enum { BUILD_ALIASES_MAX = 64, BUILD_INSECURE_MAX = 64 };
+
+/* Fills what the text says; lists and strings are in the arena. ERR_INVALID_ARGUMENT. */
+int build_options_parse(struct str text, struct arena *arena, struct builder_config *config,
+                        struct err *err) WARN_UNUSED;

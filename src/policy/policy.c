@@ -47,7 +47,8 @@ static void put_scope(json_t *object, const struct scope *s)
             const struct port_range *r = &s->ports[i];
             char text[16];
 
-            snprintf(text, sizeof(text), "%u-%u", (unsigned)r->first, (unsigned)r->last);
+            if (r->first != r->last)
+                snprintf(text, sizeof(text), "%u-%u", (unsigned)r->first, (unsigned)r->last);
             append(ports, r->first == r->last ? json_integer(r->first) : json_string(text));
         }
         put(object, "ports", ports);

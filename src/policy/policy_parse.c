@@ -5,32 +5,47 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static void print_place(const struct parse *p, char *text, size_t room)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < p->depth && n < room; i++)
+        n += (size_t)(p->place[i].name ? snprintf(text + n, room - n, "%s%s", i ? "." : "", p->place[i].name)
+                                       : snprintf(text + n, room - n, "[%zu]", p->place[i].index));
+}
+
 int parse_refuse(struct parse *p, const char *fmt, ...)
 {
-    char text[200];
+    char text[200], place[96];
     va_list ap;
 
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    (void)err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%s", p->place, p->place[0] ? ": " : "", text);
+    print_place(p, place, sizeof(place));
+    (void)err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%s", place, place[0] ? ": " : "", text);
     return -1;
 }
 
-size_t parse_enter(struct parse *p, const char *fmt, ...)
+void parse_enter(struct parse *p, const char *name)
 {
-    size_t n = strlen(p->place);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(p->place + n, sizeof(p->place) - n, fmt, ap);
-    va_end(ap);
-    return n;
+    assert(p->depth < PARSE_DEPTH);
+    p->place[p->depth].name = name;
+    p->depth++;
 }
 
-void parse_leave(struct parse *p, size_t before)
+void parse_enter_at(struct parse *p, size_t index)
 {
-    p->place[before] = '\0';
+    assert(p->depth < PARSE_DEPTH);
+    p->place[p->depth].name = NULL;
+    p->place[p->depth].index = index;
+    p->depth++;
+}
+
+void parse_leave(struct parse *p)
+{
+    p->depth--;
 }
 
 enum { QUOTED_MAX = 96 };
@@ -166,11 +181,11 @@ static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
     scope->n_ports = (uint8_t)json_array_size(json);
     scope->ports = ports;
     for (size_t i = 0; i < scope->n_ports; i++) {
-        size_t before = parse_enter(p, "[%zu]", i);
+        parse_enter_at(p, i);
 
         if (parse_port_range(p, json_array_get(json, i), &ports[i]) < 0)
             return -1;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     return 0;
 }
@@ -196,7 +211,7 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
     scope->n_methods = (uint8_t)json_array_size(json);
     scope->methods = arena_alloc(&p->policy->arena, scope->n_methods * sizeof(*scope->methods));
     for (size_t i = 0; i < scope->n_methods; i++) {
-        size_t before = parse_enter(p, "[%zu]", i);
+        parse_enter_at(p, i);
         struct str text = STR_NULL;
         char *method;
 
@@ -208,7 +223,7 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
         for (char *c = method; *c; c++)
             *c = upper(*c);
         scope->methods[i] = method;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     return 0;
 }
@@ -237,11 +252,11 @@ int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
 
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         const json_t *value = json_object_get(object, members[i].name);
-        size_t before = parse_enter(p, ".%s", members[i].name);
+        parse_enter(p, members[i].name);
 
         if (value && members[i].parse(p, value, ret_scope) < 0)
             return -1;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     p->policy->intercepts |= scope_is_about_requests(ret_scope);
     return 0;
@@ -251,7 +266,6 @@ static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
 {
     static const char *const members[] = {"allow", "deny", "ports", "methods", "path"};
     const json_t *allow, *deny;
-    size_t before;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
         return -1;
@@ -260,10 +274,10 @@ static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
     if (!allow == !deny)
         return parse_refuse(p, "needs either \"allow\" or \"deny\"");
     rule->is_allow = allow;
-    before = parse_enter(p, ".%s", allow ? "allow" : "deny");
+    parse_enter(p, allow ? "allow" : "deny");
     if (parse_target(p, allow ? allow : deny, &rule->target) < 0)
         return -1;
-    parse_leave(p, before);
+    parse_leave(p);
     if (rule->target.kind == TARGET_NET) {
         const struct netcidr *net = &rule->target.net;
 
@@ -296,11 +310,11 @@ static int parse_rules(struct parse *p, const json_t *json)
     policy->n_rules = json_array_size(json);
     policy->rules = arena_alloc(&policy->arena, policy->n_rules * sizeof(*policy->rules));
     for (size_t i = 0; i < policy->n_rules; i++) {
-        size_t before = parse_enter(p, "[%zu]", i);
+        parse_enter_at(p, i);
 
         if (parse_rule(p, json_array_get(json, i), &policy->rules[i]) < 0)
             return -1;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     return 0;
 }
@@ -318,11 +332,11 @@ static int parse_injections(struct parse *p, const json_t *json)
     policy->placeholders =
         arena_alloc(&policy->arena, policy->n_injections * POLICY_HEADERS_MAX * sizeof(*policy->placeholders));
     for (size_t i = 0; i < policy->n_injections; i++) {
-        size_t before = parse_enter(p, "[%zu]", i);
+        parse_enter_at(p, i);
 
         if (parse_injection(p, json_array_get(json, i), &policy->injections[i]) < 0)
             return -1;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     return 0;
 }
@@ -338,13 +352,39 @@ static int parse_all(struct parse *p, const json_t *json)
     if (parse_check_object(p, json, names, ARRAY_SIZE(names)) < 0)
         return -1;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
-        size_t before = parse_enter(p, "%s", members[i].name);
+        parse_enter(p, members[i].name);
 
         if (members[i].parse(p, json_object_get(json, members[i].name)) < 0)
             return -1;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     return 0;
+}
+
+/* At least as long as its text, and as that of what it is normalised to: a byte takes six at most. More than the maximum: nobody knows. */
+static size_t bound(const json_t *json, size_t depth)
+{
+    const char *name;
+    json_t *value;
+    size_t n = 32, i;
+
+    if (depth > PARSE_DEPTH)
+        return POLICY_JSON_MAX + 1;
+    if (json_is_string(json))
+        n += 6 * json_string_length(json);
+    json_object_foreach((json_t *)json, name, value)
+    {
+        n += 6 * strlen(name) + bound(value, depth + 1);
+        if (n > POLICY_JSON_MAX)
+            return n;
+    }
+    json_array_foreach(json, i, value)
+    {
+        n += bound(value, depth + 1);
+        if (n > POLICY_JSON_MAX)
+            return n;
+    }
+    return n;
 }
 
 static int check_size(struct parse *p, const json_t *json)
@@ -356,6 +396,16 @@ static int check_size(struct parse *p, const json_t *json)
     return 0;
 }
 
+/* It may be longer than what was given. */
+static int check_normalised(struct parse *p)
+{
+    json_t *normalised = policy_json(p->policy);
+    int r = check_size(p, normalised);
+
+    json_decref(normalised);
+    return r;
+}
+
 static void unref_auto(struct policy **p)
 {
     policy_unref(*p);
@@ -365,16 +415,12 @@ int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err
 {
     __attribute__((cleanup(unref_auto))) struct policy *policy = mem_new(struct policy);
     struct parse p = {.policy = policy, .err = err};
-    json_t *normalised;
-    int r;
+    bool is_short = bound(json, 0) <= POLICY_JSON_MAX;
 
     policy->refs = 1;
-    if (check_size(&p, json) < 0 || parse_all(&p, json) < 0)
+    if (!is_short && check_size(&p, json) < 0)
         return -1;
-    normalised = policy_json(policy); /* may be longer: a byte of a path may take three */
-    r = check_size(&p, normalised);
-    json_decref(normalised);
-    if (r < 0)
+    if (parse_all(&p, json) < 0 || (!is_short && check_normalised(&p) < 0))
         return -1;
     *ret_policy = TAKE_PTR(policy);
     return 0;

@@ -4,17 +4,24 @@
 
 #include "policy/policy_internal.h"
 
+enum { PARSE_DEPTH = 8 };
+
 struct parse {
     struct policy *policy; /* being made */
     struct err *err;
-    char place[96]; /* where we are: "rules[3].ports[0]" */
+    struct {
+        const char *name; /* NULL: an index */
+        size_t index;
+    } place[PARSE_DEPTH]; /* where we are: "rules[3].ports[0]" */
+    size_t depth;
 };
 
 int parse_refuse(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Adds to the place; returns what parse_leave() needs to take it away again. After an error nobody leaves. */
-size_t parse_enter(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void parse_leave(struct parse *p, size_t before);
+/* The place is made text only for an error, after which nobody leaves. Names are kept. */
+void parse_enter(struct parse *p, const char *name);
+void parse_enter_at(struct parse *p, size_t index);
+void parse_leave(struct parse *p);
 
 int parse_check_object(struct parse *p, const json_t *object, const char *const *members, size_t n);
 int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t max);

@@ -73,11 +73,11 @@ static bool is_template(struct str text)
 
 static int check_member(struct parse *p, const json_t *object, const char *name, struct str *ret_text)
 {
-    size_t before = parse_enter(p, ".%s", name);
+    parse_enter(p, name);
 
     if (parse_string(p, json_object_get(object, name), ret_text) < 0)
         return -1;
-    parse_leave(p, before);
+    parse_leave(p);
     return 0;
 }
 
@@ -146,16 +146,15 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
     static const char *const members[] = {"host", "ports", "methods", "path", "headers", "placeholders"};
     const json_t *headers, *placeholders;
     struct policy_header *list;
-    size_t before;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
         return -1;
-    before = parse_enter(p, ".host");
+    parse_enter(p, "host");
     if (parse_target(p, json_object_get(json, "host"), &in->host) < 0)
         return -1;
     if (in->host.kind != TARGET_NAME && in->host.kind != TARGET_BELOW)
         return parse_refuse(p, "must be a name or \"*.name\": a secret is bound to its hosts");
-    parse_leave(p, before);
+    parse_leave(p);
     if (parse_scope(p, json, &in->scope) < 0)
         return -1;
 
@@ -164,37 +163,37 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
     if (!headers && !placeholders)
         return parse_refuse(p, "needs \"headers\" or \"placeholders\"");
     if (headers) {
-        before = parse_enter(p, ".headers");
+        parse_enter(p, "headers");
         if (parse_check_array(p, headers, 1, POLICY_HEADERS_MAX) < 0)
             return -1;
         in->what.headers = list = arena_alloc(&p->policy->arena, json_array_size(headers) * sizeof(*list));
         in->what.n_headers = json_array_size(headers);
         for (size_t i = 0; i < in->what.n_headers; i++) {
-            size_t list_end = parse_enter(p, "[%zu]", i);
+            parse_enter_at(p, i);
 
             if (parse_header(p, json_array_get(headers, i), in, i, &list[i]) < 0)
                 return -1;
-            parse_leave(p, list_end);
+            parse_leave(p);
         }
-        parse_leave(p, before);
+        parse_leave(p);
     }
     if (placeholders) {
         struct policy_placeholder *own = p->policy->placeholders + p->policy->n_placeholders;
 
-        before = parse_enter(p, ".placeholders");
+        parse_enter(p, "placeholders");
         if (parse_check_array(p, placeholders, 1, POLICY_HEADERS_MAX) < 0)
             return -1;
         in->what.placeholders = own;
         in->what.n_placeholders = json_array_size(placeholders);
         for (size_t i = 0; i < in->what.n_placeholders; i++) {
-            size_t list_end = parse_enter(p, "[%zu]", i);
+            parse_enter_at(p, i);
 
             if (parse_placeholder(p, json_array_get(placeholders, i), in, i, &own[i]) < 0)
                 return -1;
-            parse_leave(p, list_end);
+            parse_leave(p);
         }
         p->policy->n_placeholders += in->what.n_placeholders;
-        parse_leave(p, before);
+        parse_leave(p);
     }
     p->policy->intercepts = true;
     return 0;

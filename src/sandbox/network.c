@@ -197,13 +197,32 @@ int network_unavailable(struct err *err)
 
 /* ---- a sandbox's network ---- */
 
+static void drop_checked(struct networks *all)
+{
+    json_decref(TAKE_PTR(all->asked));
+    json_decref(TAKE_PTR(all->checked));
+}
+
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err)
 {
     if (!spec->network || !spec->network->policy)
         return 0;
-    if (network_check_policy(spec->network->policy, err) < 0)
+    struct networks *all = core->networks;
+    json_t *normal = policy_normalise(spec->network->policy, err);
+    if (!normal)
         return err_prefix(err, "network");
+    drop_checked(all);
+    all->asked = json_incref((json_t *)spec->network->policy);
+    all->checked = normal;
     return egress_link_is_up(core->networks->link) ? 0 : network_unavailable(err);
+}
+
+/* The very object that was checked: a request is checked and its sandbox made in one go. */
+static json_t *take_checked(struct networks *all, const json_t *asked)
+{
+    json_t *checked = all->asked == asked ? json_incref(all->checked) : NULL;
+    drop_checked(all);
+    return checked;
 }
 
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
@@ -212,7 +231,9 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
     struct policy_literal ignored;
     struct err err;
     const json_t *given = spec && spec->network ? spec->network->policy : NULL;
-    json_t *policy = given ? policy_normalise(given, &err) : NULL;
+    json_t *policy = given ? take_checked(sb->core->networks, given) : NULL;
+    if (given && !policy)
+        policy = policy_normalise(given, &err);
     n->sb = sb;
     sb->network = n;
     n->has_rules = policy != NULL;
@@ -387,6 +408,7 @@ void networks_free(struct networks *all)
     if (!all)
         return;
     egress_link_free(all->link);
+    drop_checked(all);
     mem_free(all);
 }
 

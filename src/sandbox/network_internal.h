@@ -17,6 +17,8 @@ enum {
 struct networks {
     struct core *core;
     struct egress_link *link;
+    /* What was asked for last and what it was normalised to, until a sandbox is made with it. References. */
+    json_t *asked, *checked;
 };
 
 /* Of flows that are not logged one by one, until they are told together. */

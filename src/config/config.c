@@ -170,6 +170,53 @@ static int set_level(struct config *c, const struct field *f, struct str value, 
     return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
 }
 
+/* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. f->name: "builds.step_timeout" is "step-timeout-ms" there. */
+static void add_build_line(struct config *c, const char *key, struct str value)
+{
+    char *all = mem_printf("%s%s=%.*s\n", c->builds ? c->builds : "", key, STR_ARG(value));
+    mem_free(c->builds);
+    c->builds = all;
+}
+
+static int set_build_number(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    static const struct {
+        const char *name, *key;
+        int (*parse)(struct str s, uint64_t *ret_value);
+    } known[] = {{"builds.concurrency", "concurrency", str_to_u64},
+                 {"builds.step_timeout", "step-timeout-ms", unit_parse_duration},
+                 {"builds.timeout", "timeout-ms", unit_parse_duration},
+                 {"builds.disk", "disk", unit_parse_size}};
+    char text[32];
+    uint64_t number;
+    size_t i = 0;
+    while (strcmp(known[i].name, f->name) != 0)
+        i++;
+    if (known[i].parse(value, &number) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is not understood", f->name);
+    if (number < f->least || number > f->most)
+        return out_of_range(f, err);
+    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
+    add_build_line(c, known[i].key, str_of(text));
+    return 0;
+}
+
+static int set_image(struct config *c, const struct field *f, struct str value, struct err *err)
+{
+    bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
+    bool ok = value.n > 0 && value.n <= 512 && is_alias == has_eq && value.p[value.n - 1] != '=';
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, is_alias ? "%s: \"%.*s\" is not image=template"
+                                                           : "%s: \"%.*s\" is no host[:port]",
+                       f->name, (int)MIN(value.n, 64), value.p);
+    if (c->builds && strlen(c->builds) > 16384)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: too many", f->name);
+    add_build_line(c, is_alias ? "alias" : "insecure", value);
+    return 0;
+}
+
 static int set_mirror(struct config *c, const struct field *f, struct str value, struct err *err)
 {
     bool ok = value.n <= 1024 && (str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
@@ -222,13 +269,20 @@ static const struct field fields[] = {
     {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
     {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"images.aliases", "COVE_IMAGE_ALIASES", set_image, .is_list = true},
+    {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
+    {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
+    {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
+    {"builds.timeout", NULL, set_build_number, .least = 1000, .most = 30 * DAY_MS},
+    {"builds.disk", NULL, set_build_number, .most = 1ULL << 60},
     {"template.mirror", NULL, set_mirror, AT(template_mirror)},
     {"template.packages", NULL, set_package, .is_list = true},
 };
 
 static bool is_section(struct str name)
 {
-    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") || str_eqc(name, "pool");
+    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") || str_eqc(name, "images") ||
+           str_eqc(name, "builds") || str_eqc(name, "pool");
 }
 
 static void forget(struct config_listen *all, size_t *n)
@@ -286,6 +340,7 @@ void config_free(struct config *c)
     mem_free(c->state_dir);
     mem_free(c->run_dir);
     mem_free(c->domain);
+    mem_free(c->builds);
     mem_free(c->template_mirror);
     forget(c->listen, &c->n_listen);
     forget(c->listen_tls, &c->n_listen_tls);

@@ -15,6 +15,8 @@
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 0, timeout: 5m}    # of a sandbox that does not say; 0: no limit
  *   limits: {sandboxes: 1000, timeout: 24h}
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
+ *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
+ *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all
  *
  * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
  */
@@ -61,6 +63,8 @@ struct config {
     uint64_t default_timeout_ms;
     uint32_t max_sandboxes;
     uint64_t max_timeout_ms;
+
+    char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
 
     char *template_mirror; /* NULL: the builder's own */
     char *template_packages[CONFIG_PACKAGES_MAX];

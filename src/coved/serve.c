@@ -263,6 +263,10 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_printf("%u", f->owner_uid);
     c->argv[n++] = mem_strdup("--log-level");
     c->argv[n++] = mem_printf("%d", (int)f->log_level);
+    if (f->builds) {
+        c->argv[n++] = mem_strdup("--builds");
+        c->argv[n++] = mem_strdup(f->builds);
+    }
     assert(n < ARRAY_SIZE(c->argv));
 }
 

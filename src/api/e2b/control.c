@@ -32,9 +32,9 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, NULL},
 
     {HTTP_METHOD_POST, "/sandboxes/{}/pause", control_pause, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", not_yet, "snapshots"},
-    {HTTP_METHOD_POST, "/sandboxes/{}/fork", not_yet, "forks"},
-    {HTTP_METHOD_GET, "/snapshots", not_yet, "snapshots"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", control_snapshot, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", control_fork, NULL},
+    {HTTP_METHOD_GET, "/snapshots", control_snapshots, NULL},
 
     {HTTP_METHOD_GET, "/templates", templates_list, NULL},
     {HTTP_METHOD_POST, "/templates", not_yet, "builds of the first version"},

@@ -6,6 +6,7 @@
 #include "egress/dns_server.h"
 #include "egress/internal.h"
 #include "egress/names.h"
+#include "egress/side_tcp.h"
 
 #include <ifaddrs.h>
 #include <string.h>
@@ -172,6 +173,7 @@ void net_open(struct net *n, const int fds[static 3])
         return;
     }
     n->tcp_fd = copy[0];
+    side_tcp_listener(n->tcp_fd);
     int r = fd_nonblock(n->tcp_fd, true);
     r = r < 0 ? r : uv_poll_init(e->loop, &n->tcp, n->tcp_fd);
     if (r < 0) {

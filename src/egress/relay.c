@@ -182,14 +182,17 @@ static ssize_t move_by_pipe(struct direction *d)
     return n;
 }
 
-/* As much as fits, because a TLS side gives one record at a time. */
+/* As much as fits: a TLS side gives one record at a time. A connection gives all that it has at once, and is asked again when that is on its way. */
 static ssize_t move_by_buffer(struct direction *d)
 {
     char *buffer = d->relay->pool->buffer;
     size_t have = 0;
     ssize_t n = 0;
-    while (have < SIDE_BUFFER && (n = side_read(d->from, buffer + have, SIDE_BUFFER - have)) > 0)
+    while (have < SIDE_BUFFER && (n = side_read(d->from, buffer + have, SIDE_BUFFER - have)) > 0) {
         have += (size_t)n;
+        if (side_fd(d->from) >= 0)
+            break;
+    }
     if (have == 0)
         return n;
     note_size(d, have);

@@ -102,6 +102,20 @@ static void finish_connect(struct tcp *t)
         side_become_ready(&t->side);
 }
 
+/* Options that a unix socket lacks are none of our business. */
+static void set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static void watch_peer(int fd)
+{
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
+}
+
 static void on_poll(uv_poll_t *p, int status, int events)
 {
     struct side *s = p->data;
@@ -112,8 +126,10 @@ static void on_poll(uv_poll_t *p, int status, int events)
     }
     if (!s->ready) {
         finish_connect(t);
-        if (!s->closed)
-            arm(t, wanted(t));
+        if (s->closed)
+            return;
+        arm(t, wanted(t));
+        watch_peer(t->fd); /* now that the first bytes are on their way */
         return;
     }
     if (events & UV_READABLE)
@@ -256,26 +272,15 @@ ssize_t side_splice_out(struct side *s, int pipe, size_t n)
     return took;
 }
 
-/* Options that a unix socket lacks are none of our business. */
-static void set_options(int fd)
+void side_tcp_listener(int fd)
 {
-    static const struct {
-        int level, name, value;
-    } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},
-        {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S},
-        {IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    watch_peer(fd);
 }
 
 /* 0, or -errno: then there is no descriptor any more. */
 static int adopt(struct tcp *t, int fd)
 {
-    set_options(fd);
     int r = uv_poll_init(t->side.loop, &t->poll, fd);
     if (r < 0) {
         (void)fd_close(fd);
@@ -330,6 +335,7 @@ static int start_connect(struct tcp *t, const struct sockaddr *to)
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     int r = adopt(t, fd);
     if (r < 0)
         return r;

@@ -7,6 +7,9 @@
 
 #include "egress/side.h"
 
+/* For a listening socket, from which connections inherit it: no waiting for more to send, and peers that are gone are found out. */
+void side_tcp_listener(int fd);
+
 /* Takes the descriptor of a connected socket, and is ready. Nobody is told anything before side_set(). */
 struct side *side_tcp_accept(uv_loop_t *loop, int fd);
 

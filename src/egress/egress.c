@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "egress/internal.h"
+#include "egress/flow.h"
 #include "egress/relay.h"
 #include "egress/requests.h"
 #include "egress/resolver.h"
@@ -27,6 +27,7 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     struct egress *e = mem_new(struct egress);
     e->loop = loop;
     e->config = *config;
+    e->config.still_ms = config->still_ms ? config->still_ms : FLOW_STILL_MS;
     e->nets = MAP_INIT;
     list_init(&e->checks);
     e->pipes = relay_pool_new();

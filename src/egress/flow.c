@@ -260,6 +260,28 @@ static void reset(int fd)
     (void)fd_close(fd);
 }
 
+struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t port)
+{
+    struct flow *f = mem_new(struct flow);
+    f->net = net_ref(n);
+    f->id = ++n->last_flow;
+    f->to = *to;
+    f->port = port;
+    f->rule = POLICY_RULE_DEFAULT;
+    f->opened = clock_mono();
+    buf_init(&f->first, HELLO_BYTES_MAX + SNIFF_READ);
+    hello_init(&f->hello);
+    list_init(&f->requests);
+    list_init(&f->answered);
+    list_init(&f->node);
+    list_append(&n->flows, &f->node);
+    n->n_flows++;
+    (void)uv_timer_init(n->egress->loop, &f->timer);
+    n->egress->handles++;
+    f->client = side_tcp_accept(n->egress->loop, fd);
+    return f;
+}
+
 void flow_accept(struct net *n, int fd)
 {
     static const struct side_ops ops = {.on_readable = on_first, .on_failed = on_client_failed};
@@ -278,23 +300,7 @@ void flow_accept(struct net *n, int fd)
         reset(fd);
         return;
     }
-    struct flow *f = mem_new(struct flow);
-    f->net = net_ref(n);
-    f->id = ++n->last_flow;
-    f->to = addr;
-    f->port = port;
-    f->rule = POLICY_RULE_DEFAULT;
-    f->opened = clock_mono();
-    buf_init(&f->first, HELLO_BYTES_MAX + SNIFF_READ);
-    hello_init(&f->hello);
-    list_init(&f->requests);
-    list_init(&f->answered);
-    list_init(&f->node);
-    list_append(&n->flows, &f->node);
-    n->n_flows++;
-    (void)uv_timer_init(n->egress->loop, &f->timer);
-    n->egress->handles++;
-    f->client = side_tcp_accept(n->egress->loop, fd);
+    struct flow *f = flow_new(n, fd, &addr, port);
     if (!n->policy)
         flow_refusef(f, "no policy is set");
     else if (server_speaks(port))

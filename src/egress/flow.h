@@ -23,6 +23,9 @@ enum {
     FLOW_SNIFF_MS = 300,   /* a client that says nothing waits for the server to speak: judged by address */
     FLOW_HELLO_MS = 10000, /* for the rest of a ClientHello, once begun */
     FLOW_DIAL_MS = 10000,
+    FLOW_STILL_MS =
+        3600 *
+        1000, /* passed through, and for so long no byte came either way; keepalives see only that the peer is there */
     FLOW_REQUESTS_MAX = 128,
     FLOW_ANSWERED_MAX = 100, /* EXCHANGE_STREAMS_MAX: as many as can be under way */
 };
@@ -67,6 +70,8 @@ struct flow {
     uint64_t sent, received; /* of the client, by it */
 };
 
+struct flow *flow_new(struct net *n, int fd, const struct netaddr *to,
+                      uint16_t port); /* takes fd; nothing is judged yet */
 const char *flow_proto_name(const struct flow *f);
 void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn); /* 0: none */
 

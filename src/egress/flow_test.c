@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection that was allowed, in a whole egress: what is passed through, when it ends by itself, what cove-api is told and when. */
+#include "base/fd.h"
+#include "base/mem.h"
+#include "egress/flow.h"
+#include "egress/test_side.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { STILL_MS = 1500, MESSAGE_MAX = 4096 };
+
+#define ID "i0123456789abcdefghij"
+
+struct world {
+    struct test_rig rig;
+    struct egress *egress;
+    struct net *net;
+    int control, api, client, server, listener;
+    struct sockaddr_storage addr;
+    char told[MESSAGE_MAX];
+};
+
+static void world_open(struct world *w)
+{
+    int control[2], api[2], client[2];
+    struct err err;
+    test_rig_open(&w->rig);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, api), 0);
+    test_tcp_pair(client);
+    const struct egress_config config = {.control_fd = control[1], .resolver = "127.0.0.1:1", .still_ms = STILL_MS};
+    assert_int_equal(egress_new(&w->rig.loop, &config, &w->egress, &err), 0);
+    link_attach(w->egress->link, api[1]);
+    w->control = control[0];
+    w->api = api[0];
+    w->client = client[0];
+    w->listener = test_listen(1, &w->addr);
+    w->net = net_get(w->egress, ID, true);
+    assert_non_null(w->net);
+
+    struct netaddr to;
+    uint16_t port;
+    assert_true(netaddr_from_sockaddr((struct sockaddr *)&w->addr, &to, &port));
+    flow_dial(flow_new(w->net, client[1], &to, port));
+    w->server = test_accept(w->listener);
+}
+
+static void world_close(struct world *w)
+{
+    egress_free(w->egress);
+    test_until_alone(&w->rig);
+    const int fds[] = {w->control, w->api, w->client, w->server, w->listener};
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
+    test_rig_close(&w->rig);
+}
+
+/* The next message, or "" when there is none yet. */
+static const char *told(struct world *w)
+{
+    ssize_t n = recv(w->api, w->told, sizeof(w->told) - 1, 0);
+    w->told[n < 0 ? 0 : n] = 0;
+    return w->told;
+}
+
+static bool is_told(void *ctx)
+{
+    return *told(ctx) != 0;
+}
+
+static void expect_told(struct world *w, const char *op, const char *what)
+{
+    test_until(&w->rig, is_told, w);
+    if (!strstr(w->told, op) || !strstr(w->told, what))
+        fail_msg("told %s", w->told);
+}
+
+static bool is_gone(void *ctx)
+{
+    const struct world *w = ctx;
+    return w->net->n_flows == 0;
+}
+
+static void test_what_stands_still(void **state)
+{
+    (void)state;
+    struct world w;
+    char byte;
+    world_open(&w);
+    usec_t start = clock_mono();
+    for (int i = 0; i < 4; i++) { /* either way is enough */
+        test_peer_send(i % 2 ? w.server : w.client, "x", 1);
+        test_peer_expect(&w.rig, i % 2 ? w.client : w.server, STR("x"));
+        (void)usleep(400000);
+        uv_update_time(&w.rig.loop);
+    }
+    assert_int_equal(w.net->n_flows, 1);
+    usec_t last = clock_mono();
+    test_until(&w.rig, is_gone, &w);
+    assert_true(clock_mono() - start > 2500 * USEC_PER_MS && clock_mono() - last > 1000 * USEC_PER_MS);
+    assert_int_equal(test_peer_wait(&w.rig, w.client, &byte, 1), -ECONNRESET);
+    assert_int_equal(test_peer_wait(&w.rig, w.server, &byte, 1), -ECONNRESET);
+    expect_told(&w, "\"hello\"", "");
+    expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+    expect_told(&w, "\"flow\"", "\"error\":\"nothing was sent for 1500 ms\"");
+    assert_non_null(strstr(w.told, "\"sent\":2,\"received\":2"));
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_stands_still),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

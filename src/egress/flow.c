@@ -51,7 +51,7 @@ void flow_tell_open(struct flow *f)
     if (f->told)
         return;
     f->told = true;
-    link_tell(f->net->egress->link, event_of(f, "open"));
+    link_tell_soon(f->net->egress->link, event_of(f, "open"));
 }
 
 static void tell_closed(struct flow *f, const char *error)

@@ -109,10 +109,53 @@ static void test_what_stands_still(void **state)
     world_close(&w);
 }
 
+/* The beginning of a connection may wait for its end, but not for long, and never comes behind it. */
+static void test_what_is_told_when(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w);
+    test_peer_send(w.client, "x", 1);
+    test_peer_expect(&w.rig, w.server, STR("x"));
+    expect_told(&w, "\"hello\"", "");
+    expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+    assert_int_equal(w.net->n_flows, 1);
+    assert_int_equal(shutdown(w.client, SHUT_WR), 0);
+    assert_int_equal(shutdown(w.server, SHUT_WR), 0);
+    test_until(&w.rig, is_gone, &w);
+    assert_non_null(strstr(told(&w), "\"what\":\"close\""));
+    assert_null(strstr(w.told, "error"));
+    world_close(&w);
+
+    world_open(&w);
+    assert_int_equal(shutdown(w.client, SHUT_WR), 0);
+    assert_int_equal(shutdown(w.server, SHUT_WR), 0);
+    test_until(&w.rig, is_gone, &w);
+    assert_non_null(strstr(told(&w), "\"hello\""));
+    assert_non_null(strstr(told(&w), "\"what\":\"open\""));
+    assert_non_null(strstr(told(&w), "\"what\":\"close\""));
+    world_close(&w);
+
+    /* What was not told yet is when all of it ends. */
+    world_open(&w);
+    test_peer_send(w.client, "x", 1);
+    test_peer_expect(&w.rig, w.server, STR("x"));
+    egress_free(w.egress);
+    assert_non_null(strstr(told(&w), "\"hello\""));
+    assert_non_null(strstr(told(&w), "\"what\":\"open\""));
+    assert_non_null(strstr(told(&w), "\"error\":\"the sandbox has ended\""));
+    test_until_alone(&w.rig);
+    const int fds[] = {w.control, w.api, w.client, w.server, w.listener};
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
+    test_rig_close(&w.rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_stands_still),
+        cmocka_unit_test(test_what_is_told_when),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

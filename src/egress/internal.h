@@ -44,7 +44,8 @@ struct egress {
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
     uv_timer_t denial_timer;
-    struct netaddr *own; /* this machine's addresses */
+    uv_timer_t soon_timer; /* link.c: until events that may wait are sent */
+    struct netaddr *own;   /* this machine's addresses */
     size_t n_own;
     usec_t own_at;
     unsigned handles; /* uv handles that are in our memory, or in that of flows, and not closed yet */
@@ -108,8 +109,9 @@ void report_forget(struct net *n);
 /* link.c: the socket to cove-api */
 struct link *link_new(struct egress *e);
 void link_free(struct link *l);
-void link_attach(struct link *l, int fd);      /* takes fd */
-void link_tell(struct link *l, json_t *event); /* steals it; dropped and counted when cove-api does not read */
+void link_attach(struct link *l, int fd);           /* takes fd */
+void link_tell(struct link *l, json_t *event);      /* steals it; dropped and counted when cove-api does not read */
+void link_tell_soon(struct link *l, json_t *event); /* the same, with the next one or in a few milliseconds, in order */
 
 /* control.c: orders of coved */
 int control_start(struct egress *e, struct err *err) WARN_UNUSED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The socket to cove-api. A new one replaces the one before: what was not sent yet was for somebody who is gone. Answers are always kept until
- * they are sent; events are, up to a limit, and what had to be dropped is counted and said in the log.
+ * they are sent; events are, up to a limit, and what had to be dropped is counted and said in the log. An event that may wait goes with the next
+ * one that may not, or after SOON_MS: cove-api is woken when that is over which a client waits for.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -13,7 +14,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { EVENTS_MAX = 4 << 20, QUEUE_MAX = 32 << 20, MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
+enum {
+    EVENTS_MAX = 4 << 20,
+    QUEUE_MAX = 32 << 20,
+    MESSAGES_PER_TURN = 64,
+    BUFFER_BYTES = 4 << 20,
+    SOON_MS = 5,
+    SOON_BYTES = 64 * 1024
+};
 
 struct message {
     struct list node;
@@ -70,14 +78,9 @@ struct link *link_new(struct egress *e)
     struct link *l = mem_new(struct link);
     l->egress = e;
     list_init(&l->queue);
+    (void)uv_timer_init(e->loop, &e->soon_timer);
+    e->handles++;
     return l;
-}
-
-void link_free(struct link *l)
-{
-    detach(l);
-    forget_queue(l);
-    mem_free(l);
 }
 
 static void watch(struct connection *c)
@@ -104,6 +107,8 @@ static void send_queue(struct link *l)
         l->queued -= m->n;
         mem_free(m);
     }
+    if (list_empty(&l->queue))
+        (void)uv_timer_stop(&l->egress->soon_timer);
     if (!l->now)
         return;
     if (l->dropped && list_empty(&l->queue)) {
@@ -114,8 +119,13 @@ static void send_queue(struct link *l)
     watch(l->now);
 }
 
+static void on_soon(uv_timer_t *timer)
+{
+    send_queue(container_of(timer, struct egress, soon_timer)->link);
+}
+
 /* Steals it. */
-static void enqueue(struct link *l, json_t *object, bool event)
+static void enqueue(struct link *l, json_t *object, bool event, bool soon)
 {
     AUTO_FREE char *text = json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_decref(object);
@@ -137,17 +147,26 @@ static void enqueue(struct link *l, json_t *object, bool event)
     memcpy(m->text, text, n);
     list_append(&l->queue, &m->node);
     l->queued += n;
-    send_queue(l);
+    uv_timer_t *timer = &l->egress->soon_timer;
+    if (!soon || l->queued > SOON_BYTES)
+        send_queue(l);
+    else if (!uv_is_active((uv_handle_t *)timer))
+        (void)uv_timer_start(timer, on_soon, SOON_MS, 0);
 }
 
 void link_tell(struct link *l, json_t *event)
 {
-    enqueue(l, event, true);
+    enqueue(l, event, true, false);
+}
+
+void link_tell_soon(struct link *l, json_t *event)
+{
+    enqueue(l, event, true, true);
 }
 
 void link_answer(struct link *l, json_t *answer)
 {
-    enqueue(l, answer, false);
+    enqueue(l, answer, false, false);
 }
 
 static bool read_one(struct connection *c, char *room)
@@ -211,4 +230,18 @@ void link_attach(struct link *l, int fd)
     l->now = c;
     (void)uv_poll_start(&c->poll, UV_READABLE, on_poll);
     link_tell(l, json_pack("{s:s}", "op", "hello"));
+}
+
+static void on_timer_closed(uv_handle_t *timer)
+{
+    egress_handle_gone(container_of((uv_timer_t *)timer, struct egress, soon_timer));
+}
+
+void link_free(struct link *l)
+{
+    uv_close((uv_handle_t *)&l->egress->soon_timer, on_timer_closed);
+    send_queue(l);
+    detach(l);
+    forget_queue(l);
+    mem_free(l);
 }

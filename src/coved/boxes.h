@@ -68,6 +68,14 @@ void boxes_each_network(struct boxes *b, void (*fn)(void *ctx, const char *id, c
 void boxes_mount(struct boxes *b, uint64_t asked, const struct sup_volume_mount *m);
 bool boxes_mounted(struct boxes *b, const char *volume, char ret_id[static ID_SANDBOX_LEN + 1]);
 
+/* Where the files of a sandbox are. */
+struct boxes_files {
+    char box[TIER_NAME_MAX];        /* in the pool; "": it has none */
+    char kept[ID_SANDBOX_LEN + 1];  /* the same */
+    char stands_on[SUP_DIGEST_MAX]; /* the topmost layer below */
+};
+int boxes_files(struct boxes *b, const char *id, struct boxes_files *ret_files, struct err *err) WARN_UNUSED;
+
 /* For each sandbox, the layer directly below its own files. */
 void boxes_each_standing(struct boxes *b, void (*fn)(void *ctx, const char *layer), void *ctx);
 /* Whether a sandbox, one that is being made, or something under way needs that layer; ret_id: of one of these, or "". */

@@ -120,3 +120,21 @@ bool boxes_stands(struct boxes *b, const char *layer, char ret_id[static ID_SAND
         memcpy(ret_id, id, ID_SANDBOX_LEN + 1);
     return id != NULL;
 }
+
+int boxes_files(struct boxes *b, const char *id, struct boxes_files *ret_files, struct err *err)
+{
+    struct boxes_files f = {.box = ""};
+    const struct kept *k = boxes_kept_find(b, id);
+    if (k && !k->is_whole)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is being paused or resumed", id);
+    const struct entry *e = k ? NULL : boxes_find(b, id, err);
+    if (!k && !e)
+        return -1;
+    if (e)
+        memcpy(f.box, e->box.name, sizeof(f.box));
+    else
+        memcpy(f.kept, k->id, sizeof(f.kept));
+    memcpy(f.stands_on, e ? e->stands_on : k->stands_on, sizeof(f.stands_on));
+    *ret_files = f;
+    return 0;
+}

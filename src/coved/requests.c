@@ -70,6 +70,7 @@ bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_
 void requests_new_worker(struct requests *r)
 {
     r->generation++;
+    images_cancel(r->images);
     boxes_forget(r->boxes);
 }
 
@@ -163,15 +164,11 @@ static void list_one(void *ctx, const char *id, usec_t started, enum sup_life li
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-static void not_yet(struct requests *r, uint32_t tag)
+void requests_handle(struct requests *r, const union sup_message *m, int fd)
 {
-    struct err err;
-    (void)err_set(&err, ERR_UNIMPLEMENTED, "not available yet");
-    request_done(r, SUP_DONE, tag, -1, &err);
-}
-
-void requests_handle(struct requests *r, const union sup_message *m)
-{
+    if (requests_handle_with_fd(r, m, fd))
+        return;
+    (void)fd_close(fd);
     struct listing listing = {r, m->head.tag};
     if (requests_handle_state(r, m) || requests_handle_pool(r, m))
         return;
@@ -192,16 +189,14 @@ void requests_handle(struct requests *r, const union sup_message *m)
         boxes_each(r->boxes, list_one, &listing);
         request_done(r, SUP_DONE, m->head.tag, -1, NULL);
         return;
-    case SUP_IMAGE:
-    case SUP_DIFF:
-        not_yet(r, m->head.tag);
-        return;
     case SUP_PAUSE:
     case SUP_RESUME:
     case SUP_SNAPSHOT:
     case SUP_WARM:
     case SUP_LAYERS:
     case SUP_LAYER_DROP:
+    case SUP_IMAGE:
+    case SUP_DIFF:
     case SUP_VOLUMES:
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "coved/boxes.h"
+#include "coved/image.h"
 #include "coved/layers.h"
 #include "coved/reserve.h"
 #include "coved/worker.h"
@@ -11,7 +12,9 @@ struct requests {
     struct boxes *boxes;
     struct worker *worker;
     struct layers *layers;
-    struct pool *pool;
+    const struct tier_host *host;
+    struct jobs *compares;
+    struct images *images;
     struct reserve reserve;
     uint32_t default_pids;
     uint32_t generation; /* of the worker: what one asked for is not answered to the next, which counts its tags anew */
@@ -19,7 +22,7 @@ struct requests {
 
 void requests_new_worker(struct requests *r);
 
-void requests_handle(struct requests *r, const union sup_message *m);
+void requests_handle(struct requests *r, const union sup_message *m, int fd); /* takes fd (or -1) */
 
 /* For struct boxes_events; ctx: struct requests. */
 void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err);

@@ -23,4 +23,5 @@ bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_
 
 /* True: it was one of those, and is dealt with. */
 bool requests_handle_state(struct requests *r, const union sup_message *m);
+bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int fd); /* takes fd then */
 bool requests_handle_pool(struct requests *r, const union sup_message *m);

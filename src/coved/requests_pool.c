@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fd.h"
+#include "coved/compare.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool.h"
 
@@ -70,7 +72,7 @@ static void tell_volume(void *ctx, const char *volume)
     if (strlen(volume) >= sizeof(m.volume))
         return;
     memcpy(m.volume, volume, strlen(volume));
-    int ignored UNUSED = pool_volume_usage(l->r->pool, volume, &m.used_bytes, &m.limit_bytes); /* 0: not known */
+    int ignored UNUSED = pool_volume_usage(l->r->host->pool, volume, &m.used_bytes, &m.limit_bytes); /* 0: not known */
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
@@ -78,7 +80,7 @@ static void volumes(struct requests *r, const struct sup_head *m)
 {
     struct err err;
     struct listing listing = {r, m->tag};
-    int failed = pool_volume_each(r->pool, tell_volume, &listing);
+    int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
     answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
 }
 
@@ -86,7 +88,7 @@ static int volume_make(struct requests *r, const struct sup_volume_id *m, struct
 {
     if (reserve_check(&r->reserve, err) < 0)
         return -1;
-    int failed = pool_volume_make(r->pool, m->volume, m->limit_bytes);
+    int failed = pool_volume_make(r->host->pool, m->volume, m->limit_bytes);
     return failed < 0 ? err_errno(err, failed, "make volume %s", m->volume) : 0;
 }
 
@@ -95,7 +97,7 @@ static int volume_drop(struct requests *r, const struct sup_volume_id *m, struct
     char id[ID_SANDBOX_LEN + 1];
     if (boxes_mounted(r->boxes, m->volume, id))
         return err_set(err, ERR_FAILED_PRECONDITION, "volume %s is mounted in sandbox %s", m->volume, id);
-    int failed = pool_volume_drop(r->pool, m->volume);
+    int failed = pool_volume_drop(r->host->pool, m->volume);
     return failed < 0 ? err_errno(err, failed, "drop volume %s", m->volume) : 0;
 }
 
@@ -123,10 +125,10 @@ static void pool(struct requests *r, const struct sup_head *head)
 {
     static const uint32_t kinds[] = {
         [POOL_COPY] = SUP_POOL_COPY, [POOL_REFLINK] = SUP_POOL_REFLINK, [POOL_BTRFS] = SUP_POOL_BTRFS};
-    const struct pool_features *f = pool_features(r->pool);
+    const struct pool_features *f = pool_features(r->host->pool);
     struct pool_space space = {0};
     struct sup_pooled m;
-    int ignored UNUSED = pool_space(r->pool, &space); /* 0: not known */
+    int ignored UNUSED = pool_space(r->host->pool, &space); /* 0: not known */
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){SUP_POOLED, head->tag};
     m.kind = kinds[f->kind];
@@ -134,6 +136,51 @@ static void pool(struct requests *r, const struct sup_head *head)
     m.total_bytes = space.total;
     m.free_bytes = space.free;
     worker_send(r->worker, &m, sizeof(m), -1);
+}
+
+static void image(struct requests *r, const struct sup_layer_id *m, int fd)
+{
+    struct err err;
+    if (!request_is_layer(m->layer) || fd < 0) {
+        (void)fd_close(fd);
+        request_malformed(r, &m->head);
+    } else if (reserve_check(&r->reserve, &err) < 0) {
+        (void)fd_close(fd);
+        answer(r, &m->head, -1, &err);
+    } else if (image_start(r->images, m->layer, fd, request_asked(r, &m->head), &err) < 0) {
+        answer(r, &m->head, -1, &err);
+    }
+}
+
+static bool is_comparable(const char name[static SUP_DIGEST_MAX])
+{
+    return request_is_text(name, SUP_DIGEST_MAX) && (pool_is_layer(name) || id_is_sandbox(str_of(name)));
+}
+
+static void compare(struct requests *r, const struct sup_diff *m, int fd)
+{
+    struct err err;
+    if (fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b)) {
+        (void)fd_close(fd);
+        request_malformed(r, &m->head);
+    } else if (compare_start(r->compares, r->boxes, r->host, m, fd, request_asked(r, &m->head), requests_done, r,
+                             &err) < 0) {
+        answer(r, &m->head, -1, &err);
+    }
+}
+
+bool requests_handle_with_fd(struct requests *r, const union sup_message *m, int fd)
+{
+    switch (m->head.type) {
+    case SUP_IMAGE:
+        image(r, &m->layer_id, fd);
+        return true;
+    case SUP_DIFF:
+        compare(r, &m->diff, fd);
+        return true;
+    default:
+        return false;
+    }
 }
 
 bool requests_handle_pool(struct requests *r, const union sup_message *m)

@@ -17,6 +17,7 @@
 #include "config/config.h"
 #include "coved/boxes.h"
 #include "coved/identity.h"
+#include "coved/image.h"
 #include "coved/job.h"
 #include "coved/listen.h"
 #include "coved/network.h"
@@ -61,7 +62,9 @@ struct coved {
     struct listeners listeners;
     struct identity identity;
     struct network network;
-    struct jobs *jobs;
+    struct jobs *jobs, *compares; /* compares: their reader can make them wait */
+    struct images *images;
+    char *image_program;
     struct boxes *boxes;
     struct worker *worker;
     struct worker_fd worker_fds[LISTEN_MAX];
@@ -201,6 +204,7 @@ static void on_signal(struct source *s, uint32_t events UNUSED)
         log_info("stopping: %zu sandboxes", boxes_running(c->boxes));
         c->stopping = true;
         c->stop_at = clock_mono() + STOP_USEC;
+        images_cancel(c->images);
         boxes_shutdown(c->boxes);
     }
 }
@@ -224,10 +228,10 @@ static int watch_signals(struct coved *c, struct err *err)
     return r < 0 ? err_errno(err, r, "watch signals") : 0;
 }
 
-static void on_worker_message(void *ctx, const union sup_message *m)
+static void on_worker_message(void *ctx, const union sup_message *m, int fd)
 {
     struct coved *c = ctx;
-    requests_handle(&c->requests, m);
+    requests_handle(&c->requests, m, fd);
 }
 
 static void on_worker_start(void *ctx)
@@ -345,6 +349,10 @@ static int set_up(struct coved *c, struct err *err)
         return -1;
     network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
     c->jobs = jobs_new(c->loop, c->stage.host_root);
+    c->compares = jobs_new(c->loop, c->stage.host_root);
+    c->image_program = mem_printf("%s/cove-image", dir);
+    c->images = images_new(c->loop, c->jobs, &c->host, &c->stage, c->image_program, c->config->run_dir, requests_done,
+                           &c->requests);
     const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_stored, requests_ended};
     c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network, c->jobs);
     new_worker(c, dir);
@@ -353,7 +361,9 @@ static int set_up(struct coved *c, struct err *err)
         .boxes = c->boxes,
         .worker = c->worker,
         .layers = layers_new(c->host.pool, c->boxes),
-        .pool = c->host.pool,
+        .host = &c->host,
+        .compares = c->compares,
+        .images = c->images,
         .reserve = {.fd = c->storage.host_fd, .pool = c->host.pool, .bytes = c->config->disk_reserve_bytes},
         .default_pids = c->config->default_pids,
     };
@@ -382,11 +392,13 @@ static int loop_forever(struct coved *c, struct err *err)
             return err_errno(err, n, "wait for events");
         next = boxes_tick(c->boxes, n == 0);
         next = MIN(next, jobs_tick(c->jobs));
+        next = MIN(next, jobs_tick(c->compares));
         sweeper_tick(c->sweeper);
         next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
         say_ready(c);
-        if (c->stopping && !worker_told && (boxes_left(c->boxes) == 0 || clock_mono() > c->stop_at)) {
+        if (c->stopping && !worker_told &&
+            (boxes_left(c->boxes) + images_left(c->images) == 0 || clock_mono() > c->stop_at)) {
             worker_told = true;
             worker_stop(c->worker);
             network_stop(&c->network);
@@ -409,8 +421,12 @@ static void tear_down(struct coved *c)
         layers_free(c->requests.layers);
     if (c->boxes && boxes_left(c->boxes) == 0)
         boxes_free(c->boxes);
+    if (c->images && images_left(c->images) == 0)
+        images_free(c->images);
     if (c->jobs && jobs_left(c->jobs) == 0)
         jobs_free(c->jobs);
+    if (c->compares && jobs_left(c->compares) == 0)
+        jobs_free(c->compares);
     identity_close(&c->identity);
     listen_close(&c->listeners); /* who connects from here on is refused instead of waiting for nobody */
     if (c->host.pool) {
@@ -430,6 +446,7 @@ static void tear_down(struct coved *c)
     for (size_t i = 0; c->argv[i]; i++)
         mem_free(c->argv[i]);
     mem_free(c->program);
+    mem_free(c->image_program);
     mem_wipe(c->key, sizeof(c->key));
     (void)fd_close(c->host.agent_fd);
     (void)fd_close(c->host.proc_fd);

@@ -67,10 +67,11 @@ NORETURN static void die(const char *step)
     _exit(127);
 }
 
-static void go_to_host(const struct stage *s)
+int worker_go_to_host(const struct stage *s)
 {
-    if (setns(s->host_mount_ns, CLONE_NEWNS) < 0 || fchdir(s->host_root) < 0 || chroot(".") < 0 || chdir("/") < 0)
-        die("return to the host's files");
+    bool failed =
+        setns(s->host_mount_ns, CLONE_NEWNS) < 0 || fchdir(s->host_root) < 0 || chroot(".") < 0 || chdir("/") < 0;
+    return failed ? -errno : 0;
 }
 
 static void drop_privileges(uid_t uid)
@@ -135,7 +136,8 @@ NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd, i
         pass(argv, &n, spec->fds[i].option, spec->fds[i].fd, spec->fds[i].suffix);
     for (char *const *a = spec->argv; *a && n + 1 < ARRAY_SIZE(argv); a++)
         argv[n++] = *a;
-    go_to_host(spec->stage);
+    if (worker_go_to_host(spec->stage) < 0)
+        die("return to the host's files");
     drop_privileges(spec->uid);
     (void)execve(spec->program, argv, environment);
     die(spec->program);
@@ -207,20 +209,24 @@ static void on_readable(struct source *s, uint32_t events UNUSED)
     struct worker *w = container_of(s, struct worker, sock);
     for (int i = 0; i < 64; i++) {
         union sup_message m;
-        ssize_t n = recv(w->sock_fd, &m, sizeof(m), MSG_DONTWAIT | MSG_TRUNC);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        AUTO_CLOSE int fd = -1;
+        size_t n_fds = 0;
+        ssize_t n = fd_recv(w->sock_fd, &m, sizeof(m), &fd, 1, &n_fds);
+        if (n == -EAGAIN)
             return;
-        if (n <= 0) {
+        bool is_cut = n == -EMSGSIZE || n == -EPROTO;
+        if (n_fds == 0)
+            fd = -1;
+        if (n <= 0 && !is_cut) {
             loop_remove(w->loop, &w->sock); /* its end comes through the pidfd */
             return;
         }
-        if (!w->spec.on_message || (size_t)n < sizeof(m.head) || (size_t)n > sizeof(m) ||
-            (size_t)n != sup_size(m.head.type)) {
+        if (is_cut || !w->spec.on_message || (size_t)n < sizeof(m.head) || (size_t)n != sup_size(m.head.type)) {
             log_error("%s sent a message of a wrong length; it is replaced", w->spec.name);
             kill_it(w, SIGKILL);
             return;
         }
-        w->spec.on_message(w->spec.ctx, &m);
+        w->spec.on_message(w->spec.ctx, &m, TAKE_FD(fd));
     }
 }
 

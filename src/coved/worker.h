@@ -31,12 +31,18 @@ struct worker_spec {
     const char *key; /* given through a pipe, as --key-fd; NULL: none */
     struct str pem;  /* given as a file in memory, as --tls-fd; p NULL: none */
     const struct stage *stage;
-    /* A whole message of the right length for its type. NULL: it has nothing to say to us, and is replaced when it does. */
-    void (*on_message)(void *ctx, const union sup_message *m);
+    /*
+     * A whole message of the right length for its type, and the descriptor that came along: yours, or -1. NULL: it has nothing to say to us, and is
+     * replaced when it does.
+     */
+    void (*on_message)(void *ctx, const union sup_message *m, int fd);
     /* There is a new one, which knows nothing yet. */
     void (*on_start)(void *ctx);
     void *ctx;
 };
+
+/* In a child: back to the host's files. 0 or -errno. */
+int worker_go_to_host(const struct stage *s) WARN_UNUSED;
 
 /* Everything is borrowed. Starts with the first worker_tick(). */
 struct worker *worker_new(struct loop *loop, const struct worker_spec *spec);

@@ -43,7 +43,7 @@ enum sup_type {
      * the descriptor with whoever has its other end (image/job.h).
      */
     SUP_IMAGE,
-    SUP_DIFF, /* struct sup_diff, with one descriptor that is written to (coved/diff.h) -> SUP_DONE at its end */
+    SUP_DIFF, /* struct sup_diff, with one descriptor that is written to (wire/diff.h) -> SUP_DONE at its end */
 
     SUP_VOLUMES,      /* struct sup_head -> SUP_VOLUME for each, then SUP_DONE */
     SUP_VOLUME_MAKE,  /* struct sup_volume_id -> SUP_DONE */

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/diff.h"
+#include "base/fd.h"
+#include "coved/diff_stack.h"
+#include "kernel/caps.h"
+#include "wire/diff.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READER_MS = 30000, BLOCK = 65536 };
+
+struct walk {
+    const struct diff *d;
+    struct view root_a, root_b;
+    char path[DIFF_PATH_MAX + 1];
+    size_t path_n, depth;
+    char buffer[CHUNK];
+    size_t n;
+};
+
+/* ---- what is told ---- */
+
+static int flush(struct walk *w)
+{
+    size_t at = 0;
+    while (at < w->n) {
+        struct pollfd p = {.fd = w->d->out, .events = POLLOUT};
+        int ready = poll(&p, 1, READER_MS);
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return ready < 0 ? -errno : -ETIMEDOUT;
+        ssize_t n = write(w->d->out, w->buffer + at, w->n - at);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return -errno;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    w->n = 0;
+    return 0;
+}
+
+static int put(struct walk *w, const void *p, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        size_t part = MIN(n - at, sizeof(w->buffer) - w->n);
+        memcpy(w->buffer + w->n, (const char *)p + at, part);
+        w->n += part;
+        at += part;
+        int r = w->n == sizeof(w->buffer) ? flush(w) : 0;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static char type_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFREG:
+        return 'f';
+    case S_IFDIR:
+        return 'd';
+    case S_IFLNK:
+        return 'l';
+    case S_IFCHR:
+        return 'c';
+    case S_IFBLK:
+        return 'b';
+    case S_IFIFO:
+        return 'p';
+    default:
+        return 's';
+    }
+}
+
+static int tell(struct walk *w, char kind, const struct stat *st)
+{
+    struct diff_record record;
+    memset(&record, 0, sizeof(record));
+    record.kind = kind;
+    record.type = type_of(st->st_mode);
+    record.path_len = (uint16_t)w->path_n;
+    record.mode = st->st_mode & 07777;
+    record.size = S_ISREG(st->st_mode) || S_ISLNK(st->st_mode) ? (uint64_t)st->st_size : 0;
+    int r = put(w, &record, sizeof(record));
+    return r ? r : put(w, w->path, w->path_n);
+}
+
+/* ---- what is the same ---- */
+
+static int open_file(const struct found *f)
+{
+    struct stat st;
+    int fd = openat(f->dir_fd, f->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+        fd = fd_close(fd);
+    return fd;
+}
+
+static bool same_bytes(const struct found *a, const struct found *b)
+{
+    static char block_a[BLOCK], block_b[BLOCK];
+    AUTO_CLOSE int fd_a = open_file(a);
+    AUTO_CLOSE int fd_b = open_file(b);
+    ssize_t n_a, n_b;
+    if (fd_a < 0 || fd_b < 0)
+        return false;
+    do {
+        n_a = read(fd_a, block_a, sizeof(block_a));
+        n_b = read(fd_b, block_b, sizeof(block_b));
+        if (n_a != n_b || n_a < 0 || memcmp(block_a, block_b, (size_t)n_a) != 0)
+            return false;
+    } while (n_a > 0);
+    return true;
+}
+
+static bool same_link(const struct found *a, const struct found *b)
+{
+    char to_a[DIFF_PATH_MAX], to_b[DIFF_PATH_MAX];
+    ssize_t n_a = readlinkat(a->dir_fd, a->name, to_a, sizeof(to_a));
+    ssize_t n_b = readlinkat(b->dir_fd, b->name, to_b, sizeof(to_b));
+    return n_a >= 0 && n_a == n_b && memcmp(to_a, to_b, (size_t)n_a) == 0;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+static bool is_same(const struct found *a, const struct found *b)
+{
+    const struct stat *x = &a->st, *y = &b->st;
+    if (x->st_dev == y->st_dev && x->st_ino == y->st_ino)
+        return true;
+    if (x->st_mode != y->st_mode || x->st_uid != y->st_uid || x->st_gid != y->st_gid)
+        return false;
+    if (S_ISLNK(x->st_mode))
+        return same_link(a, b);
+    if (S_ISCHR(x->st_mode) || S_ISBLK(x->st_mode))
+        return x->st_rdev == y->st_rdev;
+    if (!S_ISREG(x->st_mode))
+        return true;
+    if (x->st_size != y->st_size)
+        return false;
+    /* The kernel alone sets the time of change, and clones have their source's. */
+    bool is_clone = x->st_ino == y->st_ino && same_time(x->st_ctim, y->st_ctim) && same_time(x->st_mtim, y->st_mtim);
+    return is_clone || same_bytes(a, b);
+}
+
+/* ---- the walk ---- */
+
+/* The number of the layer, counted so that layers which both have are called the same. */
+static size_t common_from(const struct diff *d, bool is_b)
+{
+    return (is_b ? d->n_b : d->n_a) - d->n_common;
+}
+
+/* What of the two views is not their own is the same directories: then only their own ones can differ. */
+static bool same_below(const struct walk *w, const struct view *a, const struct view *b)
+{
+    size_t i = 0, j = 0, from_a = common_from(w->d, false), from_b = common_from(w->d, true);
+    while (i < a->n && a->at[i].layer < from_a)
+        i++;
+    while (j < b->n && b->at[j].layer < from_b)
+        j++;
+    if (a->n - i != b->n - j)
+        return false;
+    for (; i < a->n; i++, j++) {
+        struct stat x, y;
+        if (fstat(a->at[i].fd, &x) < 0 || fstat(b->at[j].fd, &y) < 0 || x.st_dev != y.st_dev || x.st_ino != y.st_ino)
+            return false;
+    }
+    return true;
+}
+
+static int walk_dir(struct walk *w, const struct view *a, const struct view *b);
+
+static int below(struct walk *w, const struct found *a, const struct found *b)
+{
+    static const struct view none = {.n = 0};
+    return walk_dir(w, S_ISDIR(a->st.st_mode) ? &a->view : &none, &b->view);
+}
+
+static int judge(struct walk *w, const struct found *a, const struct found *b)
+{
+    if (!a->is_there && !b->is_there)
+        return 0;
+    if (!b->is_there)
+        return tell(w, 'D', &a->st);
+    bool is_dir = S_ISDIR(b->st.st_mode);
+    char kind = !a->is_there ? 'A' : (a->st.st_mode & S_IFMT) != (b->st.st_mode & S_IFMT) ? 'M' : 0;
+    if (!kind && !is_same(a, b))
+        kind = 'M';
+    int r = kind ? tell(w, kind, &b->st) : 0;
+    return r < 0 || !is_dir ? r : below(w, a, b);
+}
+
+static int judge_name(struct walk *w, const struct view *a, const struct view *b, const char *name)
+{
+    struct found x = {.is_there = false}, y = {.is_there = false};
+    size_t n = strlen(name), before = w->path_n, slash = before ? 1 : 0;
+    if (before + slash + n > DIFF_PATH_MAX)
+        return 0;
+    if (slash)
+        w->path[w->path_n++] = '/';
+    memcpy(w->path + w->path_n, name, n);
+    w->path_n += n;
+    int r = view_find(&w->root_a, a, name, &x);
+    r = r ? r : view_find(&w->root_b, b, name, &y);
+    r = r ? r : judge(w, &x, &y);
+    view_close(&x.view);
+    view_close(&y.view);
+    w->path_n = before;
+    return r;
+}
+
+struct lists {
+    int fds[2 * DIFF_STACK_MAX];
+    size_t n;
+};
+
+static void add_lists(struct lists *l, const struct view *v, size_t until)
+{
+    for (size_t i = 0; i < v->n && v->at[i].layer < until; i++)
+        l->fds[l->n++] = v->at[i].fd;
+}
+
+static bool is_in_earlier(const struct lists *l, size_t i, const char *name)
+{
+    struct stat st;
+    for (size_t j = 0; j < i; j++)
+        if (fstatat(l->fds[j], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            return true;
+    return false;
+}
+
+static int walk_list(struct walk *w, const struct lists *l, size_t i, const struct view *a, const struct view *b)
+{
+    int fd = openat(l->fds[i], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        r = -errno;
+        (void)fd_close(fd);
+        return r == -ENOENT ? 0 : r;
+    }
+    for (struct dirent *e; r == 0 && (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !is_in_earlier(l, i, e->d_name))
+            r = judge_name(w, a, b, e->d_name);
+    (void)closedir(dir);
+    return r;
+}
+
+static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
+{
+    struct lists l = {.n = 0};
+    bool all = !same_below(w, a, b);
+    int r = 0;
+    if (w->depth == DIFF_DEPTH_MAX)
+        return 0;
+    add_lists(&l, b, all ? SIZE_MAX : common_from(w->d, true));
+    add_lists(&l, a, all ? SIZE_MAX : common_from(w->d, false));
+    w->depth++;
+    for (size_t i = 0; r == 0 && i < l.n; i++)
+        r = walk_list(w, &l, i, a, b);
+    w->depth--;
+    return r;
+}
+
+int diff_write(const struct diff *d)
+{
+    static struct walk w;
+    w = (struct walk){.d = d};
+    int r = view_root(d->a, d->n_a, &w.root_a);
+    r = r ? r : view_root(d->b, d->n_b, &w.root_b);
+    r = r ? r : walk_dir(&w, &w.root_a, &w.root_b);
+    r = r ? r : flush(&w);
+    view_close(&w.root_a);
+    view_close(&w.root_b);
+    return r;
+}
+
+int diff_confine(uid_t uid)
+{
+    /* CAP_SYS_ADMIN: overlayfs's attributes are shown to nobody else. */
+    const uint64_t keep = 1ULL << CAP_DAC_READ_SEARCH | 1ULL << CAP_SYS_ADMIN;
+    if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0)
+        return -errno;
+    return caps_keep_only(keep, uid);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compares two stacks of overlayfs directories (layers and uppers, unmounted) and writes what differs (wire/diff.h).
+ *
+ *  1. Everything in them is hostile. Nothing is opened over a link; of files only those that turn out to be regular; depth, lengths and descriptors
+ *     are bounded; memory does not grow with what is there.
+ *  2. Only directories are entered in which the stacks differ: layers below that both have are not walked.
+ *  3. Whiteouts, opaque directories and redirected ones (a directory that was renamed) mean what they mean to overlayfs.
+ */
+#pragma once
+
+#include "base/def.h"
+
+enum { DIFF_STACK_MAX = 32 };
+
+struct diff {
+    int a[DIFF_STACK_MAX], b[DIFF_STACK_MAX]; /* directories, topmost first; borrowed */
+    size_t n_a, n_b;
+    size_t n_common; /* so many at the end of both are the same */
+    int out;         /* written to; whoever reads there has 30 s each time */
+};
+
+/* Reading overlayfs's attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. */
+int diff_write(const struct diff *d) WARN_UNUSED;
+
+/* In a process of its own: gives up all rights but to read whatever there is, for a user that nobody is. */
+int diff_confine(uid_t uid) WARN_UNUSED;

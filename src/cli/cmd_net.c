@@ -91,6 +91,13 @@ static void append_denied(struct buf *b, const json_t *d)
         buf_printf(b, "; would be allowed by %s", text_of(d, "suggestion"));
 }
 
+static void append_unresolved(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "? %s  not resolved: %s", text_of(d, "name"), text_of(d, "reason"));
+    if (number_of(d, "count") > 1)
+        buf_printf(b, " (%lld times)", number_of(d, "count"));
+}
+
 static void append_misuse(struct buf *b, const json_t *d)
 {
     buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", text_of(d, "secret"),
@@ -122,10 +129,10 @@ static const struct {
     const char *kind;
     void (*append)(struct buf *b, const json_t *data);
 } kinds[] = {
-    {"net.open", append_open},       {"net.close", append_close},   {"net.flows", append_flows},
-    {"net.request", append_request}, {"net.denied", append_denied}, {"net.misuse", append_misuse},
-    {"net.policy", append_policy},   {"net.failed", append_failed}, {"net.up", append_up},
-    {"net.down", append_down},
+    {"net.open", append_open},       {"net.close", append_close},           {"net.flows", append_flows},
+    {"net.request", append_request}, {"net.denied", append_denied},         {"net.misuse", append_misuse},
+    {"net.policy", append_policy},   {"net.failed", append_failed},         {"net.up", append_up},
+    {"net.down", append_down},       {"net.unresolved", append_unresolved},
 };
 
 static void print_event(const json_t *event, bool is_tty)
@@ -198,8 +205,8 @@ const struct command cmd_net = {
     .synopsis = "[-f] ID",
     .description =
         "Prints the connections of a sandbox, oldest first; the time is UTC. A line begins with + for a connection that was opened, - for one that "
-        "ended, = for an HTTP request that could be seen, ! for what was denied, with the rule that would allow it, and # for changes of "
-        "the policy. More than 200 connections in a second are counted, not listed.\n"
+        "ended, = for an HTTP request that could be seen, ! for what was denied, with the rule that would allow it, ? for an allowed name that "
+        "could not be resolved, and # for changes of the policy. More than 200 connections in a second are counted, not listed.\n"
         "\n"
         "With --json the events, one object for each line.",
     .examples = "cove net i3k\n"

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kernel/caps.h"
+#include "kernel/seccomp.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -57,7 +58,9 @@ static int confine(uid_t uid)
     if (r < 0)
         return r;
     /* Behind the change of user, which would clear it. When coved has died before this line, the socket says so. */
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        return -errno;
+    return seccomp_load_netmaker();
 }
 
 static int answer(int code, const struct netns *net)

@@ -3,7 +3,8 @@
  * The netns maker: a child of coved that does nothing but make network namespaces (kernel/netns.h), and the stock of those that are nobody's yet.
  * Making one takes half a millisecond and sometimes waits for the kernel; taking one from the stock costs nothing.
  *
- * The child has an account of its own, two capabilities (CAP_SYS_ADMIN, CAP_NET_ADMIN) and a network namespace without anything. It is
+ * The child has an account of its own, two capabilities (CAP_SYS_ADMIN, CAP_NET_ADMIN), a network namespace without anything and an
+ * allow-list of system calls that holds what this takes. It is
  * told by one byte to make one, and answers with an errno or four descriptors. When it dies, or says nothing for 10 s, there is a new one.
  */
 #pragma once

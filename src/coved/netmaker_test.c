@@ -92,6 +92,27 @@ static void test_stock(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+static void test_the_child_is_confined(void **state)
+{
+    (void)state;
+    struct loop *loop = NULL;
+    struct netmaker *m = NULL;
+    struct err err;
+    char path[64], line[128];
+    bool is_filtered = false;
+    assert_int_equal(loop_new(&loop), 0);
+    assert_int_equal(netmaker_start(loop, NOBODY, STOCK, &m, &err), 0);
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)child());
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f))
+        is_filtered |= strcmp(line, "Seccomp:\t2\n") == 0;
+    (void)fclose(f);
+    assert_true(is_filtered);
+    netmaker_stop(m);
+    loop_free(loop);
+}
+
 static void test_time_to_take(void **state)
 {
     (void)state;
@@ -174,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stock),
+        cmocka_unit_test(test_the_child_is_confined),
         cmocka_unit_test(test_time_to_take),
         cmocka_unit_test(test_a_child_that_died_is_replaced),
         cmocka_unit_test(test_a_kernel_that_can_not),

@@ -30,11 +30,20 @@ struct refusal {
     bool is_told;
 };
 
+/*
+ * musl passes over REFUSED and waits for its time-out, so it is told that there is no such name. Nobody else asks for AD (as musl does since 1.2.1) without
+ * EDNS: glibc and c-ares do neither, dig, unbound and systemd-resolved both.
+ */
+static enum dns_rcode refusing(const struct dns_query *q)
+{
+    return q->wants_authentic && !q->has_edns ? DNS_NXDOMAIN : DNS_REFUSED;
+}
+
 static void refuse(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *to,
                    const struct refusal *refusal)
 {
     char type[12];
-    reply(s, q, to, &(struct dns_answer){.rcode = DNS_REFUSED, .ede = refusal->ede, .text = refusal->why.reason});
+    reply(s, q, to, &(struct dns_answer){.rcode = refusing(q), .ede = refusal->ede, .text = refusal->why.reason});
     if (refusal->is_told)
         s->ops->refused(s->ctx, name, dns_type_name(q->type, type), &refusal->why);
 }
@@ -59,7 +68,7 @@ static bool answer_here(struct dns_server *s, const struct dns_query *q, const s
 {
     static const struct netaddr loopback[] = {{4, {127, 0, 0, 1}}, {6, {[15] = 1}}};
     if (is_or_ends(q->name, STR("localhost"))) {
-        reply(s, q, from, &(struct dns_answer){.addrs = loopback, .n_addrs = 2, .ttl_s = RESOLVER_TTL_MAX_S});
+        reply(s, q, from, &(struct dns_answer){.addrs = loopback, .n_addrs = 2, .ttl_s = DNS_SERVER_TTL_S});
         return true;
     }
     bool is_reverse = is_or_ends(q->name, STR("in-addr.arpa")) || is_or_ends(q->name, STR("ip6.arpa"));
@@ -79,7 +88,7 @@ static void on_resolved(void *ctx, const struct resolver_answer *found)
     struct dns_ask *a = ctx;
     struct dns_server *s = a->s;
     struct netaddr addrs[DNS_ADDRS_MAX];
-    struct dns_answer answer = {.addrs = addrs, .ttl_s = found->ttl_s};
+    struct dns_answer answer = {.addrs = addrs, .ttl_s = DNS_SERVER_TTL_S};
     a->lookup = NULL;
     switch (found->status) {
     case 0:
@@ -96,12 +105,14 @@ static void on_resolved(void *ctx, const struct resolver_answer *found)
         break;
     case -ENOENT:
         answer.rcode = DNS_NXDOMAIN;
+        s->ops->failed(s->ctx, a->name, "there is no such name");
         break;
     default:
         answer.rcode = DNS_SERVFAIL;
         answer.ede = DNS_EDE_NETWORK_ERROR;
         answer.text =
             found->status == -ETIMEDOUT ? "the host's DNS servers don't answer" : "the host's DNS servers fail";
+        s->ops->failed(s->ctx, a->name, answer.text);
     }
     struct dns_conn *conn = a->origin.conn;
     reply(s, &a->q, &a->origin, &answer);

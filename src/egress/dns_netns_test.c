@@ -40,7 +40,13 @@ static void refused(void *ctx, const char *name, const char *type, const struct 
     fail_msg("nothing is refused here");
 }
 
-static const struct dns_server_ops ops = {may, resolved, refused};
+static void failed(void *ctx, const char *name, const char *why)
+{
+    (void)ctx, (void)name, (void)why;
+    fail_msg("all is resolved here");
+}
+
+static const struct dns_server_ops ops = {may, resolved, refused, failed};
 
 static void zone(struct authority *a, const struct dns_query *q, bool udp)
 {

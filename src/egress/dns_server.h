@@ -10,8 +10,10 @@
  *   a name that the policy refuses        REFUSED, told
  *   all addresses filtered out            no data; whoever filtered tells
  *
- * REFUSED and not NXDOMAIN: it is not said that there is no such name. The C library gives up on it at once; musl's passes over it and waits for its
- * own time-out (5 s).
+ * REFUSED and not NXDOMAIN: it is not said that there is no such name, and glibc gives up on it at once. musl would wait for its own time-out (5 s), so
+ * what asks as musl does gets NXDOMAIN.
+ *
+ * Every answer lives for DNS_SERVER_TTL_S: lookups are cached for all sandboxes together, and what is left of that time would tell that another one asked.
  *
  * An answer comes from the address that was asked. Its limits hold for the sandbox as a whole; being over one is told once until it is over.
  */
@@ -21,6 +23,7 @@
 #include "policy/policy.h"
 
 enum {
+    DNS_SERVER_TTL_S = 5,
     DNS_SERVER_OPEN_MAX = 64,    /* lookups under way; beyond: REFUSED */
     DNS_SERVER_RATE = 100,       /* queries a second; beyond: REFUSED */
     DNS_SERVER_BURST = 200,      /* that may come at once */
@@ -44,6 +47,8 @@ struct dns_server_ops {
     size_t (*resolved)(void *ctx, const char *name, struct netaddr *addrs, size_t n, unsigned ttl_s);
     /* Not answered. name: normalised, or as \DDD text when it is no host's name; type: "A", "TXT", ... Each refusal by policy; limits once. */
     void (*refused)(void *ctx, const char *name, const char *type, const struct policy_answer *why);
+    /* The policy allows it, and there is no such name or nobody who knows. */
+    void (*failed)(void *ctx, const char *name, const char *why);
 };
 
 /* Takes both descriptors, whatever it returns; they are those of struct netns. ops and ctx must outlive it. No callback comes from within a call. */

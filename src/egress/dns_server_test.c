@@ -33,7 +33,7 @@ struct box {
     uint16_t port;
     unsigned n_refused, n_resolved;
     char refused[400]; /* the last: "name type rule reason" */
-    struct buf resolved;
+    struct buf resolved, failed;
 };
 
 static bool may(void *ctx, const char *name, struct policy_answer *ret_answer)
@@ -73,7 +73,13 @@ static void refused(void *ctx, const char *name, const char *type, const struct 
     (void)snprintf(b->refused, sizeof(b->refused), "%.200s %s %d %s", name, type, why->rule, why->reason);
 }
 
-static const struct dns_server_ops ops = {may, resolved, refused};
+static void failed(void *ctx, const char *name, const char *why)
+{
+    struct box *b = ctx;
+    buf_printf(&b->failed, "%s: %s;", name, why);
+}
+
+static const struct dns_server_ops ops = {may, resolved, refused, failed};
 
 static void zone(struct authority *a, const struct dns_query *q, bool udp)
 {
@@ -133,6 +139,7 @@ static int start(void **state)
     int udp = -1, tcp = -1;
     fake_now = 1000 * USEC_PER_SEC;
     buf_init(&b->resolved, 65536);
+    buf_init(&b->failed, 65536);
     assert_int_equal(uv_loop_init(&b->loop), 0);
     authority_start(&b->authority, &b->loop, zone);
     assert_int_equal(resolver_new(&b->loop, b->authority.address, &b->resolver, &err), 0);
@@ -161,6 +168,7 @@ static int stop(void **state)
     (void)uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&b->loop), 0);
     buf_fini(&b->resolved);
+    buf_fini(&b->failed);
     mem_free(b);
     alarm(0);
     return 0;
@@ -242,11 +250,12 @@ static void read_answer(struct answer *a, const char *name, uint16_t type)
         netaddr_print(&a->reply.addrs[0], a->first);
 }
 
-static void ask(struct box *b, const char *name, uint16_t type, struct answer *a)
+static void ask_as(struct box *b, const char *name, uint16_t type, bool authentic, bool edns, struct answer *a)
 {
     AUTO_BUF struct buf q = BUF_INIT(2048);
     int fd = dial(b, SOCK_DGRAM, "127.0.0.1");
-    make_query(&q, 77, name, type, true);
+    make_query(&q, 77, name, type, edns);
+    buf_data(&q)[3] |= authentic ? 0x20 : 0;
     assert_int_equal(send(fd, buf_data(&q), buf_len(&q), 0), buf_len(&q));
     ssize_t n = await(b, fd, a->bytes, sizeof(a->bytes));
     assert_true(n > 0);
@@ -256,6 +265,11 @@ static void ask(struct box *b, const char *name, uint16_t type, struct answer *a
     assert_int_equal(a->id, 77);
 }
 
+static void ask(struct box *b, const char *name, uint16_t type, struct answer *a)
+{
+    ask_as(b, name, type, false, true, a);
+}
+
 static void test_answers(void **state)
 {
     struct box *b = *state;
@@ -263,7 +277,7 @@ static void test_answers(void **state)
     ask(b, "exact.test", DNS_A, &a);
     assert_int_equal(a.rcode, 0);
     assert_string_equal(a.first, "192.0.2.1");
-    assert_int_equal(a.reply.ttl_s, 60);
+    assert_int_equal(a.reply.ttl_s, DNS_SERVER_TTL_S);
     ask(b, "eXaCt.TEST", DNS_AAAA, &a);
     assert_string_equal(a.first, "2001:db8::1");
     assert_memory_equal(a.bytes + 12, "\5eXaCt\4TEST", 12);
@@ -274,7 +288,28 @@ static void test_answers(void **state)
     ask(b, "half.allowed.test", DNS_A, &a);
     assert_int_equal(a.rcode, DNS_SERVFAIL);
     assert_int_equal(b->n_refused, 0);
+    assert_true(str_eqc(buf_str(&b->failed),
+                        "nx.allowed.test: there is no such name;fail.allowed.test: the host's DNS servers fail;"
+                        "half.allowed.test: the host's DNS servers fail;"));
     assert_true(str_starts(buf_str(&b->resolved), STR("exact.test 1/1;exact.test 1/1;")));
+}
+
+/* Only what asks as musl does is told that there is no such name. */
+static void test_refusals_by_who_asks(void **state)
+{
+    struct box *b = *state;
+    struct answer a;
+    for (unsigned who = 0; who < 4; who++) {
+        bool authentic = who & 1, edns = who & 2, is_musl = authentic && !edns;
+        ask_as(b, "secret123.denied.test", DNS_A, authentic, edns, &a);
+        assert_int_equal(a.rcode, is_musl ? DNS_NXDOMAIN : DNS_REFUSED);
+        ask_as(b, "exact.test", TXT, authentic, edns, &a);
+        assert_int_equal(a.rcode, is_musl ? DNS_NXDOMAIN : DNS_REFUSED);
+        ask_as(b, "exact.test", DNS_A, authentic, edns, &a);
+        assert_string_equal(a.first, "192.0.2.1");
+    }
+    assert_int_equal(b->n_refused, 8);
+    assert_int_equal(b->authority.asked, 1);
 }
 
 static void test_refusals(void **state)
@@ -667,7 +702,7 @@ int main(void)
         TEST(test_answers),       TEST(test_refusals),   TEST(test_answered_here), TEST(test_filtered),
         TEST(test_asked_address), TEST(test_truncation), TEST(test_nonsense),      TEST(test_rate),
         TEST(test_flood),         TEST(test_many_names), TEST(test_open),          TEST(test_tcp),
-        TEST(test_tcp_bounds),    TEST(test_tcp_deaf),   TEST(test_end),
+        TEST(test_tcp_bounds),    TEST(test_tcp_deaf),   TEST(test_end),           TEST(test_refusals_by_who_asks),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -101,6 +101,7 @@ struct report_target {
     struct str method, path;
 };
 void report_denied(struct net *n, const struct report_target *t, const struct policy_answer *why);
+void report_unresolved(struct net *n, const char *name, const char *why);
 void report_misuse(struct net *n, const char *secret, const char *name, uint16_t port);
 void report_start(struct egress *e);
 void report_stop(struct egress *e);

@@ -161,9 +161,14 @@ static void on_refused(void *ctx, const char *name, const char *type UNUSED, con
     report_denied(ctx, &(struct report_target){.proto = "dns", .name = name}, why);
 }
 
+static void on_failed(void *ctx, const char *name, const char *why)
+{
+    report_unresolved(ctx, name, why);
+}
+
 void net_open(struct net *n, const int fds[static 3])
 {
-    static const struct dns_server_ops ops = {may_resolve, on_resolved, on_refused};
+    static const struct dns_server_ops ops = {may_resolve, on_resolved, on_refused, on_failed};
     struct egress *e = n->egress;
     int copy[3] = {fds[0], fds[1], fds[2]};
     if (n->tcp_fd >= 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Denials, told at once and then counted: of what is refused for the same reason again within TELL_USEC the first is told as it happens, the others
+ * Denials, and names that could not be resolved, told at once and then counted: of what is refused for the same reason again within TELL_USEC the first is told as it happens, the others
  * together when that time is over. A net remembers NET_DENIALS_MAX kinds; the one that was told longest ago makes room.
  */
 #include "base/mem.h"
@@ -65,6 +65,18 @@ static struct denial *find(struct net *n, uint64_t key)
     return oldest;
 }
 
+/* Takes the event. */
+static void note(struct net *n, struct denial *d, json_t *event)
+{
+    json_decref(d->last);
+    d->last = event;
+    d->count++;
+    if (!d->told_at || clock_mono() - d->told_at >= TELL_USEC)
+        tell(n, d);
+    else if (list_empty(&n->denying))
+        list_append(&n->egress->denying, &n->denying);
+}
+
 void report_denied(struct net *n, const struct report_target *t, const struct policy_answer *why)
 {
     struct denial *d = find(n, key_of(t, why));
@@ -85,13 +97,15 @@ void report_denied(struct net *n, const struct report_target *t, const struct po
         (void)json_object_set_new(event, "path", text_of(t->path));
     if (why->suggestion[0])
         (void)json_object_set_new(event, "suggestion", json_string(why->suggestion));
-    json_decref(d->last);
-    d->last = event;
-    d->count++;
-    if (!d->told_at || clock_mono() - d->told_at >= TELL_USEC)
-        tell(n, d);
-    else if (list_empty(&n->denying))
-        list_append(&n->egress->denying, &n->denying);
+    note(n, d, event);
+}
+
+void report_unresolved(struct net *n, const char *name, const char *why)
+{
+    uint64_t key = mix(mix(0xcbf29ce484222325ULL, "unresolved", 10), name, strlen(name));
+    note(n, find(n, mix(key, why, strlen(why))),
+         json_pack("{s:s,s:s,s:I,s:s,s:s}", "op", "unresolved", "id", n->id, "at", (json_int_t)clock_real(), "name",
+                   name, "reason", why));
 }
 
 void report_misuse(struct net *n, const char *secret, const char *name, uint16_t port)

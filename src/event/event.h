@@ -65,6 +65,7 @@ enum event_kind {
     EVENT_NET_FLOWS, /* too many to be told one by one: data.opened, data.closed, data.sent, data.received */
     EVENT_NET_REQUEST,
     EVENT_NET_DENIED,
+    EVENT_NET_UNRESOLVED, /* an allowed name: there is none, or nobody who knows */
     EVENT_NET_MISUSE, /* what stands for a secret went where it does not belong */
     EVENT_NET_UP,     /* its policy is in force again */
     EVENT_NET_DOWN,   /* nothing gets out */

@@ -55,6 +55,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_NET_FLOWS] = {.name = "net.flows"},
     [EVENT_NET_REQUEST] = {.name = "net.request"},
     [EVENT_NET_DENIED] = {.name = "net.denied"},
+    [EVENT_NET_UNRESOLVED] = {.name = "net.unresolved"},
     [EVENT_NET_MISUSE] = {.name = "net.misuse"},
     [EVENT_NET_UP] = {.name = "net.up"},
     [EVENT_NET_DOWN] = {.name = "net.down"},

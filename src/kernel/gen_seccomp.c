@@ -13,6 +13,7 @@
 #include <linux/btrfs.h>
 #include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -113,6 +114,13 @@ static const char *const egress_allowed[] = {
     "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity", "sched_yield", "sendmmsg", "sendmsg", "sendto",
     "set_robust_list", "setsockopt", "shutdown", "sigaltstack", "splice", "statx", "sysinfo", "tgkill", "timerfd_create",
     "timerfd_settime", "uname", "unlinkat", "write", "writev",
+};
+
+/* The maker of network namespaces: a few files of /proc, netlink, three sockets. unshare, setns and socket are allowed by argument (below). */
+static const char *const netmaker_allowed[] = {
+    "bind", "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "fstat", "futex", "getpid", "getrandom", "getsockname", "gettid",
+    "listen", "lseek", "madvise", "mremap", "munmap", "newfstatat", "openat", "poll", "ppoll", "read", "recvfrom", "recvmsg",
+    "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sendmsg", "sendto", "setsockopt", "tgkill", "write", "writev",
 };
 
 /* clang-format on */
@@ -261,12 +269,9 @@ static void add_threads(scmp_filter_ctx f)
     must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
 }
 
-static void add_egress_rules(scmp_filter_ctx f)
+/* TCP and UDP. Other types and protocols would load modules; a unix socket could talk to services of this machine. */
+static void add_internet_sockets(scmp_filter_ctx f)
 {
-    add_names(f, SCMP_ACT_ALLOW, egress_allowed, COUNT(egress_allowed));
-    add_threads(f);
-
-    /* TCP and UDP. Other types and protocols would load modules; a unix socket could talk to services of this machine. */
     static const int families[] = {AF_INET, AF_INET6};
     static const int sockets[][2] = {
         {SOCK_STREAM, 0}, {SOCK_STREAM, IPPROTO_TCP}, {SOCK_DGRAM, 0}, {SOCK_DGRAM, IPPROTO_UDP}};
@@ -278,10 +283,30 @@ static void add_egress_rules(scmp_filter_ctx f)
                                   SCMP_A1(SCMP_CMP_MASKED_EQ, type_bits, (scmp_datum_t)sockets[k][0]),
                                   SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)sockets[k][1])),
                  "socket");
-    /* getifaddrs() asks which addresses are this machine's own. */
+}
+
+/* No new code. */
+static void add_plain_memory(scmp_filter_ctx f)
+{
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)), "mmap");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
+         "mprotect");
+}
+
+static void add_netlink(scmp_filter_ctx f, int protocol)
+{
     must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                          SCMP_A2(SCMP_CMP_EQ, 0)),
+                          SCMP_A2(SCMP_CMP_EQ, (scmp_datum_t)protocol)),
          "netlink");
+}
+
+static void add_egress_rules(scmp_filter_ctx f)
+{
+    add_names(f, SCMP_ACT_ALLOW, egress_allowed, COUNT(egress_allowed));
+    add_threads(f);
+    add_internet_sockets(f);
+    /* getifaddrs() asks which addresses are this machine's own. */
+    add_netlink(f, NETLINK_ROUTE);
 
     static const uint64_t ioctls[] = {FIONBIO, FIOCLEX, FIONREAD, TIOCOUTQ, TCGETS, SIOCGIFNAME, SIOCGIFINDEX};
     for (size_t i = 0; i < COUNT(ioctls); i++)
@@ -289,11 +314,19 @@ static void add_egress_rules(scmp_filter_ctx f)
             seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, ioctls[i])),
             "ioctl");
 
-    /* No new code. */
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)), "mmap");
-    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
-         "mprotect");
+    add_plain_memory(f);
     must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
+}
+
+static void add_netmaker_rules(scmp_filter_ctx f)
+{
+    add_names(f, SCMP_ACT_ALLOW, netmaker_allowed, COUNT(netmaker_allowed));
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_EQ, CLONE_NEWNET)), "unshare");
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setns), 1, SCMP_A1(SCMP_CMP_EQ, CLONE_NEWNET)), "setns");
+    add_internet_sockets(f);
+    add_netlink(f, NETLINK_ROUTE);
+    add_netlink(f, NETLINK_NETFILTER);
+    add_plain_memory(f);
 }
 
 static scmp_filter_ctx begin(uint32_t action)
@@ -320,5 +353,9 @@ int main(void)
     f = begin(SCMP_ACT_ERRNO(EPERM));
     add_egress_rules(f);
     emit(f, "egress_filter", NULL, 0);
+
+    f = begin(SCMP_ACT_ERRNO(EPERM));
+    add_netmaker_rules(f);
+    emit(f, "netmaker_filter", NULL, 0);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "kernel/seccomp_filters.h" /* generated: sandbox_filter, worker_filter, egress_filter */
+#include "kernel/seccomp_filters.h" /* generated: sandbox_filter, worker_filter, egress_filter, netmaker_filter */
 
 static int load(const struct sock_filter *filter, size_t n, unsigned flags)
 {
@@ -27,4 +27,9 @@ int seccomp_load_worker(void)
 int seccomp_load_egress(void)
 {
     return load(egress_filter, ARRAY_SIZE(egress_filter), SECCOMP_FILTER_FLAG_TSYNC);
+}
+
+int seccomp_load_netmaker(void)
+{
+    return load(netmaker_filter, ARRAY_SIZE(netmaker_filter), 0);
 }

@@ -16,3 +16,6 @@ int seccomp_load_worker(void)
  * socket; no memory becomes executable, so that nothing can be loaded any more.
  */
 int seccomp_load_egress(void) WARN_UNUSED;
+
+/* The maker of network namespaces: an allow-list, all else EPERM. Of namespaces only those of the network; no processes, threads or executable memory. */
+int seccomp_load_netmaker(void) WARN_UNUSED;

@@ -170,6 +170,31 @@ static int code_refused(void)
     return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
 }
 
+static int a_maker_of_networks(void)
+{
+    const struct call calls[] = {
+        {"execve", SYS_execve, {(long)text}, EPERM},
+        {"fork", SYS_clone, {SIGCHLD}, EPERM},
+        {"clone3", SYS_clone3, {0, 0}, EPERM},
+        {"a mount namespace", SYS_unshare, {CLONE_NEWNS}, EPERM},
+        {"a network with a user namespace", SYS_unshare, {CLONE_NEWNET | CLONE_NEWUSER}, EPERM},
+        {"entering any namespace", SYS_setns, {-1, 0}, EPERM},
+        {"entering a network", SYS_setns, {-1, CLONE_NEWNET}, EBADF},
+        {"mount", SYS_mount, {(long)text, (long)text}, EPERM},
+        {"ptrace", SYS_ptrace, {PTRACE_TRACEME}, EPERM},
+        {"bpf", SYS_bpf, {0}, EPERM},
+        {"connect", SYS_connect, {-1}, EPERM},
+        {"raw", SYS_socket, {AF_INET, SOCK_RAW, IPPROTO_TCP}, EPERM},
+        {"packets", SYS_socket, {AF_PACKET, SOCK_RAW}, EPERM},
+        {"unix", SYS_socket, {AF_UNIX, SOCK_STREAM}, EPERM},
+        {"kernel events", SYS_socket, {AF_NETLINK, SOCK_RAW, 15}, EPERM},
+        {"code", SYS_mmap, {0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, EPERM},
+    };
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_netmaker() < 0)
+        return 255;
+    return check(calls, ARRAY_SIZE(calls));
+}
+
 /* Of no file, so that what passes says EBADF. */
 static int requests_of_a_sandbox(void)
 {
@@ -258,6 +283,12 @@ static void no_memory_becomes_code(void **state)
     run(code_refused);
 }
 
+static void a_maker_of_networks_makes_nothing_else(void **state)
+{
+    (void)state;
+    run(a_maker_of_networks);
+}
+
 static void test_a_sandbox_gets_at_no_file_system(void **state)
 {
     (void)state;
@@ -276,6 +307,7 @@ int main(void)
         cmocka_unit_test(processes_and_privileges_are_out_of_reach),
         cmocka_unit_test(sockets_are_tcp_and_udp),
         cmocka_unit_test(no_memory_becomes_code),
+        cmocka_unit_test(a_maker_of_networks_makes_nothing_else),
         cmocka_unit_test(test_a_sandbox_gets_at_no_file_system),
         cmocka_unit_test(its_work_can_be_done),
     };

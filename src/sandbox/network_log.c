@@ -229,6 +229,16 @@ static void on_denied(struct network *n, struct told *t)
         (void)append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
 }
 
+static void on_unresolved(struct network *n, struct told *t)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    text(t, &d, "name", false);
+    text(t, &d, "reason", false);
+    put_count(t, &d, "count");
+    if (!t->is_wrong)
+        (void)append(n, EVENT_NET_UNRESOLVED, 0, DENIALS_PER_SEC, &d);
+}
+
 static void on_misuse(struct network *n, struct told *t)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -244,7 +254,11 @@ bool network_log(struct networks *all, const char *op, json_t *message)
     static const struct {
         const char *op;
         void (*fn)(struct network *n, struct told *t);
-    } kinds[] = {{"flow", on_flow}, {"request", on_request}, {"denied", on_denied}, {"misuse", on_misuse}};
+    } kinds[] = {{"flow", on_flow},
+                 {"request", on_request},
+                 {"denied", on_denied},
+                 {"unresolved", on_unresolved},
+                 {"misuse", on_misuse}};
     const char *id = json_string_value(json_object_get(message, "id"));
     if (!id || !id_is_sandbox(str_of(id)))
         return false;

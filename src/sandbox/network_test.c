@@ -450,11 +450,14 @@ static void what_egress_sees_is_on_record(void **state)
     egress_say_of(
         w, sb, "denied",
         "\"proto\":\"dns\",\"name\":\"c.d\",\"rule\":-1,\"reason\":\"by default\",\"suggestion\":\"{}\",\"count\":3");
+    egress_say_of(w, sb, "unresolved", "\"name\":\"no.example\",\"reason\":\"there is no such name\",\"count\":2");
     egress_say_of(w, sb, "misuse", "\"secret\":\"T\",\"name\":\"evil.example\",\"port\":443");
     WAIT(w, world_count_events(w, id_of(sb), EVENT_NET_MISUSE) == 1);
     assert_true(has(world_event_data(w, id_of(sb), EVENT_NET_OPEN), "\"name\":\"a.b\""));
     assert_true(has(world_event_data(w, id_of(sb), EVENT_NET_CLOSE), "\"received\":20"));
     assert_true(has(world_event_data(w, id_of(sb), EVENT_NET_REQUEST), "\"injected\":[\"T\"]"));
+    assert_true(
+        has(world_event_data(w, id_of(sb), EVENT_NET_UNRESOLVED), "\"name\":\"no.example\",\"reason\":\"there"));
     const char *denied = world_event_data(w, id_of(sb), EVENT_NET_DENIED);
     assert_true(has(denied, "\"count\":3") && has(denied, "\"suggestion\":\"{}\""));
 }

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import random
-import shutil
 import socket
 import stat
 import subprocess
@@ -200,7 +199,7 @@ class Jobs:
         self.count = 0
 
     def close(self):
-        shutil.rmtree(self.top, ignore_errors=True)
+        subprocess.run(["rm", "-rf", self.top], check=False) # deeper than Python walks
 
     @contextlib.contextmanager
     def started(self, request, archive=None, options=()):

@@ -44,8 +44,8 @@ void cold_failed(struct sandbox *sb, const struct err *err)
 
 void cold_ready(struct sandbox *sb)
 {
-    if (sb->is_ready && !sb->wake_err.code && !network_is_pending(sb))
-        resume_runs(sb);
+    if (!sb->wake_err.code)
+        sandbox_prepare(sb);
 }
 
 static void on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err)

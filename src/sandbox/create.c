@@ -26,7 +26,7 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
     return 0;
 }
 
-static int check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err)
+static int check_spec(struct core *core, const struct sandbox_spec *spec, struct err *err)
 {
     if (spec->timeout_ms > core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
@@ -41,6 +41,8 @@ static int check_spec(const struct core *core, const struct sandbox_spec *spec, 
     if (spec->private_traffic && !spec->secure)
         return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
     if (network_check_spec(core, spec, err) < 0)
+        return -1;
+    if (mounts_check(core, spec->mounts, spec->n_mounts, err) < 0)
         return -1;
     if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
         return -1;

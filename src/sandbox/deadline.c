@@ -42,20 +42,23 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
 {
     struct sandbox_info *i = &sb->info;
     uint64_t seq;
-    if (timeout_ms > sb->core->config.max_timeout_ms)
+    bool is_never = timeout_ms == UINT64_MAX;
+    if (!is_never && timeout_ms > sb->core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
                        (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "timeout_ms", timeout_ms);
+    if (!is_never)
+        event_data_u64(&d, "timeout_ms", timeout_ms);
     event_data_bool(&d, "extend_only", extend_only);
     if (action_begin(sb, actor, EVENT_SANDBOX_TIMEOUT, event_data_end(&d), &seq, err) < 0)
         return -1;
-    usec_t end_at = clock_real() + timeout_ms * USEC_PER_MS;
-    if (extend_only && (!i->end_at || i->end_at >= end_at))
+    usec_t end_at = is_never ? 0 : clock_real() + timeout_ms * USEC_PER_MS;
+    if (extend_only && (!i->end_at || (!is_never && i->end_at >= end_at)))
         return 0;
     struct sandbox_info before = *i;
     i->end_at = end_at;
-    i->timeout_ms = timeout_ms;
+    if (timeout_ms) /* "at once" is no time to be resumed for */
+        i->timeout_ms = is_never ? 0 : timeout_ms;
     rows_end_at(sb);
     /* What a client was told survives us. */
     if (keeper_commit(sb->core->keeper, err) < 0) {

@@ -32,6 +32,8 @@ struct core {
     size_t n_paused; /* of n_live */
     bool closing;
     struct layers *layers;
+    struct volumes *volumes;
+    usec_t opened_at; /* real time */
     struct keeper *keeper;
     struct retention *retention;
     uint64_t unrecorded; /* events and rows that could not be written */
@@ -47,6 +49,7 @@ struct sandbox {
     struct arena arena; /* info's strings */
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
+    bool is_mounted;            /* its volumes are in place */
     struct network *network;    /* owned; never NULL */
     bool is_ready;              /* its agent has answered */
     struct list node;           /* in core->live */
@@ -74,7 +77,8 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
-    bool disk_asked; /* the first sample waits a moment for the disk's figures */
+    bool disk_is_full; /* and that was told */
+    bool disk_asked;   /* the first sample waits a moment for the disk's figures */
     uint32_t oom_kills;
     bool stored;   /* its creation is */
     bool is_told;  /* who asked for it has heard of it */
@@ -160,6 +164,17 @@ void layers_making(struct core *core, const char *layer);  /* no garbage, though
 void layers_fresh(struct core *core, const char *layer);   /* and for a while after it is made, */
 void layers_settled(struct core *core, const char *layer); /* or until somebody does */
 
+/* volume.c */
+struct volumes *volumes_new(struct core *core);
+int volumes_load(struct core *core, struct err *err) WARN_UNUSED;
+void volumes_abandon(struct core *core, const struct err *why); /* the core closes */
+void volumes_free(struct volumes *all);
+
+/* mount.c */
+int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err) WARN_UNUSED;
+/* Puts its volumes in place; sandbox_on_mounted() follows. */
+void mounts_begin(struct sandbox *sb);
+
 /* wake.c */
 void wake_init(struct sandbox *sb);
 void wake_later(struct sandbox *sb); /* its state has changed */
@@ -199,6 +214,9 @@ void sandbox_failed(struct sandbox *sb, const struct err *err);
 /* What the supervisor says: an end (ctx: the core), and the answer to CREATE (ctx: the sandbox). */
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
 void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err);
+/* Its volumes are in place, or can't be. */
+void sandbox_on_mounted(struct sandbox *sb, const struct err *err);
+void sandbox_prepare(struct sandbox *sb); /* goes on when agent and network are there */
 /* The network of one that is being made has its policy, or (err) can't have it; or its certificate is in place. */
 void sandbox_on_network(struct sandbox *sb, const struct err *err);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);

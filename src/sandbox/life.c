@@ -10,8 +10,8 @@
  *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
  *     agent that lives and only closed its socket.
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
- *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered, and its creator hears of it when the certificate
- *     that its policy asks for is inside as well.
+ *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered and its volumes are in
+ *     place; its creator hears of it when the certificate that its policy asks for is inside as well.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -327,6 +327,36 @@ static void start(struct sandbox *sb)
         fail(sb, &err);
 }
 
+/* Its agent answers, and its network is what it is to be. */
+static void furnish(struct sandbox *sb)
+{
+    if (sb->info.n_mounts && !sb->is_mounted)
+        mounts_begin(sb);
+    else if (sb->info.state == SANDBOX_RESUMING)
+        resume_runs(sb);
+    else
+        start(sb);
+}
+
+void sandbox_on_mounted(struct sandbox *sb, const struct err *err)
+{
+    if (sb->info.state != SANDBOX_CREATING && sb->info.state != SANDBOX_RESUMING)
+        return;
+    sb->is_mounted = !err;
+    if (!err)
+        furnish(sb);
+    else if (sb->info.state == SANDBOX_RESUMING)
+        cold_failed(sb, err);
+    else
+        fail(sb, err);
+}
+
+void sandbox_prepare(struct sandbox *sb)
+{
+    if (sb->is_ready && !network_is_pending(sb))
+        furnish(sb);
+}
+
 void sandbox_on_network(struct sandbox *sb, const struct err *err)
 {
     if (sandbox_state_is_over(sb->info.state))
@@ -344,8 +374,8 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
         fail(sb, err);
     } else if (sb->info.state == SANDBOX_RUNNING) {
         tell_started(sb);
-    } else if (sb->is_ready) {
-        start(sb);
+    } else {
+        sandbox_prepare(sb);
     }
 }
 
@@ -359,8 +389,8 @@ static void on_ready(void *ctx)
         cold_ready(sb);
     else if (sb->info.state != SANDBOX_CREATING)
         tell_started(sb);
-    else if (!network_is_pending(sb))
-        start(sb);
+    else
+        sandbox_prepare(sb);
 }
 
 static void on_broken(void *ctx, bool violation, const struct err *err)

@@ -567,7 +567,57 @@ static void moves(void **state)
     assert_string_equal(sandbox_state_name(SANDBOX_PAUSED), "paused");
 }
 
+static void never_and_at_once(void **state)
+{
+    struct world *w = *state;
+    struct sandbox_spec spec = {.timeout_ms = 60000, .pause_on_timeout = true};
+    struct sandbox *sb = world_sandbox(w, &spec);
+    const struct sandbox_info *i = sandbox_info(sb);
+    struct err err;
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, UINT64_MAX, true, &err), 0);
+    assert_int_equal(i->end_at, 0);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 1000, true, &err), 0); /* for ever is longer */
+    assert_int_equal(i->end_at, 0);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, i->id, sizeof(id));
+    world_close(w);
+    world_open(w);
+    sb = sandbox_find(w->core, str_of(id));
+    i = sandbox_info(sb);
+    assert_int_equal(i->end_at, 0);
+    WAIT(w, sb->is_ready);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 70000, false, &err), 0);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, 0, false, &err), 0);
+    WAIT(w, i->state == SANDBOX_PAUSED);
+    assert_int_equal(i->timeout_ms, 70000); /* what it is resumed for */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+
+/* Told once when it is full, and again only after there was room. */
+static void disk_fills(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    const char *id = sandbox_info(sb)->id;
+    static const struct {
+        uint64_t used;
+        size_t events;
+    } steps[] = {{10, 0}, {990, 1}, {1000, 1}, {950, 1}, {995, 1}, {500, 1}, {1000, 2}, {0, 2}};
+    w->disk_limit = 1000;
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        struct sandbox_sample sample = {0};
+        struct err err;
+        w->disk_used = steps[i].used;
+        assert_int_equal(sandbox_sample_now(sb, on_sample, &sample, &err), 0);
+        WAIT(w, sample.at != 0);
+        assert_int_equal(world_count_events(w, id, EVENT_LIMIT_DISK), steps[i].events);
+        if (steps[i].used) {
+            assert_int_equal(sample.disk_used, steps[i].used);
+            assert_int_equal(sample.disk_total, 1000);
+        }
+    }
+}
 
 int main(void)
 {
@@ -587,6 +637,8 @@ int main(void)
         TEST(too_many),
         TEST(guarded),
         TEST(figures),
+        TEST(disk_fills),
+        TEST(never_and_at_once),
         TEST(logs),
         TEST(supervisor_dies),
         TEST(ends_wait_for_the_store),

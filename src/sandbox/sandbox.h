@@ -113,7 +113,7 @@ void sandbox_unref(struct sandbox *sb);
 int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 
-/* Ends at now + timeout_ms (0: at once). extend_only: never earlier than now set. */
+/* Ends at now + timeout_ms (0: at once, UINT64_MAX: never by itself). extend_only: never earlier than now set. */
 int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
                         struct err *err) WARN_UNUSED;
 

@@ -275,6 +275,45 @@ static void tell_pool(struct world *w, uint32_t tag)
     answer(w, &m, SUP_POOLED, tag, -1);
 }
 
+static void on_volume(struct world *w, const struct sup_volume_id *q)
+{
+    bool makes = q->head.type == SUP_VOLUME_MAKE;
+    if (w->volume_error || (!makes && w->volume_refusals)) {
+        w->volume_refusals -= !w->volume_error;
+        answer_done(w, q->head.tag, w->volume_error ? w->volume_error : ERR_FAILED_PRECONDITION, "no");
+        return;
+    }
+    AUTO_FREE char *gone = makes ? NULL : map_del(&w->volumes, str_of(q->volume));
+    if (makes)
+        mem_free(map_put(&w->volumes, str_of(q->volume), mem_strdup(q->volume)));
+    answer_done(w, q->head.tag, makes || gone ? ERR_OK : ERR_NOT_FOUND, "");
+}
+
+static void list_volumes(struct world *w, uint32_t tag)
+{
+    union sup_message m;
+    size_t it = 0;
+    for (const char *id; (id = map_next(&w->volumes, &it));) {
+        memset(&m, 0, sizeof(m));
+        (void)snprintf(m.volume.volume, sizeof(m.volume.volume), "%s", id);
+        m.volume.used_bytes = 4096;
+        answer(w, &m, SUP_VOLUME, tag, -1);
+    }
+    answer_done(w, tag, ERR_OK, "");
+}
+
+static void on_mount(struct world *w, const struct sup_volume_mount *q, struct fake_agent *a)
+{
+    w->mounts++;
+    bool ok = !w->mount_error && a && map_get(&w->volumes, str_of(q->volume));
+    if (ok) {
+        size_t at = strlen(a->mounted);
+        (void)snprintf(a->mounted + at, sizeof(a->mounted) - at, "%s:%.100s%s;", q->volume, q->path,
+                       q->read_only ? ":ro" : "");
+    }
+    answer_done(w, q->head.tag, ok ? ERR_OK : ERR_NOT_FOUND, "no such directory");
+}
+
 static void on_request(struct world *w, const union sup_message *q)
 {
     union sup_message m;
@@ -306,6 +345,16 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_LAYER_DROP:
         drop_layer(w, &q->layer_id);
         break;
+    case SUP_VOLUME_MAKE:
+    case SUP_VOLUME_DROP:
+        on_volume(w, &q->volume_id);
+        break;
+    case SUP_VOLUMES:
+        list_volumes(w, q->head.tag);
+        break;
+    case SUP_VOLUME_MOUNT:
+        on_mount(w, &q->volume_mount, a);
+        break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);
         break;
@@ -321,6 +370,8 @@ static void on_request(struct world *w, const union sup_message *q)
         m.used.memory_bytes = 5 << 20;
         m.used.memory_limit_bytes = 512 << 20;
         m.used.cpu_usec = w->usages;
+        m.used.disk_bytes = w->disk_used;
+        m.used.disk_limit_bytes = w->disk_limit;
         m.used.code = a ? 0 : ERR_NOT_FOUND;
         answer(w, &m, SUP_USED, q->head.tag, -1);
         break;
@@ -490,6 +541,10 @@ int world_teardown(void **state)
     for (struct fake_layer *l; (l = map_next(&w->layers, &it));)
         mem_free(l);
     map_fini(&w->layers);
+    it = 0;
+    for (char *id; (id = map_next(&w->volumes, &it));)
+        mem_free(id);
+    map_fini(&w->volumes);
     egress_stop(w);
     uv_close((uv_handle_t *)&w->tick, NULL);
     (void)uv_run(&w->loop, UV_RUN_DEFAULT);

@@ -52,7 +52,11 @@ struct world {
     struct map kept;    /* id -> the same: paused without memory */
     bool kill_is_plain; /* KILL of a kept one: no SUP_ENDED */
     unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
+    uint64_t disk_used, disk_limit; /* what USAGE says */
     enum err_code snapshot_error;
+    struct map volumes; /* id -> the same: what is in the pool */
+    unsigned mounts, volume_refusals;
+    enum err_code mount_error, volume_error;
     struct map layers; /* name -> struct fake_layer; without the template's */
     struct fake_egress egress;
     bool has_no_egress; /* for the next world_open() */
@@ -142,6 +146,7 @@ struct fake_agent {
     uint32_t last_pid;
     bool deaf; /* reads nothing */
     bool is_frozen;
+    char mounted[256];                                  /* "volume:path[:ro];" */
     bool keep_streams;                                  /* does not END what is CLOSEd */
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
     unsigned dials, closes, signals, credits;

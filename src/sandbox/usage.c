@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory and CPU from coved (measured from outside), the disk's from the agent
+ * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory, CPU and what it wrote to its disk from coved (measured from outside; the last only where the pool counts), the disk's otherwise from the agent
  * (a claim, refreshed beside, so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
  */
 #include "base/fd.h"
@@ -27,6 +27,23 @@ static void keep(struct sandbox *sb, const struct sandbox_sample *sample)
     sb->samples[sb->n_samples++] = *sample;
 }
 
+/* Once when it is full, and again only after there was some room. What it wrote last did not fit, so it stays below the limit. */
+static void look_at_disk(struct sandbox *sb, const struct sup_used *u)
+{
+    uint64_t limit = u->disk_limit_bytes, used = u->disk_bytes;
+    if (!limit || !used)
+        return;
+    if (used < limit - limit / 10) {
+        sb->disk_is_full = false;
+    } else if (!sb->disk_is_full && used >= limit - MIN(limit / 50, (uint64_t)16 << 20)) {
+        sb->disk_is_full = true;
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_u64(&d, "used_bytes", used);
+        event_data_u64(&d, "limit_bytes", limit);
+        action_observe(sb, 0, EVENT_LIMIT_DISK, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+    }
+}
+
 static void on_used(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct sampling *s = ctx;
@@ -42,8 +59,8 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
             .memory_used = u->memory_bytes,
             .memory_total = u->memory_limit_bytes ? u->memory_limit_bytes : sb->info.memory_bytes,
             .memory_cache = u->cache_bytes,
-            .disk_used = sb->disk_used,
-            .disk_total = sb->disk_total,
+            .disk_used = u->disk_bytes ? u->disk_bytes : sb->disk_used,
+            .disk_total = u->disk_limit_bytes ? u->disk_limit_bytes : sb->disk_total,
         };
         usec_t since = sb->cpu_at ? sb->cpu_at : now - MIN(now, clock_real() - MIN(clock_real(), sb->info.started));
         uint64_t used = u->cpu_usec > sb->cpu_usec ? u->cpu_usec - sb->cpu_usec : 0;
@@ -54,6 +71,7 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
             sb->cpu_at = now;
             keep(sb, &sample);
         }
+        look_at_disk(sb, u);
         if (u->oom_kills > sb->oom_kills) {
             AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
             event_data_u64(&d, "kills", u->oom_kills - sb->oom_kills);

@@ -58,7 +58,13 @@ static const char step_2[] =
     " key TEXT PRIMARY KEY, layer TEXT NOT NULL, result TEXT NOT NULL, bytes INTEGER NOT NULL, made_at INTEGER NOT NULL,"
     " used_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2};
+static const char step_3[] =
+    "CREATE TABLE volumes ("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL, limit_bytes INTEGER NOT NULL,"
+    " created_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE template_spares (template TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+const char *const schema_steps[] = {step_1, step_2, step_3};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

@@ -92,4 +92,10 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_CACHE_PUT] = "REPLACE INTO build_cache (key, layer, result, bytes, made_at, used_at) VALUES (?,?,?,?,?,?)",
     [SQL_CACHE_DELETE] = "DELETE FROM build_cache WHERE key = ?1",
     [SQL_CACHE_EACH] = "SELECT key, layer, result, bytes, made_at, used_at FROM build_cache",
+
+    [SQL_VOLUME_INSERT] = "INSERT INTO volumes (id, name, token, limit_bytes, created_at) VALUES (?,?,?,?,?)",
+    [SQL_VOLUME_DELETE] = "DELETE FROM volumes WHERE id = ?1",
+    [SQL_VOLUME_EACH] = "SELECT id, name, token, limit_bytes, created_at FROM volumes ORDER BY name",
+    [SQL_SPARES_PUT] = "REPLACE INTO template_spares (template, count) VALUES (?,?)",
+    [SQL_SPARES_EACH] = "SELECT template, count FROM template_spares",
 };

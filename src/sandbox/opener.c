@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one. */
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/templates.h"
+#include "sandbox/volume_internal.h"
+
+enum { IDLE_MS = 60 * 1000 };
+#define OPENER_PATH "/volume"
+
+static const struct actor actor = {.name = "volumes"};
+
+static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    (void)ctx;
+    (void)sb;
+    (void)err;
+}
+
+static void kill_it(struct sandbox *sb)
+{
+    struct err err;
+    if (!sandbox_state_is_over(sb->info.state) && sandbox_kill(sb, &actor, on_kill, NULL, &err) < 0)
+        log_warn("close a volume: %s", err.msg);
+}
+
+static void on_idle(struct loop_alarm *alarm)
+{
+    struct opener *o = container_of(alarm, struct opener, idle);
+    if (o->sb && !o->users)
+        kill_it(o->sb);
+}
+
+static void let_go(struct opener *o)
+{
+    if (!o->sb)
+        return;
+    loop_alarm_clear(o->sb->core->loop, &o->idle);
+    sandbox_unwatch(&o->watch);
+    o->users = 0;
+    sandbox_unref(TAKE_PTR(o->sb));
+}
+
+static void tell_closed(struct vol *v)
+{
+    if (v->opener.closed && !v->opener.sb && !v->opener.is_making)
+        loop_later(v->core->loop, &v->opener.closed_job);
+}
+
+static void on_end(struct sandbox_watch *watch, struct sandbox *sb)
+{
+    struct opener *o = container_of(watch, struct opener, watch);
+    (void)sb;
+    let_go(o);
+    tell_closed(container_of(o, struct vol, opener));
+}
+
+static void on_closed_job(struct loop_job *job)
+{
+    struct opener *o = container_of(job, struct opener, closed_job);
+    void (*closed)(void *ctx) = o->closed;
+    o->closed = NULL;
+    closed(o->closed_ctx);
+}
+
+static void give(struct opener *o, struct sandbox *sb, const struct err *err)
+{
+    struct waiter *w;
+    while ((w = LIST_FIRST(struct waiter, &o->waiting, node))) {
+        sandbox_fn done = w->done;
+        void *ctx = w->ctx;
+        list_remove(&w->node);
+        mem_free(w);
+        if (!err) {
+            o->users++;
+            sandbox_ref(sb);
+        }
+        done(ctx, sb, err);
+    }
+}
+
+static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct vol *v = ctx;
+    struct opener *o = &v->opener;
+    struct err busy;
+    o->is_making = false;
+    if (err || v->is_busy) {
+        (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being dropped", v->v.name);
+        give(o, NULL, err ? err : &busy);
+        if (sb)
+            kill_it(sb);
+        if (!v->core->closing)
+            tell_closed(v);
+        return;
+    }
+    o->sb = sandbox_ref(sb);
+    o->watch.fn = on_end;
+    sandbox_watch_end(sb, &o->watch);
+    give(o, sb, NULL);
+}
+
+/* Any that can be had: "base" if there is one. */
+static bool take_first(void *ctx, const struct template *t)
+{
+    struct str *ref = ctx;
+    for (size_t i = 0; i < t->n_aliases; i++)
+        if (strcmp(t->aliases[i], "base") == 0)
+            *ref = str_of(t->id);
+    if (!ref->n)
+        *ref = str_of(t->id);
+    return true;
+}
+
+static int make(struct vol *v, struct err *err)
+{
+    struct volume_mount mount = {.name = str_of(v->v.name), .path = STR(OPENER_PATH)};
+    struct sandbox_spec spec = {.hidden = true, .mounts = &mount, .n_mounts = 1};
+    core_templates_each(v->core, take_first, &spec.template_ref);
+    if (!spec.template_ref.n)
+        return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
+    return sandbox_create(v->core, &actor, &spec, on_made, v, err);
+}
+
+static void on_give_job(struct loop_job *job);
+
+struct giving {
+    struct loop_job job;
+    struct vol *v;
+};
+
+/* In a later turn, to those who came when it was there. */
+static void on_give_job(struct loop_job *job)
+{
+    struct giving *g = container_of(job, struct giving, job);
+    struct opener *o = &g->v->opener;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "the volume was closed meanwhile: try again");
+    if (!o->is_making)
+        give(o, o->sb, o->sb && o->sb->info.state == SANDBOX_RUNNING ? NULL : &err);
+    mem_free(g);
+}
+
+int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,
+                struct err *err)
+{
+    struct vol *v = vol_find(core, ref);
+    (void)asker;
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (!v)
+        return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    struct opener *o = &v->opener;
+    if (o->sb && o->sb->info.state != SANDBOX_RUNNING)
+        let_go(o);
+    if (o->sb) {
+        struct giving *g = mem_new(struct giving);
+        g->v = v;
+        loop_job_init(&g->job, on_give_job);
+        loop_alarm_clear(core->loop, &o->idle);
+        loop_later(core->loop, &g->job);
+    } else if (!o->is_making) {
+        if (make(v, err) < 0)
+            return -1;
+        o->is_making = true;
+    }
+    waiters_add(&o->waiting, done, ctx);
+    return 0;
+}
+
+static struct vol *vol_of(struct core *core, const struct sandbox *sb)
+{
+    return sb->info.n_mounts ? vol_find(core, sb->info.mounts[0].name) : NULL;
+}
+
+void volume_release(struct core *core, struct sandbox *sb)
+{
+    struct vol *v = vol_of(core, sb);
+    if (!v || v->opener.sb != sb || !v->opener.users || --v->opener.users)
+        return;
+    loop_alarm_set(core->loop, &v->opener.idle, clock_mono() + IDLE_MS * USEC_PER_MS, on_idle);
+}
+
+void opener_close(struct vol *v, void (*closed)(void *ctx), void *ctx)
+{
+    struct opener *o = &v->opener;
+    o->closed = closed;
+    o->closed_ctx = ctx;
+    if (o->sb)
+        kill_it(o->sb);
+    tell_closed(v);
+}
+
+void opener_abandon(struct vol *v, const struct err *why)
+{
+    struct opener *o = &v->opener;
+    give(o, NULL, why);
+    let_go(o);
+    o->is_making = false;
+    tell_closed(v); /* runs once more before the end */
+}
+
+void opener_init(struct vol *v)
+{
+    list_init(&v->opener.waiting);
+    list_init(&v->opener.watch.node);
+    loop_job_init(&v->opener.closed_job, on_closed_job);
+}
+
+void opener_fini(struct vol *v)
+{
+    assert(list_empty(&v->opener.waiting));
+    let_go(&v->opener);
+    loop_job_cancel(&v->opener.closed_job);
+}

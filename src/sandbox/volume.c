@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *
+ *  1. A volume has a row before coved makes its directory, and until coved has dropped it: what a worker that dies leaves behind is a row without a
+ *     volume, which the next one finds out and forgets. A directory without a row is left alone: it may be somebody's data.
+ *  2. It is not listed while it is made or dropped; its name is taken all that time.
+ *  3. Mounted is it in every sandbox that has it among its mounts and is not over, paused ones too: they want it back. A volume that is mounted is not dropped.
+ *     coved waits for sandboxes that have just ended to let go of it, which we wait for a few seconds.
+ *  4. The sandbox through which files are read (opener.c) does not count as one.
+ */
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/volume_internal.h"
+#include "sandbox/volumes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKEN_LEN = 40, RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, USERS_MAX = 4 };
+
+struct volumes {
+    struct core *core;
+    struct map by_id, by_name; /* struct vol */
+};
+
+/* ---- the table ---- */
+
+static bool name_is(struct str name)
+{
+    for (size_t i = 0; i < name.n; i++) {
+        char c = name.p[i];
+        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+                  c == '-';
+        if (!ok)
+            return false;
+    }
+    return name.n && name.n <= VOLUME_NAME_MAX;
+}
+
+static struct vol *add(struct volumes *all, const char *id, struct str name, const char *token, uint64_t limit,
+                       usec_t created)
+{
+    struct vol *v = mem_new(struct vol);
+    v->core = all->core;
+    v->v = (struct volume){.id = mem_strdup(id),
+                           .name = mem_strndup(name.p, name.n),
+                           .token = mem_strdup(token),
+                           .limit_bytes = limit,
+                           .created = created};
+    opener_init(v);
+    (void)map_put(&all->by_id, str_of(v->v.id), v);
+    (void)map_put(&all->by_name, str_of(v->v.name), v);
+    return v;
+}
+
+static void vol_free(struct vol *v)
+{
+    struct volumes *all = v->core->volumes;
+    opener_fini(v);
+    (void)map_del(&all->by_id, str_of(v->v.id));
+    (void)map_del(&all->by_name, str_of(v->v.name));
+    mem_free((void *)v->v.id);
+    mem_free((void *)v->v.name);
+    mem_free((void *)v->v.token);
+    mem_free(v);
+}
+
+static bool mounts(const struct sandbox *sb, const struct vol *v)
+{
+    if (sb->info.hidden || sandbox_state_is_over(sb->info.state))
+        return false;
+    for (size_t i = 0; i < sb->info.n_mounts; i++)
+        if (str_eqc(sb->info.mounts[i].name, v->v.name))
+            return true;
+    return false;
+}
+
+static void count_mounts(struct vol *v)
+{
+    size_t it = 0;
+    v->v.mounted = 0;
+    for (struct sandbox *sb; (sb = map_next(&v->core->by_id, &it));)
+        v->v.mounted += mounts(sb, v);
+}
+
+struct vol *vol_find(struct core *core, struct str ref)
+{
+    struct vol *v = map_get(&core->volumes->by_id, ref);
+    if (!v)
+        v = map_get(&core->volumes->by_name, ref);
+    return v && !v->is_busy ? v : NULL;
+}
+
+const struct volume *volume_find(struct core *core, struct str ref)
+{
+    struct vol *v = vol_find(core, ref);
+    if (!v)
+        return NULL;
+    count_mounts(v);
+    return &v->v;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(struct vol *const *)a)->v.name, (*(struct vol *const *)b)->v.name);
+}
+
+void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v), void *ctx)
+{
+    struct volumes *all = core->volumes;
+    struct vol **sorted = mem_array(map_count(&all->by_id) + 1, sizeof(struct vol *));
+    size_t it = 0, n = 0;
+    for (struct vol *v; (v = map_next(&all->by_id, &it));)
+        if (!v->is_busy)
+            sorted[n++] = v;
+    qsort(sorted, n, sizeof(struct vol *), by_name);
+    for (size_t i = 0; i < n; i++) {
+        count_mounts(sorted[i]);
+        if (!fn(ctx, &sorted[i]->v))
+            break;
+    }
+    mem_free(sorted);
+}
+
+static int unknown(struct str ref, struct err *err)
+{
+    return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+}
+
+/* ---- making and dropping ---- */
+
+struct work {
+    struct vol *v;
+    volume_fn done;
+    void *ctx;
+    unsigned tries;
+    struct loop_alarm retry;
+};
+
+static int ask(struct vol *v, enum sup_type type, supervisor_fn fn, struct work *work, struct err *err)
+{
+    union sup_message m = {.volume_id = {.head = {.type = type}}};
+    memcpy(m.volume_id.volume, v->v.id, strlen(v->v.id));
+    m.volume_id.limit_bytes = type == SUP_VOLUME_MAKE ? v->v.limit_bytes : 0;
+    return supervisor_call(v->core->supervisor, &m, fn, work, err);
+}
+
+static int delete_row(struct vol *v, struct err *err)
+{
+    int r = volume_rows_delete(v->core->config.store, v->v.id, err);
+    return r < 0 ? r : keeper_commit(v->core->keeper, err);
+}
+
+static void finish(struct work *w, const struct volume *v, const struct err *err)
+{
+    volume_fn done = w->done;
+    void *ctx = w->ctx;
+    loop_alarm_clear(w->v->core->loop, &w->retry);
+    mem_free(w);
+    done(ctx, v, err);
+}
+
+static void on_made(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct work *w = ctx;
+    struct vol *v = w->v;
+    struct err local;
+    (void)fd_close(fd);
+    if (answer) {
+        v->is_busy = false;
+        finish(w, &v->v, NULL);
+        return;
+    }
+    bool is_over = !v->core->closing;
+    if (is_over && delete_row(v, &local) < 0)
+        core_unrecorded(v->core, &local);
+    finish(w, NULL, err);
+    if (is_over)
+        vol_free(v);
+}
+
+int volume_make(struct core *core, const struct actor *actor, struct str name, uint64_t limit_bytes, volume_fn done,
+                void *ctx, struct err *err)
+{
+    struct volumes *all = core->volumes;
+    char id[VOLUME_ID_LEN + 1] = "vol-", token[TOKEN_LEN + 1];
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (!name_is(name))
+        return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-]", VOLUME_NAME_MAX);
+    if (map_get(&all->by_name, name))
+        return err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
+    if (map_count(&all->by_id) >= VOLUMES_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d volumes, which is the limit", VOLUMES_MAX);
+    id_token(id + 4, VOLUME_ID_LEN - 4);
+    id_token(token, TOKEN_LEN);
+    struct vol *v = add(all, id, name, token, limit_bytes, clock_real());
+    struct work *w = mem_new(struct work);
+    *w = (struct work){.v = v, .done = done, .ctx = ctx};
+    v->is_busy = true;
+    struct store_volume row = {
+        .id = v->v.id, .name = v->v.name, .token = v->v.token, .limit_bytes = limit_bytes, .created_at = v->v.created};
+    if (volume_rows_insert(core->config.store, &row, err) < 0 || keeper_commit(core->keeper, err) < 0) {
+        vol_free(v);
+    } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
+        log_info("volume %s (%s) is made for %s", v->v.name, v->v.id, actor->name);
+        return 0;
+    } else {
+        struct err local;
+        if (delete_row(v, &local) < 0)
+            core_unrecorded(core, &local);
+        vol_free(v);
+    }
+    mem_free(w);
+    return -1;
+}
+
+static void on_closed(void *ctx);
+
+static void on_retry(struct loop_alarm *alarm)
+{
+    struct work *w = container_of(alarm, struct work, retry);
+    w->v->retrying = NULL;
+    on_closed(w);
+}
+
+static void on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct work *w = ctx;
+    struct vol *v = w->v;
+    struct err local;
+    (void)fd_close(fd);
+    if (v->core->closing) {
+        finish(w, NULL, answer ? NULL : err);
+        return;
+    }
+    if (!answer && err->code == ERR_FAILED_PRECONDITION && w->tries++ < RETRIES_MAX) {
+        v->retrying = w;
+        loop_alarm_set(v->core->loop, &w->retry, clock_mono() + RETRY_MS * USEC_PER_MS, on_retry);
+        return;
+    }
+    if (!answer && err->code != ERR_NOT_FOUND) {
+        v->is_busy = false;
+        finish(w, NULL, err);
+        return;
+    }
+    bool is_kept = delete_row(v, &local) < 0;
+    finish(w, NULL, is_kept ? &local : NULL);
+    vol_free(v);
+}
+
+/* Nothing of ours has it mounted. */
+static void on_closed(void *ctx)
+{
+    struct work *w = ctx;
+    struct vol *v = w->v;
+    struct err err;
+    if (v->core->closing)
+        (void)err_set(&err, ERR_UNAVAILABLE, "the service stops");
+    else if (ask(v, SUP_VOLUME_DROP, on_dropped, w, &err) == 0)
+        return;
+    v->is_busy = false;
+    finish(w, NULL, &err);
+}
+
+static int refuse_users(struct vol *v, struct err *err)
+{
+    char names[USERS_MAX * (ID_SANDBOX_LEN + 2) + 1] = "";
+    size_t it = 0, n = 0;
+    for (struct sandbox *sb; (sb = map_next(&v->core->by_id, &it));) {
+        if (!mounts(sb, v) || n++ >= USERS_MAX)
+            continue;
+        size_t at = strlen(names);
+        (void)snprintf(names + at, sizeof(names) - at, "%s%s", at ? ", " : "", sb->info.id);
+    }
+    if (!n)
+        return 0;
+    return err_set(err, ERR_FAILED_PRECONDITION, "volume %s is mounted in %zu sandboxes: %s%s", v->v.name, n, names,
+                   n > USERS_MAX ? ", ..." : "");
+}
+
+int volume_drop(struct core *core, const struct actor *actor, struct str ref, volume_fn done, void *ctx,
+                struct err *err)
+{
+    struct vol *v = vol_find(core, ref);
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (!v)
+        return unknown(ref, err);
+    if (refuse_users(v, err) < 0)
+        return -1;
+    struct work *w = mem_new(struct work);
+    *w = (struct work){.v = v, .done = done, .ctx = ctx};
+    v->is_busy = true;
+    log_info("volume %s (%s) is dropped for %s", v->v.name, v->v.id, actor->name);
+    opener_close(v, on_closed, w);
+    return 0;
+}
+
+/* ---- figures ---- */
+
+struct usage {
+    char id[VOLUME_ID_LEN + 1];
+    bool found;
+    uint64_t bytes;
+    volume_usage_fn done;
+    void *ctx;
+};
+
+static void on_volume(void *ctx, const union sup_message *item)
+{
+    struct usage *u = ctx;
+    if (item->head.type != SUP_VOLUME || strcmp(item->volume.volume, u->id) != 0)
+        return;
+    u->found = true;
+    u->bytes = item->volume.used_bytes;
+}
+
+static void on_volumes(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct usage *u = ctx;
+    struct err local;
+    (void)fd_close(fd);
+    if (answer && !u->found)
+        (void)err_set(&local, ERR_NOT_FOUND, "volume %s is not in the pool", u->id);
+    u->done(u->ctx, u->bytes, !answer ? err : u->found ? NULL : &local);
+    mem_free(u);
+}
+
+int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err)
+{
+    const struct vol *v = vol_find(core, ref);
+    union sup_message m = {.head = {.type = SUP_VOLUMES}};
+    if (!v)
+        return unknown(ref, err);
+    struct usage *u = mem_new(struct usage);
+    *u = (struct usage){.done = done, .ctx = ctx};
+    memcpy(u->id, v->v.id, VOLUME_ID_LEN);
+    if (supervisor_call_with(core->supervisor, &m, -1, on_volume, on_volumes, u, err) == 0)
+        return 0;
+    mem_free(u);
+    return -1;
+}
+
+/* ---- at start ---- */
+
+static void load(void *ctx, const struct store_volume *row)
+{
+    struct volumes *all = ctx;
+    if (strlen(row->id) == VOLUME_ID_LEN && name_is(str_of(row->name)))
+        (void)add(all, row->id, str_of(row->name), row->token, row->limit_bytes, row->created_at);
+    else
+        log_warn("the store has a volume with the id '%s': ignored", row->id);
+}
+
+static void on_there(void *ctx, const union sup_message *item)
+{
+    struct volumes *all = ctx;
+    if (item->head.type != SUP_VOLUME)
+        return;
+    struct vol *v = map_get(&all->by_id, str_of(item->volume.volume));
+    if (v)
+        v->is_there = true;
+    else
+        log_warn("volume %s in the pool is in no table: it is left alone", item->volume.volume);
+}
+
+static void on_all_there(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct volumes *all = ctx;
+    struct err local;
+    (void)fd_close(fd);
+    if (!answer || all->core->closing) {
+        if (!all->core->closing && err->code != ERR_UNIMPLEMENTED)
+            log_warn("the volumes of the pool: %s", err->msg);
+        return;
+    }
+    size_t it = 0;
+    for (struct vol *v; (v = map_next(&all->by_id, &it));) {
+        if (v->is_there || v->is_busy || v->v.created >= all->core->opened_at)
+            continue;
+        log_error("volume %s (%s) is not in the pool any more: it is forgotten", v->v.name, v->v.id);
+        if (delete_row(v, &local) < 0)
+            core_unrecorded(all->core, &local);
+        vol_free(v);
+        it = 0;
+    }
+}
+
+int volumes_load(struct core *core, struct err *err)
+{
+    union sup_message m = {.head = {.type = SUP_VOLUMES}};
+    if (volume_rows_each(core->config.store, load, core->volumes, err) < 0)
+        return -1;
+    return map_count(&core->volumes->by_id)
+               ? supervisor_call_with(core->supervisor, &m, -1, on_there, on_all_there, core->volumes, err)
+               : 0;
+}
+
+struct volumes *volumes_new(struct core *core)
+{
+    struct volumes *all = mem_new(struct volumes);
+    all->core = core;
+    return all;
+}
+
+void volumes_abandon(struct core *core, const struct err *why)
+{
+    size_t it = 0;
+    for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
+        if (v->retrying)
+            finish(TAKE_PTR(v->retrying), NULL, why);
+    it = 0;
+    for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
+        opener_abandon(v, why);
+}
+
+void volumes_free(struct volumes *all)
+{
+    size_t it = 0;
+    for (struct vol *v; (v = map_next(&all->by_id, &it)); it = 0)
+        vol_free(v);
+    map_fini(&all->by_id);
+    map_fini(&all->by_name);
+    mem_free(all);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of volumes know of each other. */
+#pragma once
+
+#include "sandbox/internal.h"
+#include "sandbox/volumes.h"
+#include "store/volume_rows.h"
+
+/* The sandbox through which a volume's files are read and written. */
+struct opener {
+    struct sandbox *sb; /* a reference; NULL: none, or it is being made */
+    bool is_making;
+    size_t users;
+    struct list waiting; /* struct waiter */
+    struct sandbox_watch watch;
+    struct loop_alarm idle;
+    void (*closed)(void *ctx); /* somebody waits for its end */
+    void *closed_ctx;
+    struct loop_job closed_job;
+};
+
+struct vol {
+    struct core *core;
+    struct volume v;
+    bool is_busy;  /* is being made or dropped */
+    bool is_there; /* coved has it */
+    struct work *retrying;
+    struct opener opener;
+};
+
+struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
+
+/* opener.c */
+void opener_init(struct vol *v);
+void opener_fini(struct vol *v);
+void opener_close(struct vol *v, void (*closed)(void *ctx),
+                  void *ctx); /* in a later turn; who waits for it is refused */
+void opener_abandon(struct vol *v, const struct err *why);

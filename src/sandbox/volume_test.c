@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Volumes: made, mounted wherever a sandbox comes back, opened for their files, dropped when nobody has them. */
+#include "base/mem.h"
+#include "sandbox/pause.h"
+#include "sandbox/snapshot.h"
+#include "sandbox/test_world.h"
+#include "sandbox/volumes.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+struct outcome {
+    unsigned calls;
+    struct sandbox *sb;
+    char id[64];
+    struct err err;
+};
+
+static struct outcome outcomes[8];
+
+static struct outcome *outcome(int i)
+{
+    outcomes[i] = (struct outcome){0};
+    return &outcomes[i];
+}
+
+static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct outcome *o = ctx;
+    o->calls++;
+    o->sb = sb;
+    o->err = err ? *err : (struct err){0};
+}
+
+static void on_volume(void *ctx, const struct volume *v, const struct err *err)
+{
+    struct outcome *o = ctx;
+    o->calls++;
+    if (v)
+        (void)snprintf(o->id, sizeof(o->id), "%s", v->id);
+    o->err = err ? *err : (struct err){0};
+}
+
+static const char *make(struct world *w, const char *name)
+{
+    struct outcome *o = outcome(7);
+    struct err err;
+    if (volume_make(w->core, &test_actor, str_of(name), 1 << 20, on_volume, o, &err) < 0)
+        fail_msg("make: %s", err.msg);
+    assert_int_equal(o->calls, 0);
+    assert_null(volume_find(w->core, str_of(name)));
+    WAIT(w, o->calls);
+    if (o->err.code)
+        fail_msg("make: %s", o->err.msg);
+    return o->id;
+}
+
+static int drop(struct world *w, const char *ref, struct outcome *o, struct err *err)
+{
+    return volume_drop(w->core, &test_actor, str_of(ref), on_volume, o, err);
+}
+
+static bool note_name(void *ctx, const struct volume *v)
+{
+    char *names = ctx;
+    size_t at = strlen(names);
+    (void)snprintf(names + at, 64 - at, "%s ", v->name);
+    return true;
+}
+
+static void on_usage(void *ctx, uint64_t bytes, const struct err *err)
+{
+    assert_null(err);
+    *(uint64_t *)ctx = bytes;
+}
+
+static void made_and_dropped(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    struct outcome *o = outcome(0);
+    char names[64] = "", id[64];
+    uint64_t bytes = 0;
+    (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
+    assert_int_equal(strlen(id), VOLUME_ID_LEN);
+    (void)make(w, "a.b-c_D");
+    const struct volume *v = volume_find(w->core, STR("data"));
+    assert_string_equal(v->id, id);
+    assert_ptr_equal(volume_find(w->core, str_of(id)), v);
+    assert_int_equal(v->limit_bytes, 1 << 20);
+    assert_int_equal(strlen(v->token), 40);
+    volume_each(w->core, note_name, names);
+    assert_string_equal(names, "a.b-c_D data ");
+    static const char *const bad[] = {
+        "", "a b", "a/b", "..x/", "\xc3\xa9", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        assert_int_equal(volume_make(w->core, &test_actor, str_of(bad[i]), 0, on_volume, o, &err), -1);
+        assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    }
+    assert_int_equal(volume_make(w->core, &test_actor, STR("data"), 0, on_volume, o, &err), -1);
+    assert_int_equal(err.code, ERR_ALREADY_EXISTS);
+    assert_int_equal(volume_usage(w->core, STR("data"), on_usage, &bytes, &err), 0);
+    WAIT(w, bytes);
+    assert_int_equal(bytes, 4096);
+    w->volume_error = ERR_RESOURCE_EXHAUSTED;
+    assert_int_equal(volume_make(w->core, &test_actor, STR("third"), 0, on_volume, o, &err), 0);
+    WAIT(w, o->calls == 1);
+    assert_int_equal(o->err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_null(volume_find(w->core, STR("third")));
+    w->volume_error = 0;
+    (void)make(w, "third");
+    /* Another worker knows them; one that is gone from the pool is gone. */
+    mem_free(map_del(&w->volumes, str_of(volume_find(w->core, STR("third"))->id)));
+    world_close(w);
+    world_open(w);
+    v = volume_find(w->core, STR("data"));
+    assert_string_equal(v->id, id);
+    assert_int_equal(v->limit_bytes, 1 << 20);
+    WAIT(w, !volume_find(w->core, STR("third")));
+    o = outcome(0);
+    w->volume_refusals = 3; /* what has just ended has it still */
+    assert_int_equal(drop(w, "data", o, &err), 0);
+    assert_int_equal(o->calls, 0);
+    WAIT(w, o->calls);
+    assert_int_equal(o->err.code, ERR_OK);
+    assert_int_equal(w->volume_refusals, 0);
+    assert_null(volume_find(w->core, str_of(id)));
+    assert_int_equal(drop(w, "data", o, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    world_close(w);
+    world_open(w);
+    assert_null(volume_find(w->core, STR("data")));
+    assert_non_null(volume_find(w->core, STR("a.b-c_D")));
+}
+
+static void pause_files(struct world *w, struct sandbox *sb)
+{
+    struct outcome *o = outcome(6);
+    struct err err;
+    assert_int_equal(sandbox_pause(sb, &test_actor, false, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_int_equal(o->err.code, ERR_OK);
+}
+
+static void on_fork(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
+{
+    struct outcome *o = ctx;
+    (void)i;
+    if (fork || err)
+        on_done(ctx, fork, err);
+    else
+        o->id[0] = 'e';
+}
+
+static void mounted(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    char id[64], expected[300];
+    (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
+    struct volume_mount mounts[] = {{STR("data"), STR("/mnt/data"), false}, {str_of(id), STR("/home/user/ro"), true}};
+    struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = mounts, .n_mounts = 2, .template_ref = STR("base")};
+    struct sandbox *sb = world_sandbox(w, &spec);
+    (void)snprintf(expected, sizeof(expected), "%s:/mnt/data;%s:/home/user/ro:ro;", id, id);
+    assert_string_equal(world_agent(w, sb)->mounted, expected);
+    assert_int_equal(sandbox_info(sb)->n_mounts, 2);
+    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 1);
+    assert_int_equal(drop(w, "data", outcome(0), &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.msg, sandbox_info(sb)->id));
+
+    /* Wherever it comes back. */
+    pause_files(w, sb);
+    assert_int_equal(drop(w, "data", outcome(0), &err), -1);
+    struct outcome *o = outcome(0);
+    assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_string_equal(world_agent(w, sb)->mounted, expected);
+    o = outcome(0);
+    assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, o, &err), 0);
+    WAIT(w, o->id[0]);
+    assert_string_equal(world_agent(w, o->sb)->mounted, expected);
+    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 2);
+
+    /* Not there, not clean, twice, in the way. */
+    static const struct {
+        const char *name, *path;
+    } bad[] = {{"other", "/mnt"}, {"data", "mnt"},        {"data", "/"},    {"data", "/a/../b"}, {"data", "/a//b"},
+               {"data", "/a/"},   {"data", "/proc/self"}, {"data", "/dev"}, {"data", ""}};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct volume_mount m = {str_of(bad[i].name), str_of(bad[i].path), false};
+        spec.mounts = &m;
+        spec.n_mounts = 1;
+        assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, outcome(1), &err), -1);
+        assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    }
+    mounts[1].path = mounts[0].path;
+    spec.mounts = mounts;
+    spec.n_mounts = 2;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, outcome(1), &err), -1);
+    assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+
+    /* Nobody hears of one whose volume is missing; files of a kept one stay. */
+    w->mount_error = ERR_NOT_FOUND;
+    spec.n_mounts = 1;
+    o = outcome(1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_null(o->sb);
+    assert_non_null(strstr(o->err.msg, "mount volume data"));
+    pause_files(w, sb);
+    o = outcome(1);
+    assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_int_equal(o->err.code, ERR_NOT_FOUND);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSED);
+    w->mount_error = 0;
+    char of[ID_SANDBOX_LEN + 1];
+    memcpy(of, sandbox_info(sb)->id, sizeof(of));
+    world_close(w);
+    world_open(w);
+    sb = sandbox_find(w->core, str_of(of));
+    assert_int_equal(sandbox_info(sb)->n_mounts, 2);
+    o = outcome(1);
+    assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_int_equal(o->err.code, ERR_OK);
+    assert_string_equal(world_agent(w, sb)->mounted, expected);
+}
+
+static void opened(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    (void)make(w, "data");
+    struct outcome *a = outcome(0), *b = outcome(1), *c = outcome(2);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("none"), on_done, a, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, a, &err), 0);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, b, &err), 0);
+    WAIT(w, a->calls && b->calls);
+    if (a->err.code)
+        fail_msg("open: %s", a->err.msg);
+    assert_ptr_equal(a->sb, b->sb);
+    assert_int_equal(w->creates, 1);
+    assert_int_equal(sandbox_count(w->core), 0);
+    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 0);
+    assert_non_null(strstr(world_agent(w, a->sb)->mounted, ":/volume;"));
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, c, &err), 0);
+    assert_int_equal(c->calls, 0);
+    WAIT(w, c->calls);
+    assert_ptr_equal(c->sb, a->sb);
+    struct sandbox *sb = a->sb;
+    for (int i = 0; i < 3; i++) {
+        volume_release(w->core, sb);
+        sandbox_unref(sb);
+    }
+    /* It does not keep the volume from being dropped, nor does one that is being made. */
+    struct outcome *d = outcome(3);
+    assert_int_equal(drop(w, "data", d, &err), 0);
+    WAIT(w, d->calls);
+    assert_int_equal(d->err.code, ERR_OK);
+    assert_int_equal(w->kills, 1);
+    (void)make(w, "data");
+    a = outcome(0), d = outcome(3);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, a, &err), 0);
+    assert_int_equal(drop(w, "data", d, &err), 0);
+    WAIT(w, d->calls && a->calls);
+    assert_int_equal(d->err.code, ERR_OK);
+    assert_int_not_equal(a->err.code, ERR_OK);
+    (void)make(w, "data");
+    a = outcome(0);
+    w->create_mute = true;
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, a, &err), 0);
+    world_close(w); /* and nobody waits in vain */
+    assert_int_equal(a->calls, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(made_and_dropped, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(opened, world_setup, world_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

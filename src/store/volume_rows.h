@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row per volume; and how many sandboxes of a template are to be kept ready. Writes are part of the open batch. */
+#pragma once
+
+#include "base/clock.h"
+#include "store/store.h"
+
+/* Strings are borrowed. */
+struct store_volume {
+    const char *id, *name, *token;
+    uint64_t limit_bytes; /* 0: none */
+    usec_t created_at;    /* real time */
+};
+
+/* ERR_ALREADY_EXISTS when id or name is taken; the batch goes on. */
+int volume_rows_insert(struct store *s, const struct store_volume *row, struct err *err) WARN_UNUSED;
+int volume_rows_delete(struct store *s, const char *id, struct err *err) WARN_UNUSED; /* no error when there is none */
+
+/* By name. The row is valid during the call, which must not call the store. */
+int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_volume *row), void *ctx,
+                     struct err *err) WARN_UNUSED;
+
+int spare_rows_put(struct store *s, const char *template_id, uint32_t count, struct err *err) WARN_UNUSED;
+int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count), void *ctx,
+                    struct err *err) WARN_UNUSED;

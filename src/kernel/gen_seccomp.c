@@ -347,6 +347,8 @@ int main(void)
 
     f = begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
+    /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what differs. */
+    must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)), "socketpair");
     add_threads(f);
     emit(f, "worker_filter", NULL, 0);
 

@@ -86,7 +86,7 @@ static int run(struct context *ctx)
     }
     if (json_array_size(all) == 0) {
         if (isatty(STDOUT_FILENO))
-            (void)fputs("no sandbox runs\n", stderr);
+            (void)fputs("there is no sandbox; 'cove run' makes one\n", stderr);
         return STATUS_OK;
     }
     static const char *const heads[] = {"ID", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "CPUS", "METADATA"};
@@ -105,10 +105,10 @@ static int run(struct context *ctx)
 
 const struct command cmd_ls = {
     .name = "ls",
-    .summary = "list the sandboxes that run",
+    .summary = "list the sandboxes",
     .synopsis = "[-q]",
     .description =
-        "Lists the sandboxes, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
+        "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
         "its limits and its labels. With --json all fields of each.",
     .examples = "cove ls\n"
                 "cove ls -q | xargs cove rm",

@@ -59,6 +59,14 @@ static const struct route {
     {HTTP_METHOD_DELETE, "/v1/sandboxes/*", native_sandboxes_kill},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/timeout", native_sandboxes_timeout},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/metrics", native_sandboxes_metrics},
+    {HTTP_METHOD_POST, "/v1/sandboxes/*/pause", native_state_pause},
+    {HTTP_METHOD_POST, "/v1/sandboxes/*/resume", native_state_resume},
+    {HTTP_METHOD_POST, "/v1/sandboxes/*/snapshots", native_state_snapshot},
+    {HTTP_METHOD_POST, "/v1/sandboxes/*/fork", native_state_fork},
+    {HTTP_METHOD_GET, "/v1/snapshots", native_state_snapshots},
+    {HTTP_METHOD_DELETE, "/v1/snapshots", native_state_snapshot_remove},
+    {HTTP_METHOD_GET, "/v1/pool", native_pool_get},
+    {HTTP_METHOD_POST, "/v1/pool/collect", native_pool_collect},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/network", native_network_get},
     {HTTP_METHOD_PUT, "/v1/sandboxes/*/network", native_network_set},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/network/check", native_network_check},
@@ -254,9 +262,9 @@ void native_refuse(struct call *c, enum err_code code, const char *fmt, ...)
 struct sandbox *native_sandbox(struct call *c)
 {
     struct sandbox *sb = id_is_sandbox(c->id) ? sandbox_find(c->native->config.core, c->id) : NULL;
-    if (!sb)
+    if (!sb || sandbox_info(sb)->hidden)
         native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
-    return sb;
+    return sb && !sandbox_info(sb)->hidden ? sb : NULL;
 }
 
 bool native_query(struct call *c, const char *name, struct str *ret_value)

@@ -5,11 +5,20 @@
  *   GET    /v1/health                       no authorisation
  *   GET    /v1/info                         version, limits, counts
  *   GET    /v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
- *   POST   /v1/sandboxes                    {template, memory_bytes, cpu_milli, timeout_ms, env, metadata, internet, secure}: 201
+ *   POST   /v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
+ *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory, auto_resume}: 201
  *   GET    /v1/sandboxes/{id}
  *   DELETE /v1/sandboxes/{id}
  *   POST   /v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
  *   GET    /v1/sandboxes/{id}/metrics
+ *   POST   /v1/sandboxes/{id}/pause         {memory}
+ *   POST   /v1/sandboxes/{id}/resume        {timeout_ms, cold}
+ *   POST   /v1/sandboxes/{id}/snapshots     {name}: 201
+ *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
+ *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
+ *   DELETE /v1/snapshots?ref=               by id or name
+ *   GET    /v1/pool                         kind, sizes
+ *   POST   /v1/pool/collect                 {dry_run}: {"layers":[{layer, bytes, dropped}]}
  *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON
  *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
  *   GET    /v1/sandboxes/{id}/verify        checks the hash chain

@@ -35,7 +35,7 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
     append_text(b, "template", s->template_id);
     append_text(b, "template_alias", s->template_alias);
     append_time(b, "started_at", s->started);
-    append_time(b, "end_at", s->end_at);
+    append_time(b, "end_at", s->state == SANDBOX_PAUSED ? 0 : s->end_at); /* its time does not run */
     buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu,\"metadata\":{",
                (unsigned long long)s->timeout_ms, s->cpu_milli, (unsigned long long)s->memory_bytes,
                (unsigned long long)s->disk_bytes);
@@ -100,6 +100,8 @@ static bool list_one(void *ctx, struct sandbox *sb)
 {
     struct page *p = ctx;
     const struct sandbox_info *s = sandbox_info(sb);
+    if (s->hidden)
+        return true;
     if (p->has_after &&
         (s->started > p->after_started || (s->started == p->after_started && strcmp(s->id, p->after_id) <= 0)))
         return true;

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The storage pool: what it is, what nobody needs any more. */
+#include "api/json_read.h"
+#include "api/native/call.h"
+#include "sandbox/layers.h"
+
+enum { ANSWER_MAX = 4 << 20 };
+
+static void told(void *ctx, const struct pool_figures *p, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    struct call *c = native_wait_take(ctx);
+    if (!c)
+        return;
+    if (err) {
+        native_error(c, err);
+        return;
+    }
+    buf_printf(&b, "{\"kind\":\"%s\",\"limits\":%s,\"total_bytes\":%llu,\"free_bytes\":%llu,\"layers\":%zu}", p->kind,
+               p->limits ? "true" : "false", (unsigned long long)p->total_bytes, (unsigned long long)p->free_bytes,
+               p->layers);
+    native_json(c, 200, &b);
+}
+
+void native_pool_get(struct call *c)
+{
+    struct err err;
+    struct wait *w = native_wait_new(c);
+    if (pool_figures(c->native->config.core, told, w, &err) < 0)
+        native_error(native_wait_take(w), &err);
+}
+
+static void collected(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(ANSWER_MAX);
+    struct call *c = native_wait_take(ctx);
+    if (!c)
+        return;
+    if (err) {
+        native_error(c, err);
+        return;
+    }
+    buf_append_cstr(&b, "{\"layers\":[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&b, "%s{\"layer\":\"%s\",\"bytes\":%llu,\"dropped\":%s}", i ? "," : "", found[i].layer,
+                   (unsigned long long)found[i].bytes, found[i].dropped ? "true" : "false");
+    buf_append_cstr(&b, "]}");
+    native_json(c, 200, &b);
+}
+
+static void collect_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req;
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    static const char *const known[] = {"dry_run"};
+    bool dry_run = false;
+    struct err err;
+    if (!native_read_object(c, error, body, &json))
+        return;
+    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_bool(json, "dry_run", &dry_run, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    struct wait *w = native_wait_new(c);
+    if (layers_collect(c->native->config.core, dry_run, collected, w, &err) < 0)
+        native_error(native_wait_take(w), &err);
+}
+
+void native_pool_collect(struct call *c)
+{
+    http_read_body(c->req, NATIVE_BODY_MAX, collect_body, c);
+}

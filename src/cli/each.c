@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/each.h"
+
+#include "base/mem.h"
+#include "cli/terminal.h"
+
+void each_print_json(json_t *json)
+{
+    (void)json_dumpf(json, stdout, JSON_COMPACT);
+    (void)fputc('\n', stdout);
+    json_decref(json);
+}
+
+static int do_one(struct context *ctx, struct service *s, const struct each *what, const char *text, json_t *done)
+{
+    AUTO_FREE char *id = NULL;
+    if (service_resolve(s, text, &id) < 0)
+        return context_fail(ctx, -1);
+    AUTO_FREE char *target = service_target(id, "/%s", what->verb);
+    if (service_call(s, "POST", target, what->body, what->doing, NULL) < 0)
+        return context_fail(ctx, -1);
+    (void)json_array_append_new(done, json_string(id));
+    if (!ctx->json)
+        (void)printf("%s\n", id);
+    return 0;
+}
+
+int each_sandbox(struct context *ctx, const struct each *what)
+{
+    int status = STATUS_OK, n = context_operands(ctx);
+    if (n == 0)
+        return context_usage(ctx, "which? give a sandbox's id, or several");
+    AUTO_JSON json_t *done = json_array();
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s)
+        return context_fail(ctx, STATUS_FAILED);
+    struct progress p;
+    progress_start(&p, ctx->json);
+    for (int i = 0; i < n; i++) {
+        *ctx->hint = '\0';
+        progress_show(&p, "%s, %d of %d", what->doing, i + 1, n);
+        if (do_one(ctx, s, what, ctx->argv[ctx->argi + i], done) < 0)
+            status = STATUS_FAILED;
+    }
+    progress_end(&p);
+    if (ctx->json)
+        each_print_json(json_pack("{s:O}", what->done, done));
+    return status;
+}

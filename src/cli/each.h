@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands that do one thing to each of several sandboxes have in common. */
+#pragma once
+
+#include "cli/service.h"
+
+struct each {
+    const char *verb;   /* of the route: "pause" */
+    const char *doing;  /* "pausing", for progress */
+    const char *done;   /* the list's name in --json: "paused" */
+    const json_t *body; /* of each request; NULL: none */
+};
+
+/* POSTs to /v1/sandboxes/ID/VERB for each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
+int each_sandbox(struct context *ctx, const struct each *what);
+
+/* A result as one JSON object on stdout; takes it. */
+void each_print_json(json_t *json);

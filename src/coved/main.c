@@ -22,6 +22,7 @@ static const char usage[] =
     "\n"
     "  run [--ready-fd N]   run the service in the foreground until TERM or INT\n"
     "  prepare [--force]    build the base template if it is not there\n"
+    "  prepare --from DIR   copy it from another state directory, whose pool is not a file\n"
     "  doctor [--json]      measure what this machine can enforce\n"
     "  version              print the version\n"
     "\n"
@@ -67,9 +68,10 @@ static int command_prepare(const struct config *config, int argc, char **argv)
 {
     struct err err;
     bool force = argc == 1 && strcmp(argv[0], "--force") == 0;
-    if (argc != 0 && !force)
+    bool takes = argc == 2 && strcmp(argv[0], "--from") == 0;
+    if (argc != 0 && !force && !takes)
         return wrong_usage();
-    return prepare_base_template(config, force, &err) < 0 ? fail(&err) : 0;
+    return prepare_base_template(config, force, takes ? argv[1] : NULL, &err) < 0 ? fail(&err) : 0;
 }
 
 static int command_doctor(const struct config *config, int argc, char **argv)

@@ -294,9 +294,46 @@ static int write_conf(const char *templates, const char *path, const char *diges
     return 0;
 }
 
+/* What the base.conf of another state directory says of its layer. */
+static int read_other(const char *from, char ret_digest[static DIGEST_MAX], uint64_t *ret_recipe, struct err *err)
+{
+    AUTO_FREE char *conf = mem_printf("%s/templates/base.conf", from);
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct str layer, recipe;
+    char hex[17];
+    int r = fd_read_file(AT_FDCWD, conf, &b);
+    if (r < 0)
+        return err_errno(err, r, "read %s", conf);
+    if (!line_value(buf_str(&b), "layer", &layer) || !line_value(buf_str(&b), "recipe", &recipe) || recipe.n != 16 ||
+        layer.n >= DIGEST_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s does not describe a base template", conf);
+    memcpy(hex, recipe.p, 16);
+    hex[16] = 0;
+    *ret_recipe = strtoull(hex, NULL, 16);
+    (void)snprintf(ret_digest, DIGEST_MAX, "%.*s", STR_ARG(layer));
+    if (!pool_is_digest(ret_digest))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s names no layer", conf);
+    return 0;
+}
+
+/* Copies the files of that layer, which must lie in a directory there, into the one in the making. */
+static int take_tree(const char *from, const char *digest, const char *dir, struct err *err)
+{
+    AUTO_FREE char *path = mem_printf("%s/pool/layers/%s/u", from, digest);
+    AUTO_CLOSE int source = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FREE char *target = mem_strdup(dir), *everything = mem_printf("%s/.", path);
+    char *copy[] = {(char[]){"cp"}, (char[]){"-a"}, (char[]){"--reflink=auto"}, everything, target, NULL};
+    struct child child = {0, -1};
+    if (source < 0)
+        return err_errno(err, errno, "open %s (a pool that lies in a file can't be taken from)", path);
+    if (start(copy, STDOUT_FILENO, -1, -1, &child, err) < 0)
+        return -1;
+    return finish(&child, "cp", err);
+}
+
 /* The layer in the making is given to tar as a directory of ours, whatever lies between it and the host's root. */
-static int build_layer(const struct config *config, struct pool *pool, char ret_digest[static DIGEST_MAX],
-                       struct err *err)
+static int build_layer(const struct config *config, struct pool *pool, const char *from,
+                       char ret_digest[static DIGEST_MAX], struct err *err)
 {
     char job[POOL_NAME_MAX], dir[64];
     AUTO_CLOSE int fd = -1;
@@ -305,7 +342,7 @@ static int build_layer(const struct config *config, struct pool *pool, char ret_
     if (r < 0)
         return err_errno(err, r, "make a layer in the storage pool");
     (void)snprintf(dir, sizeof(dir), "/proc/%d/fd/%d", (int)getpid(), fd);
-    int failed = build_tree(config, dir, ret_digest, err);
+    int failed = from ? take_tree(from, ret_digest, dir, err) : build_tree(config, dir, ret_digest, err);
     if (failed == 0) {
         r = pool_layer_commit(pool, job, ret_digest, NULL);
         failed = r < 0 ? err_errno(err, r, "store the base template as %s", ret_digest) : 0;
@@ -336,7 +373,7 @@ static void clear_earlier(const char *dir)
     pool_close(pool);
 }
 
-static int build_into(const struct config *config, struct storage *storage, const char *dir,
+static int build_into(const struct config *config, struct storage *storage, const char *dir, const char *from,
                       char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO(pool_close) struct pool *pool = NULL;
@@ -344,13 +381,14 @@ static int build_into(const struct config *config, struct storage *storage, cons
         clear_earlier(dir);
     if (open_pool(storage, dir, &pool, err) < 0)
         return -1;
-    (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
-    int r = build_layer(config, pool, ret_digest, err);
+    if (!from)
+        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
+    int r = build_layer(config, pool, from, ret_digest, err);
     int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
     return r < 0 ? err_prefix(err, "base template") : 0;
 }
 
-int prepare_base_template(const struct config *config, bool force, struct err *err)
+int prepare_base_template(const struct config *config, bool force, const char *from, struct err *err)
 {
     AUTO_CLOSE int lock = -1;
     if (state_prepare(config, err) < 0)
@@ -359,16 +397,18 @@ int prepare_base_template(const struct config *config, bool force, struct err *e
     AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);
     AUTO_FREE char *dir = mem_printf("%s/pool", config->state_dir);
     uint64_t recipe = recipe_id(config);
+    char digest[DIGEST_MAX];
+    if (from && read_other(from, digest, &recipe, err) < 0)
+        return -1;
     if (!force && is_current(config, conf, recipe))
         return 0;
     if (state_lock(config, &lock, err) < 0)
         return -1;
     struct storage storage = STORAGE_NONE;
-    char digest[DIGEST_MAX];
     if (storage_open(config, &storage, err) < 0)
         return -1;
     bool in_file = storage.file_fd >= 0;
-    int r = build_into(config, &storage, dir, digest, err);
+    int r = build_into(config, &storage, dir, from, digest, err);
     storage_close(&storage);
     return r < 0 ? r : write_conf(templates, conf, digest, recipe, in_file, err);
 }

@@ -10,5 +10,8 @@
 
 struct config;
 
-/* Nothing to do when the recipe is the one that base.conf was made with, and its layer is there. Shows progress on stderr. */
-int prepare_base_template(const struct config *config, bool force, struct err *err) WARN_UNUSED;
+/*
+ * Nothing to do when the recipe is the one that base.conf was made with, and its layer is there. Shows progress on stderr. from: NULL, or another state
+ * directory, whose pool is one of plain directories: its base template is copied instead of built.
+ */
+int prepare_base_template(const struct config *config, bool force, const char *from, struct err *err) WARN_UNUSED;

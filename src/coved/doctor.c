@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "config/config.h"
 #include "config/units.h"
+#include "coved/doctor_storage.h"
 #include "coved/reserve.h"
 #include "kernel/probe.h"
 
@@ -57,12 +58,18 @@ int doctor(const struct config *config, bool json)
     const struct probe_env env = {stat(config->state_dir, &st) == 0 && S_ISDIR(st.st_mode) ? config->state_dir
                                                                                            : "/var/tmp"};
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    static const struct probe reserve = {"disk reserve", NULL};
-    for (size_t i = 0; i <= n; i++) {
-        const struct probe *p = i < n ? &probes[i] : &reserve;
+    static const struct probe ours[] = {{"storage pool", NULL}, {"disk limit", NULL}, {"disk reserve", NULL}};
+    struct doctor_storage storage;
+    doctor_storage(config, &storage);
+    for (size_t i = 0; i < n + ARRAY_SIZE(ours); i++) {
+        const struct probe *p = i < n ? &probes[i] : &ours[i - n];
         struct probe_result r = {PROBE_FAILED, "the probe said nothing"};
         if (p->run)
             p->run(&env, &r);
+        else if (p == &ours[0])
+            r = storage.pool;
+        else if (p == &ours[1])
+            r = storage.limits;
         else
             disk_reserve(config, &env, &r);
         failed += r.status == PROBE_FAILED;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
@@ -166,6 +167,11 @@ int pool_fd(const struct pool *p)
     return p->fd;
 }
 
+int pool_step(struct pool *p, const char *step)
+{
+    return p->on_step ? p->on_step(p->step_ctx, step) : fault_error(step);
+}
+
 /* ---- entries ---- */
 
 bool pool_is_name(const char *name)
@@ -189,8 +195,12 @@ void pool_unique(const char *name, char ret_name[static POOL_ENTRY_MAX])
 int pool_to_trash(struct pool *p, int at, const char *name)
 {
     char to[POOL_ENTRY_MAX];
+    fault_point("pool.trash");
     pool_unique(name, to);
-    return renameat(at, name, p->trash_fd, to) < 0 ? -errno : 0;
+    if (renameat(at, name, p->trash_fd, to) == 0)
+        return 0;
+    /* A full btrfs has room set aside for deletions, and for nothing else. */
+    return errno == ENOSPC && p->ops->cheap_clones ? p->ops->remove(p, at, name) : -errno;
 }
 
 void pool_discard(struct pool *p, int at, const char *name)
@@ -279,16 +289,31 @@ int pool_note_bytes(struct pool *p, int entry_fd, int used_fd)
     return pool_note(p, entry_fd, "bytes", str_n(text, (size_t)n));
 }
 
-int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace)
+/* The name's place on disk. When that fails, what had it before has it again. */
+static int settle_name(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool exchanged)
 {
-    int r = renameat2(from_at, from, to_at, to, RENAME_NOREPLACE) < 0 ? -errno : 0;
-    if (r == -EEXIST && replace) {
-        r = renameat2(from_at, from, to_at, to, RENAME_EXCHANGE) < 0 ? -errno : 0;
-        if (r == 0)
-            pool_discard(p, from_at, from);
-    }
+    int r = pool_step(p, "pool.named");
     if (r == 0 && fsync(to_at) < 0)
         r = -errno;
+    if (r < 0)
+        (void)renameat2(to_at, to, from_at, from, exchanged ? RENAME_EXCHANGE : RENAME_NOREPLACE);
+    return r;
+}
+
+int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace)
+{
+    int r = pool_step(p, "pool.put");
+    if (r < 0)
+        return r;
+    if (renameat2(from_at, from, to_at, to, RENAME_NOREPLACE) == 0)
+        return settle_name(p, from_at, from, to_at, to, false);
+    if (errno != EEXIST || !replace)
+        return -errno;
+    if (renameat2(from_at, from, to_at, to, RENAME_EXCHANGE) < 0)
+        return -errno;
+    r = settle_name(p, from_at, from, to_at, to, true);
+    if (r == 0)
+        pool_discard(p, from_at, from);
     return r;
 }
 

@@ -78,7 +78,9 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
         r = 0;
     if (r == 0 && ((is_new && mkdirat(fd, "u", 0755) < 0) || mkdirat(fd, "w", 0755) < 0))
         r = -errno;
+    r = r ? r : pool_step(p, "pool.made");
     r = r ? r : write_files(fd, box, is_new);
+    r = r ? r : pool_step(p, "pool.filled");
     return r ? r : limit(p, fd, box);
 }
 
@@ -105,6 +107,7 @@ static int make_from_layer(struct pool *p, const struct pool_box *box)
         return r;
     pool_unique(box->name, name);
     r = p->ops->clone(p, p->layers_fd, layer, p->new_fd, name);
+    r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
     int n = snprintf(from, sizeof(from), "layer %s\n", layer);
@@ -189,7 +192,9 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
     if (r == 0 && p->features.limits)
         r = p->ops->limit(p, entry, 0); /* it may be full, and nobody writes to it any more */
     r = r ? r : pool_entry_strip(entry);
+    r = r ? r : pool_step(p, "pool.stripped");
     r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, at, box);
     return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, true);
 }
@@ -208,9 +213,11 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
         return r;
     pool_unique(sandbox, name);
     r = p->ops->clone(p, at, box, p->new_fd, name);
+    r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
     r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_step(p, "pool.noted");
     if (r == 0 && !p->ops->clones_settled)
         r = p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->kept_fd, sandbox, true);

@@ -31,9 +31,17 @@ struct pool {
     struct pool_features features;
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
     int shard_fds[POOL_SHARDS];
+    int (*on_step)(void *ctx, const char *step); /* of tests; NULL */
+    void *step_ctx;
     struct pool_backing backing;
     bool is_backed;
 };
+
+/*
+ * Between two things that an operation does to the disk: a test may have the process die here (base/fault.h, or its own hook), or the operation
+ * fail with what this returns.
+ */
+int pool_step(struct pool *p, const char *step) WARN_UNUSED;
 
 bool pool_is_name(const char *name); /* of a box, kept upper, volume or job: [A-Za-z0-9._-], no dot first */
 int pool_shard(const struct pool *p, const char *box);

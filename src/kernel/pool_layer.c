@@ -29,7 +29,8 @@ int pool_layer_begin(struct pool *p, const char *job, int *ret_fd)
     r = r ? r : p->ops->make(p, p->new_fd, name);
     if (r < 0)
         return r;
-    r = pool_entry_open(p->new_fd, name, &entry);
+    r = pool_step(p, "pool.made");
+    r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     if (r == 0 && (mkdirat(entry, "u", 0755) < 0 || fchmodat(entry, "u", 0755, 0) < 0))
         r = -errno;
     r = r ? r : pool_entry_open(entry, "u", &fd);
@@ -52,6 +53,7 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
     if (r == 0 && is_there(p, layer))
         return pool_to_trash(p, p->new_fd, name);
     r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, p->new_fd, name); /* only then its size is known */
     r = r ? r : pool_note_bytes(p, entry, entry);
     r = r ? r : p->ops->settle(p, p->new_fd, name);
@@ -80,10 +82,13 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     if (r < 0)
         return r;
     r = p->ops->clone(p, from_at, from, p->new_fd, name);
+    r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
+    r = r ? r : pool_step(p, "pool.stripped");
     r = r ? r : pool_note_bytes(p, entry, source);
     r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_step(p, "pool.noted");
     if (r == 0 && !p->ops->clones_settled)
         r = p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);

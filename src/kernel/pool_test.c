@@ -4,10 +4,9 @@
 #include "base/mem.h"
 #include "kernel/pool.h"
 #include "kernel/test_disk.h"
-#include "kernel/tree.h"
+#include "kernel/test_pool.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,73 +18,31 @@
 #include <cmocka.h>
 
 #define DIGEST "sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-#define BASE "layer-0000000000000000base"
-#define SECOND "layer-00000000000000second"
-#define THIRD "layer-000000000000000third"
+#define BASE TEST_BASE
+#define SECOND TEST_SECOND
+#define THIRD TEST_THIRD
 
 static const struct pool_file box_files[] = {{"etc/hosts", "127.0.0.1 localhost\n"}, {"top", ""}};
 
 static const char *where = "/tmp"; /* the file system that the pools of the tests lie on */
 static enum pool_kind kind = POOL_COPY;
 
-struct place {
-    char top[160];
-    struct pool *pool;
-};
-
 static int set_up(void **state)
 {
-    struct place *p = mem_new(struct place);
-    (void)snprintf(p->top, sizeof(p->top), "%s/cove-pool-test.XXXXXX", where);
-    if (!mkdtemp(p->top) || pool_open_as(p->top, kind, &p->pool) < 0)
-        return -1;
+    struct test_pool *p = mem_new(struct test_pool);
     *state = p;
-    return 0;
-}
-
-static int trash(void *ctx, const char *name)
-{
-    const struct place *p = ctx;
-    AUTO_FREE char *from = mem_printf("%s/%s", p->top, name),
-                   *to = mem_printf("%s/trash/last-%s", p->top, strrchr(name, '/') + 1);
-    return rename(from, to);
-}
-
-static void trash_all(struct place *p, const char *dir)
-{
-    AUTO_FREE char *pattern = mem_printf("%s/%s/*", p->top, dir);
-    glob_t found;
-    if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++)
-            assert_int_equal(trash(p, found.gl_pathv[i] + strlen(p->top) + 1), 0);
-    globfree(&found);
+    return test_pool_open(p, where, kind) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-    struct place *p = *state;
-    static const char *const dirs[] = {"layers", "kept", "volumes"};
-    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
-        trash_all(p, dirs[i]);
-    int r = pool_reset(p->pool, NULL, NULL);
-    r = r ? r : pool_sweep(p->pool);
-    pool_close(p->pool);
-    r = r < 0 ? r : tree_remove(AT_FDCWD, p->top);
+    struct test_pool *p = *state;
+    int r = test_pool_close(p);
     mem_free(p);
     return r;
 }
 
-static bool is_there(const struct place *p, const char *pattern)
-{
-    char full[512];
-    glob_t found;
-    (void)snprintf(full, sizeof(full), "%s/%s", p->top, pattern);
-    int r = glob(full, 0, NULL, &found);
-    globfree(&found);
-    return r == 0;
-}
-
-static void make_box(struct place *p, const char *name)
+static void make_box(struct test_pool *p, const char *name)
 {
     AUTO_CLOSE int fd = -1;
     const struct pool_box box = {.name = name, .files = box_files, .n_files = ARRAY_SIZE(box_files)};
@@ -95,35 +52,35 @@ static void make_box(struct place *p, const char *name)
 
 static void test_box_holds_its_files(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     make_box(p, "a");
-    assert_true(is_there(p, "boxes/*/a/u/etc/hosts"));
-    assert_true(is_there(p, "boxes/*/a/u/top"));
-    assert_true(is_there(p, "boxes/*/a/w"));
+    assert_true(test_pool_has(p, "boxes/*/a/u/etc/hosts"));
+    assert_true(test_pool_has(p, "boxes/*/a/u/top"));
+    assert_true(test_pool_has(p, "boxes/*/a/w"));
 }
 
 static void test_box_name_is_taken_once(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1;
     make_box(p, "a");
     assert_int_equal(pool_box_make(p->pool, &(struct pool_box){.name = "a"}, &fd), -EEXIST);
-    assert_true(is_there(p, "boxes/*/a/u/etc/hosts"));
+    assert_true(test_pool_has(p, "boxes/*/a/u/etc/hosts"));
 }
 
 static void test_dropped_box_is_gone_at_once_and_swept_later(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     make_box(p, "a");
     make_box(p, "b");
     assert_int_equal(pool_box_drop(p->pool, "a"), 0);
-    assert_false(is_there(p, "boxes/*/a"));
-    assert_true(is_there(p, "boxes/*/b"));
+    assert_false(test_pool_has(p, "boxes/*/a"));
+    assert_true(test_pool_has(p, "boxes/*/b"));
     assert_int_equal(pool_box_drop(p->pool, "a"), 0);
     make_box(p, "a");
     assert_int_equal(pool_sweep(p->pool), 1);
     assert_int_equal(pool_sweep(p->pool), 0);
-    assert_true(is_there(p, "boxes/*/a"));
+    assert_true(test_pool_has(p, "boxes/*/a"));
 }
 
 static void count(void *ctx, const char *name)
@@ -134,7 +91,7 @@ static void count(void *ctx, const char *name)
 
 static void test_reset_clears_what_a_crash_left(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     char half_made[512];
     int boxes = 0;
     make_box(p, "a");
@@ -143,8 +100,8 @@ static void test_reset_clears_what_a_crash_left(void **state)
     assert_int_equal(mkdir(half_made, 0755), 0);
     assert_int_equal(pool_reset(p->pool, count, &boxes), 0);
     assert_int_equal(boxes, 2);
-    assert_false(is_there(p, "boxes/*/a"));
-    assert_false(is_there(p, "new/base.1"));
+    assert_false(test_pool_has(p, "boxes/*/a"));
+    assert_false(test_pool_has(p, "new/base.1"));
     assert_int_equal(pool_sweep(p->pool), 3);
 }
 
@@ -153,17 +110,12 @@ static void write_at(int at, const char *path, const char *text)
     assert_int_equal(fd_write_file(at, path, str_of(text), 0644), 0);
 }
 
-static void has_text(const struct place *p, const char *path, const char *wanted)
+static void has_text(const struct test_pool *p, const char *path, const char *wanted)
 {
-    char full[512];
-    AUTO_BUF struct buf b = BUF_INIT(4096);
-    (void)snprintf(full, sizeof(full), "%s/%s", p->top, path);
-    assert_int_equal(fd_read_file(AT_FDCWD, full, &b), 0);
-    assert_int_equal(buf_append(&b, "", 1), 0);
-    assert_string_equal(buf_data(&b), wanted);
+    assert_true(test_pool_reads(p, path, wanted));
 }
 
-static void make_layer(struct place *p, const char *name, const struct pool_chain *below)
+static void make_layer(struct test_pool *p, const char *name, const struct pool_chain *below)
 {
     AUTO_CLOSE int fd = -1;
     assert_int_equal(pool_layer_begin(p->pool, "test", &fd), 0);
@@ -171,27 +123,14 @@ static void make_layer(struct place *p, const char *name, const struct pool_chai
     assert_int_equal(pool_layer_commit(p->pool, "test", name, below), 0);
 }
 
-static int box_at(struct place *p, const char *name)
+static void nothing_half_made(const struct test_pool *p)
 {
-    char pattern[512], path[1024];
-    glob_t found;
-    (void)snprintf(pattern, sizeof(pattern), "%s/boxes/*/%s", p->top, name);
-    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
-    (void)snprintf(path, sizeof(path), "%s/u", found.gl_pathv[0]);
-    globfree(&found);
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    return fd;
-}
-
-static void nothing_half_made(const struct place *p)
-{
-    assert_false(is_there(p, "new/*"));
+    assert_false(test_pool_has(p, "new/*"));
 }
 
 static void test_names_of_layers(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     struct pool_chain chain;
     assert_int_equal(pool_chain_read(p->pool, DIGEST, &chain), -ENOENT);
     make_layer(p, DIGEST, NULL);
@@ -210,7 +149,7 @@ static void test_names_of_layers(void **state)
 
 static void test_chain_is_topmost_first_and_complete(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     struct pool_chain chain;
     int fds[POOL_CHAIN_MAX];
     make_layer(p, BASE, NULL);
@@ -235,7 +174,7 @@ static void test_chain_is_topmost_first_and_complete(void **state)
 
 static void test_layer_is_there_when_it_is_committed_and_once(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1, other = -1;
     struct pool_chain missing = {1, {THIRD}};
     assert_int_equal(pool_layer_begin(p->pool, "one", &fd), 0);
@@ -243,7 +182,7 @@ static void test_layer_is_there_when_it_is_committed_and_once(void **state)
     assert_int_equal(pool_layer_begin(p->pool, "../one", &other), -EINVAL);
     assert_int_equal(pool_layer_begin(p->pool, "two", &other), 0);
     write_at(fd, "of", "one");
-    assert_false(is_there(p, "layers/*"));
+    assert_false(test_pool_has(p, "layers/*"));
     assert_int_equal(pool_layer_commit(p->pool, "one", BASE, &missing), -ENOENT);
     assert_int_equal(pool_layer_commit(p->pool, "one", BASE, NULL), 0);
     assert_int_equal(pool_layer_commit(p->pool, "two", BASE, NULL), 0); /* the same is there */
@@ -258,16 +197,16 @@ static void test_layer_is_there_when_it_is_committed_and_once(void **state)
 
 static void test_layer_of_a_box_is_its_own(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     make_layer(p, BASE, NULL);
     make_box(p, "a");
-    AUTO_CLOSE int u = box_at(p, "a");
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
     struct pool_chain below = {1, {BASE}}, chain;
     write_at(u, "state", "before");
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
     write_at(u, "state", "after");
     has_text(p, "layers/" SECOND "/u/state", "before");
-    assert_false(is_there(p, "layers/" SECOND "/w"));
+    assert_false(test_pool_has(p, "layers/" SECOND "/w"));
     assert_int_equal(pool_chain_read(p->pool, SECOND, &chain), 0);
     assert_int_equal(chain.n, 2);
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), -EEXIST);
@@ -277,18 +216,18 @@ static void test_layer_of_a_box_is_its_own(void **state)
 
 static void test_box_of_a_layer_starts_as_its_copy(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     AUTO_CLOSE int fd = -1;
     make_layer(p, BASE, NULL);
     struct pool_chain chain = {1, {BASE}};
     const struct pool_box box = {.name = "a", .from_layer = true, .chain = &chain, .files = box_files, .n_files = 2};
     assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
-    assert_true(is_there(p, "boxes/*/a/u/of"));
-    assert_true(is_there(p, "boxes/*/a/u/etc/hosts"));
-    assert_true(is_there(p, "boxes/*/a/w"));
-    assert_true(is_there(p, "boxes/*/a/from"));
-    assert_false(is_there(p, "boxes/*/a/below"));
-    AUTO_CLOSE int u = box_at(p, "a");
+    assert_true(test_pool_has(p, "boxes/*/a/u/of"));
+    assert_true(test_pool_has(p, "boxes/*/a/u/etc/hosts"));
+    assert_true(test_pool_has(p, "boxes/*/a/w"));
+    assert_true(test_pool_has(p, "boxes/*/a/from"));
+    assert_false(test_pool_has(p, "boxes/*/a/below"));
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
     write_at(u, "of", "changed");
     has_text(p, "layers/" BASE "/u/of", BASE);
     assert_int_equal(pool_box_make(p->pool, &box, &fd), -EEXIST);
@@ -297,7 +236,7 @@ static void test_box_of_a_layer_starts_as_its_copy(void **state)
 
 static void test_files_of_a_sandbox_lead_nowhere(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     char outside[256], target[512];
     AUTO_CLOSE int fd = -1;
     (void)snprintf(outside, sizeof(outside), "%s/outside", p->top);
@@ -307,7 +246,7 @@ static void test_files_of_a_sandbox_lead_nowhere(void **state)
     const struct pool_chain none = {0};
     for (int i = 0; i < 2; i++) {
         make_box(p, "a");
-        AUTO_CLOSE int u = box_at(p, "a");
+        AUTO_CLOSE int u = test_pool_upper(p, "a");
         assert_int_equal(unlinkat(u, "etc/hosts", 0), 0);
         if (i == 0) {
             assert_int_equal(symlinkat(target, u, "etc/hosts"), 0);
@@ -326,17 +265,17 @@ static void test_files_of_a_sandbox_lead_nowhere(void **state)
 
 static void test_kept_files_come_back(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     struct pool_chain below = {1, {BASE}}, chain;
     AUTO_CLOSE int fd = -1;
     int kept = 0;
     make_layer(p, BASE, NULL);
     make_box(p, "a");
-    AUTO_CLOSE int u = box_at(p, "a");
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
     write_at(u, "state", "mine");
     assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), -ENOENT);
     assert_int_equal(pool_keep(p->pool, "a", "i1", &below), 0);
-    assert_false(is_there(p, "boxes/*/a"));
+    assert_false(test_pool_has(p, "boxes/*/a"));
     assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), 0);
     assert_int_equal(chain.n, 1);
     assert_int_equal(pool_kept_each(p->pool, count, &kept), 0);
@@ -351,12 +290,12 @@ static void test_kept_files_come_back(void **state)
     box.name = "c";
     assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
     assert_int_equal(pool_kept_chain(p->pool, "i1", &chain), -ENOENT);
-    assert_true(is_there(p, "boxes/*/c/u/state"));
-    assert_true(is_there(p, "boxes/*/c/w"));
+    assert_true(test_pool_has(p, "boxes/*/c/u/state"));
+    assert_true(test_pool_has(p, "boxes/*/c/w"));
 
     assert_int_equal(pool_keep(p->pool, "c", "i1", &below), 0);
     assert_int_equal(pool_keep(p->pool, "b", "i1", &below), 0); /* takes its place */
-    assert_false(is_there(p, "kept/i1/u/state"));
+    assert_false(test_pool_has(p, "kept/i1/u/state"));
     assert_int_equal(pool_kept_drop(p->pool, "i1"), 0);
     assert_int_equal(pool_kept_drop(p->pool, "i1"), -ENOENT);
     nothing_half_made(p);
@@ -364,10 +303,10 @@ static void test_kept_files_come_back(void **state)
 
 static void test_copies_are_kept_where_they_are_cheap(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     struct pool_chain none = {0};
     make_box(p, "a");
-    AUTO_CLOSE int u = box_at(p, "a");
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
     if (!pool_features(p->pool)->cheap_clones) {
         assert_int_equal(pool_keep_copy(p->pool, "a", "i1", &none), -EOPNOTSUPP);
         return;
@@ -383,7 +322,7 @@ static void test_copies_are_kept_where_they_are_cheap(void **state)
 
 static void test_volumes(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     uint64_t used = 7, limit = 7;
     int n = 0;
     struct stat st;
@@ -408,7 +347,7 @@ static void test_volumes(void **state)
 
 static void test_layers_of_an_earlier_version_are_none(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     char path[512];
     make_layer(p, BASE, NULL);
     (void)snprintf(path, sizeof(path), "%s/layers/" DIGEST, p->top);
@@ -418,14 +357,14 @@ static void test_layers_of_an_earlier_version_are_none(void **state)
     struct pool *again = NULL;
     assert_int_equal(pool_open_as(p->top, kind, &again), 0);
     pool_close(again);
-    assert_false(is_there(p, "layers/" DIGEST));
-    assert_true(is_there(p, "layers/" BASE "/u"));
+    assert_false(test_pool_has(p, "layers/" DIGEST));
+    assert_true(test_pool_has(p, "layers/" BASE "/u"));
     assert_int_equal(pool_sweep(p->pool), 1);
 }
 
 static void test_what_is_below_is_read_strictly(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     static const struct {
         const char *text;
         int wanted;
@@ -471,7 +410,7 @@ static size_t fill(int at, const char *name, size_t most, int *ret_error)
 
 static void test_limit_of_a_box_holds(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     int error = 0;
     uint64_t used = 0;
     AUTO_CLOSE int fd = -1;
@@ -479,7 +418,7 @@ static void test_limit_of_a_box_holds(void **state)
     assert_true(pool_features(p->pool)->limits);
     const struct pool_box box = {.name = "a", .limit_bytes = LIMIT};
     assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
-    AUTO_CLOSE int u = box_at(p, "a");
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
     size_t n = fill(u, "f", 4 * LIMIT, &error);
     assert_int_equal(error, EDQUOT);
     assert_true(n > LIMIT / 2 && n <= LIMIT);
@@ -491,7 +430,7 @@ static void test_limit_of_a_box_holds(void **state)
     const struct pool_box again = {.name = "b", .from_kept = "i1", .limit_bytes = LIMIT};
     fd = fd_close(fd);
     assert_int_equal(pool_box_make(p->pool, &again, &fd), 0);
-    AUTO_CLOSE int u2 = box_at(p, "b");
+    AUTO_CLOSE int u2 = test_pool_upper(p, "b");
     (void)fill(u2, "g", 4 * LIMIT, &error);
     assert_int_equal(error, EDQUOT);
     assert_int_equal(pool_box_limit(p->pool, "b", 4 * LIMIT), 0);
@@ -505,7 +444,7 @@ static void test_limit_of_a_box_holds(void **state)
 
 static void test_limit_of_a_volume_holds(void **state)
 {
-    struct place *p = *state;
+    struct test_pool *p = *state;
     int error = 0;
     uint64_t used = 0, limit = 0;
     AUTO_CLOSE int fd = -1;

@@ -35,7 +35,8 @@ int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
     int r = p->ops->make(p, p->new_fd, name);
     if (r < 0)
         return r;
-    r = fill(p, name, limit_bytes);
+    r = pool_step(p, "pool.made");
+    r = r ? r : fill(p, name, limit_bytes);
     r = r ? r : pool_put(p, p->new_fd, name, p->volumes_fd, volume, false);
     if (r < 0)
         pool_discard(p, p->new_fd, name);

@@ -6,7 +6,6 @@
 #include "kernel/caps.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
-#include "kernel/pool.h"
 #include "kernel/seccomp.h"
 #include "kernel/tree.h"
 
@@ -306,29 +305,6 @@ static void landlock(const struct probe_env *env UNUSED, struct probe_result *r)
         probe_say(r, PROBE_MISSING, "not enabled: programs inside can't use it; boot with lsm=landlock,...");
 }
 
-static void storage(const struct probe_env *env, struct probe_result *r)
-{
-    struct statfs fs;
-    AUTO_FREE char *dir = mem_printf("%s/probe-pool.%d", env->scratch_dir, (int)getpid());
-    struct pool *pool = NULL;
-    AUTO_CLOSE int box = -1;
-    usec_t from = clock_mono();
-    int e = pool_open(dir, &pool);
-    e = e ? e : pool_box_make(pool, &(struct pool_box){.name = "probe"}, &box);
-    usec_t took = clock_mono() - from;
-    const char *kind = pool ? pool_kind(pool) : "";
-    if (pool)
-        pool_close(pool);
-    int removed UNUSED = tree_remove(AT_FDCWD, dir);
-    if (e < 0 || statfs(env->scratch_dir, &fs) < 0)
-        probe_say(r, PROBE_FAILED, "can't make a directory in %s: %s", env->scratch_dir, strerror(e < 0 ? -e : errno));
-    else
-        probe_say(r, PROBE_DEGRADED,
-                  "%s pool on %s, %llu GB free, opened with one box in %llu us; no limit on disk use per sandbox", kind,
-                  env->scratch_dir, (unsigned long long)(fs.f_bavail * (uint64_t)fs.f_bsize / 1000000000),
-                  (unsigned long long)took);
-}
-
 static void open_files(const struct probe_env *env UNUSED, struct probe_result *r)
 {
     struct rlimit limit;
@@ -374,7 +350,6 @@ const struct probe *probe_list(size_t *ret_n)
         {"cpu limit", probe_cgroup_cpu},
         {"freezing", probe_cgroup_freeze},
         {"captured network", probe_network},
-        {"storage pool", storage},
         {"open files", open_files},
         {"landlock", landlock},
         {"kvm", kvm},

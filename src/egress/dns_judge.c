@@ -28,30 +28,30 @@ struct refusal {
     struct policy_answer why;
     enum dns_ede ede;
     bool is_told;
+    bool is_limit; /* nobody is helped by hearing of it sooner */
 };
-
-/*
- * musl passes over REFUSED and waits for its time-out, so it is told that there is no such name. Nobody else asks for AD (as musl does since 1.2.1) without
- * EDNS: glibc and c-ares do neither, dig, unbound and systemd-resolved both.
- */
-static enum dns_rcode refusing(const struct dns_query *q)
-{
-    return q->wants_authentic && !q->has_edns ? DNS_NXDOMAIN : DNS_REFUSED;
-}
 
 static void refuse(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *to,
                    const struct refusal *refusal)
 {
     char type[12];
-    reply(s, q, to, &(struct dns_answer){.rcode = refusing(q), .ede = refusal->ede, .text = refusal->why.reason});
+    reply(s, q, to, &(struct dns_answer){.rcode = DNS_REFUSED, .ede = refusal->ede, .text = refusal->why.reason});
+    /* musl passes over REFUSED and waits for another answer until its time is up, so here it is. All others have left with the first one. */
+    if (!to->conn && !q->has_edns && !refusal->is_limit)
+        reply_code(s, q, to, DNS_NXDOMAIN);
     if (refusal->is_told)
         s->ops->refused(s->ctx, name, dns_type_name(q->type, type), &refusal->why);
 }
 
-/* A refusal that no rule of the policy could undo. */
-static struct refusal builtin(enum dns_ede ede, bool is_told)
+/* Refusals that no rule of the policy could undo. */
+static struct refusal builtin(enum dns_ede ede)
 {
-    return (struct refusal){{.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN}, ede, is_told};
+    return (struct refusal){{.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN}, ede, true, false};
+}
+
+static struct refusal limit(bool is_told)
+{
+    return (struct refusal){{.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN}, DNS_EDE_BLOCKED, is_told, true};
 }
 
 #define SAY(refusal, ...) (void)snprintf((refusal).why.reason, sizeof((refusal).why.reason), __VA_ARGS__)
@@ -160,7 +160,7 @@ static void judge_name(struct dns_server *s, const struct dns_query *q, const ch
         return;
     }
     int rule = refusal.why.rule;
-    refusal = builtin(DNS_EDE_BLOCKED, true);
+    refusal = limit(true);
     if (s->n_asks >= DNS_SERVER_OPEN_MAX) {
         SAY(refusal, "more than %d DNS queries at a time", DNS_SERVER_OPEN_MAX);
         refusal.is_told = !s->told_open;
@@ -193,7 +193,7 @@ void dns_judge(struct dns_server *s, struct str message, const struct dns_origin
     if (dns_bucket_is_half_full(&s->rate, now, DNS_SERVER_RATE, DNS_SERVER_BURST))
         s->told_rate = false;
     if (!dns_bucket_take(&s->rate, now, DNS_SERVER_RATE, DNS_SERVER_BURST)) {
-        struct refusal refusal = builtin(DNS_EDE_BLOCKED, !s->told_rate);
+        struct refusal refusal = limit(!s->told_rate);
         SAY(refusal, "more than %d DNS queries a second", DNS_SERVER_RATE);
         s->told_rate = true;
         refuse(s, &q, q.name, from, &refusal);
@@ -211,7 +211,7 @@ void dns_judge(struct dns_server *s, struct str message, const struct dns_origin
         judge_name(s, &q, name, from);
         return;
     }
-    struct refusal refusal = builtin(DNS_EDE_NOT_SUPPORTED, true);
+    struct refusal refusal = builtin(DNS_EDE_NOT_SUPPORTED);
     if (is_internet && is_address)
         SAY(refusal, "not the name of a host");
     else

@@ -10,8 +10,8 @@
  *   a name that the policy refuses        REFUSED, told
  *   all addresses filtered out            no data; whoever filtered tells
  *
- * REFUSED and not NXDOMAIN: it is not said that there is no such name, and glibc gives up on it at once. musl would wait for its own time-out (5 s), so
- * what asks as musl does gets NXDOMAIN.
+ * REFUSED and not NXDOMAIN: it is not said that there is no such name, and glibc gives up on it at once. musl would wait for its own time-out (5 s):
+ * behind REFUSED there comes NXDOMAIN, for queries over UDP and without EDNS, as musl's are.
  *
  * Every answer lives for DNS_SERVER_TTL_S: lookups are cached for all sandboxes together, and what is left of that time would tell that another one asked.
  *

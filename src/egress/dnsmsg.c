@@ -58,7 +58,6 @@ int dns_query_parse(struct str message, struct dns_query *ret_query)
         .id = h.id,
         .wants_recursion = h.flags & DNS_FLAG_RECURSE,
         .checking_disabled = h.flags & DNS_FLAG_UNCHECKED,
-        .wants_authentic = h.flags & DNS_FLAG_AUTHENTIC,
         .udp_room = DNS_UDP_MIN,
     };
     if (h.flags & DNS_FLAGS_OPCODE)

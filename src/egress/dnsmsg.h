@@ -49,7 +49,6 @@ const char *dns_type_name(uint16_t type, char ret_buffer[static 12]); /* "TXT", 
 struct dns_query {
     uint16_t id, type, class;
     bool wants_recursion, checking_disabled;
-    bool wants_authentic; /* AD: would like to hear whether the answer was validated, RFC 6840 section 5.7 */
     bool has_edns;
     uint16_t udp_room; /* 512, or what EDNS says */
     char name[DNS_NAME_TEXT_MAX +

@@ -58,6 +58,52 @@ def test_the_key_is_on_the_wire_and_not_inside(world, one):
 # ---- secrets: C ----
 
 
+def test_c04_a_host_that_shows_what_it_got_shows_the_key_and_a_path_rule_keeps_it_away(world, one):
+    """What docs/NETWORK.md says of it: answers pass as they are. So no key goes to the paths of a host that reflect."""
+    _, out, (request,) = requests(world, one, "https://api.test/v1/x")
+    assert values(request, "authorization") == [AUTHORIZATION] and SECRET not in out
+    code, out, seen = requests(world, one, "https://api.test/headers", "-H", f"x-api-key: {SENTINEL}", "-w", "%{http_code}")
+    assert out.endswith("403") and not seen and SECRET not in out
+
+
+def test_c13_a_token_endpoint_that_no_rule_allows_gives_no_token(world, one):
+    """A fresh token in an answer would be the sandbox's own: the host of the key has its token endpoint out of scope."""
+    assert "grant_type" in world.there("curl", "-sk", "--data", "grant_type=refresh_token", "https://api.test/echo").stdout, "the attack does not work outside"
+    code, out, seen = requests(world, one, "--data", f"grant_type=refresh_token&refresh_token={SENTINEL}", "https://api.test/echo", "-w", "%{http_code}")
+    assert out.endswith("403"), out
+    assert not seen and SECRET not in out
+
+
+GIT_TOKEN = "ghp-for-git-alone-5b1c77"
+
+
+def test_c14_git_holds_a_dummy_and_pushes_to_its_own_repository_alone(world, service, box):
+    import base64
+
+    basic = base64.b64encode(f"x-access-token:{GIT_TOKEN}".encode()).decode()
+    assert service.cove("secret", "set", "GIT", input=basic).returncode == 0
+    scope = {"ports": [443], "path": "/git/repo.git/*"}
+    two = box({"default": "deny", "rules": [{"allow": "allowed.test", **scope}],
+               "inject": [{"host": "allowed.test", **scope, "headers": [{"name": "authorization", "value": "Basic ${secret:GIT}"}]}]})
+    foreign = "https://allowed.test/git/foreign.git"
+    assert world.there("git", "ls-remote", foreign).returncode == 0, "the attack does not work outside"
+    script = ("git config --global credential.helper store; printf 'https://me:dummy@allowed.test\\n' > .git-credentials; "
+              "printf 'protocol=https\\nhost=allowed.test\\n\\n' | git credential fill; env; cat .git-credentials .gitconfig; git config -l; "
+              "rm -rf c; git clone -q https://allowed.test/git/repo.git c && cd c && git config user.email a@b && git config user.name a && "
+              "echo c14 > c14 && git add c14 && git commit -qm c14 && git push -q origin HEAD:refs/heads/c14 && echo pushed")
+    with world.watched() as seen:
+        code, out = two.run(script, timeout=60)
+    assert code == 0 and out.endswith("pushed\n") and "password=dummy" in out, out
+    assert GIT_TOKEN not in out and basic not in out
+    arrived = [e for e in seen if e["what"] == "request"]
+    assert arrived and all(values(e, "authorization") == [f"Basic {basic}"] for e in arrived)
+    with world.watched() as seen:
+        for command in (f"git ls-remote {foreign}", f"cd c && git push -q {foreign} HEAD:refs/heads/c14", "cd c && git push -q https://allowed.test/git/../git/foreign.git HEAD:refs/heads/c14"):
+            code, out = two.run(command)
+            assert code != 0 and "403" in out, out
+    assert not [e for e in seen if e["what"] == "request"], seen
+
+
 def test_c01_the_key_is_not_to_be_found_inside(world, one):
     one.run(f"curl -s https://api.test/v1/x -H 'x-api-key: {SENTINEL}'")
     half = len(SECRET) // 2

@@ -46,7 +46,9 @@ def git_repository(files):
     git("-C", work, "add", ".")
     git("-C", work, "commit", "-q", "-m", "first")
     git("clone", "-q", "--bare", work, files / "repo.git")
-    git("-C", files / "repo.git", "config", "http.receivepack", "true")
+    git("clone", "-q", "--bare", work, files / "foreign.git")
+    for name in ("repo.git", "foreign.git"):
+        git("-C", files / name, "config", "http.receivepack", "true")
 
 
 def python_package(directory):

@@ -24,6 +24,7 @@ struct ticket {
 };
 
 struct uploads {
+    char *path;
     int dirfd;
     struct map tickets; /* by token */
     struct list by_age;
@@ -43,19 +44,19 @@ struct upload {
 
 struct found {
     char hash[UPLOAD_HASH_LEN + 1];
-    struct timespec used;
+    struct timespec sent;
     uint64_t bytes;
 };
 
-static int by_use(const void *a, const void *b)
+static int by_time(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
-    if (x->used.tv_sec != y->used.tv_sec)
-        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
-    return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
+    if (x->sent.tv_sec != y->sent.tv_sec)
+        return x->sent.tv_sec < y->sent.tv_sec ? -1 : 1;
+    return x->sent.tv_nsec < y->sent.tv_nsec ? -1 : x->sent.tv_nsec > y->sent.tv_nsec;
 }
 
-/* All whole ones, those first that were not used for longest. Removes the half ones when `clean`. */
+/* All whole ones, oldest first. Removes the half ones when `clean`. */
 static size_t list_all(struct uploads *u, bool clean, struct found **ret_found)
 {
     struct found *all = NULL;
@@ -79,12 +80,12 @@ static size_t list_all(struct uploads *u, bool clean, struct found **ret_found)
         if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
             continue;
         all = mem_realloc(all, (n + 1) * sizeof(*all));
-        all[n] = (struct found){.used = st.st_mtim, .bytes = (uint64_t)st.st_size};
+        all[n] = (struct found){.sent = st.st_mtim, .bytes = (uint64_t)st.st_size};
         memcpy(all[n++].hash, e->d_name, UPLOAD_HASH_LEN + 1);
     }
     (void)closedir(dir);
     if (n)
-        qsort(all, n, sizeof(*all), by_use);
+        qsort(all, n, sizeof(*all), by_time);
     *ret_found = all;
     return n;
 }
@@ -110,6 +111,7 @@ int uploads_new(const char *data_dir, struct uploads **ret_uploads, struct err *
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
     struct uploads *u = mem_new(struct uploads);
+    u->path = TAKE_PTR(path);
     u->dirfd = fd;
     list_init(&u->by_age);
     size_t n = list_all(u, true, &all);
@@ -136,14 +138,15 @@ void uploads_free(struct uploads *u)
         drop(u, t);
     map_fini(&u->tickets);
     (void)fd_close(u->dirfd);
+    mem_free(u->path);
     mem_free(u);
 }
 
 bool uploads_has(struct uploads *u, const char *hash)
 {
+    struct stat st;
     assert(build_is_hash(str_of(hash)));
-    /* Present is also used: it must still be there when the build comes to it. */
-    return utimensat(u->dirfd, hash, NULL, AT_SYMLINK_NOFOLLOW) == 0;
+    return fstatat(u->dirfd, hash, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err)
@@ -233,7 +236,9 @@ int upload_end(struct upload *up, struct err *err)
     struct uploads *u = up->all;
     struct stat old;
     bool replaces = fstatat(u->dirfd, up->hash, &old, AT_SYMLINK_NOFOLLOW) == 0;
-    if (renameat(u->dirfd, up->name, u->dirfd, up->hash) < 0) {
+    AUTO_FREE char *from = mem_printf("%s/%s", u->path, up->name);
+    AUTO_FREE char *to = mem_printf("%s/%s", u->path, up->hash);
+    if (rename(from, to) < 0) { /* renameat() is not among the calls of this process */
         int r = errno;
         upload_cancel(up);
         return err_errno(err, r, "keep the upload");

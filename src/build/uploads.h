@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that clients send for COPY, and archives of images: one file each, <data>/uploads/<hash>. What the hash is of is the client's business; it only
- * names the file. A file appears when all of it is there; what a crash leaves half goes at the next start. The ones that were not used for longest make room.
+ * names the file. A file appears when all of it is there; what a crash leaves half goes at the next start. The oldest make room.
  */
 #pragma once
 
@@ -32,5 +32,5 @@ int upload_write(struct upload *up, struct str bytes, struct err *err) WARN_UNUS
 int upload_end(struct upload *up, struct err *err) WARN_UNUSED; /* it is there; frees, also when it fails */
 void upload_cancel(struct upload *up);                          /* frees; NULL is fine */
 
-/* For reading; marks it as used. -1: ERR_NOT_FOUND. */
+/* For reading. -1: ERR_NOT_FOUND. */
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err) WARN_UNUSED;

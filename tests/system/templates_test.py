@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates as a client of E2B's API builds them: steps, files, tags, logs, the cache, and builds that are up to no good."""
+
+import hashlib
+import http.client
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+import uuid
+from urllib.parse import quote, urlsplit
+
+import pytest
+from service import BUILD, Service, wait_until
+
+STEP_TIMEOUT_S = 8
+
+
+class Templates:
+    """A client of the template API over TCP, with the key."""
+
+    def __init__(self, service):
+        self.service = service
+
+    def call(self, method, target, body=None, headers=None, key=True):
+        connection = http.client.HTTPConnection("127.0.0.1", self.service.port, timeout=30)
+        headers = {**({"x-api-key": self.service.key} if key else {}), **(headers or {})}
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            headers["content-type"] = "application/json"
+        try:
+            connection.request(method, target, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            return answer.status, json.loads(content) if content else None
+        finally:
+            connection.close()
+
+    def upload(self, template, files):
+        """Sends a tar of {name: bytes, ("link", target) or None for a directory}; returns its hash."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for name, content in files.items():
+                info = tarfile.TarInfo(name)
+                if content is None:
+                    info.type, info.mode = tarfile.DIRTYPE, 0o755
+                elif isinstance(content, tuple):
+                    info.type, info.linkname = tarfile.SYMTYPE, content[1]
+                else:
+                    info.size, info.mode = len(content), 0o640
+                tar.addfile(info, io.BytesIO(content) if isinstance(content, bytes) else None)
+        digest = hashlib.sha256(repr(sorted(files.items(), key=lambda f: f[0])).encode()).hexdigest()
+        status, link = self.call("GET", f"/templates/{template}/files/{digest}")
+        assert status == 201, link
+        if not link["present"]:
+            url = urlsplit(link["url"])
+            status, answer = self.call("PUT", f"{url.path}?{url.query}", packed.getvalue(), key=False)
+            assert status == 200, (link, answer)
+        assert self.call("GET", f"/templates/{template}/files/{digest}")[1]["present"]
+        return digest
+
+    def request(self, name=None, **more):
+        name = name or f"test-{uuid.uuid4().hex[:12]}"
+        status, made = self.call("POST", "/v3/templates", {"name": name, "cpuCount": 1, "memoryMB": 512, **more})
+        assert status == 202, made
+        return made["templateID"], made["buildID"]
+
+    def start(self, ids, steps=(), files=None, **more):
+        steps = [dict(zip(("type", "args"), step)) if isinstance(step, tuple) else step for step in steps]
+        for step in steps:
+            if step["type"] == "COPY" and "filesHash" not in step:
+                step["filesHash"] = self.upload(ids[0], files)
+        if not more.keys() & {"fromImage", "fromTemplate"}:
+            more["fromTemplate"] = "base"
+        return self.call("POST", f"/v2/templates/{ids[0]}/builds/{ids[1]}", {"steps": steps, **more})
+
+    def status(self, ids, offset=0):
+        status, found = self.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status?logsOffset={offset}")
+        assert status == 200, found
+        return found
+
+    def wait(self, ids, seconds=60):
+        """(the last status, all lines of the log)"""
+        lines, found, end = [], {"status": "building"}, time.monotonic() + seconds
+        while found["status"] in ("building", "waiting") and time.monotonic() < end:
+            found = self.status(ids, len(lines))
+            lines += found["logEntries"]
+            if not found["logEntries"]:
+                time.sleep(0.02)
+        last = found
+        while found["logEntries"]:
+            found = self.status(ids, len(lines))
+            lines += found["logEntries"]
+        return last, lines
+
+    def build(self, steps=(), name=None, seconds=60, **more):
+        """((template, build), status, the log's text)"""
+        ids = self.request(name)
+        status, answer = self.start(ids, steps, **more)
+        assert status == 202, answer
+        last, lines = self.wait(ids, seconds)
+        return ids, last, "\n".join(line["message"] for line in lines)
+
+    def ready(self, steps=(), name=None, **more):
+        ids, last, log = self.build(steps, name, **more)
+        assert last["status"] == "ready", (last, log)
+        return ids, log
+
+    def fails(self, steps, step, seconds=60, **more):
+        """The reason of a build that must fail at that step."""
+        ids, last, log = self.build(steps, seconds=seconds, **more)
+        assert last["status"] == "error" and last["reason"]["step"] == step, (last, log)
+        return last["reason"]["message"], log
+
+    def run(self, template, command, **options):
+        """The output of a command in a new sandbox of the template."""
+        sandbox = self.service.create(template=template)
+        done = self.service.cove("exec", sandbox, *options.pop("flags", ()), "--", "sh", "-c", command)
+        self.service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+        return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def own_service():
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-templates-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    service = Service(directory)
+    service.env.update(COVE_IMAGE_ALIASES="ubuntu:22.04=base", COVE_BUILD_STEP_TIMEOUT=f"{STEP_TIMEOUT_S}s")
+    try:
+        yield service.start()
+        namespaces = service.namespaces()
+        assert service.stop() == 0, service.tail()
+        wait_until(lambda: not service.left_behind(namespaces), 20)
+        assert service.left_behind(namespaces) == []
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def templates(own_service):
+    yield Templates(own_service)
+    own_service.remove_all()
+
+
+def test_steps_become_a_template(templates):
+    (template, build), log = templates.ready([
+        ("ENV", ["GREETING", "hello", "WHOLE", "$GREETING world", "PATH", "/opt/bin:$PATH"]),
+        ("WORKDIR", ["/app/deep"]),
+        ("RUN", ["echo \"$WHOLE\" >greeting; pwd >where; whoami >who"]),
+        ("RUN", ["whoami >/root/who", "root"]),
+        ("USER", ["alice"]),
+        ("RUN", ["whoami >/tmp/alice"]),
+    ])
+    assert "[builder 3/6] RUN echo" in log
+    assert templates.run(template, "cat /app/deep/greeting /app/deep/where /app/deep/who /tmp/alice; stat -c %U /app /app/deep; whoami; pwd; "
+                         "echo $WHOLE") == "hello world\n/app/deep\nuser\nalice\nuser\nuser\nalice\n/app/deep\nhello world"
+    status, found = templates.call("GET", f"/templates/{template}")
+    assert status == 200 and [(b["buildID"], b["status"], b["cpuCount"], b["memoryMB"]) for b in found["builds"]] == [(build, "ready", 1, 512)]
+
+
+def test_an_unchanged_prefix_costs_nothing(templates):
+    mark = uuid.uuid4().hex
+    steps = [("RUN", [f"echo {mark} >one; head -c 8 /dev/urandom | base64 >random"]), ("ENV", ["A", "b"]), ("RUN", ["cp one two"])]
+    (first, _), log = templates.ready(steps)
+    assert "CACHED" not in log
+    random = templates.run(first, "cat /home/user/random")
+    started = time.monotonic()
+    (second, _), log = templates.ready(steps)
+    took = time.monotonic() - started
+    assert log.count("CACHED") == 2
+    print(f"all cached: {took * 1000:.0f} ms with the client's polls")
+    assert templates.run(second, "cat /home/user/random") == random
+    (third, _), log = templates.ready([*steps[:2], ("RUN", ["cp one three"])])
+    assert log.count("CACHED") == 1
+    assert templates.run(third, "cat /home/user/three /home/user/random") == f"{mark}\n{random}"
+    # What is forced is run, and so is all behind it.
+    (fourth, _), log = templates.ready([{"type": "RUN", "args": steps[0][1], "force": True}, *steps[1:]])
+    assert "CACHED" not in log and templates.run(fourth, "cat /home/user/random") != random
+    (_, _), log = templates.ready(steps, force=True)
+    assert "CACHED" not in log
+
+
+def test_files_are_copied(templates):
+    files = {"folder": None, "folder/test.txt": b"content\n", "folder/link.txt": ("link", "test.txt"), "folder/gone.txt": ("link", "nothing"),
+             "folder/sub": None, "folder/sub/a": b"a"}
+    (template, _), _ = templates.ready([
+        ("COPY", ["folder/*", "folder", "", ""]),
+        ("COPY", ["folder/test.txt", "/opt/new/name.txt", "root", "0600"]),
+        ("COPY", ["folder/test.txt", "/opt/dir/", "", ""]),
+        ("COPY", ["folder/link.txt", "/opt/link", "", ""]),
+        ("COPY", ["folder", "/opt/new", "root:user", "0755"]),
+        ("RUN", ["cat folder/link.txt"]),
+    ], files=files)
+    assert templates.run(template, "cd /home/user/folder; readlink link.txt gone.txt; cat test.txt sub/a; stat -c '%U:%G' test.txt") == \
+        "test.txt\nnothing\ncontent\nauser:user"
+    assert templates.run(template, "cd /opt; stat -c '%n %U:%G %a' new/name.txt dir/test.txt new/test.txt new/sub; readlink link; ls /tmp/.cove* 2>&1 | wc -l") == \
+        "new/name.txt root:root 600\ndir/test.txt user:user 640\nnew/test.txt root:user 755\nnew/sub root:user 755\ntest.txt\n1"
+    reason, _ = templates.fails([("COPY", ["missing", "/x", "", ""])], "1", files=files)
+    assert "there is no 'missing'" in reason
+    reason, _ = templates.fails([{"type": "COPY", "args": ["a", "/x", "", ""], "filesHash": "0" * 64}], "1")
+    assert "were not uploaded" in reason
+
+
+def test_start_command_is_up_when_a_sandbox_is(templates):
+    (template, _), log = templates.ready([("RUN", ["echo page >index.html"])], startCmd="python3 -m http.server 8123",
+                                         readyCmd="curl -sf http://localhost:8123/index.html")
+    assert "Waiting for template to be ready" in log
+    sandbox = templates.service.create(template=template)
+    done = templates.service.cove("exec", sandbox, "--", "curl", "-sf", "--retry", "20", "--retry-connrefused", "--retry-delay", "1",
+                                  "http://localhost:8123/index.html")
+    assert done.stdout == "page\n", done.stderr
+    reason, _ = templates.fails([], "finalize", startCmd="echo broken; exit 3")
+    assert "exit status 3" in reason
+    (again, _), log = templates.ready(fromTemplate=template)
+    assert templates.call("GET", f"/templates/{again}")[0] == 200
+
+
+def test_errors_name_their_step(templates):
+    reason, log = templates.fails([("RUN", ["true"]), ("RUN", ["echo to stderr >&2; exit 7"])], "2")
+    assert reason == "failed to run command 'echo to stderr >&2; exit 7': exit status 7" and "[stderr]: to stderr" in log
+    reason, _ = templates.fails([("RUN", ["whoami", "root123"])], "1")
+    assert reason == "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'"
+    reason, _ = templates.fails([], "base", fromTemplate="nothing-of-that-name")
+    assert "not found" in reason
+
+
+def test_the_base_image_and_aliases_need_no_registry(templates):
+    for image in ("e2bdev/base", "e2bdev/base:latest", "ubuntu:22.04", "docker.io/library/ubuntu:22.04"):
+        templates.ready([("RUN", ["ls -l"])], fromImage=image)
+
+
+def test_tags_names_and_lists(templates):
+    name = f"tagged-{uuid.uuid4().hex[:8]}"
+    (template, build), _ = templates.ready([("RUN", ["echo 1 >v"])], f"{name}:v1")
+    (same, second), _ = templates.ready([("RUN", ["echo 2 >v"])], name)
+    assert same == template
+    status, given = templates.call("POST", "/templates/tags", {"target": f"{name}:v1", "tags": ["production", "latest"]})
+    assert status == 201 and given["buildID"] == build and set(given["tags"]) == {"production", "latest"}
+    for ref, version in ((name, "2"), (f"{name}:v1", "1"), (f"{name}:production", "1"), (f"anybody/{name}:latest", "1"), (template, "2")):
+        assert templates.run(ref, "cat /home/user/v") == version
+    for body in ({"target": name, "tags": [":bad"]}, {"target": name, "tags": [f"{name}:"]}, {"target": f"{name}:", "tags": ["x"]},
+                 {"target": name, "tags": []}, {"target": name, "tags": [str(uuid.uuid4())]}):
+        assert templates.call("POST", "/templates/tags", body)[0] == 400, body
+    assert templates.call("POST", "/templates/tags", {"target": f"{name}:none", "tags": ["x"]})[0] == 404
+    assert templates.call("DELETE", "/templates/tags", {"name": name, "tags": ["default"]})[0] == 400
+    assert templates.call("DELETE", "/templates/tags", {"name": name, "tags": ["v1"]})[0] == 204
+    status, tags = templates.call("GET", f"/templates/{template}/tags")
+    assert status == 200 and {t["tag"]: t["buildID"] for t in tags} == {"production": build, "latest": build, "default": second}
+    assert templates.call("GET", f"/templates/aliases/{name}") == (200, {"templateID": template, "public": False})
+    assert templates.call("GET", f"/templates/aliases/{name}:v1")[0] == 404
+    assert templates.call("PATCH", f"/v2/templates/{name}", {"public": True}) == (200, {"names": [name]})
+    status, listed = templates.call("GET", "/templates")
+    mine = next(t for t in listed if t["templateID"] == template)
+    assert mine["public"] and mine["buildCount"] == 2 and mine["buildStatus"] == "ready" and mine["aliases"] == [name]
+    assert templates.call("DELETE", f"/templates/{template}")[0] == 204
+    assert templates.call("DELETE", f"/templates/{template}")[0] == 404
+    assert templates.call("GET", f"/templates/aliases/{name}")[0] == 404
+
+
+def test_what_is_in_use_is_not_deleted(templates):
+    (template, _), _ = templates.ready([("RUN", ["true"])])
+    sandbox = templates.service.create(template=template)
+    status, answer = templates.call("DELETE", f"/templates/{template}")
+    assert status == 400 and sandbox in answer["message"]
+    templates.service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+    assert templates.call("DELETE", f"/templates/{template}")[0] == 204
+    status, answer = templates.call("DELETE", "/templates/base")
+    assert status == 400, answer
+
+
+def test_log_comes_in_pages(templates):
+    ids, _ = templates.ready([("RUN", ["seq 1 350"])])
+    lines, sizes = [], []
+    while True:
+        page = templates.status(ids, len(lines))["logEntries"]
+        if not page:
+            break
+        sizes.append(len(page))
+        lines += page
+    assert sizes[:3] == [100, 100, 100] and sizes[3] > 50
+    numbers = [int(line["message"].split()[-1]) for line in lines if "[stdout]" in line["message"]]
+    assert numbers == list(range(1, 351)) and all(line["step"] == "1" for line in lines if "[stdout]" in line["message"])
+
+
+def test_bad_requests(templates):
+    ids = templates.request()
+    for body in ({}, {"fromImage": "a", "fromTemplate": "b"}, {"fromTemplate": "base", "steps": {}}, {"fromTemplate": 1},
+                 {"fromTemplate": "base", "steps": [{"type": "FLY", "args": []}]}, {"fromTemplate": "base", "steps": [{"type": "RUN", "args": []}]},
+                 {"fromTemplate": "base", "steps": [{"type": "COPY", "args": ["a", "b"]}]},
+                 {"fromTemplate": "base", "steps": [{"type": "COPY", "args": ["a", "b"], "filesHash": "../../etc"}]},
+                 {"fromTemplate": "base", "steps": [{"type": "ENV", "args": ["A"]}]}):
+        assert templates.call("POST", f"/v2/templates/{ids[0]}/builds/{ids[1]}", body)[0] == 400, body
+    assert templates.status(ids)["status"] == "waiting"
+    assert templates.start((ids[0], str(uuid.uuid4())))[0] == 404
+    assert templates.call("GET", f"/templates/{ids[0]}/builds/{uuid.uuid4()}/status")[0] == 400
+    assert templates.start(ids)[0] == 202
+    assert templates.start(ids)[0] == 400
+    templates.wait(ids)
+    for body in ({"name": ""}, {"name": "A/b/c"}, {"name": "x y"}, {"name": "x", "cpuCount": 0}, {"name": "x", "memoryMB": 64},
+                 {"name": "x", "memoryMB": 513}, {"name": "x", "tags": ["a:b"]}):
+        assert templates.call("POST", "/v3/templates", body)[0] == 400, body
+    for target in (f"/templates/{ids[0]}/files/{'g' * 64}", f"/templates/{ids[0]}/files/..%2f..%2fx"):
+        assert templates.call("GET", target)[0] == 400
+    digest = "1" * 64
+    assert templates.call("PUT", f"/templates/{ids[0]}/files/{digest}?token={'a' * 40}", b"x", key=False)[0] == 403
+    url = urlsplit(templates.call("GET", f"/templates/{ids[0]}/files/{digest}")[1]["url"])
+    assert templates.call("PUT", f"/templates/{ids[0]}/files/{'2' * 64}?{url.query}", b"x", key=False)[0] == 403
+    assert templates.call("POST", "/v3/templates", {"name": "x"}, key=False)[0] == 401
+
+
+@pytest.mark.timeout(240)
+def test_builds_that_are_up_to_no_good(templates):
+    reason, _ = templates.fails([("RUN", ["sleep 1000"])], "1")
+    assert f"longer than {STEP_TIMEOUT_S} s" in reason
+    ids, last, log = templates.build([("RUN", ["yes flood"])])
+    assert last["status"] == "error" and "The log is full" in log and len(log) < 8 << 20
+    # A fork bomb meets the limit of processes, and its sandbox ends with the build.
+    ids, last, _ = templates.build([("RUN", ["bomb() { bomb | bomb & }; bomb; sleep 100"])])
+    assert last["status"] == "error", last
+    # A link to where the archive goes harms nobody but the sandbox itself.
+    ids, last, _ = templates.build([("RUN", ["ln -s /etc/passwd /tmp/.cove-copy"]), ("COPY", ["a", "/b", "", ""])], files={"a": b"a"})
+    assert last["status"] in ("error", "ready")
+    # An archive that leads out of its directory.
+    ids, last, _ = templates.build([("COPY", ["a", "/b", "", ""])], files={"a": b"a", "../../../etc/evil": b"x"})
+    assert last["status"] in ("error", "ready")
+    # An archive that is none.
+    (template, _), _ = templates.ready([("RUN", ["true"])])
+    digest = uuid.uuid4().hex * 2
+    url = urlsplit(templates.call("GET", f"/templates/{template}/files/{digest}")[1]["url"])
+    assert templates.call("PUT", f"{url.path}?{url.query}", os.urandom(5000), key=False)[0] == 200
+    reason, _ = templates.fails([{"type": "COPY", "args": ["a", "/b", "", ""], "filesHash": digest}], "1")
+    assert reason.startswith("failed to copy 'a'")
+    assert templates.run("base", "echo still well") == "still well"
+
+
+def test_cancelled_by_deletion(templates):
+    ids = templates.request()
+    assert templates.start(ids, [("RUN", ["sleep 600"])])[0] == 202
+    assert wait_until(lambda: any("RUN sleep" in line["message"] for line in templates.status(ids)["logEntries"]), 20)
+    assert templates.call("DELETE", f"/templates/{ids[0]}")[0] == 204
+    assert templates.call("GET", f"/templates/{ids[0]}/builds/{ids[1]}/status")[0] == 400
+
+
+def test_a_build_that_was_interrupted_failed(templates):
+    ids = templates.request()
+    service = templates.service
+    assert templates.start(ids, [("RUN", ["sleep 600"])])[0] == 202
+    assert wait_until(lambda: any("RUN sleep" in line["message"] for line in templates.status(ids)["logEntries"]), 20)
+    old = service.child("cove-api")
+    os.kill(old, 9)
+    assert wait_until(lambda: service.child("cove-api") not in (None, old) and service.is_healthy(), 30)
+    found = templates.status(ids)
+    assert found["status"] == "error" and "while this was being built" in found["reason"]["message"]
+    templates.ready([("RUN", ["true"])])
+
+
+def test_many_at_a_time(templates):
+    started = [templates.request() for _ in range(6)]
+    for i, ids in enumerate(started):
+        assert templates.start(ids, [("RUN", [f"echo {i} >number"])])[0] == 202
+        assert templates.status(ids)["status"] in ("building", "ready")
+    for i, ids in enumerate(started):
+        last, _ = templates.wait(ids)
+        assert last["status"] == "ready", last
+        assert templates.run(ids[0], "cat /home/user/number") == str(i)
+
+
+def test_deleting_by_a_quoted_name(templates):
+    name = f"quoted-{uuid.uuid4().hex[:8]}"
+    templates.ready([("RUN", ["true"])], f"me/{name}:v1")
+    assert templates.call("DELETE", f"/templates/{quote(f'me/{name}:v1', safe='')}")[0] == 204

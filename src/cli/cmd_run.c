@@ -18,14 +18,28 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 120000, RENEW_MS = 30000, LOG_MS = 2000, CAPTURE_MAX = 64 << 20 };
+enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 2000, CAPTURE_MAX = 64 << 20 };
 
-enum { FLAG_MEMORY = 256, FLAG_CPUS, FLAG_TIMEOUT, FLAG_KEEP, FLAG_TEMPLATE, FLAG_METADATA };
+enum {
+    FLAG_MEMORY = 256,
+    FLAG_CPUS,
+    FLAG_TIMEOUT,
+    FLAG_KEEP,
+    FLAG_TEMPLATE,
+    FLAG_METADATA,
+    FLAG_DISK,
+    FLAG_VOLUME,
+    FLAG_PAUSE
+};
 
 static const struct flag flags[] = {
     {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
     {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
+    {FLAG_DISK, 0, "disk", "SIZE",
+     "Most that it may write to its disk: 2GiB. Default: the template's. Not every kind of pool can ('cove pool')."},
+    {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
+     "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
     {FLAG_TIMEOUT, 0, "timeout", "TIME",
      "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: as long as the command runs; with --keep the service's."},
     {'e', 'e', "env", "NAME[=VALUE]",
@@ -36,6 +50,8 @@ static const struct flag flags[] = {
     {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
     EXEC_STDIN_FLAGS,
+    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
+     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
     {FLAG_KEEP, 0, "keep", NULL, "Does not remove the sandbox at the end, and says its id on stderr."},
 };
 
@@ -47,7 +63,8 @@ struct run {
     char *id;
     struct net_flags net;
     bool keeps, has_timeout;
-    bool was_killed; /* the command, by SIGKILL */
+    bool pauses, was_paused; /* at its timeout */
+    bool was_killed;         /* the command, by SIGKILL */
     uint64_t memory_bytes;
     enum exec_stdin stdin_choice;
 };
@@ -73,6 +90,24 @@ static int add_network(struct context *ctx, struct run *r)
     if (env)
         (void)json_object_set(r->spec, "env", env);
     return 0;
+}
+
+/* NAME:PATH[:ro] */
+static int add_volume(struct context *ctx, struct run *r, const char *text)
+{
+    json_t *volumes = json_object_get(r->spec, "volumes"), *one;
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? strlen(colon + 1) : 0;
+    bool read_only = n > 3 && strcmp(colon + 1 + n - 3, ":ro") == 0;
+    if (!colon || colon == text || colon[1] != '/')
+        return context_usage(ctx, "--volume %s: write NAME:/PATH, or NAME:/PATH:ro", text);
+    if (!volumes)
+        (void)json_object_set_new(r->spec, "volumes", volumes = json_array());
+    one = json_pack("{s:s%, s:s%, s:b}", "name", text, (size_t)(colon - text), "path", colon + 1,
+                    n - (read_only ? 3 : 0), "read_only", read_only);
+    if (!one || json_array_append_new(volumes, one) < 0)
+        return context_usage(ctx, "--volume must be UTF-8");
+    return -1;
 }
 
 static int parse(struct context *ctx, struct run *r)
@@ -134,6 +169,21 @@ static int parse(struct context *ctx, struct run *r)
         case FLAG_KEEP:
             r->keeps = true;
             break;
+        case FLAG_DISK:
+            if (unit_parse_size(str_of(value), &number) < 0 || number > INT64_MAX)
+                return context_usage(ctx, "--disk %s: write a size such as 512M or 2GiB", value);
+            (void)json_object_set_new(r->spec, "disk_bytes", json_integer((json_int_t)number));
+            break;
+        case FLAG_VOLUME: {
+            int wrong = add_volume(ctx, r, value);
+            if (wrong >= 0)
+                return wrong;
+            break;
+        }
+        case FLAG_PAUSE:
+            r->keeps = r->pauses = true;
+            (void)json_object_set_new(r->spec, "on_timeout", json_string("pause"));
+            break;
         default:
             if (net_flags_take(ctx, &r->net, flag, value) < 0)
                 return context_fail(ctx, STATUS_USAGE);
@@ -181,6 +231,23 @@ static int renew(void *ctx)
     r->ctx->config = scratch.config;
     int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
     return 0;
+}
+
+/* While it stands still, nothing comes of waiting. */
+static int watch_pause(void *ctx)
+{
+    struct run *r = ctx;
+    struct context scratch = *r->ctx;
+    AUTO_JSON json_t *sandbox = NULL;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    r->ctx->config = scratch.config;
+    if (!s || service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
+        return 0;
+    const char *state = json_string_value(json_object_get(sandbox, "state"));
+    r->was_paused = state && strcmp(state, "paused") == 0;
+    return r->was_paused ? err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up, and it was paused")
+                         : 0;
 }
 
 /* Its end_cause; NULL while it lives or when it can't be asked. */
@@ -252,15 +319,17 @@ static int run_command(struct run *r, usec_t started)
         .captured_stdout = &out,
         .captured_stderr = &err,
         .forwards_signals = true,
-        .tick = r->has_timeout || r->keeps ? NULL : renew,
+        .tick = r->pauses                    ? watch_pause
+                : r->has_timeout || r->keeps ? NULL
+                                             : renew,
         .tick_ctx = r,
-        .tick_ms = RENEW_MS,
+        .tick_ms = r->pauses ? WATCH_MS : RENEW_MS,
     };
     AUTO(service_close) struct service *s = service_open(ctx);
     bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, &result) < 0;
     int status = exec_status(&result, failed);
     if (failed) {
-        if (result.started && explain(r))
+        if (r->was_paused || (result.started && explain(r)))
             status = STATUS_TIMEOUT;
         return context_fail(ctx, status);
     }
@@ -320,7 +389,9 @@ static int run_all(struct run *r)
     int status = sig ? STATUS_SIGNAL + sig : run_command(r, started);
     if (r->keeps) {
         if (!ctx->json)
-            (void)fprintf(stderr, "cove run: sandbox %s is kept; 'cove rm %s' removes it\n", r->id, r->id);
+            (void)fprintf(stderr, "cove run: sandbox %s is %s; 'cove %s %s' %s\n", r->id,
+                          r->was_paused ? "paused" : "kept", r->was_paused ? "resume" : "rm", r->id,
+                          r->was_paused ? "lets it go on" : "removes it");
     } else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
         (void)context_fail(ctx, 0);
         r->was_killed = false;
@@ -366,7 +437,7 @@ const struct command cmd_run = {
         "exit_code, signal, duration_ms, stdout, stderr.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
-                   " 124    the sandbox's time (--timeout) was up\n"
+                   " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"
                    " 125    Cove failed: no service, no such template, a limit; stderr says which\n"
                    " 126    the command was found but can't be executed\n"
                    " 127    the command was not found\n"
@@ -376,6 +447,8 @@ const struct command cmd_run = {
                 "tar -c src | cove run -- sh -c 'tar -x && wc -l src/*.c'\n"
                 "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
                 "cove run --net deny --secret GITHUB_TOKEN=api.github.com -- gh api user\n"
+                "cove run --volume cache:/home/user/.cache --disk 2GiB -- make\n"
+                "cove run --timeout 10m --pause-on-timeout -- ./long-work\n"
                 "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),

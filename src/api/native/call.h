@@ -77,6 +77,7 @@ void native_state_snapshot(struct call *c);
 void native_state_snapshots(struct call *c);
 void native_state_snapshot_remove(struct call *c);
 void native_state_fork(struct call *c);
+void native_diff(struct call *c);
 void native_pool_get(struct call *c);
 void native_pool_collect(struct call *c);
 void native_network_get(struct call *c);

@@ -65,6 +65,7 @@ static const struct route {
     {HTTP_METHOD_POST, "/v1/sandboxes/*/fork", native_state_fork},
     {HTTP_METHOD_GET, "/v1/snapshots", native_state_snapshots},
     {HTTP_METHOD_DELETE, "/v1/snapshots", native_state_snapshot_remove},
+    {HTTP_METHOD_GET, "/v1/diff", native_diff},
     {HTTP_METHOD_GET, "/v1/pool", native_pool_get},
     {HTTP_METHOD_POST, "/v1/pool/collect", native_pool_collect},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/network", native_network_get},

@@ -17,6 +17,7 @@
  *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
  *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /v1/snapshots?ref=               by id or name
+ *   GET    /v1/diff?a=&b=                   what b has that a has not, as NDJSON; a empty: what b stands on
  *   GET    /v1/pool                         kind, sizes
  *   POST   /v1/pool/collect                 {dry_run}: {"layers":[{layer, bytes, dropped}]}
  *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON

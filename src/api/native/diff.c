@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What differs between two file trees, as coved finds it: its records come through a pipe (wire/diff.h) and go out as NDJSON.
+ *
+ *  1. The pipe is read no faster than the client takes what came of it; coved's job waits meanwhile, or gives up.
+ *  2. The answer ends when the pipe has ended and coved has said how it went. A client that leaves closes the pipe; the object waits for coved.
+ */
+#include "wire/diff.h"
+#include "api/native/call.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/layers.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+enum { PIECE = 64 * 1024, IN_MAX = PIECE + DIFF_PATH_MAX + 64, LINE_MAX_BYTES = 8 * DIFF_PATH_MAX };
+
+struct diff {
+    struct call *call; /* NULL: its client has gone */
+    uv_poll_t poll;
+    int fd;
+    struct buf in;
+    struct err err; /* of coved, or what was wrong with the records */
+    bool polling, ended /* the pipe */, answered /* by coved */, closing;
+};
+
+static const char *kind_of(char kind)
+{
+    return kind == 'A' ? "added" : kind == 'M' ? "modified" : kind == 'D' ? "deleted" : NULL;
+}
+
+static const char *type_of(char type)
+{
+    static const struct {
+        char letter;
+        const char *name;
+    } types[] = {{'f', "file"},         {'d', "directory"}, {'l', "link"},  {'c', "character device"},
+                 {'b', "block device"}, {'p', "fifo"},      {'s', "socket"}};
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        if (types[i].letter == type)
+            return types[i].name;
+    return "unknown";
+}
+
+static void freed(uv_handle_t *handle)
+{
+    struct diff *d = container_of((uv_poll_t *)handle, struct diff, poll);
+    (void)fd_close(d->fd);
+    buf_fini(&d->in);
+    mem_free(d);
+}
+
+static void let_go(struct diff *d)
+{
+    if (d->closing || d->call || !d->answered)
+        return;
+    d->closing = true;
+    uv_close((uv_handle_t *)&d->poll, freed);
+}
+
+static void stop(struct diff *d)
+{
+    if (d->polling)
+        (void)uv_poll_stop(&d->poll);
+    d->polling = false;
+}
+
+static void begin(struct diff *d)
+{
+    if (!http_response_begun(d->call->req))
+        (void)http_response_begin(d->call->req, 200,
+                                  (struct http_header[]){HTTP_HEADER("content-type", "application/x-ndjson")}, 1, -1);
+}
+
+static void finish(struct diff *d)
+{
+    struct call *c = d->call;
+    if (!c || !d->ended || !d->answered)
+        return;
+    if (d->err.code && !http_response_begun(c->req)) {
+        native_error(c, &d->err);
+        return;
+    }
+    begin(d);
+    if (d->err.code) {
+        AUTO_BUF struct buf b = BUF_INIT(4096);
+        native_error_json(&b, &d->err);
+        buf_append_char(&b, '\n');
+        (void)http_response_write(c->req, buf_str(&b));
+    }
+    (void)http_response_end(c->req);
+}
+
+/* One record as a line. False: there is no whole one. */
+static bool take_record(struct diff *d)
+{
+    AUTO_BUF struct buf line = BUF_INIT(LINE_MAX_BYTES);
+    struct diff_record r;
+    if (buf_len(&d->in) < sizeof(r))
+        return false;
+    memcpy(&r, buf_data(&d->in), sizeof(r));
+    if (!kind_of(r.kind) || r.path_len > DIFF_PATH_MAX) {
+        (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short: a record of it is none");
+        buf_clear(&d->in);
+        d->ended = true;
+        return false;
+    }
+    if (buf_len(&d->in) < sizeof(r) + r.path_len)
+        return false;
+    buf_printf(&line, "{\"change\":\"%s\",\"type\":\"%s\",\"path\":", kind_of(r.kind), type_of(r.type));
+    AUTO_FREE char *path = mem_printf("/%.*s", (int)r.path_len, buf_data(&d->in) + sizeof(r));
+    buf_append_json_string(&line, str_of(path));
+    buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", r.mode, (unsigned long long)r.size);
+    buf_consume(&d->in, sizeof(r) + r.path_len);
+    begin(d);
+    (void)http_response_write(d->call->req, buf_str(&line));
+    return true;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct diff *d = container_of(poll, struct diff, poll);
+    char *room = buf_reserve(&d->in, PIECE);
+    (void)events;
+    ssize_t n = status < 0 || !room ? -1 : read(d->fd, room, PIECE);
+    if (n < 0 && status == 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0)
+        buf_commit(&d->in, (size_t)n);
+    while (take_record(d))
+        continue;
+    if (n <= 0 && !d->ended) {
+        d->ended = true;
+        if (buf_len(&d->in) && !d->err.code)
+            (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short");
+    }
+    if (d->ended || native_is_full(d->call))
+        stop(d);
+    finish(d);
+}
+
+static void start(struct diff *d)
+{
+    if (!d->polling && !d->ended && uv_poll_start(&d->poll, UV_READABLE, on_readable) == 0)
+        d->polling = true;
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    (void)req;
+    start(ctx);
+}
+
+static void on_done(void *ctx, const struct err *err)
+{
+    struct diff *d = ctx;
+    d->answered = true;
+    if (err)
+        d->err = *err;
+    finish(d);
+    let_go(d);
+}
+
+static void on_closed(struct call *c)
+{
+    struct diff *d = c->op;
+    stop(d);
+    d->call = NULL;
+    (void)fd_close(d->fd);
+    d->fd = -1;
+    let_go(d);
+}
+
+void native_diff(struct call *c)
+{
+    struct str a = STR(""), b = STR_NULL;
+    int fds[2];
+    struct err err;
+    (void)native_query(c, "a", &a);
+    if (!native_query(c, "b", &b) || !b.n) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "b is missing: a sandbox's id, or a template's or snapshot's name");
+        return;
+    }
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        (void)err_errno(&err, errno, "make a pipe");
+        native_error(c, &err);
+        return;
+    }
+    AUTO_CLOSE int ours = fds[0], theirs = fds[1];
+    struct diff *d = mem_new(struct diff);
+    *d = (struct diff){.call = c, .fd = -1, .in = BUF_INIT(IN_MAX)};
+    int r = fd_nonblock(ours, true);
+    if (r == 0)
+        r = uv_poll_init(core_loop(c->native->config.core), &d->poll, ours);
+    if (r < 0) {
+        mem_free(d);
+        native_refuse(c, ERR_INTERNAL, "the comparison can't be followed");
+        return;
+    }
+    d->fd = TAKE_FD(ours);
+    if (layers_diff(c->native->config.core, a, b, TAKE_FD(theirs), on_done, d, &err) < 0) {
+        d->answered = true;
+        d->call = NULL;
+        native_error(c, &err);
+        let_go(d);
+        return;
+    }
+    c->op = d;
+    c->closed = on_closed;
+    http_on_drain(c->req, on_drain, d);
+    start(d);
+}

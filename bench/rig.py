@@ -160,20 +160,15 @@ class Scratch:
 # ---- the service ----
 
 class Service:
-    """coved, with a state directory of its own that shares the layers of a prepared one."""
+    """coved, with a state directory of its own and the storage pool that it would have by itself; COVE_POOL is honoured."""
 
     def __init__(self, build, prepared, scratch):
         self.build, self.dir = build, scratch.path / "cove"
         self.state, self.run_dir = self.dir / "state", self.dir / "run"
-        layers = self.state / "pool/layers"
-        layers.mkdir(parents=True)
+        self.state.mkdir(parents=True)
         self.run_dir.mkdir()
         for directory in self.dir, self.state:
             directory.chmod(0o755)
-        (self.state / "pool").chmod(0o700)
-        shutil.copytree(prepared / "templates", self.state / "templates")
-        run(["cp", "-al", *(prepared / "pool/layers").iterdir(), layers], timeout=120)
-        self.layer = next(layers.iterdir()) / "u"
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.address = "127.0.0.1:%d" % s.getsockname()[1]
@@ -183,6 +178,9 @@ class Service:
         self.env = {**os.environ, "COVE_STATE": str(self.state), "COVE_RUN": str(self.run_dir), "COVE_LISTEN": self.address,
                     "COVE_LISTEN_TLS": tls}
         self.env.pop("COVE_API_KEY", None)
+        run([build / "coved", "prepare", "--from", prepared], timeout=300, env=self.env)
+        digest = re.search(r"^layer = (\S+)", (prepared / "templates/base.conf").read_text(), re.M)[1]
+        self.layer = prepared / "pool/layers" / digest / "u"
         self.pid = 0
 
     def start(self):

@@ -204,6 +204,7 @@ static void open_facades(struct worker *w)
     const struct options *o = &w->options;
     w->native = native_new(&(struct native_config){
         .core = w->core,
+        .builder = w->builder,
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,

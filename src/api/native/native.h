@@ -18,6 +18,14 @@
  *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /v1/snapshots?ref=               by id or name
  *   GET    /v1/diff?a=&b=                   what b has that a has not, as NDJSON; a empty: what b stands on
+ *   GET    /v1/templates?ref=               {"templates":[...]}: all, or the one of that id or name
+ *   PATCH  /v1/templates?ref=               {public, add_tags, remove_tags}
+ *   DELETE /v1/templates?ref=
+ *   POST   /v1/builds                       {name, tags, cpu_milli, memory_bytes, spec (build/spec.h)}: 202
+ *   GET    /v1/builds/{id}                  status, and why it failed
+ *   GET    /v1/builds/{id}/log?after=       the same and lines behind that one: {"build":{},"lines":[...]}
+ *   DELETE /v1/builds/{id}                  cancels it
+ *   GET, PUT /v1/uploads/{hash}             files for COPY (tar, gzip or not), archives of images
  *   GET    /v1/pool                         kind, sizes
  *   POST   /v1/pool/collect                 {dry_run}: {"layers":[{layer, bytes, dropped}]}
  *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON
@@ -38,6 +46,7 @@
 #include "base/str.h"
 #include "http/request.h"
 
+struct builder;
 struct core;
 struct err;
 struct event_log;
@@ -46,6 +55,7 @@ struct native;
 
 struct native_config {
     struct core *core;        /* borrowed, outlives the façade */
+    struct builder *builder;  /* the same; NULL: templates are not built here */
     struct event_log *events; /* borrowed */
     /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
     int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Templates, their builds, and the files that builds are sent. */
+#include "sandbox/templates.h"
+#include "api/json_read.h"
+#include "api/native/call.h"
+#include "build/builder.h"
+#include "sandbox/layers.h"
+#include "template/builds.h"
+#include "template/name.h"
+
+enum { LIST_BYTES_MAX = 64 << 20, LOG_LINES = 500 };
+
+static struct template_registry *registry(const struct call *c)
+{
+    return core_templates(c->native->config.core);
+}
+
+static bool committed(struct call *c)
+{
+    struct err err;
+    if (core_templates_commit(c->native->config.core, &err) == 0)
+        return true;
+    native_error(c, &err);
+    return false;
+}
+
+static struct builder *builder_of(struct call *c)
+{
+    if (!c->native->config.builder)
+        native_refuse(c, ERR_UNIMPLEMENTED, "templates are not built here");
+    return c->native->config.builder;
+}
+
+static const char *status_name(enum template_status status)
+{
+    static const char *const names[] = {"waiting", "building", "ready", "error"};
+    return names[status];
+}
+
+static void append_text(struct buf *b, const char *name, const char *text)
+{
+    buf_printf(b, ",\"%s\":", name);
+    if (text)
+        buf_append_json_string(b, str_of(text));
+    else
+        buf_append_cstr(b, "null");
+}
+
+static void append_time(struct buf *b, const char *name, usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+    clock_format(at, 3, text);
+    append_text(b, name, at ? text : NULL);
+}
+
+/* ---- templates ---- */
+
+static void append_made(struct buf *b, const struct core *core, const struct template *t)
+{
+    buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"size_bytes\":%llu", core_template_cpu_milli(core, t),
+               (unsigned long long)core_template_memory_bytes(core, t), (unsigned long long)t->size_bytes);
+    append_text(b, "start_cmd", t->start_cmd);
+    append_text(b, "ready_cmd", t->ready_cmd);
+    append_text(b, "user", t->user);
+    append_text(b, "workdir", t->workdir);
+}
+
+static void append_template(struct buf *b, const struct core *core, const struct template_info *info)
+{
+    const struct template *made = info->file ? info->file : info->build ? info->build->made : NULL;
+    buf_append_cstr(b, "{\"id\":");
+    buf_append_json_string(b, str_of(info->id));
+    append_text(b, "name", info->name);
+    append_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
+    append_time(b, "created_at", info->created);
+    append_time(b, "updated_at", info->updated);
+    append_time(b, "spawned_at", info->spawned);
+    buf_printf(b, ",\"spawns\":%llu,\"builds\":%zu,\"public\":%s,\"in_file\":%s", (unsigned long long)info->n_spawns,
+               info->n_builds, info->is_public ? "true" : "false", info->file ? "true" : "false");
+    if (made)
+        append_made(b, core, made);
+    buf_append_cstr(b, ",\"tags\":[");
+    for (size_t i = 0; i < info->n_tags; i++) {
+        buf_append_cstr(b, i ? ",{\"tag\":" : "{\"tag\":");
+        buf_append_json_string(b, str_of(info->tags[i].tag));
+        append_text(b, "build", info->tags[i].build_id);
+        append_time(b, "created_at", info->tags[i].created);
+        buf_append_char(b, '}');
+    }
+    buf_append_cstr(b, "]}");
+}
+
+struct listing {
+    struct buf b;
+    const struct core *core;
+    size_t n;
+};
+
+static bool list_one(void *ctx, const struct template_info *info)
+{
+    struct listing *l = ctx;
+    if (info->is_snapshot)
+        return true;
+    if (l->n++)
+        buf_append_char(&l->b, ',');
+    append_template(&l->b, l->core, info);
+    return true;
+}
+
+void native_templates_list(struct call *c)
+{
+    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = c->native->config.core};
+    struct template_info info;
+    struct str ref;
+    struct err err;
+    buf_append_cstr(&l.b, "{\"templates\":[");
+    if (!native_query(c, "ref", &ref)) {
+        template_info_each(registry(c), list_one, &l);
+    } else if (template_info_find(registry(c), ref, &info, &err) < 0) {
+        native_error(c, &err);
+        buf_fini(&l.b);
+        return;
+    } else {
+        append_template(&l.b, l.core, &info);
+    }
+    buf_append_cstr(&l.b, "]}");
+    native_json(c, 200, &l.b);
+    buf_fini(&l.b);
+}
+
+/* The template that the query names; false: answered. */
+static bool find(struct call *c, struct template_info *ret_info)
+{
+    struct str ref;
+    struct err err;
+    if (!native_query(c, "ref", &ref)) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
+        return false;
+    }
+    if (template_info_find(registry(c), ref, ret_info, &err) == 0)
+        return true;
+    native_error(c, &err);
+    return false;
+}
+
+void native_templates_remove(struct call *c)
+{
+    struct template_info info;
+    struct err err;
+    if (!find(c, &info))
+        return;
+    struct arena *a = http_arena(c->req);
+    const char *id = arena_strndup(a, info.id, strlen(info.id));
+    const char *ref = info.n_tags ? arena_printf(a, "%s:%s", info.id, info.tags[0].tag) : id;
+    int r = info.file || info.n_tags ? core_template_remove(c->native->config.core, &c->actor, str_of(ref), &err)
+                                     : template_remove(registry(c), str_of(id), &err);
+    if (r < 0) {
+        native_error(c, &err);
+        return;
+    }
+    if (c->native->config.builder)
+        builder_cancel_template(c->native->config.builder, id, "the template was removed");
+    if (committed(c))
+        native_empty(c, 204);
+}
+
+static int change(struct call *c, const json_t *body, struct str ref, const char *id, struct err *err)
+{
+    static const char *const known[] = {"public", "add_tags", "remove_tags"};
+    const struct str *add = NULL, *drop = NULL;
+    size_t n_add = 0, n_drop = 0;
+    bool is_public = false;
+    const char *build;
+    int has_public;
+    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 ||
+        (has_public = json_get_bool(body, "public", &is_public, err)) < 0 ||
+        json_get_strs(body, "add_tags", http_arena(c->req), &add, &n_add, err) < 0 ||
+        json_get_strs(body, "remove_tags", http_arena(c->req), &drop, &n_drop, err) < 0)
+        return -1;
+    if (has_public && template_publish(registry(c), str_of(id), is_public, err) < 0)
+        return -1;
+    if (n_add && template_tags_add(registry(c), ref, add, n_add, &build, err) < 0)
+        return -1;
+    return n_drop ? template_tags_remove(registry(c), str_of(id), drop, n_drop, err) : 0;
+}
+
+static void change_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct template_info info;
+    struct str ref;
+    struct err err;
+    (void)req;
+    if (!native_read_object(c, error, body, &json) || !find(c, &info) || !native_query(c, "ref", &ref))
+        return;
+    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
+    if (change(c, json, ref, id, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    if (!committed(c) || template_info_find(registry(c), str_of(id), &info, &err) < 0)
+        return;
+    append_template(&b, c->native->config.core, &info);
+    native_json(c, 200, &b);
+}
+
+void native_templates_change(struct call *c)
+{
+    http_read_body(c->req, NATIVE_BODY_MAX, change_body, c);
+}
+
+/* ---- builds ---- */
+
+static void append_build(struct buf *b, const struct template_build *build)
+{
+    buf_printf(b, "{\"id\":\"%s\",\"template\":\"%s\",\"status\":\"%s\",\"lines\":%llu", build->id, build->template_id,
+               status_name(build->status), (unsigned long long)build->n_logs);
+    append_text(b, "reason", build->reason);
+    append_text(b, "step", build->reason_step);
+    append_time(b, "created_at", build->created);
+    append_time(b, "started_at", build->started);
+    append_time(b, "finished_at", build->finished);
+    buf_append_char(b, '}');
+}
+
+static int make(struct call *c, const json_t *body, char ret_id[static ID_UUID_LEN + 1], struct err *err)
+{
+    static const char *const known[] = {"name", "tags", "cpu_milli", "memory_bytes", "spec"};
+    struct template_request request = {0};
+    const struct template_build *build;
+    struct build_spec spec;
+    json_t *what = NULL;
+    int64_t cpu = 0, memory = 0;
+    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 || json_get_str(body, "name", &request.name, err) < 0 ||
+        json_get_strs(body, "tags", http_arena(c->req), &request.tags, &request.n_tags, err) < 0 ||
+        json_get_int(body, "cpu_milli", 0, 1000000, &cpu, err) < 0 ||
+        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
+        json_get_object(body, "spec", &what, err) < 0)
+        return -1;
+    if (!request.name.n || !what)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is missing", what ? "name" : "spec");
+    if (build_spec_read(what, http_arena(c->req), &spec, err) < 0)
+        return err_prefix(err, "spec");
+    request.cpu_milli = (uint32_t)cpu;
+    request.memory_bytes = (uint64_t)memory;
+    if (template_request(registry(c), &request, &build, err) < 0)
+        return -1;
+    memcpy(ret_id, build->id, ID_UUID_LEN + 1);
+    return builder_start(c->native->config.builder, ret_id, &spec, err);
+}
+
+static void make_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    char id[ID_UUID_LEN + 1];
+    struct err err;
+    (void)req;
+    if (!native_read_object(c, error, body, &json))
+        return;
+    if (make(c, json, id, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    append_build(&b, template_build_find(registry(c), str_of(id)));
+    native_json(c, 202, &b);
+}
+
+void native_builds_make(struct call *c)
+{
+    if (builder_of(c))
+        http_read_body(c->req, NATIVE_BODY_MAX, make_body, c);
+}
+
+/* NULL: answered. */
+static const struct template_build *find_build(struct call *c)
+{
+    const struct template_build *build = template_build_find(registry(c), c->id);
+    if (!build)
+        native_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", (int)MIN(c->id.n, 64), c->id.p);
+    return build;
+}
+
+void native_builds_get(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    const struct template_build *build = find_build(c);
+    if (!build)
+        return;
+    append_build(&b, build);
+    native_json(c, 200, &b);
+}
+
+struct lines {
+    struct buf b;
+    size_t n;
+};
+
+static void append_line(void *ctx, const struct template_log *line)
+{
+    static const char *const levels[] = {"debug", "info", "warn", "error"};
+    struct lines *l = ctx;
+    char at[CLOCK_TEXT_MAX];
+    clock_format(line->at, 3, at);
+    buf_printf(&l->b, "%s{\"seq\":%llu,\"at\":\"%s\",\"level\":\"%s\",\"step\":", l->n++ ? "," : "",
+               (unsigned long long)line->seq, at, levels[line->level]);
+    buf_append_json_string(&l->b, line->step);
+    buf_append_cstr(&l->b, ",\"message\":");
+    buf_append_json_string(&l->b, line->message);
+    buf_append_char(&l->b, '}');
+}
+
+void native_builds_log(struct call *c)
+{
+    struct lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
+    uint64_t after = 0;
+    struct err err;
+    const struct template_build *build = find_build(c);
+    if (!build || native_query_u64(c, "after", &after) < 0)
+        return;
+    buf_append_cstr(&l.b, "{\"build\":");
+    append_build(&l.b, build);
+    buf_append_cstr(&l.b, ",\"lines\":[");
+    if (template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &l, &err) < 0) {
+        native_error(c, &err);
+    } else {
+        buf_append_cstr(&l.b, "]}");
+        native_json(c, 200, &l.b);
+    }
+    buf_fini(&l.b);
+}
+
+void native_builds_cancel(struct call *c)
+{
+    struct builder *b = builder_of(c);
+    const struct template_build *build = b ? find_build(c) : NULL;
+    if (!build)
+        return;
+    if (builder_cancel(b, build->id, "the build was cancelled"))
+        native_empty(c, 204);
+    else
+        native_refuse(c, ERR_FAILED_PRECONDITION, "build %s does not run", build->id);
+}
+
+/* ---- uploads ---- */
+
+static void upload_gone(struct call *c)
+{
+    upload_cancel(c->op);
+    c->op = NULL;
+}
+
+static void on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct err err;
+    (void)req;
+    if (!c->op || upload_write(c->op, data, &err) == 0)
+        return;
+    upload_gone(c);
+    native_error(c, &err);
+}
+
+static void on_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload *up = c->op;
+    struct err err;
+    (void)req;
+    c->op = NULL;
+    if (!up)
+        return;
+    if (upload_end(up, &err) < 0)
+        native_error(c, &err);
+    else
+        native_empty(c, 204);
+}
+
+static void on_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req, (void)error;
+    upload_gone(ctx);
+}
+
+static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
+
+static bool is_hash(struct call *c)
+{
+    if (!build_is_hash(c->id))
+        native_refuse(c, ERR_INVALID_ARGUMENT, "the name of an upload is 64 lower-case hexadecimal digits");
+    return build_is_hash(c->id);
+}
+
+void native_uploads_get(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64);
+    struct builder *builder = builder_of(c);
+    if (!builder || !is_hash(c))
+        return;
+    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), c->id.p) ? "true" : "false");
+    native_json(c, 200, &b);
+}
+
+void native_uploads_put(struct call *c)
+{
+    struct builder *builder = builder_of(c);
+    struct upload *up;
+    struct err err;
+    if (!builder || !is_hash(c))
+        return;
+    if (upload_begin(builder_uploads(builder), c->id.p, http_content_length(c->req), &up, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    c->op = up;
+    c->closed = upload_gone;
+    http_stream_body(c->req, &body_ops, c);
+}

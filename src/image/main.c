@@ -214,6 +214,15 @@ static int finish(const struct image_options *o, struct half *fetch, struct half
     return 1;
 }
 
+/* What the halves inherit is theirs alone, and stderr. */
+static void settle_streams(void)
+{
+    AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd < 2; fd++)
+        if (null < 0 || dup2(null, fd) < 0)
+            (void)close(fd);
+}
+
 static int run(const struct image_options *o, struct err *err)
 {
     struct links l = {.data = {-1, -1}, .notes = {-1, -1}, .spool = -1};
@@ -245,6 +254,7 @@ int main(int argc, char **argv)
     (void)setlocale(LC_CTYPE, "C.UTF-8"); /* in which names of tars are written; else they pass as they are */
     (void)umask(0);
     (void)clearenv();
+    settle_streams();
     int r = run(&o, &err);
     if (r < 0) {
         AUTO(report_free) struct report *report = report_new(o.job_fd);

@@ -129,7 +129,7 @@ class Registry:
                     if self.path.split("?")[0].endswith(suffix):
                         if answer(self) is not False:
                             return
-                found = registry.content.get(self.path.split("/")[-1])
+                found = registry.content.get(self.path.split("?")[0].split("/")[-1])
                 if not found:
                     self.answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
                     return

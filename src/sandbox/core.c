@@ -35,13 +35,14 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->templates = template_registry_new(templates);
     core->layers = layers_new(core);
     core->volumes = volumes_new(core);
+    core->spares = spares_new(core);
     core->opened_at = clock_real();
     core->keeper = keeper_new(core);
     core->retention = retention_new(core);
     core->networks = networks_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         template_registry_load(core->templates, config->store, err) < 0 || recovery_run(core, err) < 0 ||
-        volumes_load(core, err) < 0) {
+        volumes_load(core, err) < 0 || spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -74,6 +75,7 @@ void core_close(struct core *core)
         sandbox_unref(sb);
     }
     map_fini(&core->by_id);
+    spares_free(core->spares);
     volumes_free(core->volumes);
     layers_free(core->layers);
     retention_free(core->retention);

@@ -115,8 +115,15 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         return -1;
     if (!spec->hidden && resume_limit(core, err) < 0)
         return -1;
-    struct sandbox *sb = make_sandbox(core, t, alias, spec);
-    if (!spec->hidden)
-        template_spawned(core->templates, t->id);
-    return create_begin(sb, actor, NULL, done, ctx, err);
+    struct sandbox *sb = spare_take(core, t, spec);
+    bool is_spare = sb != NULL;
+    if (!sb)
+        sb = make_sandbox(core, t, alias, spec);
+    if (!spec->hidden && !spec->layer && !is_spare)
+        make_launch(sb, t);
+    int r = is_spare ? claim_begin(sb, actor, t, alias, spec, done, ctx, err)
+                     : create_begin(sb, actor, NULL, done, ctx, err);
+    if (r == 0 && !spec->hidden)
+        template_spawned(core->templates, sb->info.template_id);
+    return r;
 }

@@ -33,6 +33,7 @@ struct core {
     bool closing;
     struct layers *layers;
     struct volumes *volumes;
+    struct spares *spares;
     usec_t opened_at; /* real time */
     struct keeper *keeper;
     struct retention *retention;
@@ -84,6 +85,13 @@ struct sandbox {
     bool is_told;  /* who asked for it has heard of it */
     bool listed;   /* by coved, at recovery */
     uint32_t life; /* enum sup_life, when listed */
+
+    const char *start_cmd, *ready_cmd; /* to be run before its creator hears of it; NULL: none */
+    struct launch *launch;             /* while that goes on */
+    bool is_launched;
+    bool is_spare;             /* ready, and nobody's (spare.c) */
+    struct list spare_node;    /* in a stock, until somebody has it */
+    struct loop_job claim_job; /* holds a reference while queued */
 
     struct list stores;            /* struct storing (snapshot.c): clones of its files, the first is under way */
     struct list pausers, resumers; /* struct waiter (pause.c) */
@@ -175,6 +183,25 @@ int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n,
 /* Puts its volumes in place; sandbox_on_mounted() follows. */
 void mounts_begin(struct sandbox *sb);
 
+/* launch.c */
+void launch_begin(struct sandbox *sb); /* sandbox_launched() follows, later */
+void launch_cancel(struct sandbox *sb);
+void sandbox_launched(struct sandbox *sb, const struct err *err);
+
+/* spare.c */
+struct spares *spares_new(struct core *core);
+int spares_load(struct core *core, struct err *err) WARN_UNUSED;
+void spares_free(struct spares *all);
+/* One that is ready and fits, out of its stock; NULL: none. t stays valid. */
+struct sandbox *spare_take(struct core *core, const struct template *t, const struct sandbox_spec *spec);
+void spare_gone(struct sandbox *sb);
+void spares_look(struct core *core);  /* soon: templates have changed */
+void spares_short(struct core *core); /* there is no room */
+
+/* claim.c */
+int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
+                const struct sandbox_spec *spec, sandbox_fn done, void *ctx, struct err *err) WARN_UNUSED;
+
 /* wake.c */
 void wake_init(struct sandbox *sb);
 void wake_later(struct sandbox *sb); /* its state has changed */
@@ -187,7 +214,8 @@ void sandbox_arm_end(struct sandbox *sb);
 struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,
                              const struct sandbox_spec *spec);
 struct sandbox *make_fork(const struct sandbox *of, const char *layer,
-                          uint64_t timeout_ms); /* 0: never ends by itself */
+                          uint64_t timeout_ms);                 /* 0: never ends by itself */
+void make_launch(struct sandbox *sb, const struct template *t); /* the template's commands */
 /* What the asker alone decides about; the rest of a sandbox can be there before anybody asks. */
 void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec);
 void make_describe(const struct sandbox *sb, struct event_data *d);
@@ -230,6 +258,7 @@ int recovery_run(struct core *core, struct err *err) WARN_UNUSED;
 
 /* rows.c: the store's row of a sandbox. Failures are counted and logged. */
 int rows_insert(struct sandbox *sb, struct err *err) WARN_UNUSED;
+int rows_replace(struct sandbox *sb, struct err *err) WARN_UNUSED;
 void rows_state(struct sandbox *sb);
 void rows_end_at(struct sandbox *sb);
 void rows_ended(struct sandbox *sb);
@@ -288,6 +317,8 @@ void networks_attach(struct networks *all, int fd); /* takes it */
 int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
+bool network_is_plain(const struct sandbox *sb); /* all of the Internet, and nothing under way */
+void network_replace(struct sandbox *sb, const struct sandbox_spec *spec); /* network_begin() follows */
 void network_new_like(struct sandbox *sb, const struct sandbox *of);
 /* Tells the policy; sandbox_on_network() follows while network_is_pending(). -1: it can't be made. */
 int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;

@@ -54,6 +54,12 @@ static void tell_killer(struct sandbox *sb, const struct err *err)
 void sandbox_abandon(struct sandbox *sb, const struct err *why)
 {
     network_forget(sb);
+    launch_cancel(sb);
+    spare_gone(sb);
+    if (!list_empty(&sb->claim_job.node)) {
+        loop_job_cancel(&sb->claim_job);
+        sandbox_unref(sb);
+    }
     if (sb->session)
         session_drop(TAKE_PTR(sb->session), why);
     if (sb->closing)
@@ -86,6 +92,8 @@ static void let_go(struct sandbox *sb, const struct err *why)
         sandbox_count_creating(sb, false);
     sandbox_delist(sb);
     network_forget(sb);
+    launch_cancel(sb);
+    spare_gone(sb);
     loop_alarm_clear(core->loop, &sb->end_alarm);
     loop_alarm_clear(core->loop, &sb->sample_alarm);
     if (sb->session) {
@@ -296,6 +304,10 @@ static void fail(struct sandbox *sb, const struct err *err)
 static void tell_started(struct sandbox *sb)
 {
     struct err err;
+    if (sb->start_cmd && !sb->is_launched) {
+        launch_begin(sb);
+        return;
+    }
     if (keeper_commit(sb->core->keeper, &err) < 0) {
         (void)err_prefix(&err, "create sandbox");
         tell_creator(sb, &err);
@@ -307,9 +319,31 @@ static void tell_started(struct sandbox *sb)
     tell_creator(sb, NULL);
 }
 
-static void start(struct sandbox *sb)
+void sandbox_launched(struct sandbox *sb, const struct err *err)
+{
+    struct err why;
+    sb->is_launched = true;
+    if (!err) {
+        tell_started(sb);
+        return;
+    }
+    why = *err;
+    (void)err_prefix(&why, "start sandbox");
+    fail(sb, &why);
+}
+
+/* What is left when it runs: the certificate inside, if its policy asks for one; then its creator may know. */
+static void told_or_certified(struct sandbox *sb)
 {
     struct err err;
+    if (!network_wants_ca(sb))
+        tell_started(sb);
+    else if (network_install_ca(sb, &err) < 0)
+        fail(sb, &err);
+}
+
+static void start(struct sandbox *sb)
+{
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
     (void)sandbox_move(sb, SANDBOX_RUNNING,
@@ -321,10 +355,7 @@ static void start(struct sandbox *sb)
     sandbox_count_creating(sb, false);
     sandbox_enlist(sb);
     usage_start(sb);
-    if (!network_wants_ca(sb))
-        tell_started(sb);
-    else if (network_install_ca(sb, &err) < 0)
-        fail(sb, &err);
+    told_or_certified(sb);
 }
 
 /* Its agent answers, and its network is what it is to be. */
@@ -373,7 +404,7 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
     } else if (err) {
         fail(sb, err);
     } else if (sb->info.state == SANDBOX_RUNNING) {
-        tell_started(sb);
+        told_or_certified(sb);
     } else {
         sandbox_prepare(sb);
     }
@@ -432,6 +463,8 @@ void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, cons
         if (answer && supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, NULL, NULL, &local) < 0)
             log_warn("kill sandbox %s: %s", sb->info.id, local.msg);
     } else if (!answer && err->code != ERR_DEADLINE_EXCEEDED) {
+        if (err->code == ERR_RESOURCE_EXHAUSTED)
+            spares_short(sb->core);
         sandbox_failed(sb, err);
     } else if (!answer) {
         fail(sb, err);

@@ -99,6 +99,12 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
     return sb;
 }
 
+void make_launch(struct sandbox *sb, const struct template *t)
+{
+    sb->start_cmd = copy(&sb->arena, t->start_cmd);
+    sb->ready_cmd = copy(&sb->arena, t->ready_cmd);
+}
+
 struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t timeout_ms)
 {
     struct sandbox *sb = new_one(of->core, timeout_ms);
@@ -126,6 +132,10 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     i->n_envs = from->n_envs;
     i->mounts = mounts_copy(a, from->mounts, from->n_mounts);
     i->n_mounts = from->n_mounts;
+    const struct template *t;
+    struct err none;
+    if (template_resolve(of->core->templates, str_of(from->template_id), &t, NULL, &none) == 0)
+        make_launch(sb, t);
     network_new_like(sb, of);
     return sb;
 }

@@ -249,6 +249,23 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
     }
 }
 
+bool network_is_plain(const struct sandbox *sb)
+{
+    const struct network *n = sb->network;
+    return !n->has_rules && !n->change && !n->ca_pem && sb->info.allow_internet;
+}
+
+void network_replace(struct sandbox *sb, const struct sandbox_spec *spec)
+{
+    struct network *n = sb->network;
+    egress_call_cancel(TAKE_PTR(n->push));
+    ca_install_cancel(TAKE_PTR(n->install));
+    change_cancel(n);
+    network_log_stop(n);
+    network_free(sb);
+    network_new(sb, spec);
+}
+
 void network_new_like(struct sandbox *sb, const struct sandbox *of)
 {
     const struct network *from = of->network;

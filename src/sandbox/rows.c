@@ -156,6 +156,11 @@ int rows_insert(struct sandbox *sb, struct err *err)
     return 0;
 }
 
+int rows_replace(struct sandbox *sb, struct err *err)
+{
+    return sandbox_rows_delete(sb->core->config.store, sb->info.id, err) < 0 ? -1 : rows_insert(sb, err);
+}
+
 void rows_state(struct sandbox *sb)
 {
     struct store *store = sb->core->config.store;

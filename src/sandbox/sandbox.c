@@ -25,10 +25,12 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     list_init(&sb->watches);
     list_init(&sb->processes);
     list_init(&sb->stores);
+    list_init(&sb->spare_node);
     list_init(&sb->pausers);
     list_init(&sb->resumers);
     wake_init(sb);
     loop_job_init(&sb->watch_job, on_watch_job);
+    loop_job_init(&sb->claim_job, NULL);
     (void)map_put(&core->by_id, str_of(sb->info.id), sb);
     return sb;
 }
@@ -44,6 +46,7 @@ void sandbox_unref(struct sandbox *sb)
     assert(sb->refs);
     if (--sb->refs)
         return;
+    assert(!sb->launch && list_empty(&sb->spare_node));
     assert(!sb->session && !sb->closing && list_empty(&sb->processes));
     struct loop *loop = sb->core->loop;
     assert(list_empty(&sb->stores) && list_empty(&sb->pausers) && list_empty(&sb->resumers) && list_empty(&sb->wakes));

@@ -62,6 +62,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     AUTO_FREE char *id = mem_strdup(t->id);
     if (template_remove(core->templates, ref, err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
+    spares_look(core);
     log_info("template %s was removed by %s", id, actor->name);
     return 0;
 }
@@ -74,9 +75,11 @@ struct template_registry *core_templates(const struct core *core)
 void core_templates_changed(struct core *core)
 {
     keeper_wrote(core->keeper);
+    spares_look(core);
 }
 
 int core_templates_commit(struct core *core, struct err *err)
 {
+    spares_look(core);
     return keeper_commit(core->keeper, err);
 }

@@ -134,10 +134,15 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
 {
     struct str cmd = wire_get_str(r), arg = STR_NULL;
     uint32_t n = wire_get_count(r, 4);
+    bool is_shell = str_eqc(cmd, "/bin/sh"); /* of a template: its last argument is the command */
     for (uint32_t i = 0; i < n; i++) {
         struct str s = wire_get_str(r);
-        arg = i == 0 ? s : arg;
+        if (is_shell)
+            cmd = s;
+        else
+            arg = i == 0 ? s : arg;
     }
+    a->launches += is_shell;
     n = wire_get_count(r, 8);
     a->last_env[0] = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -182,6 +187,9 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
             (void)buf_append_char(&p->output, (char)('a' + i % 23));
         p->exited = str_eqc(cmd, "count");
         p->code = 3;
+    } else if (str_eqc(cmd, "flag")) { /* exit 0 when it is up */
+        p->exited = true;
+        p->code = !a->w->is_flag_up;
     } else if (str_eqc(cmd, "cat")) {
         p->is_cat = true;
     }

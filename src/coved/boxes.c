@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WAITING_MAX = 1024, CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
+enum { WAITING_MAX = 1024 };
 
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
                         const struct boxes_events *events, struct network *network, struct jobs *jobs)
@@ -74,108 +74,10 @@ static int take_slot(struct boxes *b, uint32_t *ret_slot)
     return -ENOSPC;
 }
 
-static void refuse(struct boxes *b, struct waiting *w, const struct err *err)
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err)
 {
     b->events.created(b->events.ctx, w->asked, -1, err);
     mem_free(w);
-}
-
-void boxes_kill_body(struct entry *e)
-{
-    if (e->box.pidfd < 0 || e->state == BOX_CLEANING)
-        return;
-    (void)pidfd_send_signal(e->box.pidfd, SIGKILL, NULL, 0);
-    boxes_thaw(e);
-}
-
-static void forget(struct entry *e)
-{
-    struct boxes *b = e->owner;
-    b->counts[e->state]--;
-    list_remove(&e->node);
-    b->slot_used[e->box.slot] = false;
-    if (e->id[0] && !e->is_silent)
-        b->events.ended(b->events.ctx, &e->ended);
-    mem_free(e);
-}
-
-/* Reaped: get rid of the rest, now or a little later (a group may be busy until the kernel has let its last task go). */
-static void clean(struct entry *e)
-{
-    struct boxes *b = e->owner;
-    int r = b->tier->clean(b->host, &e->box);
-    if (r == -EBUSY) {
-        if (!b->clean_at)
-            b->clean_at = clock_mono() + CLEAN_AGAIN_MS * USEC_PER_MS;
-        return;
-    }
-    if (r < 0)
-        log_error("clean up slot %u (%s): %s", e->box.slot, e->box.name, strerror(-r));
-    forget(e);
-}
-
-static void set_cause(struct entry *e, const siginfo_t *info)
-{
-    struct sup_ended *end = &e->ended;
-    if (e->id[0])
-        end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
-    end->status = (uint32_t)info->si_status;
-    if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
-        return;
-    if (info->si_code == CLD_EXITED)
-        end->cause = SUP_CAUSE_EXITED;
-    else
-        end->cause = info->si_status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
-}
-
-/* Its end comes before theirs. */
-static void abort_tasks(struct entry *e)
-{
-    struct err err;
-    (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", e->id);
-    boxes_tasks_abort(e, &err);
-}
-
-static void on_pidfd(struct source *s, uint32_t events UNUSED)
-{
-    struct entry *e = container_of(s, struct entry, pidfd);
-    struct boxes *b = e->owner;
-    siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)e->box.pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
-        return;
-    bool is_stopping = boxes_is_stopping(e);
-    if (is_stopping)
-        boxes_stop_reaped(e);
-    else if (!e->is_silent)
-        boxes_copy_is_stale(e);
-    if (e->copy)
-        e->copy->entry = NULL;
-    set_cause(e, &info);
-    abort_tasks(e);
-    boxes_unmounted(e);
-    list_remove(&e->to_copy);
-    list_remove(&e->freezing);
-    loop_remove(b->loop, &e->pidfd);
-    loop_remove(b->loop, &e->sock);
-    if (e->request) {
-        struct err err;
-        (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
-                      e->reason);
-        refuse(b, TAKE_PTR(e->request), &err);
-    } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
-        log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
-        b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
-    }
-    if (e->kept)
-        boxes_give_back(e);
-    if (e->id[0]) {
-        (void)map_del(&b->by_id, str_of(e->id));
-        network_drop_box(b->network, e->id);
-    }
-    memcpy(e->ended.id, e->id, sizeof(e->ended.id));
-    e->box.pid = 0;
-    boxes_enter(e, BOX_CLEANING);
-    clean(e);
 }
 
 /* The box becomes somebody's. Answers the request. */
@@ -199,7 +101,7 @@ static void start_in(struct entry *e, struct waiting *w)
             list_prepend(&b->waiting, &w->node);
             b->n_waiting++;
         } else {
-            refuse(b, w, &err);
+            boxes_refuse(b, w, &err);
         }
         return;
     }
@@ -216,15 +118,6 @@ static void start_in(struct entry *e, struct waiting *w)
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
     mem_free(w);
-}
-
-void boxes_kill_unused(struct entry *e)
-{
-    e->ended.cause = SUP_CAUSE_KILLED;
-    loop_remove(e->owner->loop, &e->sock);
-    boxes_kill_body(e);
-    if (e->state == BOX_WARM)
-        boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
 }
 
 static int read_chain(struct boxes *b, const struct outfit *outfit, const struct kept *kept,
@@ -301,13 +194,13 @@ static bool serve_one(struct boxes *b, struct waiting *w)
     list_remove(&w->node);
     b->n_waiting--;
     if (r < 0) {
-        refuse(b, w, &err);
+        boxes_refuse(b, w, &err);
     } else if (warm) {
         start_in(e, w);
     } else if (boxes_dress(e, &w->outfit, kept, &err) == 0) {
         e->request = w;
     } else {
-        refuse(b, w, &err);
+        boxes_refuse(b, w, &err);
         if (e->state != BOX_BLANK)
             boxes_kill_unused(e);
     }
@@ -389,7 +282,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     b->counts[BOX_MAKING]++;
     r = b->tier->blank(b->host, &e->box, err);
     if (e->box.pid > 0) {
-        int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, on_pidfd);
+        int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
         if (failed == 0 && r == 0)
             failed = loop_add(b->loop, &e->sock, e->box.sock, EPOLLIN, on_sock);
         if (r == 0 && failed < 0)
@@ -398,7 +291,7 @@ int boxes_make_blank(struct boxes *b, struct err *err)
             boxes_kill_body(e);
     } else {
         boxes_enter(e, BOX_CLEANING);
-        clean(e);
+        boxes_clean(e);
     }
     return r;
 }
@@ -408,7 +301,7 @@ void boxes_refuse_waiting(struct boxes *b, const struct err *err)
     LIST_FOREACH (struct waiting, w, &b->waiting, node) {
         list_remove(&w->node);
         b->n_waiting--;
-        refuse(b, w, err);
+        boxes_refuse(b, w, err);
     }
 }
 
@@ -452,51 +345,4 @@ void boxes_forget(struct boxes *b)
         if (e->kept)
             boxes_kill_unused(e);
     }
-}
-
-int boxes_kill(struct boxes *b, const char *id, struct err *err)
-{
-    struct kept *k = boxes_kept_find(b, id);
-    if (k) {
-        boxes_kept_doom(k);
-        return 0;
-    }
-    struct entry *e = boxes_find(b, id, err);
-    if (!e)
-        return -1;
-    if (!e->ended.cause)
-        e->ended.cause = SUP_CAUSE_KILLED;
-    abort_tasks(e);
-    boxes_kill_body(e);
-    return 0;
-}
-
-void boxes_clean_again(struct boxes *b)
-{
-    b->clean_at = 0;
-    LIST_FOREACH (struct entry, e, &b->lists[BOX_CLEANING], node) {
-        clean(e);
-    }
-}
-
-void boxes_shutdown(struct boxes *b)
-{
-    struct err err;
-    b->stopping = true;
-    (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
-    boxes_refuse_waiting(b, &err);
-    for (size_t i = 0; i < BOX_CLEANING; i++)
-        LIST_FOREACH (struct entry, e, &b->lists[i], node) {
-            if (boxes_is_stopping(e))
-                continue; /* its files will be kept */
-            abort_tasks(e);
-            if (i == BOX_FROZEN && !e->has_copy && !e->ended.cause) {
-                boxes_task_stop(e);
-                continue;
-            }
-            e->is_silent = i == BOX_FROZEN && e->has_copy && !e->ended.cause;
-            if (!e->ended.cause)
-                e->ended.cause = SUP_CAUSE_SHUTDOWN;
-            boxes_kill_body(e);
-        }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
+ * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
  * boxes_volume.c (volumes that are mounted).
  */
@@ -162,9 +162,8 @@ struct boxes {
 /* ---- boxes.c ---- */
 
 void boxes_enter(struct entry *e, enum box_state state);
-void boxes_kill_body(struct entry *e);
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err); /* takes w */
 void boxes_refuse_waiting(struct boxes *b, const struct err *err);
-void boxes_clean_again(struct boxes *b);
 struct entry *boxes_find(struct boxes *b, const char *id, struct err *err); /* NULL: ERR_NOT_FOUND */
 
 /* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
@@ -172,8 +171,15 @@ int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
 
 /* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
 int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
-void boxes_serve(struct boxes *b);       /* those who wait, with what there is, in their order */
-void boxes_kill_unused(struct entry *e); /* nobody's, and not to become anybody's */
+void boxes_serve(struct boxes *b); /* those who wait, with what there is, in their order */
+
+/* ---- boxes_end.c ---- */
+
+void boxes_kill_body(struct entry *e);
+void boxes_kill_unused(struct entry *e);                /* nobody's, and not to become anybody's */
+void boxes_on_pidfd(struct source *s, uint32_t events); /* it is to be reaped */
+void boxes_clean(struct entry *e);                      /* it was: gone, now or a little later */
+void boxes_clean_again(struct boxes *b);
 
 /* ---- boxes_task.c ---- */
 

@@ -33,7 +33,7 @@ struct job {
 
 struct jobs {
     struct loop *loop;
-    int keep_out;
+    int keep_out, lock;
     int statics_end;                                  /* descriptors of this number and above come and go */
     struct list waiting, background, running, failed; /* failed: ended before there was a process */
     size_t n_running, n_left;
@@ -55,7 +55,8 @@ static void close_others(const struct jobs *jobs, const struct job_spec *spec, i
     struct stat st;
     unsigned from = (unsigned)jobs->statics_end;
     for (int fd = 3; fd < jobs->statics_end; fd++)
-        if (fd != sock && !is_kept(spec, fd) && (fd == jobs->keep_out || (fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))))
+        if (fd != sock && fd != jobs->lock && !is_kept(spec, fd) &&
+            (fd == jobs->keep_out || (fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))))
             (void)close(fd);
     for (;;) { /* between those that stay */
         unsigned next = ~0U;
@@ -165,11 +166,12 @@ static void begin(struct job *j)
         j->spec.begun(j->spec.ctx);
 }
 
-struct jobs *jobs_new(struct loop *loop, int keep_out)
+struct jobs *jobs_new(struct loop *loop, int keep_out, int lock)
 {
     struct jobs *jobs = mem_new(struct jobs);
     jobs->loop = loop;
     jobs->keep_out = keep_out;
+    jobs->lock = lock;
     list_init(&jobs->waiting);
     list_init(&jobs->background);
     list_init(&jobs->running);

@@ -36,8 +36,11 @@ struct job_spec {
     size_t n_fds;
 };
 
-/* `keep_out`: a directory descriptor (or -1) that no child gets. Call it when all that lives as long as coved is open. */
-struct jobs *jobs_new(struct loop *loop, int keep_out);
+/*
+ * keep_out: a directory descriptor (or -1) that no child gets. lock: one that every child has: the kernel may be at work for a child that is dead already, and
+ * the next coved must not begin before that is over. Call it when all that lives as long as coved is open.
+ */
+struct jobs *jobs_new(struct loop *loop, int keep_out, int lock);
 void jobs_free(struct jobs *jobs); /* none may be left */
 size_t jobs_left(const struct jobs *jobs);
 usec_t jobs_tick(struct jobs *jobs); /* once a turn; returns when it wants to be called again */

@@ -348,8 +348,8 @@ static int set_up(struct coved *c, struct err *err)
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
     network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
-    c->jobs = jobs_new(c->loop, c->stage.host_root);
-    c->compares = jobs_new(c->loop, c->stage.host_root);
+    c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
+    c->compares = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->image_program = mem_printf("%s/cove-image", dir);
     c->images = images_new(c->loop, c->jobs, &c->host, &c->stage, c->image_program, c->config->run_dir, requests_done,
                            &c->requests);

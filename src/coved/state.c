@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/state.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "config/config.h"
 
 #include <fcntl.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16 };
+enum { FIRST_UID = 0x6fff0000, KEY_BYTES = 20, KEY_LEAST = 16, LOCK_MS = 30000, LOCK_AGAIN_USEC = 5000 };
 
 uid_t state_uid(enum state_user user)
 {
@@ -54,6 +56,23 @@ int state_prepare(const struct config *config, struct err *err)
     return make_below(config->state_dir, "egress", 0700, state_uid(STATE_EGRESS), err);
 }
 
+/* Who took the lock last is there, as far as its number says. */
+static bool owner_lives(int fd)
+{
+    char text[24] = "";
+    uint64_t pid;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    return n <= 0 || str_to_u64(str_n(text, (size_t)n), &pid) < 0 || pid > INT32_MAX || pid < 2 ||
+           kill((pid_t)pid, 0) == 0;
+}
+
+static int say_owner(int fd)
+{
+    char text[24];
+    int n = snprintf(text, sizeof(text), "%d", (int)getpid());
+    return ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n ? -errno : 0;
+}
+
 int state_lock(const struct config *config, int *ret_fd, struct err *err)
 {
     char path[4096];
@@ -61,12 +80,20 @@ int state_lock(const struct config *config, int *ret_fd, struct err *err)
     AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    usec_t end = clock_mono() + LOCK_MS * USEC_PER_MS;
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK && !owner_lives(fd) && clock_mono() < end) {
+            (void)usleep(LOCK_AGAIN_USEC);
+            continue;
+        }
         if (errno == EWOULDBLOCK)
             return err_set(err, ERR_ALREADY_EXISTS,
                            "another coved runs on %s; stop it with 'make stop', or set COVE_STATE", config->state_dir);
         return err_errno(err, errno, "lock %s", path);
     }
+    int r = say_owner(fd);
+    if (r < 0)
+        return err_errno(err, r, "write %s", path);
     *ret_fd = TAKE_FD(fd);
     return 0;
 }

@@ -28,7 +28,10 @@ uid_t state_uid(enum state_user user);
 /* Makes what is missing. */
 int state_prepare(const struct config *config, struct err *err) WARN_UNUSED;
 
-/* Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another coved has it. */
+/*
+ * Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another coved has it. Children of one that died may still have it while the kernel ends
+ * them: these are waited for, half a minute at most.
+ */
 int state_lock(const struct config *config, int *ret_fd, struct err *err) WARN_UNUSED;
 
 /* COVE_API_KEY, else the key file, made at the first call: "e2b_" and 40 hexadecimal digits. */

@@ -160,7 +160,10 @@ class Coved:
     def adopt(self):
         """Takes the socket of the cove-api that coved started last."""
         self.drop_socket()
-        self.friend, _ = self.listener.accept()
+        try:
+            self.friend, _ = self.listener.accept()
+        except TimeoutError:
+            raise AssertionError(f"no cove-api came\n{self.tail()}") from None
         _, fds, _, _ = socket.recv_fds(self.friend, 1, 1)
         self.sock = socket.socket(fileno=fds[0])
         self.sock.settimeout(60)

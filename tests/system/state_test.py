@@ -1,0 +1,821 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What coved does with sandboxes' processes and files when it is asked to: pauses, snapshots, what is kept, layers, volumes, comparisons, images."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from leaks import descriptors, processes, read
+from service import BUILD, wait_until
+from supervisor import (A_LAYER, ABORTED, ALREADY_EXISTS, ATTACH, CANCELED, CREATE, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
+                        IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NOT_FOUND, PAUSE, POOL, REQUESTS,
+                        RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
+                        Coved, Refused, control_groups, new_id, new_layer, new_volume)
+
+RECORD = struct.Struct("@ccHIQ")
+
+
+@contextlib.contextmanager
+def pool_on_btrfs(pool, image):
+    if not shutil.which("mkfs.btrfs") or "btrfs" not in read("/proc/filesystems"):
+        pytest.skip("no btrfs here")
+    with open(image, "wb") as f:
+        f.truncate(6 << 30)
+    subprocess.run(["mkfs.btrfs", "-q", image], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["mount", "-o", "loop,discard=async", image, pool], check=True)
+    os.chmod(pool, 0o700)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", pool], check=True)
+
+
+@contextlib.contextmanager
+def made(kind):
+    """A coved that has not been started yet, on a pool of that kind."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="test-state-", dir=BUILD))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        os.chmod(directory, 0o755)
+        coved = Coved(directory).make()
+        if kind == "btrfs":
+            stack.enter_context(pool_on_btrfs(coved.state / "pool", directory / "pool.img"))
+            coved.keep_mounts.append(str(coved.state / "pool"))
+        coved.seed()
+        try:
+            yield coved
+        finally:
+            if coved.process and coved.process.poll() is None:
+                coved.kill()
+            wait_until(lambda: not processes(coved.state), 10)
+
+
+def tidy(coved):
+    """Nothing of what a test made stays."""
+    for sandbox in coved.list():
+        coved.remove(sandbox)
+    for volume in coved.volumes():
+        coved.must(VOLUME_DROP, volume, 0)
+    while any([not coved.ask(LAYER_DROP, layer).code for layer in coved.layers() if layer != coved.base]):
+        pass
+    assert list(coved.layers()) == [coved.base] and not coved.list() and not coved.volumes()
+    assert not list((coved.state / "pool" / "kept").iterdir()) and not list((coved.state / "pool" / "new").iterdir())
+
+
+@pytest.fixture(scope="module", params=["copy", "btrfs"])
+def shared(request):
+    with made(request.param) as coved:
+        coved.kind = request.param
+        coved.start()
+        yield coved
+        assert coved.stop() == 0, coved.tail()
+        assert wait_until(lambda: not coved.footprint.left(), 20), coved.footprint.left()
+
+
+@pytest.fixture
+def coved(shared):
+    if shared.process.poll() is not None:
+        shared.start()
+    yield shared
+    tidy(shared)
+
+
+def cpu(pid):
+    """What its control group has used."""
+    for path in control_groups(pid):
+        for name in ("cpuacct.usage", "cpu.stat"):
+            if (path / name).exists():
+                return int("".join(c for c in read(path / name).splitlines()[0] if c.isdigit()))
+    raise AssertionError("no figure of the processor")
+
+
+def has_used(pid, seconds=0.2):
+    before = cpu(pid)
+    time.sleep(seconds)
+    return cpu(pid) != before
+
+
+def spinning(coved, sandbox):
+    pid = coved.first_process(sandbox)
+    return pid, coved.start_inside(pid, "sh", "-c", "while :; do :; done")
+
+
+def content(coved, sandbox, path):
+    return coved.inside(coved.first_process(sandbox), "cat", path).stdout
+
+
+def write(coved, sandbox, path, text):
+    coved.inside(coved.first_process(sandbox), "sh", "-c", f'mkdir -p "$(dirname {path})" && printf %s "$1" >{path}', "sh", text)
+
+
+# ---- standing still ----
+
+def test_a_pause_stops_what_runs_and_a_resume_lets_it_go_on(coved):
+    sandbox = coved.create()
+    pid, spin = spinning(coved, sandbox)
+    assert has_used(pid)
+    coved.pause(sandbox)
+    assert coved.list() == {sandbox: FROZEN}
+    assert not has_used(pid)
+    used = coved.must(USAGE, sandbox)
+    assert used.pids >= 2 and used.memory > 0
+    coved.resume(sandbox)
+    assert coved.list() == {sandbox: LIVES} and has_used(pid)
+    assert coved.remove(sandbox).cause == KILLED
+    spin.wait(10)
+
+
+def test_fifty_pauses_in_a_row(coved):
+    sandbox = coved.create()
+    pid, spin = spinning(coved, sandbox)
+    pauses, resumes = [], []
+    for _ in range(50):
+        begin = time.perf_counter()
+        coved.pause(sandbox)
+        middle = time.perf_counter()
+        coved.resume(sandbox)
+        pauses.append(middle - begin)
+        resumes.append(time.perf_counter() - middle)
+    print(f"pause p50 {statistics.median(pauses) * 1e6:.0f} us, resume p50 {statistics.median(resumes) * 1e6:.0f} us")
+    assert has_used(pid)
+    coved.remove(sandbox)
+    spin.wait(10)
+
+
+def test_pauses_and_resumes_that_are_none(coved):
+    sandbox = coved.create()
+    coved.resume(sandbox)
+    coved.pause(sandbox)
+    coved.pause(sandbox)
+    coved.resume(sandbox)
+    coved.resume(sandbox)
+    assert coved.list() == {sandbox: LIVES}
+    for kind, fields in ((PAUSE, (1,)), (PAUSE, (0,)), (RESUME, ())):
+        assert coved.ask(kind, new_id(), *fields).code == NOT_FOUND
+    for fields in (("x", 1), ("i" * 22, 1), (sandbox, 2), (sandbox.upper(), 0)):
+        assert coved.ask(PAUSE, *fields).code == INVALID_ARGUMENT
+
+
+def test_what_is_asked_at_once_is_done_in_order(coved):
+    sandbox = coved.create()
+    tags = [coved.send(kind, sandbox, *fields) for kind, *fields in ((PAUSE, 1), (SNAPSHOT, new_layer()), (RESUME,), (SNAPSHOT, new_layer()), (PAUSE, 1))]
+    answers = [coved.answer(tag) for tag in tags]
+    assert [a.code for a in answers] == [0] * 5
+    assert answers[1].frozen_usec == 0 and answers[3].frozen_usec > 0
+    assert coved.list() == {sandbox: FROZEN}
+    tags = [coved.send(PAUSE, sandbox, 1) for _ in range(40)]
+    assert {coved.answer(tag).code for tag in tags} <= {0, RESOURCE_EXHAUSTED}
+
+
+def test_what_is_frozen_can_be_killed_attached_to_and_is_told_of(coved):
+    sandbox = coved.create()
+    coved.pause(sandbox)
+    for fd in coved.must(ATTACH, sandbox).fds:
+        os.close(fd)
+    assert coved.remove(sandbox).cause == KILLED
+    assert coved.list() == {}
+
+
+def test_a_fork_bomb_stands_still(coved):
+    sandbox = coved.create(pids=200)
+    pid = coved.first_process(sandbox)
+    bomb = coved.start_inside(pid, "bash", "-c", "f() { f | f & }; while :; do f 2>/dev/null; done")
+    assert wait_until(lambda: coved.must(USAGE, sandbox).pids > 100, 10)
+    for _ in range(5):
+        coved.pause(sandbox)
+        assert not has_used(pid, 0.05)
+        coved.resume(sandbox)
+    coved.pause(sandbox)
+    coved.remove(sandbox)
+    bomb.wait(10)
+
+
+def test_who_waits_for_a_vforked_child_and_who_is_stopped_stand_still(coved):
+    sandbox = coved.create()
+    pid = coved.first_process(sandbox)
+    source = "#include <unistd.h>\n#include <signal.h>\nint main(void) { if (vfork() == 0) { sleep(60); _exit(0); } return 0; }"
+    coved.inside(pid, "sh", "-c", "gcc -x c - -o /tmp/v", stdin=None, input=source)
+    waiting = coved.start_inside(pid, "/tmp/v")
+    stopped = coved.start_inside(pid, "sh", "-c", "sh -c 'kill -STOP $$' & sleep 60")
+    assert wait_until(lambda: coved.must(USAGE, sandbox).pids >= 4, 10)
+    time.sleep(0.2)
+    coved.pause(sandbox)
+    coved.resume(sandbox)
+    coved.remove(sandbox)
+    for one in (waiting, stopped):
+        one.wait(10)
+
+
+def test_what_waits_for_the_disk_is_not_paused_and_goes_on(coved):
+    if coved.kind != "btrfs":
+        pytest.skip("needs a file system of its own, to be frozen")
+    sandbox = coved.create()
+    time.sleep(1.5) # boxes are made ahead, so that coved needs nothing of the pool
+    pid = coved.first_process(sandbox)
+    subprocess.run(["fsfreeze", "-f", coved.state / "pool"], check=True)
+    try:
+        # The first waits for the file system and can be stopped there; the second for what the first holds, and can't.
+        writers = [coved.start_inside(pid, "sh", "-c", f"mkdir /root/{i}; while :; do :; done") for i in range(2)]
+        time.sleep(0.5)
+        answer = coved.ask(PAUSE, sandbox, 1)
+        assert answer.code == DEADLINE_EXCEEDED and "goes on" in answer.message
+        assert coved.list() == {sandbox: LIVES}
+    finally:
+        subprocess.run(["fsfreeze", "-u", coved.state / "pool"], check=True)
+    assert wait_until(lambda: has_used(pid), 10)
+    coved.pause(sandbox)
+    coved.remove(sandbox)
+    for writer in writers:
+        writer.wait(10)
+
+
+# ---- snapshots ----
+
+def test_a_snapshot_is_what_was_there_and_the_original_goes_on(coved):
+    sandbox = coved.create()
+    pid, spin = spinning(coved, sandbox)
+    write(coved, sandbox, "/root/d/f", "before")
+    coved.inside(pid, "rm", "/etc/issue")
+    answer = coved.must(SNAPSHOT, sandbox, layer := new_layer())
+    assert 0 < answer.frozen_usec <= answer.total_usec
+    assert has_used(pid)
+    write(coved, sandbox, "/root/d/f", "after")
+    fork = coved.create(layer=layer)
+    assert content(coved, fork, "/root/d/f") == "before"
+    assert coved.inside(coved.first_process(fork), "ls", "/etc/issue", check=False).returncode != 0
+    write(coved, fork, "/root/d/f", "fork")
+    assert content(coved, sandbox, "/root/d/f") == "after"
+    info = coved.layers()[layer]
+    assert info.below == coved.base and info.in_use == 1
+    spin.kill()
+    spin.wait(10)
+
+
+def test_snapshots_of_snapshots_have_all_that_was_written(coved):
+    sandbox, depth = coved.create(), 16
+    for i in range(depth):
+        write(coved, sandbox, f"/root/f{i}", str(i))
+        layer = coved.snapshot(sandbox)
+        above = coved.create(layer=layer)
+        coved.remove(sandbox)
+        sandbox = above
+    assert coved.inside(coved.first_process(sandbox), "sh", "-c", "cat /root/f*").stdout == "".join(str(i) for i in sorted(range(depth), key=str))
+
+
+def test_many_snapshots_at_once(coved):
+    sandboxes = [coved.create() for _ in range(8)]
+    layers = {sandbox: new_layer() for sandbox in sandboxes}
+    tags = [coved.send(SNAPSHOT, sandbox, layers[sandbox]) for sandbox in sandboxes]
+    assert [coved.answer(tag).code for tag in tags] == [0] * 8
+    assert set(layers.values()) < set(coved.layers())
+    assert coved.list() == {sandbox: LIVES for sandbox in sandboxes}
+
+
+def test_snapshots_that_are_refused(coved):
+    sandbox = coved.create()
+    layer = coved.snapshot(sandbox)
+    assert coved.ask(SNAPSHOT, sandbox, layer).code == ALREADY_EXISTS
+    assert coved.ask(SNAPSHOT, new_id(), new_layer()).code == NOT_FOUND
+    for bad in ("", "x", "../" + new_layer(), "layer-" + "A" * 20, "sha256-" + "0" * 64, new_layer() + "/", b"l" * 72):
+        assert coved.ask(SNAPSHOT, sandbox, bad).code == INVALID_ARGUMENT
+    assert coved.list() == {sandbox: LIVES}
+
+
+def test_a_kill_does_not_wait_for_a_snapshot(coved):
+    made_it = 0
+    for i in range(12):
+        sandbox = coved.create()
+        write(coved, sandbox, "/root/f", "x" * 1000)
+        tag = coved.send(SNAPSHOT, sandbox, layer := new_layer())
+        time.sleep(i * 0.001)
+        coved.remove(sandbox)
+        answer = coved.answer(tag)
+        assert answer.code in (0, ABORTED)
+        made_it += answer.code == 0
+        assert (layer in coved.layers()) == (answer.code == 0)
+    print(f"{made_it} of 12 were made before the end")
+
+
+# ---- files without processes ----
+
+def test_paused_without_memory_and_back(coved):
+    sandbox = coved.create()
+    write(coved, sandbox, "/root/f", "kept")
+    coved.pause(sandbox, memory=0)
+    assert coved.list() == {sandbox: KEPT}
+    assert coved.ask(PAUSE, sandbox, 1).code == coved.ask(RESUME, sandbox).code == NOT_FOUND
+    layer = coved.snapshot(sandbox)
+    assert coved.ask(LAYER_DROP, coved.base).code == FAILED_PRECONDITION
+    coved.resume_kept(sandbox, memory=256 << 20)
+    assert coved.list() == {sandbox: LIVES} and coved.must(USAGE, sandbox).memory_limit == 256 << 20
+    assert content(coved, sandbox, "/root/f") == "kept"
+    assert coved.inside(coved.first_process(sandbox), "cat", "/etc/hostname").stdout.startswith("cove-")
+    assert content(coved, coved.create(layer=layer), "/root/f") == "kept"
+    assert not [m for m in coved.ended if m.id == sandbox]
+
+
+def test_frozen_then_stopped(coved):
+    sandbox = coved.create()
+    write(coved, sandbox, "/root/f", "kept")
+    coved.pause(sandbox)
+    time.sleep(random.choice([0, 0.12, 0.5])) # before, while and after its files are copied
+    coved.pause(sandbox, memory=0)
+    assert coved.list() == {sandbox: KEPT}
+    coved.resume_kept(sandbox)
+    assert content(coved, sandbox, "/root/f") == "kept"
+
+
+def test_what_is_kept_can_be_killed(coved):
+    sandbox = coved.create()
+    coved.pause(sandbox, memory=0)
+    assert coved.remove(sandbox).cause == KILLED
+    assert coved.list() == {} and coved.ask(KILL, sandbox).code == NOT_FOUND
+    other = coved.create()
+    tags = [coved.send(PAUSE, other, 0), coved.send(KILL, other)]
+    assert {coved.answer(tag).code for tag in tags} <= {0, ABORTED}
+    coved.await_end(other)
+    assert coved.list() == {}
+
+
+def test_kept_ones_are_not_made_twice(coved):
+    sandbox = coved.create()
+    for how in ({"kept": 1}, {}):
+        with pytest.raises(Refused) as refused:
+            coved.create(sandbox, **how)
+        assert refused.value.code == ALREADY_EXISTS
+    with pytest.raises(Refused) as refused:
+        coved.resume_kept(new_id())
+    assert refused.value.code == NOT_FOUND
+    coved.pause(sandbox, memory=0)
+    with pytest.raises(Refused) as refused:
+        coved.create(sandbox)
+    assert refused.value.code == ALREADY_EXISTS
+    with pytest.raises(Refused) as refused:
+        coved.create(sandbox, kept=1, layer=coved.base)
+    assert refused.value.code == INVALID_ARGUMENT
+    tags = [coved.send_create(sandbox, kept=1) for _ in range(3)]
+    answers = [coved.answer(tag) for tag in tags]
+    for answer in answers:
+        for fd in answer.fds:
+            os.close(fd)
+    assert sorted(a.code == 0 for a in answers) == [False, False, True]
+    assert coved.list() == {sandbox: LIVES}
+
+
+def test_a_start_that_fails_loses_no_files(coved):
+    sandbox = coved.create()
+    write(coved, sandbox, "/root/f", "kept")
+    coved.pause(sandbox, memory=0)
+    proc = coved.state / "pool" / "kept" / sandbox / "u" / "proc"
+    proc.write_text("no place for a mount")
+    with pytest.raises(Refused):
+        coved.resume_kept(sandbox)
+    assert wait_until(lambda: proc.exists(), 10) and coved.list() == {sandbox: KEPT}
+    proc.unlink()
+    coved.resume_kept(sandbox)
+    assert content(coved, sandbox, "/root/f") == "kept"
+
+
+def test_a_stop_of_the_service_keeps_what_is_paused(coved):
+    running, frozen, early, kept = [coved.create() for _ in range(4)]
+    for sandbox in (frozen, early, kept):
+        write(coved, sandbox, "/root/f", sandbox)
+    coved.pause(kept, memory=0)
+    coved.pause(frozen)
+    time.sleep(0.6)
+    coved.pause(early)
+    coved.process.send_signal(signal.SIGTERM)
+    assert coved.await_end(running).cause == SHUTDOWN
+    with contextlib.suppress(OSError, ConnectionError):
+        while True:
+            answer = coved.receive()
+            assert getattr(answer, "id", running) == running
+    assert coved.stop() == 0
+    coved.start()
+    assert coved.list() == {frozen: KEPT, early: KEPT, kept: KEPT}
+    for sandbox in (frozen, early, kept):
+        coved.resume_kept(sandbox)
+        assert content(coved, sandbox, "/root/f") == sandbox
+
+
+def test_a_crash_loses_the_memory_and_where_clones_are_cheap_not_the_files(coved):
+    running, frozen, kept = [coved.create() for _ in range(3)]
+    write(coved, frozen, "/root/f", "frozen")
+    write(coved, kept, "/root/f", "kept")
+    coved.pause(kept, memory=0)
+    coved.pause(frozen)
+    wait_until(lambda: (coved.state / "pool" / "kept" / frozen).exists() or coved.kind == "copy", 10)
+    coved.kill()
+    coved.start()
+    assert coved.list() == ({kept: KEPT, frozen: KEPT} if coved.kind == "btrfs" else {kept: KEPT})
+    for sandbox, text in (("kept", kept), ("frozen", frozen)):
+        if text in coved.list():
+            coved.resume_kept(text)
+            assert content(coved, text, "/root/f") == sandbox
+    assert not [pid for pid, name in processes(coved.state).items() if name == "sleep"]
+
+
+def test_the_copy_of_what_is_frozen_goes_when_it_runs(coved):
+    sandbox = coved.create()
+    where = coved.state / "pool" / "kept" / sandbox
+    for _ in range(3):
+        coved.pause(sandbox)
+        if coved.kind == "btrfs":
+            assert wait_until(where.exists, 10)
+        coved.resume(sandbox)
+        assert not where.exists()
+    for pause in (0.1, 0.105, 0.11, 0.12, 0.13): # while it is made
+        coved.pause(sandbox)
+        time.sleep(pause)
+        coved.resume(sandbox)
+    assert wait_until(lambda: not where.exists(), 5)
+    time.sleep(0.3)
+    assert not where.exists()
+    coved.kill()
+    coved.start()
+    assert coved.list() == {}
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_any_moment_all_is_whole_or_absent(coved):
+    """kill -9 of coved while it does everything at once, at moments that differ."""
+    known, promised = {}, {}
+    for i in range(12):
+        sandbox, other, third = [coved.create() for _ in range(3)]
+        for one in (sandbox, other, third):
+            write(coved, one, "/root/f", one)
+        promised = {}
+        asked = {coved.send(SNAPSHOT, sandbox, layer := new_layer()): ("layer", layer), coved.send(PAUSE, other, 0): ("kept", other),
+                 coved.send(PAUSE, third, 1): ("frozen", third), coved.send(VOLUME_MAKE, volume := new_volume(), 0): ("volume", volume)}
+        end = time.monotonic() + random.uniform(0, 0.06)
+        coved.sock.settimeout(0.002)
+        while time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                m = coved.receive()
+                if m.type in (STORED, DONE) and m.tag in asked and m.code == 0:
+                    promised[asked[m.tag]] = True
+        coved.kill()
+        coved.start()
+        layers, kept, volumes = coved.layers(), coved.list(), coved.volumes()
+        assert set(kept) <= {other, third} | set(known) and set(kept.values()) <= {KEPT}
+        assert ("layer", layer) not in promised or layer in layers
+        assert ("kept", other) not in promised or other in kept
+        assert ("volume", volume) not in promised or volume in volumes
+        if layer in layers:
+            assert content(coved, coved.create(layer=layer), "/root/f") == sandbox
+        for one in (other, third):
+            if one in kept:
+                coved.resume_kept(one)
+                assert content(coved, one, "/root/f") == one
+        tidy(coved)
+    known.clear()
+
+
+# ---- cove-api ----
+
+def test_a_new_cove_api_is_not_answered_what_the_last_one_asked(coved):
+    sandbox, other = coved.create(), coved.create()
+    write(coved, sandbox, "/root/f", "x")
+    coved.must(WARM, coved.base, 5, 0, 0, 0, 0)
+    before = descriptors(coved.process.pid)
+    for kind, *fields in ((SNAPSHOT, sandbox, new_layer()), (PAUSE, other, 0), (PAUSE, sandbox, 1)):
+        coved.send(kind, *fields)
+    coved.new_worker()
+    life = coved.list()
+    assert set(life) == {sandbox, other}
+    assert wait_until(lambda: coved.list() == {sandbox: FROZEN, other: KEPT}, 10)
+    assert coved.early == {}
+    assert wait_until(lambda: descriptors(coved.process.pid) <= before + 8, 10)
+
+
+def test_messages_that_are_none_end_their_sender_and_nobody_else(coved):
+    sandbox = coved.create()
+    for data in (b"", b"x", b"\0" * 8, struct.pack("@II", PAUSE, 1), struct.pack("@II", 999, 1), b"\xff" * 4096,
+                 struct.pack("@II", STORED, 1) + b"\0" * 300):
+        if data:
+            coved.send_raw(data)
+            coved.new_worker()
+        assert coved.list() == {sandbox: LIVES}
+
+
+def test_fields_that_are_none_are_refused(coved):
+    """Random bytes in every field of every request: an answer with an error, and all goes on."""
+    sandbox, before = coved.create(), descriptors(coved.process.pid)
+    for _ in range(30):
+        for kind, form in REQUESTS.items():
+            if kind in (LIST, LAYERS, VOLUMES, POOL):
+                continue
+            body = bytearray(os.urandom(form.size))
+            if random.random() < 0.5: # a good id, the rest not
+                body[8:8 + 22] = sandbox.encode() + b"\0"
+            if kind in (KILL, ATTACH, RESUME, USAGE):
+                body[8:8 + 22] = os.urandom(22)
+            struct.pack_into("@II", body, 0, kind, tag := next(coved.tags))
+            fds = [os.open("/dev/null", os.O_RDWR)] if random.random() < 0.5 else []
+            coved.send_raw(bytes(body), fds)
+            for fd in fds:
+                os.close(fd)
+            assert coved.answer(tag).code == INVALID_ARGUMENT
+    assert coved.list() == {sandbox: LIVES} and descriptors(coved.process.pid) <= before + 4
+
+
+# ---- layers, and what is kept ready ----
+
+def test_layers_are_dropped_when_nobody_stands_on_them(coved):
+    sandbox = coved.create()
+    lower = coved.snapshot(sandbox)
+    fork = coved.create(layer=lower)
+    upper = coved.snapshot(fork)
+    assert coved.ask(LAYER_DROP, lower).code == FAILED_PRECONDITION
+    coved.remove(fork)
+    answer = coved.ask(LAYER_DROP, lower)
+    assert answer.code == FAILED_PRECONDITION and upper in answer.message
+    coved.must(LAYER_DROP, upper)
+    coved.must(LAYER_DROP, lower)
+    assert coved.ask(LAYER_DROP, lower).code == NOT_FOUND
+    assert coved.ask(LAYER_DROP, "../boxes").code == INVALID_ARGUMENT
+    with pytest.raises(Refused) as refused:
+        coved.create(layer=lower)
+    assert refused.value.code == NOT_FOUND
+    assert coved.list() == {sandbox: LIVES}
+
+
+def test_so_many_are_kept_ready_as_was_asked_for(coved):
+    layer = coved.snapshot(coved.create())
+    coved.create()
+    wait_until(lambda: False, 1)
+    before = len(processes(coved.state))
+    coved.must(WARM, layer, 12, 0, 0, 0, 0)
+    assert wait_until(lambda: len(processes(coved.state)) >= before + 12, 20)
+    times = []
+    for _ in range(10):
+        begin = time.perf_counter()
+        coved.create(layer=layer)
+        times.append(time.perf_counter() - begin)
+    print(f"create of a warm one: p50 {statistics.median(times) * 1e6:.0f} us")
+    for sandbox in coved.list():
+        coved.remove(sandbox)
+    coved.must(LAYER_DROP, layer) # those that wait are ended for it
+    assert wait_until(lambda: len(processes(coved.state)) <= before + 2, 30)
+    assert coved.ask(WARM, layer, 1, 0, 0, 0, 0).code == NOT_FOUND
+    assert coved.ask(WARM, coved.base, 5000, 0, 0, 0, 0).code == RESOURCE_EXHAUSTED
+    assert coved.ask(WARM, coved.base, 1, 4096, 0, 0, 0).code == INVALID_ARGUMENT
+    coved.must(WARM, coved.base, 0, 0, 0, 0, 0)
+
+
+def test_disk_limits_where_the_pool_has_them(coved):
+    pool = coved.must(POOL)
+    assert pool.kind == {"copy": 0, "btrfs": 2}[coved.kind] and pool.total > pool.free > 0
+    sandbox = coved.create(disk=16 << 20)
+    used = coved.must(USAGE, sandbox)
+    if not pool.limits:
+        assert used.disk_limit == 0
+        return
+    assert used.disk_limit == 16 << 20
+    write_much = ("sh", "-c", "dd if=/dev/zero of=/root/big bs=1M count=64 2>&1; sync")
+    said = coved.inside(coved.first_process(sandbox), *write_much, check=False).stdout
+    assert "quota" in said.lower() or "no space" in said.lower(), said
+    assert coved.must(USAGE, sandbox).disk <= 20 << 20
+    coved.create()
+    assert coved.ask(USAGE, sandbox).code == 0
+
+
+# ---- volumes ----
+
+def test_volumes_are_shared_and_stay(coved):
+    volume = new_volume()
+    coved.must(VOLUME_MAKE, volume, 0)
+    assert coved.ask(VOLUME_MAKE, volume, 0).code == ALREADY_EXISTS and list(coved.volumes()) == [volume]
+    one, two = coved.create(), coved.create()
+    for sandbox, read_only in ((one, 0), (two, 1)):
+        coved.inside(coved.first_process(sandbox), "mkdir", "/data")
+        coved.must(VOLUME_MOUNT, sandbox, volume, "/data", read_only)
+    inside = coved.first_process(one)
+    coved.inside(inside, "sh", "-c", "echo shared >/data/f; chown 1000:1000 /data/f; cp /bin/id /data/id; chmod 4755 /data/id; mknod /data/null c 1 3 || :")
+    assert content(coved, two, "/data/f") == "shared\n"
+    assert coved.inside(coved.first_process(two), "sh", "-c", "stat -c %u /data/f; echo >/data/g || echo refused", check=False).stdout == "1000\nrefused\n"
+    assert "euid" not in coved.inside(inside, "setpriv", "--reuid=1000", "--clear-groups", "/data/id").stdout
+    assert coved.ask(VOLUME_DROP, volume, 0).code == FAILED_PRECONDITION
+    coved.remove(one)
+    coved.remove(two)
+    three = coved.create()
+    coved.inside(coved.first_process(three), "mkdir", "/data")
+    coved.must(VOLUME_MOUNT, three, volume, "/data", 0)
+    assert content(coved, three, "/data/f") == "shared\n"
+    coved.remove(three)
+    coved.must(VOLUME_DROP, volume, 0)
+    assert coved.ask(VOLUME_DROP, volume, 0).code == NOT_FOUND
+
+
+def test_a_volume_is_mounted_in_the_sandbox_and_nowhere_else(coved):
+    volume, sandbox = new_volume(), coved.create()
+    coved.must(VOLUME_MAKE, volume, 0)
+    inside = coved.first_process(sandbox)
+    coved.inside(inside, "sh", "-c", "ln -s / /root/top; ln -s ../../../../../../../tmp /root/up; ln -s /proc/1/root /root/proc; echo >/root/file; mkdir -p /root/a/b")
+    wrong = {"/nope": NOT_FOUND, "/root/top": FAILED_PRECONDITION, "/root/up": FAILED_PRECONDITION, "/root/up/x": FAILED_PRECONDITION,
+             "/root/proc/tmp": FAILED_PRECONDITION, "/root/top/root/a": FAILED_PRECONDITION, "/root/file": FAILED_PRECONDITION}
+    wrong.update({path: INVALID_ARGUMENT for path in ("", "/", "root", "/root/", "//root", "/root/../tmp", "/proc", "/proc/1", "/sys/fs", "/dev/shm", "/a/./b")})
+    for path, code in wrong.items():
+        answer = coved.ask(VOLUME_MOUNT, sandbox, volume, path, 0)
+        assert answer.code == code, (path, answer)
+    assert coved.ask(VOLUME_MOUNT, sandbox, volume, b"/" + b"x" * 1023, 0).code == INVALID_ARGUMENT
+    assert coved.ask(VOLUME_MOUNT, sandbox, new_volume(), "/root/a", 0).code == NOT_FOUND
+    assert coved.ask(VOLUME_MOUNT, new_id(), volume, "/root/a", 0).code == NOT_FOUND
+    assert volume not in read("/proc/self/mountinfo") and volume not in read(f"/proc/{coved.process.pid}/mountinfo")
+    coved.must(VOLUME_DROP, volume, 0) # none of these is mounted
+    coved.must(VOLUME_MAKE, volume, 0)
+    coved.pause(sandbox)
+    assert coved.ask(VOLUME_MOUNT, sandbox, volume, "/root/a", 0).code == FAILED_PRECONDITION
+    coved.resume(sandbox)
+    coved.must(VOLUME_MOUNT, sandbox, volume, "/root/a/b", 0)
+    assert coved.inside(inside, "findmnt", "-no", "OPTIONS", "/root/a/b").stdout.startswith("rw,nosuid,nodev")
+
+
+# ---- comparisons ----
+
+def compare(coved, a, b):
+    """{path: kind and type}"""
+    ours, theirs = os.pipe()
+    tag = coved.send(DIFF, a, b, fds=[theirs])
+    os.close(theirs)
+    data = bytearray()
+    while chunk := os.read(ours, 65536):
+        data += chunk
+    os.close(ours)
+    answer = coved.answer(tag)
+    if answer.code:
+        raise Refused(answer)
+    found, at = {}, 0
+    while at < len(data):
+        kind, what, n, _, _ = RECORD.unpack_from(data, at)
+        at += RECORD.size
+        path = bytes(data[at:at + n]).decode(errors="surrogateescape")
+        at += n
+        assert path not in found, path
+        found[path] = (kind + what).decode()
+    return found
+
+
+OURS = {"etc/hostname", "etc/hosts", "etc/resolv.conf"}
+
+
+def changes(coved, a, b):
+    return {path: what for path, what in compare(coved, a, b).items() if path not in OURS}
+
+
+def test_what_a_sandbox_changed(coved):
+    sandbox = coved.create()
+    inside = coved.first_process(sandbox)
+    assert changes(coved, "", sandbox) == {}
+    coved.inside(inside, "sh", "-c", "mkdir -p /root/d/e; echo x >/root/d/f; echo y >/etc/motd; rm /etc/issue; chmod 600 /etc/passwd; touch /etc/group; ln -s a /root/l; "
+                 "mkfifo /root/p; rm -r /usr/share/common-licenses; rmdir /opt; echo file >/opt")
+    assert changes(coved, "", sandbox) == {
+        "root/d": "Ad", "root/d/e": "Ad", "root/d/f": "Af", "etc/motd": "Mf", "etc/issue": "Df", "etc/passwd": "Mf", "root/l": "Al", "root/p": "Ap",
+        "usr/share/common-licenses": "Dd", "opt": "Mf"}
+    layer = coved.snapshot(sandbox)
+    assert compare(coved, layer, sandbox) == compare(coved, sandbox, layer) == {}
+    assert compare(coved, "", layer) == compare(coved, "", sandbox)
+    fork = coved.create(layer=layer)
+    coved.inside(coved.first_process(fork), "sh", "-c", "echo z >/root/d/f; rm /root/l; echo back >/root/new")
+    assert changes(coved, "", fork) == {"root/d/f": "Mf", "root/l": "Dl", "root/new": "Af"}
+    assert changes(coved, fork, sandbox) == {"root/d/f": "Mf", "root/l": "Al", "root/new": "Df"}
+    coved.pause(fork, memory=0)
+    assert changes(coved, layer, fork) == {"root/d/f": "Mf", "root/l": "Dl", "root/new": "Af"}
+
+
+def test_directories_that_were_moved_or_made_anew(coved):
+    sandbox = coved.create()
+    inside = coved.first_process(sandbox)
+    coved.inside(inside, "sh", "-c", "mkdir -p /root/a/b; echo 1 >/root/a/b/1; echo 2 >/root/a/2; mkdir /root/gone; echo >/root/gone/x")
+    layer = coved.snapshot(sandbox)
+    fork = coved.create(layer=layer)
+    inside = coved.first_process(fork)
+    coved.inside(inside, "sh", "-c", "mv /root/a /root/z; echo 3 >/root/z/b/3; mv /root/z/b /root/deep; rm -r /root/gone; mkdir /root/gone; echo >/root/gone/y")
+    expected = {"root/a": "Dd", "root/z": "Ad", "root/z/2": "Af", "root/deep": "Ad", "root/deep/1": "Af", "root/deep/3": "Af", "root/gone/x": "Df", "root/gone/y": "Af"}
+    assert changes(coved, layer, fork) == expected
+    above = coved.snapshot(fork)
+    assert changes(coved, layer, above) == expected
+    last = coved.create(layer=above)
+    coved.inside(coved.first_process(last), "sh", "-c", "mkdir /root/a; mv /root/deep /root/a/b; mv /root/z/2 /root/a/2; rmdir /root/z; echo 1 >/root/a/b/1; rm /root/a/b/3")
+    assert changes(coved, layer, last) == {"root/gone/x": "Df", "root/gone/y": "Af"}
+
+
+def test_names_and_depths_that_want_to_hurt(coved):
+    sandbox = coved.create()
+    script = ("import os\nfor n in [b'\\xff\\xfe', b'new\\nline', b'x' * 255, b'-rf', b' ']:\n open(b'/root/' + n, 'w').close()\n"
+              "os.chdir('/root')\nfor i in range(600):\n os.mkdir('d')\n os.chdir('d')\n")
+    coved.inside(coved.first_process(sandbox), "python3", "-c", script)
+    found = changes(coved, "", sandbox)
+    assert {"root/\udcff\udcfe", "root/new\nline", "root/" + "x" * 255, "root/-rf", "root/ "} <= set(found)
+    assert max(path.count("/") for path in found) in range(200, 257)
+
+
+def test_comparisons_that_are_refused_or_read_by_nobody(coved):
+    sandbox = coved.create()
+    for a, b, code in ((sandbox, new_id(), NOT_FOUND), (new_layer(), sandbox, NOT_FOUND), (sandbox, "", INVALID_ARGUMENT), ("x", sandbox, INVALID_ARGUMENT)):
+        with pytest.raises(Refused) as refused:
+            compare(coved, a, b)
+        assert refused.value.code == code
+    assert coved.ask(DIFF, "", sandbox).code == INVALID_ARGUMENT # no descriptor
+    coved.inside(coved.first_process(sandbox), "sh", "-c", "cd /root; i=0; while [ $i -lt 3000 ]; do : >file-of-a-long-name-$i; i=$((i+1)); done")
+    ours, theirs = os.pipe()
+    tags = [coved.send(DIFF, "", sandbox, fds=[theirs]) for _ in range(6)] # they wait for us
+    os.close(theirs)
+    coved.snapshot(sandbox)
+    coved.pause(sandbox)
+    coved.resume(sandbox)
+    os.close(ours)
+    assert all(coved.answer(tag).code for tag in tags)
+
+
+# ---- images ----
+
+def docker_archive(path, files):
+    import hashlib
+    import io
+    import json
+    import tarfile
+
+    def add(archive, name, data, **how):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        for key, value in how.items():
+            setattr(info, key, value)
+        archive.addfile(info, io.BytesIO(data))
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as archive:
+        for name in ("proc", "sys", "dev", "etc", "tmp", "root"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(info)
+        for name, data in files.items():
+            add(archive, name, data, mode=0o644)
+    layer = layer.getvalue()
+    digest = "sha256:" + hashlib.sha256(layer).hexdigest()
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [digest]}}).encode()
+    manifest = [{"Config": "config.json", "RepoTags": ["a:b"], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as archive:
+        add(archive, "manifest.json", json.dumps(manifest).encode())
+        add(archive, "config.json", config)
+        add(archive, "layer.tar", layer)
+
+
+def unpack(coved, archive):
+    """The answer, and what cove-image said."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            tag = coved.send(IMAGE, layer := new_layer(), fds=[theirs.fileno()])
+        with open(archive, "rb") as f:
+            socket.send_fds(ours, [b'{"archive":true}\n'], [f.fileno()])
+        answer = coved.answer(tag)
+        said = b""
+        with contextlib.suppress(OSError):
+            while chunk := ours.recv(65536):
+                said += chunk
+    return layer, answer, said
+
+
+def test_an_image_becomes_a_layer_that_sandboxes_stand_on(coved):
+    if not (coved.programs / "cove-image").exists():
+        pytest.skip("cove-image is not built")
+    archive = coved.directory / "image.tar"
+    docker_archive(archive, {"etc/hello": b"from an image"})
+    layer, answer, said = unpack(coved, archive)
+    assert answer.code == 0, (answer, said)
+    assert coved.layers()[layer].below == ""
+    sandbox = coved.create(layer=layer) # there is no program in it but the agent
+    assert "Af" == compare(coved, coved.base, sandbox)["etc/hello"]
+    archive.write_bytes(b"no archive at all" * 1000)
+    layer, answer, said = unpack(coved, archive)
+    assert answer.code == ABORTED and b'"error"' in said and layer not in coved.layers()
+
+
+def test_an_image_ends_with_who_asked_for_it(coved):
+    if not (coved.programs / "cove-image").exists():
+        pytest.skip("cove-image is not built")
+    before = len(processes(coved.state))
+    pairs = [socket.socketpair() for _ in range(6)]
+    tags = [coved.send(IMAGE, new_layer(), fds=[theirs.fileno()]) for _, theirs in pairs]
+    assert {coved.answer(tag).code for tag in tags[4:]} == {RESOURCE_EXHAUSTED}
+    coved.new_worker()
+    assert coved.list() == {}
+    assert wait_until(lambda: not list((coved.state / "pool" / "new").iterdir()), 10)
+    assert wait_until(lambda: len(processes(coved.state)) <= before + 2, 10)
+    for pair in pairs:
+        for one in pair:
+            one.close()
+    assert coved.ask(IMAGE, new_layer()).code == INVALID_ARGUMENT # no descriptor

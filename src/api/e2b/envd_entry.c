@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 
+/* What clients of E2B know of an empty directory is ext4's. Others, btrfs for one, give it no size. */
+enum { DIRECTORY_LEAST = 4096 };
+
 void entry_permissions(uint32_t st_mode, char ret_text[static ENTRY_PERMISSIONS_MAX])
 {
     static const char rwx[] = "rwxrwxrwx";
@@ -92,6 +95,7 @@ static void append_metadata(struct buf *b, const struct file_entry *entry)
 void entry_append(struct buf *b, const struct file_entry *entry)
 {
     char permissions[ENTRY_PERMISSIONS_MAX];
+    uint64_t size = entry->type == WIRE_FILE_DIRECTORY ? MAX(entry->size, (uint64_t)DIRECTORY_LEAST) : entry->size;
 
     buf_append_cstr(b, "{\"name\":");
     buf_append_json_string(b, entry->name);
@@ -100,8 +104,8 @@ void entry_append(struct buf *b, const struct file_entry *entry)
     else if (entry->type == WIRE_FILE_DIRECTORY)
         buf_append_cstr(b, ",\"type\":\"FILE_TYPE_DIRECTORY\"");
     append_field(b, "path", entry->path);
-    if (entry->size)
-        buf_printf(b, ",\"size\":\"%" PRIu64 "\"", entry->size);
+    if (size)
+        buf_printf(b, ",\"size\":\"%" PRIu64 "\"", size);
     if (entry->mode & 0777)
         buf_printf(b, ",\"mode\":%u", entry->mode & 0777);
     entry_permissions(entry->link_mode, permissions);

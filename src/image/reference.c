@@ -60,6 +60,11 @@ bool reference_split_host(struct str text, char ret_name[static REFERENCE_HOST_M
     return true;
 }
 
+static bool names_host(struct str part)
+{
+    return str_find_char(part, '.') >= 0 || str_find_char(part, ':') >= 0 || str_eq(part, STR("localhost"));
+}
+
 static bool take_host(struct str text, struct reference *r)
 {
     char name[REFERENCE_HOST_MAX];
@@ -69,7 +74,8 @@ static bool take_host(struct str text, struct reference *r)
     const char *open = strchr(name, ':') ? "[" : "", *close = strchr(name, ':') ? "]" : "";
     int n = port ? snprintf(r->host, sizeof(r->host), "%s%s%s:%u", open, name, close, (unsigned)port)
                  : snprintf(r->host, sizeof(r->host), "%s%s%s", open, name, close);
-    return n > 0 && (size_t)n < sizeof(r->host);
+    return n > 0 && (size_t)n < sizeof(r->host) &&
+           names_host(str_of(r->host)); /* a dot at its end may have made it one */
 }
 
 /* Words of letters and digits, with ".", "_", "__" or dashes in between. */
@@ -92,7 +98,7 @@ static bool is_component(struct str part)
 static bool is_path(struct str path)
 {
     struct str part;
-    if (path.n == 0 || path.n >= REFERENCE_PATH_MAX - sizeof("library/") || path.p[path.n - 1] == '/')
+    if (path.n == 0 || path.n >= REFERENCE_PATH_MAX || path.p[path.n - 1] == '/')
         return false;
     while (str_split(&path, '/', &part))
         if (!is_component(part))
@@ -116,11 +122,6 @@ static void copy(char *to, struct str from)
 {
     memcpy(to, from.p, from.n);
     to[from.n] = '\0';
-}
-
-static bool names_host(struct str part)
-{
-    return str_find_char(part, '.') >= 0 || str_find_char(part, ':') >= 0 || str_eq(part, STR("localhost"));
 }
 
 /* Cuts what follows the last `sep` off, if there is one behind the last slash. */
@@ -163,10 +164,10 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
     }
     if (strcmp(r.host, "index.docker.io") == 0 || strcmp(r.host, HUB_SERVER) == 0)
         (void)snprintf(r.host, sizeof(r.host), "%s", HUB);
-    if (!is_path(rest))
+    bool library = strcmp(r.host, HUB) == 0 && str_find_char(rest, '/') < 0;
+    if (!is_path(rest) || (library && rest.n + strlen("library/") >= sizeof(r.path)))
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "not an image's name: it is [host[:port]/]path[:tag][@digest], the path in lower case");
-    bool library = strcmp(r.host, HUB) == 0 && str_find_char(rest, '/') < 0;
     (void)snprintf(r.path, sizeof(r.path), "%s%.*s", library ? "library/" : "", STR_ARG(rest));
     if (!r.tag[0] && !r.digest[0])
         memcpy(r.tag, "latest", 7);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The files of a directory that COPY may take: all below it but those that .dockerignore names. Blocking.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/str.h"
+
+enum { CONTEXT_HASH_LEN = 64, CONTEXT_FILES_MAX = 200000 };
+
+struct build_context;
+
+/* Reads names, not contents. ERR_NOT_FOUND, ERR_RESOURCE_EXHAUSTED. */
+int build_context_open(const char *dir, struct build_context **ret_context, struct err *err) WARN_UNUSED;
+void build_context_close(struct build_context *c);
+DEFINE_AUTO(struct build_context *, build_context_close)
+
+/* What the source (a path or pattern below the directory) names, as a hash of names, modes and contents. ERR_NOT_FOUND: nothing. */
+int build_context_hash(struct build_context *c, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1],
+                       struct err *err) WARN_UNUSED;
+
+/* The same files as a gzip'd tar into fd. */
+int build_context_pack(struct build_context *c, const char *source, int fd, struct err *err) WARN_UNUSED;
+
+/* SHA-256 of a file's bytes, in hex. */
+int build_context_hash_file(const char *path, char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err) WARN_UNUSED;
+
+/* Does the pattern (with *, ?, [..] and **) name this path, or a directory above it? For .dockerignore and its test. */
+bool build_context_matches(struct str pattern, struct str path);

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/template_build.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/build_context.h"
+#include "cli/dockerfile.h"
+#include "cli/service.h"
+#include "cli/terminal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { POLL_MS = 150, CHUNK = 256 * 1024 };
+
+struct making {
+    struct context *ctx;
+    const struct template_build_options *o;
+    struct arena arena;
+    struct dockerfile file;
+    struct build_context *context;
+    struct service *s;
+    json_t *spec;
+};
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static void say(const struct making *m, const char *text)
+{
+    if (m->o->quiet || m->ctx->json)
+        return;
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
+    (void)fputc('\n', stderr);
+}
+
+static void set_text(json_t *object, const char *name, const char *text)
+{
+    if (text)
+        (void)json_object_set_new(object, name, json_string(text));
+}
+
+/* ---- what is to be built ---- */
+
+static int read_dockerfile(struct making *m, const char *path, struct err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(DOCKERFILE_MAX + 1);
+    int r = fd_read_file(AT_FDCWD, path, &text);
+    if (r < 0)
+        return err_errno(err, r, "read %s", path);
+    struct str s = arena_str(&m->arena, buf_str(&text));
+    if (dockerfile_parse(path, s, m->o->build_args, m->o->n_build_args, &m->arena, &m->file, err) < 0)
+        return -1;
+    for (size_t i = 0; i < m->file.n_notes; i++)
+        say(m, m->file.notes[i]);
+    return 0;
+}
+
+static int find_dockerfile(struct making *m, struct err *err)
+{
+    const struct template_build_options *o = m->o;
+    bool has_base = o->from_image || o->from_template || o->from_oci;
+    if (!o->file && has_base)
+        return 0;
+    const char *path = o->file ? o->file : arena_printf(&m->arena, "%s/Dockerfile", o->context);
+    if (read_dockerfile(m, path, err) == 0)
+        return 0;
+    if (!o->file)
+        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
+                       "name a Dockerfile with -f, or what to begin with: --from-template base");
+    return -1;
+}
+
+/* ---- sending ---- */
+
+static int send_fd(struct making *m, const char *hash, int fd)
+{
+    struct context *ctx = m->ctx;
+    AUTO_FREE char *target = mem_printf("/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
+    struct stat st;
+    if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+        return err_errno(&ctx->err, errno, "read what is to be sent");
+    if (service_begin(m->s, "PUT", target, st.st_size) < 0)
+        return -1;
+    for (off_t sent = 0; sent < st.st_size;) {
+        ssize_t n = read(fd, chunk, CHUNK);
+        if (n <= 0)
+            return err_set(&ctx->err, ERR_ABORTED, "what is sent changes meanwhile");
+        int r = http_client_write(service_client(m->s), str_n(chunk, (size_t)n));
+        if (r < 0)
+            break; /* the answer says why */
+        sent += n;
+    }
+    if (http_client_end(service_client(m->s)) < 0)
+        ; /* likewise */
+    return service_answer(m->s, "sending files", NULL);
+}
+
+static int is_present(struct making *m, const char *hash)
+{
+    AUTO_FREE char *target = mem_printf("/v1/uploads/%s", hash);
+    AUTO_JSON json_t *answer = NULL;
+    if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
+        return -1;
+    return json_is_true(json_object_get(answer, "present"));
+}
+
+/* A file without a name that is gone when it is closed. */
+static int scratch_file(struct err *err)
+{
+    const char *dir = getenv("TMPDIR");
+    int fd = open(dir && *dir ? dir : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd < 0 ? err_errno(err, errno, "make a file for what is sent") : fd;
+}
+
+static int send_source(struct making *m, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1])
+{
+    struct err *err = &m->ctx->err;
+    if (!m->context && build_context_open(m->o->context, &m->context, err) < 0)
+        return -1;
+    if (build_context_hash(m->context, source, ret_hash, err) < 0)
+        return -1;
+    int r = is_present(m, ret_hash);
+    if (r)
+        return r < 0 ? -1 : 0;
+    AUTO_CLOSE int fd = scratch_file(err);
+    if (fd < 0 || build_context_pack(m->context, source, fd, err) < 0)
+        return -1;
+    AUTO_FREE char *line = mem_printf("sending %s: %.1f MiB", source, (double)lseek(fd, 0, SEEK_CUR) / (1 << 20));
+    say(m, line);
+    return send_fd(m, ret_hash, fd);
+}
+
+static int send_archive(struct making *m)
+{
+    char hash[CONTEXT_HASH_LEN + 1];
+    if (build_context_hash_file(m->o->from_oci, hash, &m->ctx->err) < 0)
+        return -1;
+    set_text(m->spec, "fromArchive", hash);
+    int r = is_present(m, hash);
+    if (r)
+        return r < 0 ? -1 : 0;
+    AUTO_CLOSE int fd = open(m->o->from_oci, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(&m->ctx->err, errno, "open %s", m->o->from_oci);
+    say(m, "sending the archive");
+    return send_fd(m, hash, fd);
+}
+
+static int add_steps(struct making *m)
+{
+    json_t *steps = json_array();
+    (void)json_object_set_new(m->spec, "steps", steps);
+    for (size_t i = 0; i < m->file.n_steps; i++) {
+        const struct dockerfile_step *s = &m->file.steps[i];
+        json_t *step = json_object(), *args = json_array();
+        (void)json_array_append_new(steps, step);
+        (void)json_object_set_new(step, "type", json_string(s->type));
+        (void)json_object_set_new(step, "args", args);
+        for (size_t k = 0; k < s->n_args; k++)
+            (void)json_array_append_new(args, json_string(s->args[k]));
+        char hash[CONTEXT_HASH_LEN + 1];
+        if (strcmp(s->type, "COPY") != 0)
+            continue;
+        if (send_source(m, s->args[0], hash) < 0)
+            return err_prefix(&m->ctx->err, "line %u", s->line);
+        set_text(step, "filesHash", hash);
+    }
+    return 0;
+}
+
+static int make_spec(struct making *m)
+{
+    const struct template_build_options *o = m->o;
+    m->spec = json_object();
+    if (o->from_oci) {
+        if (send_archive(m) < 0)
+            return -1;
+    } else if (o->from_template) {
+        set_text(m->spec, "fromTemplate", o->from_template);
+    } else {
+        set_text(m->spec, "fromImage", o->from_image ? o->from_image : m->file.image);
+    }
+    (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
+    set_text(m->spec, "startCmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
+    set_text(m->spec, "readyCmd", o->ready_cmd);
+    return add_steps(m);
+}
+
+/* ---- following ---- */
+
+static void print_lines(const struct making *m, const json_t *answer, json_int_t *after)
+{
+    const json_t *line;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "lines"), i, line)
+    {
+        *after = json_integer_value(json_object_get(line, "seq"));
+        if (m->ctx->json) {
+            (void)json_dumpf(line, stdout, JSON_COMPACT);
+            (void)fputc('\n', stdout);
+        } else if (strcmp(text_of(line, "level"), "debug") != 0) {
+            say(m, text_of(line, "message"));
+        }
+    }
+}
+
+static int follow(struct making *m, const char *id, json_t **ret_build)
+{
+    json_int_t after = 0;
+    for (;;) {
+        AUTO_FREE char *target = mem_printf("/v1/builds/%s/log?after=%lld", id, (long long)after);
+        AUTO_JSON json_t *answer = NULL;
+        if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
+            return -1;
+        const json_t *build = json_object_get(answer, "build");
+        print_lines(m, answer, &after);
+        bool is_over = strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "error") == 0;
+        if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
+            *ret_build = json_deep_copy(build);
+            return 0;
+        }
+        if (!is_over)
+            (void)usleep(POLL_MS * 1000);
+    }
+}
+
+static char *default_name(struct making *m)
+{
+    char path[PATH_TEXT_MAX];
+    AUTO_FREE char *real = realpath(m->o->context, NULL);
+    if (!real || path_clean(str_of(real), path) < 0)
+        return NULL;
+    struct str base = path_base(str_of(path));
+    char *name = arena_strndup(&m->arena, base.p, MIN(base.n, (size_t)60));
+    for (char *c = name; *c; c++) {
+        if (*c >= 'A' && *c <= 'Z')
+            *c = (char)(*c - 'A' + 'a');
+        else if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_'))
+            *c = '-';
+    }
+    return *name ? name : NULL;
+}
+
+static int begin(struct making *m, json_t **ret_build)
+{
+    const struct template_build_options *o = m->o;
+    const char *name = o->name ? o->name : default_name(m);
+    AUTO_JSON json_t *body = json_object();
+    json_t *tags = json_array();
+    if (!name)
+        return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the template needs a name: --name");
+    set_text(body, "name", name);
+    for (size_t i = 0; i < o->n_tags; i++)
+        (void)json_array_append_new(tags, json_string(o->tags[i]));
+    (void)json_object_set_new(body, "tags", tags);
+    if (o->cpu_milli)
+        (void)json_object_set_new(body, "cpu_milli", json_integer(o->cpu_milli));
+    if (o->memory_bytes)
+        (void)json_object_set_new(body, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
+    (void)json_object_set(body, "spec", m->spec);
+    return service_call(m->s, "POST", "/v1/builds", body, "beginning the build", ret_build);
+}
+
+static int build(struct making *m)
+{
+    AUTO_JSON json_t *build = NULL, *end = NULL;
+    if (find_dockerfile(m, &m->ctx->err) < 0)
+        return context_fail(m->ctx, STATUS_FAILED);
+    m->s = service_open(m->ctx);
+    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, text_of(build, "id"), &end) < 0)
+        return context_fail(m->ctx, STATUS_FAILED);
+    bool ready = strcmp(text_of(end, "status"), "ready") == 0;
+    if (m->ctx->json) {
+        (void)json_dumpf(end, stdout, JSON_COMPACT);
+        (void)fputc('\n', stdout);
+    } else if (ready) {
+        (void)printf("%s\n", text_of(end, "template"));
+    }
+    if (ready)
+        return STATUS_OK;
+    const char *step = text_of(end, "step");
+    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
+                  text_of(end, "reason"));
+    return context_fail(m->ctx, STATUS_FAILED);
+}
+
+int template_build_run(struct context *ctx, const struct template_build_options *options)
+{
+    struct making m = {.ctx = ctx, .o = options};
+    int status = build(&m);
+    json_decref(m.spec);
+    build_context_close(m.context);
+    service_close(m.s);
+    arena_fini(&m.arena);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `cove template build`: reads a Dockerfile, sends files, begins the build and follows its log. */
+#pragma once
+
+#include "cli/command.h"
+
+struct template_build_options {
+    const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
+    const char *context; /* directory */
+    const char *name;    /* NULL: the directory's */
+    const char *from_image, *from_template, *from_oci;
+    const char *start_cmd, *ready_cmd; /* NULL: the Dockerfile's, none */
+    const char *tags[64], *build_args[128];
+    size_t n_tags, n_build_args;
+    uint32_t cpu_milli;
+    uint64_t memory_bytes;
+    bool no_cache, quiet;
+};
+
+/* An exit code. */
+int template_build_run(struct context *ctx, const struct template_build_options *options);

@@ -98,8 +98,7 @@ static int send_fd(struct making *m, const char *hash, int fd)
             break; /* the answer says why */
         sent += n;
     }
-    if (http_client_end(service_client(m->s)) < 0)
-        ; /* likewise */
+    int ignored UNUSED = http_client_end(service_client(m->s)); /* likewise */
     return service_answer(m->s, "sending files", NULL);
 }
 

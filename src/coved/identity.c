@@ -5,43 +5,19 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "coved/listen.h"
+#include "coved/renewer.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { RENEW_MS = 20000, HTTPS = 443 };
+enum { HTTPS = 443 };
 
 static unsigned port_of(const struct config_listen *l)
 {
     return l->address.ss_family == AF_INET ? ntohs(((const struct sockaddr_in *)&l->address)->sin_port)
                                            : ntohs(((const struct sockaddr_in6 *)&l->address)->sin6_port);
-}
-
-/* Our own program, with what it says on stderr. The start goes on whatever comes of it: the certificate there is may do for long. */
-static void renew(const char *program_dir)
-{
-    AUTO_FREE char *program = mem_printf("%s/cove", program_dir);
-    char *const argv[] = {program, (char[]){"domain"}, (char[]){"renew"}, NULL};
-    siginfo_t info = {0};
-    pid_t pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(STDERR_FILENO, STDOUT_FILENO) == STDOUT_FILENO)
-            (void)execv(program, argv);
-        _exit(127);
-    }
-    AUTO_CLOSE int fd = pid < 0 ? -1 : pidfd_open(pid, 0);
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    if (fd >= 0 && poll(&p, 1, RENEW_MS) <= 0)
-        (void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
-    if (pid < 0 || waitid(P_PID, (id_t)pid, &info, WEXITED) < 0 || info.si_code != CLD_EXITED || info.si_status != 0)
-        log_warn("'cove domain renew' failed: the certificate stays as it is");
 }
 
 int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, struct err *err)
@@ -50,9 +26,13 @@ int identity_prepare(struct identity *i, const struct config *config, const char
     i->state_fd = open(config->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (i->state_fd < 0)
         return err_errno(err, errno, "open %s", config->state_dir);
-    if (faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0)
-        renew(program_dir);
-    return identity_load(i, config, err);
+    AUTO_FREE char *program = mem_printf("%s/cove", program_dir),
+                   *file = mem_printf("%s/" DOMAIN_FILE, config->state_dir);
+    /* The start goes on whatever comes of it: the certificate there is may do for long. */
+    if (faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0 && renewer_run(program) < 0)
+        log_warn("'cove domain renew' failed: the certificate stays as it is");
+    const struct renewer_spec spec = {program, file, RENEWER_EVERY_MS};
+    return renewer_start(&spec, &i->renewer, err) < 0 ? -1 : identity_load(i, config, err);
 }
 
 /* 1 read, 0 there is none. */
@@ -127,5 +107,6 @@ void identity_close(struct identity *i)
         mem_wipe(i->file.data, i->file.cap);
     buf_fini(&i->file);
     mem_free(i->text);
+    renewer_stop(i->renewer);
     *i = (struct identity){.state_fd = fd_close(i->state_fd)};
 }

@@ -9,6 +9,8 @@
 #include "base/err.h"
 #include "config/domain.h"
 
+#include <sys/types.h>
+
 struct config;
 struct listeners;
 
@@ -16,12 +18,14 @@ struct identity {
     int state_fd;         /* owned: the state directory */
     struct buf file;      /* what `domain` borrows */
     struct domain domain; /* name.p NULL: none was set */
+    pid_t renewer;        /* keeps the certificate from ending; 0: none */
     char *text;           /* owned: the domain as clients write it, with the port where it is not 443; NULL: none */
 };
 
 #define IDENTITY_NONE ((struct identity){.state_fd = -1})
 
-/* While the host's files can be seen: a certificate of our own that ends soon is made anew, then identity_load(). */
+/* While the host's files can be seen: a certificate of our own that ends soon is made anew, then identity_load().
+ * The same is done every 12 hours from then on; SIGUSR1 tells of it. */
 int identity_prepare(struct identity *i, const struct config *config, const char *program_dir,
                      struct err *err) WARN_UNUSED;
 

@@ -471,7 +471,7 @@ static void test_flood(void **state)
     struct box *b = *state;
     AUTO_BUF struct buf q = BUF_INIT(2048);
     struct answer a;
-    make_query(&q, 9, "x.denied.test", DNS_A, false);
+    make_query(&q, 9, "x.denied.test", DNS_A, true);
     int fd = dial(b, SOCK_DGRAM, "127.0.0.1"), answers = 0;
     for (int i = 0; i < 3000; i++) {
         (void)send(fd, buf_data(&q), buf_len(&q), MSG_DONTWAIT);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,4 +81,16 @@ void mem_free(void *p)
 void mem_wipe(void *p, size_t n)
 {
     explicit_bzero(p, n);
+}
+
+void mem_trim_after(size_t *peak, size_t now)
+{
+    enum { CROWD = 256 };
+    *peak = MAX(*peak, now);
+    if (*peak < CROWD || now > *peak / 4)
+        return;
+    *peak = now;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
 }

@@ -20,6 +20,12 @@ void mem_free(void *p);
 /* Clears memory that held a secret; the compiler can't leave it out. */
 void mem_wipe(void *p, size_t n);
 
+/*
+ * Gives what a crowd had back to the system once three quarters of it have left: libc keeps it as long as anything newer is in use. To be called now and
+ * then with how many there are; *peak begins as 0 and is ours.
+ */
+void mem_trim_after(size_t *peak, size_t now);
+
 static inline UNUSED void mem_free_auto_(void *p)
 {
     mem_free(*(void **)p);

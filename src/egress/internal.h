@@ -44,6 +44,7 @@ struct egress {
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
     uv_timer_t denial_timer;
+    size_t crowd;          /* of flows, for mem_trim_after() */
     uv_timer_t soon_timer; /* link.c: until events that may wait are sent */
     struct netaddr *own;   /* this machine's addresses */
     size_t n_own;

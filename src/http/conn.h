@@ -74,6 +74,7 @@ struct http_server {
     struct list conns, pending, dead;
     struct list timed[TIMED_CLASSES]; /* each in order of its deadlines, because a class has one duration */
     unsigned n_conns;
+    size_t crowd; /* for mem_trim_after() */
 
     struct http_request *pool; /* linked by ->next */
     unsigned n_pool;

@@ -232,6 +232,7 @@ static void on_timer(uv_timer_t *timer)
         }
     }
     reap(s);
+    mem_trim_after(&s->crowd, s->n_conns);
     finish_close(s);
 }
 

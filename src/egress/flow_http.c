@@ -10,12 +10,14 @@
 #include "egress/side_tcp.h"
 #include "egress/vault.h"
 #include "http/url.h"
+#include "policy/request_path.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
-enum { URL_MAX = 2048 };
+/* A path of more bytes is none to a policy, however it goes on: a change judges what was kept as the whole was. */
+enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1 };
 
 static void request_free(struct flow_request *r)
 {
@@ -47,7 +49,8 @@ static void request_done(struct flow *f, struct flow_request *r, int status)
     char port[8] = "";
     if (f->port != (f->intercepted ? 443 : 80))
         (void)snprintf(port, sizeof(port), ":%u", f->port);
-    (void)snprintf(url, sizeof(url), "%s://%s%s%s", f->intercepted ? "https" : "http", r->authority, port, r->path);
+    (void)snprintf(url, sizeof(url), "%s://%s%s%.*s", f->intercepted ? "https" : "http", r->authority, port, (int)URL_MAX,
+                   r->path);
     for (char *c = url; *c; c++)
         if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
             *c = '?';
@@ -237,7 +240,7 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     r->id = id;
     r->at = clock_real();
     r->method = mem_strndup(h->method.p, h->method.n);
-    r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)URL_MAX));
+    r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)PATH_KEPT));
     r->belongs = belongs;
     r->rule = rule;
     r->injected = injected;

@@ -476,3 +476,19 @@ def test_t11_who_pins_keys_sees_another_one(world, one):
     pin = run("sh", "-c", f"openssl x509 -in {world.directory}/server.pem -noout -pubkey | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64").stdout.strip()
     assert one.curl("--pinnedpubkey", f"sha256//{pin}", "https://api.test/v1/x")[0] == 90
     assert one.curl("-k", "--pinnedpubkey", f"sha256//{pin}", "https://tenant.test/")[0] == 0
+
+
+@pytest.mark.parametrize("length", [10, 3000])
+def test_a_change_of_policy_judges_whole_paths_again(box, length):
+    """What is still allowed goes on, what is not is cut, however long its path is."""
+    path = "/sse/" + "a" * length
+    rule = {"allow": "allowed.test", "ports": [443], "path": path + "*"}
+    other = {**rule, "path": path + "-*"}
+    one = box({"default": "deny", "rules": [rule]})
+    for rules, goes_on in (([rule, {"allow": "tenant.test"}], True), ([other], False)):
+        reader = one.service.popen("exec", one.id, "--", "curl", "-sN", f"https://allowed.test{path}x", stdout=-1, stderr=-2, text=True)
+        assert reader.stdout.readline() == "data: 0\n"
+        status, _, body = one.service.request("PUT", f"/v1/sandboxes/{one.id}/network", {"default": "deny", "rules": rules})
+        assert status in (200, 204), body
+        rest = reader.communicate(timeout=10)[0]
+        assert ("data: 4\n" in rest) == goes_on, rest

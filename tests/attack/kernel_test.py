@@ -4,6 +4,7 @@
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -378,3 +379,37 @@ def test_unknown_system_calls(sandbox):
     """Whatever a newer kernel has is not there until somebody has thought about it."""
     found = inside(sandbox, *(f"unknown,{n}" for n in (425, 426, 427, 428, 447, 457, 458, 459, 460, 461, 467, 468, 469, 470, 500, 1000, 0x7fffffff)))
     assert {o.name for o in found.values()} <= {"ENOSYS", "EPERM"}, found
+
+
+HOLD = """perl -e '$| = 1; $SIG{IO} = "IGNORE"; open(F, "<", "/tmp/held") or die; fcntl(F, 1024, 1) or die "no lease: $!"; print "held"; sleep 40'"""
+LOOK = r"""
+for p in /proc/[0-9]*; do
+    [ "$(cat $p/comm)" = cove-agent ] && [ "$(awk '/^Uid/{print $2}' $p/status)" = "$(id -u)" ] || continue
+    echo found
+    for f in mem environ maps auxv syscall stack; do head -c 1 $p/$f > /dev/null && echo "read $f"; done
+    for f in exe cwd root fd/0; do readlink $p/$f > /dev/null && echo "followed $f"; done
+    for f in fd map_files; do ls $p/$f > /dev/null && echo "listed $f"; done
+    for f in mem oom_score_adj; do (: > $p/$f) && echo "opened $f"; done
+done 2> /dev/null
+true
+"""
+
+
+def test_a_process_that_starts_shows_nothing_of_the_agent(sandbox):
+    """Until it executes it has the agent's memory and its user's id. The lease of its file keeps it there."""
+    must(sandbox, "printf '#!/bin/sh\\necho ran\\n' > /tmp/held && chmod 755 /tmp/held")
+    with sandbox.start("/bin/sh", "-c", HOLD, user="user", timeout=40) as holder:
+        assert next((text(data) for _, data in holder.output()), "") == "held"
+        late = threading.Thread(target=hold_start, args=(sandbox,), daemon=True)
+        late.start()
+        time.sleep(0.5)
+        seen = must(sandbox, LOOK)
+        assert seen == "found\n", seen
+        sandbox.unary("process.Process/SendSignal", {"process": {"pid": holder.pid}, "signal": "SIGNAL_SIGKILL"})
+    late.join(20)
+    assert not late.is_alive()
+
+
+def hold_start(sandbox):
+    with sandbox.start("/tmp/held", user="user", timeout=40) as stream:
+        assert "".join(text(data) for _, data in stream.output()) == "ran\n"

@@ -8,6 +8,7 @@
 #include "api/e2b/create_spec.h"
 #include "api/e2b/sandbox_json.h"
 #include "base/mem.h"
+#include "sandbox/volumes.h"
 
 enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
 
@@ -150,6 +151,20 @@ static bool is_key(struct str key)
     return true;
 }
 
+/* Found out here, where it is told from a template that is not there. */
+static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        struct str name = spec->mounts[i].name;
+
+        if (volume_find(c->e2b->core, name))
+            continue;
+        call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
+        return false;
+    }
+    return true;
+}
+
 static void on_body(struct call *c, const json_t *body, enum create_version version)
 {
     struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL;
@@ -163,9 +178,7 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
     else if (create_spec_read(body, version, core_config(c->e2b->core)->max_timeout_ms, http_arena(c->req), &spec,
                               &network, &err) < 0)
         call_fail_err(c, &err);
-    else if (spec.n_mounts)
-        call_fail(c, 501, "volumes are not available yet");
-    else if (!key.n || !is_repeated(c, key))
+    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, key)))
         create(c, &spec, key);
     network_body_fini(&network);
 }

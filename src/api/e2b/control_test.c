@@ -176,7 +176,6 @@ static void what_comes_later_says_so(void **state)
     struct facade *f = *state;
     assert_int_equal(facade_json(f, "POST", "/v3/templates", "{\"name\":\"x\"}", &b), 501);
     assert_is(&b, "{\"code\":501,\"message\":\"template builds are not available here\"}");
-    assert_int_equal(facade_json(f, "POST", "/volumes", "{\"name\":\"v\"}", &b), 501);
     assert_int_equal(facade_json(f, "GET", "/secrets", NULL, &b), 501);
 }
 

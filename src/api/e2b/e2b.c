@@ -8,6 +8,7 @@
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/sandbox_json.h"
 #include "api/e2b/target.h"
+#include "api/e2b/volume_content.h"
 #include "base/mem.h"
 #include "base/path.h"
 
@@ -101,5 +102,5 @@ bool e2b_handle(struct e2b *e2b, struct http_request *req)
         envd_handle_files(e2b, req);
         return true;
     }
-    return control_handle(e2b, req);
+    return volume_content_handle(e2b, req) || control_handle(e2b, req);
 }

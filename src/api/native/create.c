@@ -81,8 +81,6 @@ static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_
         if (!m->name.n || !m->path.n)
             return err_set(err, ERR_INVALID_ARGUMENT, "each of \"volumes\" needs a name and a path");
     }
-    if (json_array_size(list))
-        return err_set(err, ERR_UNIMPLEMENTED, "volumes are not available yet");
     spec->mounts = mounts;
     spec->n_mounts = json_array_size(list);
     return 0;
@@ -150,6 +148,14 @@ static void create_body(struct http_request *req, int error, struct str body, vo
         return;
     if (read_spec(c, json, &spec, &network, &err) < 0) {
         native_error(c, &err);
+        return;
+    }
+    for (size_t i = 0; i < spec.n_mounts; i++) {
+        if (volume_find(c->native->config.core, spec.mounts[i].name))
+            continue;
+        (void)err_set(&err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(spec.mounts[i].name.n, (size_t)64),
+                      spec.mounts[i].name.p);
+        native_error_hint(c, &err, "'cove volume create' makes one, 'cove volume ls' lists those there are");
         return;
     }
     struct wait *w = native_wait_new(c);

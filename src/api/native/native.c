@@ -45,7 +45,7 @@ static void info(struct call *c)
     native_json(c, 200, &b);
 }
 
-/* '*' stands for a sandbox's id. */
+/* '*' stands for the id of a sandbox, or of whatever the route is about. */
 static const struct route {
     enum http_method method;
     const char *pattern;
@@ -65,6 +65,10 @@ static const struct route {
     {HTTP_METHOD_POST, "/v1/sandboxes/*/fork", native_state_fork},
     {HTTP_METHOD_GET, "/v1/snapshots", native_state_snapshots},
     {HTTP_METHOD_DELETE, "/v1/snapshots", native_state_snapshot_remove},
+    {HTTP_METHOD_GET, "/v1/volumes", native_volumes_list},
+    {HTTP_METHOD_POST, "/v1/volumes", native_volumes_create},
+    {HTTP_METHOD_DELETE, "/v1/volumes/*", native_volumes_remove},
+    {HTTP_METHOD_GET, "/v1/volumes/*/usage", native_volumes_usage},
     {HTTP_METHOD_GET, "/v1/diff", native_diff},
     {HTTP_METHOD_GET, "/v1/templates", native_templates_list},
     {HTTP_METHOD_PATCH, "/v1/templates", native_templates_change},

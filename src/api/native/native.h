@@ -17,6 +17,10 @@
  *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
  *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /v1/snapshots?ref=               by id or name
+ *   GET    /v1/volumes                      {"volumes":[...]}, by name
+ *   POST   /v1/volumes                      {name, limit_bytes}: 201
+ *   DELETE /v1/volumes/{id or name}
+ *   GET    /v1/volumes/{id or name}/usage   {"used_bytes":n}
  *   GET    /v1/diff?a=&b=                   what b has that a has not, as NDJSON; a empty: what b stands on
  *   GET    /v1/templates?ref=               {"templates":[...]}: all, or the one of that id or name
  *   PATCH  /v1/templates?ref=               {public, add_tags, remove_tags}

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *  1. A request opens the volume: a hidden sandbox of ours that has it at /volume. All that is done to it is done in there, as its root: a link in the
+ *     volume that leads out of it leads into that sandbox, where nothing is of value.
+ *  2. What files.h does not know (owner, mode, "must not be there yet") is done by a short shell script in there, to which all that came from outside
+ *     is an argument and never text.
+ *  3. The volume is let go of when the request is over, or, when that comes first, once it was opened.
+ */
+#include "api/e2b/volume_content.h"
+
+#include "api/e2b/volume_call.h"
+#include "base/path.h"
+#include "http/connect.h"
+#include "http/url.h"
+#include "sandbox/volumes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { OUTPUT_MAX = 512, DEPTH_MAX = 64, SCRIPT_MS = 60000 };
+
+void content_fail(struct call *c, const struct err *err)
+{
+    const struct str path = str_sub(content_of(c)->path, strlen(VOLUME_MOUNT));
+
+    if (err->code == ERR_NOT_FOUND)
+        call_fail(c, 404, "path '%.*s' not found", path.n ? (int)MIN(path.n, (size_t)512) : 1, path.n ? path.p : "/");
+    else if (err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS)
+        call_fail(c, 409, "%s", err->msg);
+    else
+        call_fail(c, connect_status(err->code), "%s", err->msg);
+}
+
+static void cleanup(struct call *c)
+{
+    struct content *k = content_of(c);
+
+    if (k->follow)
+        exec_close(k->follow);
+    k->follow = NULL;
+    buf_fini(&k->output);
+    buf_fini(&k->listing);
+    buf_fini(&k->in);
+    if (c->file)
+        file_call_cancel(TAKE_PTR(c->file));
+    if (k->opened) {
+        volume_release(c->e2b->core, k->opened);
+        sandbox_unref(k->opened);
+    }
+    k->opened = NULL;
+}
+
+/* ---- entries ---- */
+
+static void append_time(struct buf *b, const char *name, uint64_t ns)
+{
+    char text[CLOCK_TEXT_MAX];
+
+    clock_format(ns / 1000, 6, text);
+    buf_printf(b, ",\"%s\":\"%s\"", name, text);
+}
+
+/* Access and change times are not told by the agent: the time of the last change stands for them. */
+static void append_entry(struct buf *b, const struct file_entry *e)
+{
+    const char *type = e->is_link                       ? "symlink"
+                       : e->type == WIRE_FILE_REGULAR   ? "file"
+                       : e->type == WIRE_FILE_DIRECTORY ? "directory"
+                                                        : "unknown";
+    struct str path = str_starts(e->path, STR(VOLUME_MOUNT)) ? str_sub(e->path, strlen(VOLUME_MOUNT)) : e->path;
+
+    buf_append_cstr(b, "{\"name\":");
+    buf_append_json_string(b, path.n <= 1 ? STR("/") : e->name);
+    buf_printf(b, ",\"type\":\"%s\",\"path\":", type);
+    buf_append_json_string(b, path.n ? path : STR("/"));
+    buf_printf(b, ",\"size\":%" PRIu64 ",\"mode\":%u,\"uid\":%u,\"gid\":%u", e->size,
+               (e->is_link ? e->link_mode : e->mode) & 07777, e->uid, e->gid);
+    append_time(b, "atime", e->mtime_ns);
+    append_time(b, "mtime", e->mtime_ns);
+    append_time(b, "ctime", e->mtime_ns);
+    if (e->is_link) {
+        buf_append_cstr(b, ",\"target\":");
+        buf_append_json_string(b, e->target);
+    }
+    buf_append_char(b, '}');
+}
+
+static void on_entry(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct call *c = ctx;
+
+    c->file = NULL;
+    if (err) {
+        content_fail(c, err);
+        return;
+    }
+    append_entry(&b, e);
+    call_json(c, content_of(c)->ok_status, buf_str(&b));
+}
+
+void content_answer_entry(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_entry, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+/* ---- the script ---- */
+
+static void on_script_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct content *k = content_of(ctx);
+
+    (void)channel;
+    buf_append_str(&k->output, str_n(bytes.p, MIN(bytes.n, OUTPUT_MAX - MIN(buf_len(&k->output), (size_t)OUTPUT_MAX))));
+    exec_ack(k->follow, bytes.n);
+}
+
+/* Its exit codes: 4 not found, 5 there already, 6 of another type. */
+static void on_script_exit(void *ctx, const struct exec_exit *exit)
+{
+    struct call *c = ctx;
+    struct content *k = content_of(c);
+    struct str path = str_sub(k->path, strlen(VOLUME_MOUNT)), said = str_trim(buf_str(&k->output));
+
+    k->follow = NULL;
+    if (!exit->signaled && exit->code == 0)
+        content_answer_entry(c);
+    else if (exit->code == 4)
+        call_fail(c, 404, "path '%.*s' not found", STR_ARG(path));
+    else if (exit->code == 5)
+        call_fail(c, 409, "path '%.*s' exists already", STR_ARG(path));
+    else if (exit->code == 6)
+        call_fail(c, 400, "path '%.*s' is of another type", STR_ARG(path));
+    else
+        call_fail(c, 500, "%.*s", STR_ARG(said));
+}
+
+static void on_script_start(void *ctx, uint32_t pid)
+{
+    (void)ctx;
+    (void)pid;
+}
+
+static void on_script_error(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    content_of(c)->follow = NULL;
+    content_fail(c, err);
+}
+
+static const struct exec_ops script_ops = {on_script_start, on_script_output, on_script_exit, on_script_error};
+
+/* $1 path, $2 owner ("" for as it is), $3 group, $4 mode in octal, $5 "force" or "". */
+static void run_script(struct call *c, const char *script)
+{
+    struct content *k = content_of(c);
+    char uid[16] = "", gid[16] = "", mode[16] = "";
+    struct err err;
+
+    if (k->has_uid)
+        snprintf(uid, sizeof(uid), "%u", k->uid);
+    if (k->has_gid)
+        snprintf(gid, sizeof(gid), "%u", k->gid);
+    if (k->has_mode)
+        snprintf(mode, sizeof(mode), "%o", k->mode);
+    const struct str args[] = {STR("-c"),   str_of(script), STR("volume"), k->path,
+                               str_of(uid), str_of(gid),    str_of(mode),  k->force ? STR("force") : STR("")};
+    const struct exec_spec spec = {.cmd = STR("/bin/sh"),
+                                   .args = args,
+                                   .n_args = ARRAY_SIZE(args),
+                                   .user = VOLUME_USER,
+                                   .cwd = STR("/"),
+                                   .timeout_ms = SCRIPT_MS};
+
+    if (exec_start(k->opened, &c->actor, &spec, &script_ops, c, &k->follow, &err) < 0)
+        content_fail(c, &err);
+}
+
+#define OWNER_AND_MODE                                                                                                 \
+    "if [ -n \"$2$3\" ]; then chown -h -- \"$2${3:+:$3}\" \"$1\" || exit 1; fi\n"                                      \
+    "if [ -n \"$4\" ] && ! [ -L \"$1\" ]; then chmod -- \"$4\" \"$1\" || exit 1; fi\n"
+
+void content_change(struct call *c)
+{
+    const struct content *k = content_of(c);
+
+    if (!k->has_uid && !k->has_gid && !k->has_mode) {
+        content_answer_entry(c);
+        return;
+    }
+    run_script(c, "[ -e \"$1\" ] || [ -L \"$1\" ] || exit 4\n" OWNER_AND_MODE);
+}
+
+static void make_dir(struct call *c)
+{
+    run_script(c, "if [ -n \"$5\" ]; then\n"
+                  "  [ ! -e \"$1\" ] || [ -d \"$1\" ] || exit 6\n"
+                  "  mkdir -p -- \"$1\" || exit 1\n"
+                  "else\n"
+                  "  [ ! -e \"$1\" ] && [ ! -L \"$1\" ] || exit 5\n"
+                  "  [ -d \"${1%/*}\" ] || exit 4\n"
+                  "  mkdir -- \"$1\" || exit 1\n"
+                  "fi\n" OWNER_AND_MODE);
+}
+
+/* ---- remove, list ---- */
+
+static void on_removed(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)e;
+    c->file = NULL;
+    if (err)
+        content_fail(c, err);
+    else
+        call_empty(c, 204);
+}
+
+static void on_removing(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+    struct content *k = content_of(c);
+    struct err local;
+
+    (void)e;
+    c->file = NULL;
+    if (err)
+        content_fail(c, err);
+    else if (file_remove(k->opened, &c->actor, VOLUME_USER, k->path, on_removed, c, &c->file, &local) < 0)
+        content_fail(c, &local);
+}
+
+static void remove_it(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    /* Removing what is not there succeeds; here that is 404. */
+    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_removing, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+static void on_each(void *ctx, const struct file_entry *e)
+{
+    struct content *k = content_of(ctx);
+
+    buf_append_char(&k->listing, buf_len(&k->listing) ? ',' : '[');
+    append_entry(&k->listing, e);
+}
+
+static void on_listed(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+    struct content *k = content_of(c);
+
+    (void)e;
+    c->file = NULL;
+    if (err) {
+        content_fail(c, err);
+        return;
+    }
+    if (!buf_len(&k->listing))
+        buf_append_char(&k->listing, '[');
+    buf_append_char(&k->listing, ']');
+    call_json_buf(c, 200, &k->listing);
+}
+
+static void list(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)k->depth, on_each, on_listed, c, &c->file,
+                  &err) < 0)
+        content_fail(c, &err);
+}
+
+/* ---- the request ---- */
+
+static const struct {
+    enum http_method method;
+    const char *what;
+    void (*go)(struct call *c);
+    int ok_status;
+} operations[] = {
+    {HTTP_METHOD_GET, "path", content_answer_entry, 200},
+    {HTTP_METHOD_PATCH, "path", content_change, 200},
+    {HTTP_METHOD_DELETE, "path", remove_it, 204},
+    {HTTP_METHOD_GET, "dir", list, 200},
+    {HTTP_METHOD_POST, "dir", make_dir, 201},
+    {HTTP_METHOD_GET, "file", volume_download, 200},
+    {HTTP_METHOD_PUT, "file", volume_upload, 201},
+};
+
+static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = ctx;
+
+    if (!c->req) { /* its client has gone */
+        if (sb) {
+            volume_release(c->e2b->core, sb);
+            sandbox_unref(sb);
+        }
+    } else if (err) {
+        content_fail(c, err);
+    } else {
+        content_of(c)->opened = sb;
+        content_of(c)->go(c);
+    }
+    call_unref(c);
+}
+
+static void open_volume(struct call *c)
+{
+    struct err err;
+
+    call_ref(c);
+    if (volume_open(c->e2b->core, &c->actor, c->args[0], on_volume, c, &err) < 0) {
+        content_fail(c, &err);
+        call_unref(c);
+    }
+}
+
+/* False: answered. */
+static bool get_number(struct call *c, const char *name, uint64_t max, bool *ret_has, uint32_t *ret_value)
+{
+    uint64_t number = 0;
+    struct str value;
+
+    *ret_has = http_query_get(c->req, name, &value) == 1 && value.n;
+    if (*ret_has && (str_to_u64(value, &number) < 0 || number > max)) {
+        call_fail(c, 400, "parameter \"%s\" must be a number up to %" PRIu64, name, max);
+        return false;
+    }
+    *ret_value = (uint32_t)number;
+    return true;
+}
+
+/* PATCH says in its body what the others say in the query. */
+static void on_patch(struct call *c, const json_t *body)
+{
+    struct content *k = content_of(c);
+    int64_t uid = 0, gid = 0, mode = 0;
+    struct err err;
+    int has_uid = json_get_int(body, "uid", 0, INT32_MAX, &uid, &err);
+    int has_gid = has_uid < 0 ? -1 : json_get_int(body, "gid", 0, INT32_MAX, &gid, &err);
+    int has_mode = has_gid < 0 ? -1 : json_get_int(body, "mode", 0, 07777, &mode, &err);
+
+    if (has_mode < 0) {
+        call_fail(c, 400, "%s", err.msg);
+        return;
+    }
+    k->has_uid = has_uid > 0;
+    k->has_gid = has_gid > 0;
+    k->has_mode = has_mode > 0;
+    k->uid = (uint32_t)uid;
+    k->gid = (uint32_t)gid;
+    k->mode = (uint32_t)mode;
+    open_volume(c);
+}
+
+static bool read_parameters(struct call *c)
+{
+    struct content *k = content_of(c);
+    char clean[PATH_TEXT_MAX];
+    struct str path, force;
+    uint32_t depth = 1;
+    bool has_depth;
+
+    if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path)) {
+        call_fail(c, 400, "parameter \"path\" is missing");
+        return false;
+    }
+    if (path_clean(arena_str(http_arena(c->req), str_of(arena_printf(http_arena(c->req), "/%.*s", STR_ARG(path)))),
+                   clean) < 0 ||
+        strlen(clean) + sizeof(VOLUME_MOUNT) > PATH_TEXT_MAX) {
+        call_fail(c, 400, "parameter \"path\" is no path");
+        return false;
+    }
+    k->path = str_of(arena_printf(http_arena(c->req), "%s%s", VOLUME_MOUNT, strcmp(clean, "/") == 0 ? "" : clean));
+    k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
+    if (!get_number(c, "uid", INT32_MAX, &k->has_uid, &k->uid) ||
+        !get_number(c, "gid", INT32_MAX, &k->has_gid, &k->gid) ||
+        !get_number(c, "mode", 07777, &k->has_mode, &k->mode) || !get_number(c, "depth", DEPTH_MAX, &has_depth, &depth))
+        return false;
+    k->depth = has_depth && depth ? depth : 1;
+    return true;
+}
+
+/* The token is the volume's own; a volume that is not there and a wrong token look alike. */
+static bool may_use(struct call *c)
+{
+    const struct volume *v = volume_find(c->e2b->core, c->args[0]);
+    struct str given = http_header_get(c->req, "authorization");
+
+    given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
+    if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token)))
+        return true;
+    call_fail(c, 401, "the volume's token is missing or wrong");
+    return false;
+}
+
+bool volume_content_handle(struct e2b *e2b, struct http_request *req)
+{
+    struct str rest = http_raw_path(req), part, id, what;
+    bool known = false;
+    struct content *k;
+    struct call *c;
+
+    if (!str_starts(rest, STR("/volumecontent/")))
+        return false;
+    rest = str_sub(rest, strlen("/volumecontent/"));
+    str_split(&rest, '/', &id);
+    what = rest;
+    c = call_new(e2b, req, "e2b:volume");
+    k = c->state = arena_alloc(http_arena(req), sizeof(*k));
+    *k =
+        (struct content){.output = BUF_INIT(OUTPUT_MAX), .listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
+    c->cleanup = cleanup;
+    if (url_decode(http_arena(req), id, URL_PATH, &part) < 0 || str_has_nul(part)) {
+        call_fail(c, 400, "validation error: malformed path");
+        return true;
+    }
+    c->args[0] = part;
+    if (!may_use(c))
+        return true;
+    for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
+        known |= str_eqc(what, operations[i].what);
+        if (!str_eqc(what, operations[i].what) || operations[i].method != http_method(req))
+            continue;
+        k->go = operations[i].go;
+        k->ok_status = operations[i].ok_status;
+        if (!read_parameters(c))
+            return true;
+        if (k->go == content_change)
+            call_read_json(c, false, on_patch);
+        else
+            open_volume(c);
+        return true;
+    }
+    call_fail(c, known ? 405 : 404, "%s", known ? "method not allowed" : "there is no such route");
+    return true;
+}

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/btrfs.h"
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
+#include "kernel/mount.h"
 
 #include <fcntl.h>
 #include <linux/btrfs.h>
@@ -11,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,12 +124,61 @@ int btrfs_quota_limit(int subvolume_fd, uint64_t bytes)
     return r < 0 ? r : ioctl(subvolume_fd, BTRFS_IOC_QGROUP_LIMIT, &args) < 0 ? -errno : 0;
 }
 
-int btrfs_quota_usage(int subvolume_fd, uint64_t *ret_bytes)
+int btrfs_figures_open(int fd, int *ret_figures)
 {
-    uint64_t id = 0;
+    struct btrfs_ioctl_fs_info_args info = {0};
+    AUTO_CLOSE int sys = -1;
+    char path[64] = "fs/btrfs/";
+    if (ioctl(fd, BTRFS_IOC_FS_INFO, &info) < 0)
+        return -errno;
+    size_t n = strlen(path);
+    for (size_t i = 0; i < BTRFS_FSID_SIZE; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+        n += (size_t)snprintf(path + n, sizeof(path) - n, "%s%02x", dash ? "-" : "", info.fsid[i]);
+    }
+    int r =
+        mount_new("sysfs", NULL, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, &sys);
+    if (r < 0)
+        return r;
+    int figures = openat(sys, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (figures < 0)
+        return -errno;
+    *ret_figures = figures;
+    return 0;
+}
+
+static int figure(int figures_fd, const char *path, uint64_t *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192); /* sysfs says that its files are a page long */
+    struct str text, line = STR_NULL;
+    int r = figures_fd < 0 ? -ENOENT : fd_read_file(figures_fd, path, &b);
+    text = buf_str(&b);
+    return r < 0 ? r : str_split(&text, '\n', &line) ? str_to_u64(line, ret_value) : -ENODATA;
+}
+
+uint64_t btrfs_promised(int figures_fd)
+{
+    uint64_t bytes = 0;
+    return figure(figures_fd, "allocation/data/bytes_may_use", &bytes) < 0 ? 0 : bytes;
+}
+
+int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
+{
+    uint64_t id = 0, referenced = 0, promised = 0;
+    char path[64];
     struct btrfs_qgroup_info_item info;
     int r = subvolume_id(subvolume_fd, &id);
-    r = r ? r : find_quota_item(subvolume_fd, BTRFS_QGROUP_INFO_KEY, id, id, &info, sizeof(info));
+    if (r < 0)
+        return r;
+    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/referenced", (unsigned long long)id);
+    r = figure(figures_fd, path, &referenced);
+    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/rsv_data", (unsigned long long)id);
+    r = r ? r : figure(figures_fd, path, &promised);
+    if (r == 0) {
+        *ret_bytes = referenced + promised;
+        return 0;
+    }
+    r = find_quota_item(subvolume_fd, BTRFS_QGROUP_INFO_KEY, id, id, &info, sizeof(info));
     if (r == 0)
         *ret_bytes = le64toh(info.rfer);
     return r;

@@ -22,8 +22,13 @@ int btrfs_subvolume_remove(int at, const char *name) WARN_UNUSED;
 int btrfs_quota_enable(int fd) WARN_UNUSED; /* simple where the kernel has them, else full */
 bool btrfs_quota_is_on(int fd);
 int btrfs_quota_limit(int subvolume_fd, uint64_t bytes) WARN_UNUSED; /* 0: none. Beyond it writing says EDQUOT */
-/* As of the last commit, at most some 30 s ago. */
-int btrfs_quota_usage(int subvolume_fd, uint64_t *ret_bytes) WARN_UNUSED;
+/* With figures (below): with what is not on disk yet. Without (-1): as of the last commit, at most some 30 s ago. */
+int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes) WARN_UNUSED;
+
+/* What the kernel tells of this file system as it is now, below a sysfs that nobody else sees: a directory. */
+int btrfs_figures_open(int fd, int *ret_figures) WARN_UNUSED;
+/* Bytes that were promised to writers and lie nowhere yet; statvfs(3) does not count them. 0: none, or not known. */
+uint64_t btrfs_promised(int figures_fd);
 
 /* After its one device has grown. */
 int btrfs_resize_max(int fd) WARN_UNUSED;

@@ -92,7 +92,7 @@ static int open_dirs(struct pool *p)
 static struct pool *pool_new(void)
 {
     struct pool *p = mem_new(struct pool);
-    p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->trash_fd = p->new_fd = -1;
+    p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->trash_fd = p->new_fd = p->figures_fd = -1;
     for (size_t i = 0; i < POOL_SHARDS; i++)
         p->shard_fds[i] = -1;
     return p;
@@ -118,6 +118,9 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
             (struct pool_features){kind, kind == POOL_BTRFS && btrfs_quota_is_on(p->fd), p->ops->cheap_clones};
         r = open_dirs(p);
     }
+    if (r == 0 && kind == POOL_BTRFS) {
+        int unknown UNUSED = btrfs_figures_open(p->fd, &p->figures_fd); /* without them some figures are older */
+    }
     if (r < 0) {
         pool_close(p);
         return r;
@@ -138,7 +141,8 @@ int pool_open_as(const char *dir, enum pool_kind kind, struct pool **ret_pool)
 
 void pool_close(struct pool *p)
 {
-    int *const fds[] = {&p->layers_fd, &p->boxes_fd, &p->kept_fd, &p->volumes_fd, &p->trash_fd, &p->new_fd, &p->fd};
+    int *const fds[] = {&p->layers_fd, &p->boxes_fd, &p->kept_fd,    &p->volumes_fd,
+                        &p->trash_fd,  &p->new_fd,   &p->figures_fd, &p->fd};
     for (size_t i = 0; i < POOL_SHARDS; i++)
         (void)fd_close(p->shard_fds[i]);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)

@@ -3,7 +3,8 @@
  * The storage pool: read-only layers, the private upper directories of sandboxes ("boxes"), uppers kept of sandboxes that are paused without
  * memory, and volumes.
  *
- *   layers/<layer>/{u,below}     complete layers only: each was renamed into place. `below`: the layers under it, topmost first, one a line
+ *   layers/<layer>/{u,below}     complete layers only: each was renamed into place. `below`: the layers under it, topmost first, one a line; beside
+ *                                it `bytes`, its size when it was made
  *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; `from` as in struct pool_box, when it began as a copy
  *   kept/<sandbox>/{u,below}     the files of a paused sandbox; `below` as above
  *   volumes/<volume>/{u,limit}   a volume; its size in bytes, decimal, 0: none
@@ -118,6 +119,11 @@ struct pool_box {
 int pool_box_make(struct pool *p, const struct pool_box *box, int *ret_fd) WARN_UNUSED;
 int pool_box_limit(struct pool *p, const char *name, uint64_t limit_bytes) WARN_UNUSED; /* -EOPNOTSUPP without limits */
 int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes) WARN_UNUSED;  /* -EOPNOTSUPP */
+
+/*
+ * Writes out what of it is not on disk yet (slow), while it lives: a clone soon afterwards has little left to write. Nothing to do where clones copy.
+ */
+int pool_box_settle(struct pool *p, const char *name) WARN_UNUSED;
 
 /* Moves it to the trash at once. */
 int pool_box_drop(struct pool *p, const char *name) WARN_UNUSED;

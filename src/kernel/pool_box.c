@@ -171,6 +171,13 @@ int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes)
     return r ? r : p->ops->usage(p, fd, ret_bytes);
 }
 
+int pool_box_settle(struct pool *p, const char *name)
+{
+    if (!pool_is_name(name))
+        return -EINVAL;
+    return p->ops->cheap_clones ? p->ops->settle(p, pool_shard(p, name), name) : 0;
+}
+
 int pool_box_drop(struct pool *p, const char *name)
 {
     if (!pool_is_name(name))

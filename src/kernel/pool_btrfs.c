@@ -45,9 +45,9 @@ static int limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)
     return btrfs_quota_limit(entry_fd, bytes);
 }
 
-static int usage(struct pool *p UNUSED, int entry_fd, uint64_t *ret_bytes)
+static int usage(struct pool *p, int entry_fd, uint64_t *ret_bytes)
 {
-    return btrfs_quota_usage(entry_fd, ret_bytes);
+    return btrfs_quota_usage(entry_fd, p->figures_fd, ret_bytes);
 }
 
 const struct pool_ops pool_btrfs_ops = {"btrfs", true, true, make, clone, settle, remove_entry, limit, usage};

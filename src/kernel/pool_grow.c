@@ -36,14 +36,24 @@ static int bounds(const struct pool_backing *b, uint64_t *ret_bytes, uint64_t *r
     return 0;
 }
 
-int pool_space(struct pool *p, struct pool_space *ret_space)
+/* Of the file system as it is. What sits in memory still is taken. */
+static int space_now(const struct pool *p, struct pool_space *ret_space)
 {
     struct statvfs fs;
-    uint64_t bytes = 0, most = 0;
     if (fstatvfs(p->fd, &fs) < 0)
         return -errno;
-    struct pool_space s = {(uint64_t)fs.f_blocks * fs.f_frsize, (uint64_t)fs.f_bavail * fs.f_frsize};
-    int r = p->is_backed ? bounds(&p->backing, &bytes, &most) : 0;
+    uint64_t there = (uint64_t)fs.f_bavail * fs.f_frsize, promised = btrfs_promised(p->figures_fd);
+    *ret_space = (struct pool_space){(uint64_t)fs.f_blocks * fs.f_frsize, there - MIN(there, promised)};
+    return 0;
+}
+
+int pool_space(struct pool *p, struct pool_space *ret_space)
+{
+    struct pool_space s;
+    uint64_t bytes = 0, most = 0;
+    int r = space_now(p, &s);
+    if (r == 0 && p->is_backed)
+        r = bounds(&p->backing, &bytes, &most);
     if (r < 0)
         return r;
     if (most > bytes) {
@@ -59,15 +69,14 @@ int pool_space(struct pool *p, struct pool_space *ret_space)
 
 int pool_grow(struct pool *p)
 {
-    struct statvfs fs;
+    struct pool_space s;
     uint64_t bytes = 0, most = 0;
     if (!p->is_backed)
         return 0;
-    if (fstatvfs(p->fd, &fs) < 0)
-        return -errno;
-    if (fs.f_bavail >= fs.f_blocks / FREE_PARTS)
-        return 0;
-    int r = bounds(&p->backing, &bytes, &most);
+    int r = space_now(p, &s);
+    if (r < 0 || s.free >= s.total / FREE_PARTS)
+        return r;
+    r = bounds(&p->backing, &bytes, &most);
     uint64_t wanted = (bytes + bytes / STEP_PARTS) & ~(uint64_t)(LEAST_STEP - 1);
     wanted = MIN(MAX(wanted, bytes + LEAST_STEP), most & ~(uint64_t)4095);
     if (r < 0 || wanted < bytes + LEAST_STEP)

@@ -31,6 +31,7 @@ struct pool {
     struct pool_features features;
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
     int shard_fds[POOL_SHARDS];
+    int figures_fd;                              /* kernel/btrfs.h; -1: none */
     int (*on_step)(void *ctx, const char *step); /* of tests; NULL */
     void *step_ctx;
     struct pool_backing backing;

@@ -203,6 +203,7 @@ static void test_layer_of_a_box_is_its_own(void **state)
     AUTO_CLOSE int u = test_pool_upper(p, "a");
     struct pool_chain below = {1, {BASE}}, chain;
     write_at(u, "state", "before");
+    assert_int_equal(pool_box_settle(p->pool, "a"), 0);
     assert_int_equal(pool_layer_of_box(p->pool, "a", SECOND, &below), 0);
     write_at(u, "state", "after");
     has_text(p, "layers/" SECOND "/u/state", "before");

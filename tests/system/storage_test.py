@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storage pool on a file system of its own, in a file: who sees it, how it grows, what is left of it, and which kind a pool is."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from client import Client
+from leaks import BUILD, read
+from service import Service, kept_templates, wait_until
+
+GIB = 1 << 30
+
+
+def loop_devices(path):
+    """Those that have this file behind them."""
+    return [of.parent.parent.name for of in Path("/sys/block").glob("loop*/loop/backing_file") if read(of).startswith(str(path))]
+
+
+def prepare(service, **env):
+    return subprocess.run([BUILD / "coved", "prepare", "--from", kept_templates()], env={**service.env, **env}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=300, check=False)
+
+
+@contextlib.contextmanager
+def prepared(first_size=None, **env):
+    """A service that has not been started, with a base template in a pool of its own. first_size: of the file, instead of what is chosen."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    if not shutil.which("mkfs.btrfs") or not Path("/dev/loop-control").exists() or "btrfs" not in read("/proc/filesystems"):
+        pytest.skip("no btrfs, or no loop devices")
+    directory = Path(tempfile.mkdtemp(prefix="test-storage-", dir=BUILD))
+    directory.chmod(0o755)
+    service = Service(directory)
+    service.env.update(env)
+    service.file = service.state / "pool.btrfs"
+    try:
+        service.state.mkdir()
+        service.run.mkdir()
+        if first_size:
+            with open(service.file, "wb") as f:
+                f.truncate(first_size)
+            subprocess.run(["mkfs.btrfs", "-q", "-m", "single", service.file], check=True, stdout=subprocess.DEVNULL)
+        done = prepare(service)
+        assert done.returncode == 0, done
+        assert loop_devices(service.file) == []
+        yield service
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        assert wait_until(lambda: loop_devices(service.file) == [], 20), loop_devices(service.file)
+        shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def running(service):
+    service.start()
+    yield Client(service.port, service.key)
+    assert service.stop() == 0, service.tail()
+
+
+def test_nobody_else_sees_it_and_nothing_is_left():
+    host = read("/proc/self/mountinfo")
+    with prepared() as service:
+        assert service.file.stat().st_mode & 0o777 == 0o600
+        assert service.file.stat().st_blocks * 512 < service.file.stat().st_size / 2 # holes
+        assert list((service.state / "pool").glob("layers/*")) == []
+        with running(service) as client:
+            assert f"storage pool: btrfs in {service.file}" in read(service.log)
+            assert len(loop_devices(service.file)) == 1
+            assert read("/proc/self/mountinfo") == host
+            table = [line.split() for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
+            pool = next(line for line in table if line[4] == "/pool")
+            assert "btrfs" in pool and {"nosuid", "nodev", "noexec"} <= set(pool[5].split(",")), pool
+            sandbox = client.create()
+            assert sandbox.sh("id -un && echo mine >file && cat file")[1] == b"user\nmine\n"
+            # No other process of ours has it mounted: the worker lives where the host's files are.
+            assert f"/dev/{loop_devices(service.file)[0]} " not in read(f"/proc/{service.child('cove-api')}/mountinfo")
+            assert prepare(service).returncode == 0 # nothing to do, and no second device
+            assert len(loop_devices(service.file)) == 1
+            sandbox.kill()
+        assert wait_until(lambda: loop_devices(service.file) == [], 10)
+        assert read("/proc/self/mountinfo") == host
+
+
+def test_it_is_whole_after_a_death():
+    with prepared() as service:
+        for _ in range(3):
+            service.start()
+            sandbox = Client(service.port, service.key).create()
+            assert sandbox.sh("head -c 20000000 /dev/urandom >big")[0] == 0
+            service.coved.send_signal(signal.SIGKILL)
+            service.coved.wait(10)
+            # At once: what the dead one still has mounted is waited for.
+        with running(service) as client:
+            assert client.create().sh("ls /home/user")[1] == b""
+        assert wait_until(lambda: loop_devices(service.file) == [], 10)
+
+
+def test_it_grows_while_sandboxes_write():
+    with prepared(first_size=3 * GIB // 2) as service, running(service) as client:
+        before = service.file.stat().st_size
+        sandbox = client.create()
+        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >a", timeout=120)
+        assert code == 0, said
+        assert wait_until(lambda: service.file.stat().st_size > before, 10)
+        assert "the storage pool has grown" in read(service.log)
+        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >b", timeout=120)
+        assert code == 0, said
+        kib = int(sandbox.sh("df -k --output=size / | tail -1")[1])
+        assert kib * 1024 > before
+
+
+def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
+    config = tmp_path / "cove.yaml"
+    config.write_text("pool: {size: 2GiB}\n")
+    with prepared(first_size=2 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
+        sandbox = client.create()
+        code, _, said = sandbox.sh("head -c 2200000000 /dev/zero >a", timeout=120)
+        assert code != 0 and b"No space left on device" in said, said
+        status, _, body = service.request("POST", "/v1/sandboxes", {})
+        assert status == 429 and "pool.size" in str(body), body
+        assert service.file.stat().st_size == 2 * GIB
+        assert sandbox.sh("rm a; sync -f /; echo ok")[1] == b"ok\n"
+        assert wait_until(lambda: service.request("POST", "/v1/sandboxes", {})[0] in (200, 201), 20)
+
+
+def test_a_pool_keeps_its_kind_until_another_is_asked_for():
+    with prepared(COVE_POOL="copy") as service:
+        assert not service.file.exists()
+        with running(service):
+            assert "storage pool: copy in" in read(service.log) and "as configured" in read(service.log)
+        del service.env["COVE_POOL"]
+        service.log.unlink()
+        with running(service):
+            assert re.search(r"storage pool: (copy|reflink) in", read(service.log)), service.tail()
+            assert "COVE_POOL=btrfs begins a new, empty one" in read(service.log) or "reflink" in read(service.log)
+        assert not service.file.exists()
+        service.env["COVE_POOL"] = "btrfs"
+        service.log.unlink()
+        assert prepare(service).returncode == 0
+        with running(service) as client:
+            assert f"storage pool: btrfs in {service.file}" in read(service.log)
+            assert f"{service.state / 'pool'} is not used" in read(service.log)
+            client.create().kill()
+
+
+def test_a_kind_that_cannot_be_had_is_refused():
+    with prepared(COVE_POOL="copy") as service:
+        for kind, message in (("zfs", "must be auto, btrfs, reflink or copy"), ("reflink", "can't do that")):
+            if kind == "reflink" and "ext4" not in subprocess.run(["stat", "-fc", "%T", service.state], capture_output=True, text=True,
+                                                                 check=True).stdout.replace("ext2/ext3", "ext4"):
+                continue # this disk may well
+            done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": kind}, capture_output=True, text=True, timeout=30,
+                                  check=False)
+            assert done.returncode == 1 and message in done.stderr, done
+        service.file.write_bytes(b"not a file system" * 1000)
+        done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": "btrfs"}, capture_output=True, text=True, timeout=30,
+                              check=False)
+        assert done.returncode == 1 and f"mount {service.file}" in done.stderr, done
+        assert service.file.read_bytes() == b"not a file system" * 1000 # not ours to mend
+
+
+def test_doctor_says_which_kind_and_what_it_costs():
+    with prepared() as service:
+        for kind, storage, limit in (("btrfs", "ok", "ok"), ("copy", "degraded", "degraded")):
+            done = subprocess.run([BUILD / "coved", "doctor"], env={**service.env, "COVE_POOL": kind}, capture_output=True, text=True, timeout=60,
+                                  check=False)
+            assert re.search(rf"^{storage} +storage pool +{kind} in a .* a clone of 1 MiB in [\d.]+ ms", done.stdout, re.M), done
+            assert re.search(rf"^{limit} +disk limit +", done.stdout, re.M), done
+        assert loop_devices(service.state) == []
+        assert not list(service.state.glob("probe*"))

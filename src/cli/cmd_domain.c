@@ -395,11 +395,11 @@ const struct command cmd_domain = {
         "where: give it an address that others reach, such as 0.0.0.0:443, once they shall.\n"
         "\n"
         "set without --cert and --key makes a CA for this domain, which can sign for nothing else, and a certificate for DOMAIN and *.DOMAIN that the "
-        "service renews when it starts with less than 30 days left. With them, the certificate is checked and copied; do so again when it was "
+        "service renews when less than 30 days are left. With them, the certificate is checked and copied; do so again when it was "
         "renewed (certbot: as a deploy hook). A service that runs goes over to it at once, and no sandbox ends.\n"
         "\n"
         "show says what there is, trust what a shell evaluates so that Node, Python and others trust the CA. unset takes the domain away and keeps the "
-        "CA. renew is what the service does at its start.\n"
+        "CA. renew is what the service does at its start and every 12 hours.\n"
         "\n"
         "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody.",
     .examples = "sudo cove domain set sandbox.localhost\n"

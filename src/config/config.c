@@ -208,9 +208,9 @@ static int set_image(struct config *c, const struct field *f, struct str value, 
     for (size_t i = 0; ok && i < value.n; i++)
         ok = value.p[i] > ' ' && value.p[i] < 0x7f;
     if (!ok)
-        return err_set(err, ERR_INVALID_ARGUMENT, is_alias ? "%s: \"%.*s\" is not image=template"
-                                                           : "%s: \"%.*s\" is no host[:port]",
-                       f->name, (int)MIN(value.n, 64), value.p);
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is no host[:port]", f->name,
+                       (int)MIN(value.n, 64), value.p);
     if (c->builds && strlen(c->builds) > 16384)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: too many", f->name);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
@@ -281,8 +281,8 @@ static const struct field fields[] = {
 
 static bool is_section(struct str name)
 {
-    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") || str_eqc(name, "images") ||
-           str_eqc(name, "builds") || str_eqc(name, "pool");
+    return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
+           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool");
 }
 
 static void forget(struct config_listen *all, size_t *n)

@@ -84,6 +84,7 @@ void native_volumes_usage(struct call *c);
 void native_diff(struct call *c);
 void native_pool_get(struct call *c);
 void native_pool_collect(struct call *c);
+void native_pool_warm(struct call *c);
 void native_network_get(struct call *c);
 void native_network_set(struct call *c);
 void native_network_check(struct call *c);

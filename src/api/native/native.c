@@ -81,6 +81,7 @@ static const struct route {
     {HTTP_METHOD_PUT, "/v1/uploads/*", native_uploads_put},
     {HTTP_METHOD_GET, "/v1/pool", native_pool_get},
     {HTTP_METHOD_POST, "/v1/pool/collect", native_pool_collect},
+    {HTTP_METHOD_POST, "/v1/warm", native_pool_warm},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/network", native_network_get},
     {HTTP_METHOD_PUT, "/v1/sandboxes/*/network", native_network_set},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/network/check", native_network_check},

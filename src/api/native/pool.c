@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The storage pool: what it is, what nobody needs any more. */
+/* The storage pool: what it is, what nobody needs any more, what is kept ready. */
 #include "api/json_read.h"
 #include "api/native/call.h"
 #include "sandbox/layers.h"
 
-enum { ANSWER_MAX = 4 << 20 };
+enum { ANSWER_MAX = 4 << 20, WARM_MAX = 64 };
 
 static void told(void *ctx, const struct pool_figures *p, const struct err *err)
 {
@@ -70,4 +70,36 @@ static void collect_body(struct http_request *req, int error, struct str body, v
 void native_pool_collect(struct call *c)
 {
     http_read_body(c->req, NATIVE_BODY_MAX, collect_body, c);
+}
+
+/* ---- warm ---- */
+
+static void warm_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    (void)req;
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = NULL;
+    static const char *const known[] = {"template", "count"};
+    struct str template = STR("");
+    int64_t count = -1;
+    struct err err;
+    if (!native_read_object(c, error, body, &json))
+        return;
+    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_str(json, "template", &template, &err) < 0 ||
+        json_get_int(json, "count", 0, WARM_MAX, &count, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    if (!template.n || count < 0)
+        native_refuse(c, ERR_INVALID_ARGUMENT, "\"template\" and \"count\" are needed");
+    else if (core_warm_set(c->native->config.core, &c->actor, template, (uint32_t)count, &err) < 0)
+        native_error_hint(c, &err,
+                          err.code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
+    else
+        native_empty(c, 204);
+}
+
+void native_pool_warm(struct call *c)
+{
+    http_read_body(c->req, NATIVE_BODY_MAX, warm_body, c);
 }

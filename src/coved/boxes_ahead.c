@@ -126,14 +126,18 @@ static struct want *find_short(struct boxes *b)
     return NULL;
 }
 
-/* Warm beyond what is wanted of its layer, for so long that nobody seems to want it: who alternates between layers must not make us build in vain. */
-static struct entry *find_other(struct boxes *b)
+/*
+ * Warm beyond what is wanted of its layer. at_once: also one that has not waited long; else who alternates between layers would make us build in vain.
+ */
+static struct entry *find_other(struct boxes *b, const struct stock *stock, size_t last_wanted, bool at_once)
 {
     usec_t now = clock_mono();
     LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
-        const struct want *w = map_get(&b->wants, str_of(e->outfit.layer));
-        if (strcmp(e->outfit.layer, b->last.layer) != 0 && now - e->warm_since > OTHER_KEPT_USEC &&
-            (!w || w->have > w->count))
+        const struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(e->outfit.layer)) : NULL;
+        bool is_last = strcmp(e->outfit.layer, b->last.layer) == 0;
+        size_t wanted = MAX(w ? w->count : 0, is_last ? last_wanted : 0);
+        size_t have = is_last ? stock->last : w ? w->have : SIZE_MAX;
+        if (have > wanted && (at_once || now - e->warm_since > OTHER_KEPT_USEC))
             return e;
     }
     return NULL;
@@ -174,7 +178,9 @@ static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
         return *ret_r <= 0;
     }
     bool too_many = stock.n > b->ready_wanted + b->n_wanted + b->n_waiting;
-    struct entry *other = (last_short || too_many) && !b->counts[BOX_MAKING] ? find_other(b) : NULL;
+    struct entry *other = NULL;
+    if ((last_short || too_many) && !b->counts[BOX_MAKING])
+        other = find_other(b, &stock, warm_wanted, too_many);
     if (other) {
         boxes_kill_unused(other);
         return true;

@@ -224,7 +224,7 @@ static void copy_done(void *ctx, int r)
         log_warn("copy the files of paused sandbox %s (a restart would lose them): %s", c->id, strerror(-r));
     else if (is_good)
         e->has_copy = true;
-    else if (!c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0)
+    else if (!c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0 && r != -ENOENT)
         log_error("drop a copy of the files of sandbox %s: %s", c->id, strerror(-r));
     if (e)
         e->copy = NULL;
@@ -267,8 +267,9 @@ void boxes_copy_is_stale(struct entry *e)
     list_remove(&e->to_copy);
     if (e->copy)
         e->copy->is_stale = true;
-    int r = e->has_copy ? pool_kept_drop(e->owner->host->pool, e->id) : 0;
-    if (r < 0)
+    /* Under way, it may be there already; then copy_done() comes too late to drop it before the sandbox runs, and drops it if not. */
+    int r = e->has_copy || e->copy ? pool_kept_drop(e->owner->host->pool, e->id) : 0;
+    if (r < 0 && r != -ENOENT)
         log_error("drop the copy of the files of sandbox %s: %s", e->id, strerror(-r));
     e->has_copy = false;
 }

@@ -60,7 +60,9 @@ static int read_redirect(int fd, char ret_name[static REDIRECT_MAX])
     if (n <= 0 || memchr(ret_name, 0, (size_t)n))
         return 0;
     ret_name[n] = 0;
-    return ret_name[0] == '/' || !strchr(ret_name, '/');
+    if (ret_name[0] == '/')
+        return 1;
+    return !strchr(ret_name, '/') && strcmp(ret_name, ".") != 0 && strcmp(ret_name, "..") != 0;
 }
 
 static int find_below(const struct view *root, const struct view *v, size_t layer, const char *name, struct found *f);

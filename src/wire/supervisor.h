@@ -32,11 +32,11 @@ enum sup_type {
      * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT.
      */
     SUP_PAUSE,
-    SUP_RESUME,   /* struct sup_id -> SUP_DONE: its processes run. One whose files alone are kept comes back by SUP_CREATE */
+    SUP_RESUME, /* struct sup_id -> SUP_DONE: its processes run. One whose files alone are kept comes back by SUP_CREATE */
     SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Running (it stands still for the time of it) or paused in either way */
-    SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on so many are kept ready above this layer */
+    SUP_WARM, /* struct sup_warm -> SUP_DONE: from now on so many are kept ready above this layer */
 
-    SUP_LAYERS,     /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
+    SUP_LAYERS, /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
     SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer stands on it */
     /*
      * struct sup_layer_id, with one descriptor -> SUP_DONE once the layer is in the pool. A process that fetches and unpacks an image is started, and talks over
@@ -57,7 +57,7 @@ enum sup_type {
     SUP_LISTED,
     SUP_ATTACHED,
     SUP_USED,
-    SUP_ENDED,  /* struct sup_ended, tag 0: unasked */
+    SUP_ENDED, /* struct sup_ended, tag 0: unasked */
     SUP_STORED,
     SUP_LAYER,
     SUP_VOLUME,
@@ -78,13 +78,14 @@ struct sup_id {
 struct sup_create {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char layer[SUP_DIGEST_MAX]; /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; those below it are known to the pool */
-    char template_id[64];       /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
-    uint64_t memory_bytes;      /* 0: no limit */
-    uint32_t cpu_milli;         /* thousandths of a CPU; 0: no limit */
-    uint32_t pids;              /* 0: the service's default */
-    uint64_t disk_bytes;        /* 0: no limit; enforced when the pool can */
-    uint32_t kept;              /* 1: with the files kept under its id; `layer` is "" */
+    char layer
+        [SUP_DIGEST_MAX]; /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; those below it are known to the pool */
+    char template_id[64];  /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
+    uint64_t memory_bytes; /* 0: no limit */
+    uint32_t cpu_milli;    /* thousandths of a CPU; 0: no limit */
+    uint32_t pids;         /* 0: the service's default */
+    uint64_t disk_bytes;   /* 0: no limit; enforced when the pool can */
+    uint32_t kept;         /* 1: with the files kept under its id; `layer` is "" */
 };
 
 struct sup_pause {
@@ -171,7 +172,11 @@ struct sup_done {
     char message[SUP_TEXT_MAX];
 };
 
-enum sup_life { SUP_LIVES = 0, SUP_FROZEN = 1, SUP_KEPT = 2 }; /* runs; paused with its memory; its files alone are there */
+enum sup_life {
+    SUP_LIVES = 0,
+    SUP_FROZEN = 1,
+    SUP_KEPT = 2
+}; /* runs; paused with its memory; its files alone are there */
 
 struct sup_listed {
     struct sup_head head;

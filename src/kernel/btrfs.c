@@ -100,7 +100,7 @@ static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last,
 
 bool btrfs_quota_is_on(int fd)
 {
-    struct btrfs_qgroup_status_item status;
+    struct btrfs_qgroup_status_item status = {0};
     return find_quota_item(fd, BTRFS_QGROUP_STATUS_KEY, 0, UINT64_MAX, &status, sizeof(status)) == 0 &&
            (le64toh(status.flags) & BTRFS_QGROUP_STATUS_FLAG_ON);
 }
@@ -166,7 +166,7 @@ int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
 {
     uint64_t id = 0, referenced = 0, promised = 0;
     char path[64];
-    struct btrfs_qgroup_info_item info;
+    struct btrfs_qgroup_info_item info = {0};
     int r = subvolume_id(subvolume_fd, &id);
     if (r < 0)
         return r;

@@ -32,7 +32,7 @@ int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain)
 {
     struct pool_chain c = {0};
     assert(most <= POOL_CHAIN_MAX);
-    if (text.n && text.p[text.n - 1] != '\n')
+    if (text.n && !str_ends(text, STR("\n")))
         return -EBADMSG;
     while (text.n) {
         ssize_t end = str_find_char(text, '\n');
@@ -84,7 +84,7 @@ int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most
 
 int pool_chain_read(struct pool *p, const char *layer, struct pool_chain *ret_chain)
 {
-    struct pool_chain below, chain = {.n = 1};
+    struct pool_chain below = {0}, chain = {.n = 1};
     AUTO_CLOSE int entry = -1;
     if (!pool_is_layer(layer))
         return -EINVAL;

@@ -198,7 +198,7 @@ static bool dies_at(const struct operation *o, int step)
         struct trouble death = {step, 0, 0};
         t.pool->on_step = on_step;
         t.pool->step_ctx = &death;
-        _exit(o->run(&t) < 0);
+        _exit(o->run(&t) < 0 ? 1 : 0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));

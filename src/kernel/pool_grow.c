@@ -49,7 +49,7 @@ static int space_now(const struct pool *p, struct pool_space *ret_space)
 
 int pool_space(struct pool *p, struct pool_space *ret_space)
 {
-    struct pool_space s;
+    struct pool_space s = {0, 0};
     uint64_t bytes = 0, most = 0;
     int r = space_now(p, &s);
     if (r == 0 && p->is_backed)
@@ -69,7 +69,7 @@ int pool_space(struct pool *p, struct pool_space *ret_space)
 
 int pool_grow(struct pool *p)
 {
-    struct pool_space s;
+    struct pool_space s = {0, 0};
     uint64_t bytes = 0, most = 0;
     if (!p->is_backed)
         return 0;

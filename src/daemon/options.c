@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/options.h"
-
-#include <fcntl.h>
-#include <getopt.h>
+#include "daemon/arguments.h"
 
 enum option_id {
     OPT_SUPERVISOR_FD = 256,
@@ -44,42 +42,19 @@ static const struct option known[] = {
     {NULL, 0, NULL, 0},
 };
 
-static int parse_number(struct str text, uint64_t most, uint64_t *ret_value)
+static int apply(void *options, int id, const char *argument)
 {
-    uint64_t value;
-    int r = str_to_u64(text, &value);
-    if (r < 0)
-        return r;
-    if (value > most)
-        return -ERANGE;
-    *ret_value = value;
-    return 0;
-}
-
-static int parse_fd(struct str text, int *ret_fd)
-{
-    uint64_t fd = 0;
-    int r = parse_number(text, 1 << 20, &fd);
-    if (r < 0)
-        return r;
-    if (fcntl((int)fd, F_GETFD) < 0)
-        return -errno;
-    *ret_fd = (int)fd;
-    return 0;
-}
-
-static int apply(struct options *o, int id, const char *argument)
-{
+    struct options *o = options;
     struct str text = str_of(argument), head;
     uint64_t number = 0;
     int r = 0;
     switch (id) {
     case OPT_SUPERVISOR_FD:
-        return parse_fd(text, &o->supervisor_fd);
+        return argument_fd(text, &o->supervisor_fd);
     case OPT_KEY_FD:
-        return parse_fd(text, &o->key_fd);
+        return argument_fd(text, &o->key_fd);
     case OPT_TLS_FD:
-        return parse_fd(text, &o->tls_fd);
+        return argument_fd(text, &o->tls_fd);
     case OPT_LISTEN_FD:
         if (o->n_listen == OPTIONS_LISTEN_MAX)
             return -E2BIG;
@@ -87,7 +62,7 @@ static int apply(struct options *o, int id, const char *argument)
         if (text.p && !str_eqc(text, "tcp") && !str_eqc(text, "unix") && !str_eqc(text, "tls"))
             return -EINVAL;
         o->listen_tls[o->n_listen] = str_eqc(text, "tls");
-        r = parse_fd(head, &o->listen_fd[o->n_listen]);
+        r = argument_fd(head, &o->listen_fd[o->n_listen]);
         o->n_listen += r == 0;
         return r;
     case OPT_STATE:
@@ -103,25 +78,25 @@ static int apply(struct options *o, int id, const char *argument)
         o->version = argument;
         return 0;
     case OPT_OWNER_UID:
-        r = parse_number(text, UINT32_MAX - 1, &number);
+        r = argument_number(text, UINT32_MAX - 1, &number);
         o->owner_uid = (uid_t)number;
         return r;
     case OPT_LOG_LEVEL:
-        r = parse_number(text, LOG_ERROR, &number);
+        r = argument_number(text, LOG_ERROR, &number);
         o->log_level = (enum log_level)number;
         return r;
     case OPT_DEFAULT_MEMORY:
-        return parse_number(text, UINT64_MAX, &o->default_memory_bytes);
+        return argument_number(text, UINT64_MAX, &o->default_memory_bytes);
     case OPT_DEFAULT_CPU:
-        r = parse_number(text, UINT32_MAX, &number);
+        r = argument_number(text, UINT32_MAX, &number);
         o->default_cpu_milli = (uint32_t)number;
         return r;
     case OPT_DEFAULT_TIMEOUT:
-        return parse_number(text, UINT64_MAX, &o->default_timeout_ms);
+        return argument_number(text, UINT64_MAX, &o->default_timeout_ms);
     case OPT_MAX_TIMEOUT:
-        return parse_number(text, UINT64_MAX, &o->max_timeout_ms);
+        return argument_number(text, UINT64_MAX, &o->max_timeout_ms);
     case OPT_MAX_SANDBOXES:
-        r = parse_number(text, UINT32_MAX, &number);
+        r = argument_number(text, UINT32_MAX, &number);
         o->max_sandboxes = (uint32_t)number;
         return r;
     case OPT_BUILDS:
@@ -146,21 +121,8 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
         .max_timeout_ms = 86400000,
         .max_sandboxes = 1000,
     };
-    opterr = 0;
-    optind = 1;
-    for (;;) {
-        int index = 0;
-        int id = getopt_long(argc, argv, "", known, &index);
-        if (id < 0)
-            break;
-        if (id == '?')
-            return err_set(err, ERR_INVALID_ARGUMENT, "unknown option or no value: %s", argv[optind - 1]);
-        int r = apply(&o, id, optarg);
-        if (r < 0)
-            return err_errno(err, r, "--%s %.64s", known[index].name, optarg);
-    }
-    if (optind != argc)
-        return err_set(err, ERR_INVALID_ARGUMENT, "not an option: %.64s", argv[optind]);
+    if (arguments_parse(argc, argv, known, apply, &o, err) < 0)
+        return -1;
     if (o.supervisor_fd < 0 || o.n_listen == 0 || !o.state_dir || !o.data_dir)
         return err_set(
             err, ERR_INVALID_ARGUMENT,

@@ -21,10 +21,10 @@ CREATE, KILL, LIST, ATTACH, USAGE = range(1, 6)
 CREATED, DONE, LISTED, ATTACHED, USED, ENDED = range(64, 70)
 
 HEAD = struct.Struct("@II")
-CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQ")
+CREATE_MESSAGE = struct.Struct("@II22s72s64sQIIQ8x")  # behind them: nothing was kept
 ID_MESSAGE = struct.Struct("@II22s0I")
 DONE_MESSAGE = struct.Struct("@IIi256s")
-LISTED_MESSAGE = struct.Struct("@II22sQ")
+LISTED_MESSAGE = struct.Struct("@II22sIQ")
 ENDED_MESSAGE = struct.Struct("@II22sIII")
 
 

@@ -97,7 +97,8 @@ struct sandbox {
     struct list pausers, resumers; /* struct waiter (pause.c) */
     bool pause_memory, pause_asked, resume_cold, resume_asked;
     bool was_kept;      /* nothing of it ran when its end began */
-    bool session_broke; /* while it was being paused without memory, which may be why */
+    bool session_broke; /* since it began to be paused, or to be resumed */
+    bool is_attaching;  /* it has been thawed; its agent is to answer a new session */
     uint64_t pause_seq; /* the event that began the last pause or resume */
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
@@ -135,6 +136,9 @@ void waiters_tell(struct list *waiters, struct sandbox *sb, const struct err *er
 /* Asks coved what the state wants of it, if it was not asked yet and nothing of the sandbox is under way that has to be over first. */
 void pause_go(struct sandbox *sb);
 void pause_expired(struct sandbox *sb); /* its time is up, and it is to be paused then */
+/* Its session broke, which this state explains: true, and there is nothing more to do. */
+bool pause_explains(struct sandbox *sb, const struct err *what);
+void pause_drop_session(struct sandbox *sb);
 /* Its processes have ended, its files are kept: lets go of what was of the processes. */
 void pause_let_go(struct sandbox *sb);
 /* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the call. */

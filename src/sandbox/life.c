@@ -428,14 +428,8 @@ static void on_broken(void *ctx, bool violation, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err what = *err; /* the session's own goes with it */
-    if (sb->info.state == SANDBOX_PAUSING && !sb->pause_memory && !violation) {
-        sb->session_broke = true;
+    if (!violation && pause_explains(sb, &what))
         return;
-    }
-    if (sb->info.state == SANDBOX_RESUMING && !sb->info.has_memory && !violation) {
-        cold_failed(sb, &what);
-        return;
-    }
     /* An agent that is gone is coved's to explain: its SUP_ENDED follows. */
     sandbox_end(sb, &(struct ending){.kind = violation ? EVENT_AGENT_VIOLATION : EVENT_AGENT_LOST,
                                      .grade = EVENT_OBSERVED_HOST,

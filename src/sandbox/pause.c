@@ -6,8 +6,9 @@
  *     one that asked. Whatever ends the sandbox meanwhile wins: coved gets its KILL, a late answer is dropped.
  *  2. With memory its session stays open: bytes wait in sockets on both sides, and every clock of ours that waits for the sandbox (time-outs of
  *     streams, deadlines of processes) stands still. Without memory the session is dropped when coved says that its files are kept.
- *  3. A pause that fails leaves it running. While it is paused without memory the agent is killed before coved has answered: a session that breaks then
- *     says nothing (`session_broke`) until the answer does.
+ *  3. A pause that fails leaves it running. From the pause to the end of the resume a session that breaks says nothing by itself: the agent may have been killed
+ *     so that its files are kept, by our request or because the service stops. What coved says counts (`session_broke` until then); who is thawed without a
+ *     session gets a new one.
  *  4. A resume that fails leaves it paused. One that starts anew on kept files and can't is put back to sleep, so that the files stay; it ends only when that
  *     fails too.
  *  5. A pause or a resume waits until clones of the files that were begun before it are made (snapshot.c).
@@ -61,6 +62,37 @@ void pause_let_go(struct sandbox *sb)
     exec_sandbox_gone(sb);
 }
 
+void pause_drop_session(struct sandbox *sb)
+{
+    struct err why;
+    (void)err_set(&why, ERR_UNAVAILABLE, "the agent closed its socket");
+    sb->session_broke = false;
+    if (sb->session)
+        session_drop(TAKE_PTR(sb->session), &why);
+}
+
+bool pause_explains(struct sandbox *sb, const struct err *what)
+{
+    switch (sb->info.state) {
+    case SANDBOX_PAUSED:
+        pause_drop_session(sb);
+        return true;
+    case SANDBOX_PAUSING:
+        sb->session_broke = true;
+        return true;
+    case SANDBOX_RESUMING:
+        if (sb->is_attaching)
+            return false;
+        if (sb->info.has_memory)
+            sb->session_broke = true;
+        else
+            cold_failed(sb, what);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void still(struct sandbox *sb)
 {
     loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
@@ -77,6 +109,8 @@ static void paused(struct sandbox *sb)
     bool memory = sb->pause_memory;
     if (!memory)
         pause_let_go(sb);
+    else if (sb->session_broke)
+        pause_drop_session(sb);
     still(sb);
     sb->info.has_memory = memory;
     rows_extra(sb);

@@ -298,6 +298,53 @@ static void memory_given_up(void **state)
     assert_int_equal(w->resumes, 0);
 }
 
+/* The agent's end is heard of before coved's answer, and then not at all: the service stops, which is no reason to end it. */
+static void sessions_that_break(void **state)
+{
+    struct world *w = *state;
+    static struct outcome o;
+    struct err err;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    pause_it(w, sb, true);
+    w->holds = true;
+    o = (struct outcome){0};
+    assert_int_equal(resume_with(sb, &(struct sandbox_resume){.cold = true}, &o, &err), 0);
+    WAIT(w, w->held_tag);
+    world_turns(w, 30);
+    assert_int_equal(state_of(sb), SANDBOX_RESUMING);
+    w->holds = false;
+    world_answer(w, ERR_OK);
+    WAIT(w, o.calls == 1);
+    assert_int_equal(o.err.code, ERR_OK);
+    pause_it(w, sb, true);
+    fake_hang_up(world_agent(w, sb));
+    world_turns(w, 30);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    assert_null(sb->session);
+    resume_it(w, sb, NULL); /* it was only its socket */
+    assert_int_equal(w->attaches, 1);
+    w->holds = true;
+    o = (struct outcome){0};
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    WAIT(w, w->held_tag);
+    fake_hang_up(world_agent(w, sb));
+    world_turns(w, 30);
+    w->holds = false;
+    world_answer(w, ERR_OK);
+    WAIT(w, o.calls == 1);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    /* One whose agent is not there when it should answer ends. */
+    w->agents_mute = true;
+    o = (struct outcome){0};
+    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    WAIT(w, w->attaches == 2);
+    world_turns(w, 20);
+    fake_hang_up(world_agent(w, sb));
+    WAIT(w, o.calls == 1);
+    assert_int_equal(o.err.code, ERR_UNAVAILABLE);
+    WAIT(w, sandbox_state_is_over(state_of(sb)));
+}
+
 /* ---- what fails ---- */
 
 static void refused_by_coved(void **state)
@@ -656,6 +703,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(at_the_deadline_files_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(files_alone, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_given_up, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(sessions_that_break, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(refused_by_coved, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(cold_start_fails, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(killed_on_the_way, world_setup, world_teardown),

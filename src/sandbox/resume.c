@@ -56,6 +56,8 @@ void resume_failed(struct sandbox *sb, const struct err *err)
 {
     struct err why = *err;
     (void)err_prefix(&why, "resume sandbox %s", sb->info.id);
+    if (sb->session_broke)
+        pause_drop_session(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "failed", STR("resume"));
     event_data_str(&d, "message", str_of(why.msg));
@@ -92,6 +94,8 @@ static void on_attached(void *ctx, const union sup_message *answer, int fd, cons
 void resume_attach(struct sandbox *sb)
 {
     struct err err;
+    assert(!sb->session);
+    sb->is_attaching = true;
     sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
     exec_recover(sb);
     sandbox_ref(sb);
@@ -112,9 +116,10 @@ static void on_resumed(void *ctx, const union sup_message *answer, int fd, const
                                          .what = "the supervisor does not know it"});
     } else if (!answer) {
         resume_failed(sb, err);
-    } else if (sb->session) {
+    } else if (sb->session && !sb->session_broke) {
         resume_runs(sb);
     } else {
+        pause_drop_session(sb);
         resume_attach(sb);
     }
     sandbox_unref(sb);
@@ -139,7 +144,7 @@ void resume_begin(struct sandbox *sb, uint64_t timeout_ms, bool cold, uint64_t s
 {
     sb->resume_timeout_ms = timeout_ms;
     sb->resume_cold = cold;
-    sb->resume_asked = sb->session_broke = false;
+    sb->resume_asked = sb->session_broke = sb->is_attaching = false;
     sb->pause_seq = seq;
     sb->pause_began = clock_mono();
     sb->wake_err = (struct err){0};

@@ -2,7 +2,8 @@
 /*
  * Snapshots: a sandbox's own files cloned into a layer.
  *
- *  1. The process that clones is there before the sandbox is told to stand still, and the sandbox goes on before anybody is answered.
+ *  1. The process that clones is there before the sandbox is told to stand still, and the sandbox goes on before anybody is answered. When the sandbox has
+ *     written much that is not on disk yet, which a clone would have to wait for, that is written out before.
  *  2. It goes on in every way in which this can end: boxes_snapshot_frozen() is only called when it stands still, the job's end thaws, and whoever kills a
  *     body thaws it.
  *  3. A sandbox that ends meanwhile does not wait. The layer that is made of it is dropped then.
@@ -12,10 +13,19 @@
 #include "base/mem.h"
 #include "coved/boxes_internal.h"
 #include "coved/job.h"
+#include "kernel/cgroup.h"
 #include "kernel/pool.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { DIRTY_BYTES = 4 << 20 };
+
+static int settle(void *ctx)
+{
+    const struct task *t = ctx;
+    return pool_box_settle(t->owner->host->pool, t->box);
+}
 
 static int run(void *ctx)
 {
@@ -110,9 +120,11 @@ void boxes_snapshot_frozen(struct task *t, int r)
 
 void boxes_snapshot_begin(struct task *t)
 {
-    const struct job_spec spec = {
-        .name = "snapshot", .run = run, .done = done, .begun = begun, .ctx = t, .is_held = true};
+    struct job_spec spec = {.name = "snapshot", .run = run, .done = done, .begun = begun, .ctx = t, .is_held = true};
     t->begun = clock_mono();
+    if (t->entry && t->entry->state != BOX_FROZEN &&
+        cgroup_dirty_bytes(t->owner->host->cgroups, t->entry->box.group) > DIRTY_BYTES)
+        spec.prepare = settle;
     if (t->entry) {
         memcpy(t->box, t->entry->box.name, sizeof(t->box));
         memcpy(t->stands_on, t->entry->stands_on, sizeof(t->stands_on));

@@ -25,7 +25,7 @@ struct job {
     struct list node; /* waiting or running */
     struct jobs *jobs;
     struct job_spec spec;
-    struct source pidfd;
+    struct source pidfd, ready;
     int pid_fd, sock; /* owned; -1 before it has begun */
     usec_t end;       /* monotonic; 0: none */
     int verdict;      /* why it was killed; 0: it was not */
@@ -85,8 +85,11 @@ NORETURN static void run(const struct jobs *jobs, const struct job_spec *spec, i
     close_others(jobs, spec, sock);
     if (spec->is_background)
         (void)setpriority(PRIO_PROCESS, 0, NICE);
+    answer = spec->prepare ? spec->prepare(spec->ctx) : 0;
+    if (answer == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
+        _exit(1);
     /* Whoever holds the other end is gone, or lets us go. */
-    if (!spec->is_held || recv(sock, &byte, 1, 0) == 1)
+    if (answer == 0 && (!spec->is_held || recv(sock, &byte, 1, 0) == 1))
         answer = spec->run(spec->ctx);
     ssize_t ignored UNUSED = send(sock, &answer, sizeof(answer), MSG_NOSIGNAL);
     _exit(0);
@@ -113,10 +116,14 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     if (waitid(P_PIDFD, (id_t)j->pid_fd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
         return;
     loop_remove(j->jobs->loop, &j->pidfd);
+    loop_remove(j->jobs->loop, &j->ready);
     j->jobs->n_running--;
     int32_t answer = 0;
     int r = j->verdict;
-    if (recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT) == (ssize_t)sizeof(answer))
+    ssize_t n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
+    if (n == 1) /* that it was ready */
+        n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
+    if (n == (ssize_t)sizeof(answer))
         r = answer; /* done, though somebody had stopped waiting */
     else if (!r)
         r = -EIO;
@@ -124,6 +131,20 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         log_error("%s: its process ended without an answer (%s %d)", j->spec.name,
                   info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status);
     finish(j, r);
+}
+
+static void on_ready(struct source *s, uint32_t events UNUSED)
+{
+    struct job *j = container_of(s, struct job, ready);
+    char byte[sizeof(int32_t)];
+    if (recv(j->sock, byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) < 0)
+        return;
+    loop_remove(j->jobs->loop, s); /* what it answers is read when it has ended */
+    if (recv(j->sock, byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) != 1 || j->verdict)
+        return;
+    (void)!recv(j->sock, byte, 1, MSG_DONTWAIT);
+    if (j->spec.begun)
+        j->spec.begun(j->spec.ctx);
 }
 
 static int start(struct job *j)
@@ -142,6 +163,8 @@ static int start(struct job *j)
         return r;
     j->pid_fd = pidfd_open(pid, 0);
     r = j->pid_fd < 0 ? -errno : loop_add(jobs->loop, &j->pidfd, j->pid_fd, EPOLLIN, on_pidfd);
+    if (r == 0 && (r = loop_add(jobs->loop, &j->ready, j->sock, EPOLLIN, on_ready)) < 0)
+        loop_remove(jobs->loop, &j->pidfd);
     if (r < 0) {
         (void)kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
@@ -162,8 +185,6 @@ static void begin(struct job *j)
     jobs->n_running++;
     j->end = j->spec.limit_ms ? clock_mono() + j->spec.limit_ms * USEC_PER_MS : 0;
     list_append(&jobs->running, &j->node);
-    if (j->spec.begun)
-        j->spec.begun(j->spec.ctx);
 }
 
 struct jobs *jobs_new(struct loop *loop, int keep_out, int lock)
@@ -225,7 +246,7 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     struct job *j = mem_new(struct job);
     j->jobs = jobs;
     j->spec = *spec;
-    j->pid_fd = j->sock = j->pidfd.fd = -1;
+    j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;
     list_append(spec->is_background ? &jobs->background : &jobs->waiting, &j->node);

@@ -22,11 +22,12 @@ struct job;
 
 struct job_spec {
     const char *name; /* for messages */
-    /* In the child, a copy of coved as it was when the job began. 0, or -errno. */
+    /* In the child, a copy of coved as it was when the job began. 0, or -errno. `prepare`, or NULL, comes first; when it fails, that is all. */
+    int (*prepare)(void *ctx);
     int (*run)(void *ctx);
     /* In coved. r: what run() returned; -EIO when the process ended otherwise, -ECANCELED when it was killed by job_kill(). */
     void (*done)(void *ctx, int r);
-    /* In coved, once the process is there; may be NULL. A held one waits for job_go() from here on. */
+    /* In coved, once the process is there and has prepared; may be NULL. A held one waits for job_go() from here on. */
     void (*begun)(void *ctx);
     void *ctx;
     bool is_held, is_background;

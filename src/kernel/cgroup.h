@@ -63,6 +63,9 @@ int cgroup_attach(struct cgroup_tree *t, const char *name, pid_t pid) WARN_UNUSE
 int cgroup_usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *ret_usage) WARN_UNUSED;
 uint32_t cgroup_oom_kills(struct cgroup_tree *t,
                           const char *name); /* that figure alone: one file instead of five; 0 when it can't be read */
+/* Of what its processes wrote to files, what is not on disk yet; 0: not known. */
+uint64_t cgroup_dirty_bytes(struct cgroup_tree *t, const char *name);
+
 /*
  * Asked for; the kernel gets there soon, or never when a process can't be stopped where it is. cgroup_is_frozen(): 1 once nothing in it runs any
  * more, 0 before. Version 1: who is frozen does not die of SIGKILL before it is thawed.

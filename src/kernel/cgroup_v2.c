@@ -74,12 +74,19 @@ static int is_frozen(struct cgroup_tree *t, const char *name)
     return r < 0 ? r : v == 1;
 }
 
+static uint64_t dirty_bytes(struct cgroup_tree *t, const char *name)
+{
+    uint64_t n = 0;
+    int ignored UNUSED = cgroup_read_key(t->parent_fds[0], name, "memory.stat", "file_dirty", &n);
+    return n;
+}
+
 static int yield_memory(struct cgroup_tree *t UNUSED, const char *name UNUSED, bool first UNUSED)
 {
     return 0; /* memory.high and memory.reclaim take it at once, and the caller waits */
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, yield_memory};
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory};
 
 static bool is_cgroup2(const char *path)
 {

@@ -162,12 +162,12 @@ def density(bench):
                 "coved": rss(bench.service.pid), "kernel": kernel_memory()}
 
     before, ids, walls = figures(), [], 0.0
-    for _ in range(0, n, 100):
-        call, _, made = state.lines("fork", 100, identity)
+    for at in range(0, n, 100):
+        call, _, made = state.lines("fork", min(100, n - 1 - at), identity)  # with the one that they are forks of, n live at a time
         walls += float(call[0]) / 1e6
         ids += made
     after = figures()
-    each = {name: (after[name] - before[name]) / n / MIB for name in before}
+    each = {name: (after[name] - before[name]) / len(ids) / MIB for name in before}
     report.value("density", f"memory of one of {n} forks: agent + our share", "MiB", each["agents"] + each["cove-api"] + each["coved"], budget=1.5,
                  note=", ".join(f"{name} {each[name] * 1024:.0f} KiB" for name in ("agents", "cove-api", "coved")))
     report.value("density", "the kernel's share of it, estimated", "MiB", each["kernel"])

@@ -7,7 +7,8 @@
  *     client's pace.
  *  3. What the client sends is handled frame by frame, each when the one before is done; meanwhile its connection is not read. `in`
  *     holds what was read already, at most one body piece and one frame.
- *  4. The follow belongs to the stream until its exit, its error or exec_close().
+ *  4. While the sandbox is paused, what the client sends waits, and is looked at again every STILL_MS.
+ *  5. The follow belongs to the stream until its exit, its error or exec_close().
  */
 #include "sandbox/exec.h"
 #include "api/json_read.h"
@@ -17,7 +18,7 @@
 
 #include <signal.h>
 
-enum { SPEC_MAX = 1 << 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
+enum { STILL_MS = 20, SPEC_MAX = 1 << 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
 
 struct exec {
     struct call *call;
@@ -26,15 +27,28 @@ struct exec {
     struct exec_call *pending; /* the client's frame that is being handled */
     size_t unacked;            /* output that waits for the client */
     uint32_t pid;              /* 0: not started yet */
+    uv_timer_t *still;         /* set while the sandbox stands still; freed by its close */
     bool pty, is_over;
     struct buf in;
     struct buf
         input; /* what several frames hold for stdin, handed over at once: each handing over is an action on record */
 };
 
+static void still_freed(uv_handle_t *handle)
+{
+    mem_free(handle);
+}
+
+static void still_stop(struct exec *x)
+{
+    if (x->still)
+        uv_close((uv_handle_t *)TAKE_PTR(x->still), still_freed);
+}
+
 static void exec_closed(struct call *c)
 {
     struct exec *x = c->op;
+    still_stop(x);
     if (x->pending)
         exec_call_cancel(x->pending);
     if (x->follow)
@@ -191,10 +205,32 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struc
     return r < 0 ? 1 : 0;
 }
 
+static void still_over(uv_timer_t *timer)
+{
+    struct exec *x = timer->data;
+    still_stop(x);
+    next_frame(x);
+}
+
+/* True while the sandbox is paused, or on the way; next_frame() comes again then. */
+static bool stands_still(struct exec *x)
+{
+    enum sandbox_state state = sandbox_info(x->sb)->state;
+    if (state != SANDBOX_PAUSING && state != SANDBOX_PAUSED && state != SANDBOX_RESUMING)
+        return false;
+    if (!x->still) {
+        x->still = mem_new(uv_timer_t);
+        (void)uv_timer_init(core_loop(x->call->native->config.core), x->still);
+        x->still->data = x;
+        (void)uv_timer_start(x->still, still_over, STILL_MS, 0);
+    }
+    return true;
+}
+
 /* Handles frames until one has to be waited for or more bytes are needed. */
 static void next_frame(struct exec *x)
 {
-    while (!x->pending && x->pid != 0 && !x->is_over) {
+    while (!x->pending && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
         struct str in = buf_str(&x->in);
         struct exec_stream_frame f;
         int r = exec_stream_next(&in, &f);
@@ -210,7 +246,7 @@ static void next_frame(struct exec *x)
     }
     if (x->is_over)
         buf_clear(&x->in);
-    else if (x->pending || x->pid == 0)
+    else if (x->pending || x->pid == 0 || x->still)
         http_pause_body(x->call->req);
     else
         http_resume_body(x->call->req);

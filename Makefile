@@ -2,9 +2,11 @@
 # The short way to everything; the build itself is described in meson.build.
 
 BUILD := build
+UNIT := /usr/local/lib/systemd/system/cove.service
+DOC := /usr/local/share/doc/cove
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-run check-start run start stop test unit check fuzz bench format install clean
+.PHONY: help deps build check-run check-start run start stop test unit check fuzz bench format install uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +55,17 @@ format: ## clang-format the C sources in place
 deps: ## install everything that any target needs
 	@tools/install-deps build run test bench
 
-install: build ## install to /usr/local (DESTDIR is honoured)
-	@meson install -C $(BUILD) --no-rebuild
+install: build ## install to /usr/local, with a systemd unit (DESTDIR is honoured)
+	@meson install -C $(BUILD) --no-rebuild --quiet
+	@install -Dm 644 dist/cove.service $(DESTDIR)$(UNIT)
+	@install -Dm 644 README.md $(DESTDIR)$(DOC)/README.md
+	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
+
+uninstall: ## remove what install put there; state, configuration and sandboxes' files stay
+	@[ -n "$(DESTDIR)" ] || ! command -v systemctl >/dev/null || systemctl disable --now cove 2>/dev/null || true
+	@rm -f $(addprefix $(DESTDIR)/usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(DESTDIR)$(UNIT)
+	@rm -rf $(DESTDIR)$(DOC)
+	@echo "removed; what is left: /etc/cove, /var/lib/cove"
 
 clean: ## remove what was built
 	@rm -rf $(BUILD)

@@ -198,6 +198,8 @@ static void enter_root(int root)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char from[32];
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
+        if (mkdirat(root, names[i], 0755) < 0 && errno != EEXIST) /* images need not have them */
+            fail(names[i], errno);
         must(mount_move(from, root, names[i]), names[i]);
     }
     must(mount_pivot(root), "enter the root file system");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One build, from its beginning to its end: the order of steps, its sandbox, its layers, its log. */
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "build/internal.h"
@@ -112,6 +113,7 @@ void job_done(struct build_job *j)
         job_fail(j, "%s", err.msg);
         return;
     }
+    fault_point("build.job.done");
     end(j);
 }
 
@@ -247,8 +249,10 @@ static void stored(void *ctx, struct sandbox *sb, const struct err *err)
         job_fail(j, "store the files: %s", err->msg);
         return;
     }
+    fault_point("build.step.stored");
     memcpy(j->layer, j->next, sizeof(j->next));
     job_remember(j, 0);
+    fault_point("build.step.cached");
     ready_to_run(j);
 }
 

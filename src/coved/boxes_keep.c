@@ -140,6 +140,7 @@ static void keep_done(void *ctx, int r)
     struct err err;
     err.code = ERR_OK;
     t->job = NULL;
+    fault_point("coved.keep.made");
     boxes_kept_release(t->kept);
     if (r == 0)
         t->kept->is_whole = true;
@@ -170,6 +171,7 @@ void boxes_stop_reaped(struct entry *e)
     assert(t);
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
+    fault_point("coved.keep.reaped");
     t->kept = add(b, e->id, e->stands_on);
     t->kept->busy = 1;
     e->box.has_files = false; /* the task's */

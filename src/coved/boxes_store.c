@@ -74,6 +74,7 @@ static void done(void *ctx, int r)
     struct boxes *b = t->owner;
     struct err err;
     t->job = NULL;
+    fault_point("coved.snapshot.frozen");
     thaw(t);
     fault_point("coved.snapshot.made");
     if (t->aborted) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/layers.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -129,6 +130,7 @@ int layers_drop(struct layers *l, const char *name, struct err *err)
     if (boxes_stands(l->boxes, name, id))
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s stands on it", id);
     boxes_drop_unused(l->boxes, name);
+    fault_point("coved.drop.begin");
     int r = pool_layer_drop(l->pool, name);
     if (r < 0)
         return err_errno(err, r, "drop layer %s", name);

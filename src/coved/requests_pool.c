@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "coved/compare.h"
 #include "coved/requests_internal.h"
@@ -89,6 +90,7 @@ static int volume_make(struct requests *r, const struct sup_volume_id *m, struct
     if (reserve_check(&r->reserve, err) < 0)
         return -1;
     int failed = pool_volume_make(r->host->pool, m->volume, m->limit_bytes);
+    fault_point("coved.volume.made");
     return failed < 0 ? err_errno(err, failed, "make volume %s", m->volume) : 0;
 }
 
@@ -98,6 +100,7 @@ static int volume_drop(struct requests *r, const struct sup_volume_id *m, struct
     if (boxes_mounted(r->boxes, m->volume, id))
         return err_set(err, ERR_FAILED_PRECONDITION, "volume %s is mounted in sandbox %s", m->volume, id);
     int failed = pool_volume_drop(r->host->pool, m->volume);
+    fault_point("coved.volume.dropped");
     return failed < 0 ? err_errno(err, failed, "drop volume %s", m->volume) : 0;
 }
 

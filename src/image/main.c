@@ -8,6 +8,7 @@
  */
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "image/fetch.h"
@@ -83,6 +84,7 @@ NORETURN static void fetch_main(const struct image_options *o, const struct link
                                   .until = clock_mono() + o->timeout_s * USEC_PER_SEC,
                                   .stall_s = o->stall_s};
     struct err err;
+    fault_point("image.fetch.begin");
     close_others(keep, ARRAY_SIZE(keep));
     int r = fd_read_file(AT_FDCWD, o->ca ? o->ca : CA_DEFAULT, &ca);
     if (r < 0 && (o->ca || r != -ENOENT)) { /* without any, registries with TLS are not trusted, and say so */
@@ -103,6 +105,7 @@ NORETURN static void unpack_main(const struct image_options *o, const struct lin
     struct unpack_config config = {
         .data_fd = l->data[0], .notes_fd = l->notes[0], .max_bytes = o->max_bytes, .max_entries = o->max_entries};
     struct err err;
+    fault_point("image.unpack.begin");
     close_others(keep, ARRAY_SIZE(keep));
     if (jail_unpack(door, o->max_bytes, &config.root_fd, &err) < 0)
         broken("unpack", &err);
@@ -202,6 +205,7 @@ static int finish(const struct image_options *o, struct half *fetch, struct half
         good = unpack->ended || poll(&p, 1, GRACE_S * 1000) > 0;
     }
     reap(unpack, !good);
+    fault_point("image.job.unpacked");
     if (good && unpack->code == 0)
         return 0;
     if (fetch->code != EXIT_TOLD && fetch->code != 0) {
@@ -244,6 +248,7 @@ int main(int argc, char **argv)
     struct image_options o;
     struct err err;
     log_init("cove-image", LOG_INFO);
+    fault_open();
     if (image_options_parse(argc, argv, &o, &err) < 0) {
         log_error("%s", err.msg);
         return 2;

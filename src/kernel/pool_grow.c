@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
 #include "kernel/btrfs.h"
 #include "kernel/loopfile.h"
 #include "kernel/pool_internal.h"
@@ -82,6 +83,7 @@ int pool_grow(struct pool *p)
     if (r < 0 || wanted < bytes + LEAST_STEP)
         return r;
     r = loopfile_grow(p->backing.file_fd, p->backing.device_fd, wanted);
+    fault_point("pool.grow.file");
     r = r ? r : btrfs_resize_max(p->fd);
     return r ? r : 1;
 }

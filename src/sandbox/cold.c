@@ -3,6 +3,7 @@
  * A new start on kept files. As at a creation the network's policy is told while coved makes the box, and it runs when both have answered. What fails
  * leaves it paused: rule 4 of pause.c.
  */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/internal.h"
@@ -52,6 +53,7 @@ static void on_created(void *ctx, const union sup_message *answer, int fd, const
 {
     struct sandbox *sb = ctx;
     struct err local;
+    fault_point("core.resume.created");
     if (sb->core->closing) {
         (void)fd_close(fd);
     } else if (sb->info.state != SANDBOX_RESUMING) {
@@ -87,6 +89,7 @@ static void start(struct sandbox *sb)
         pause_answer_later(sandbox_ref(sb), on_created, &err);
         return;
     }
+    fault_point("core.resume.begun");
     create_message(sb, &m);
     memset(m.create.layer, 0, sizeof(m.create.layer));
     m.create.kept = 1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/snapshot.h"
@@ -54,6 +55,7 @@ static void on_made(void *ctx, struct sandbox *fork, const struct err *err)
     struct one one = *(struct one *)ctx;
     mem_free(ctx);
     one.f->under_way--;
+    fault_point("core.fork.made");
     tell(one.f, one.i, fork, err);
     more(one.f);
 }
@@ -96,6 +98,7 @@ static void more(struct forking *f)
 static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
 {
     struct forking *f = ctx;
+    fault_point("core.fork.stored");
     (void)stored;
     if (!err) {
         more(f);

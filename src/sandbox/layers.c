@@ -9,6 +9,7 @@
  *  4. The timer drops what two of its rounds have found to be garbage; layers_collect() what one finds. From the top of a chain down, one at a time.
  */
 #include "sandbox/layers.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -208,6 +209,7 @@ static void on_dropped(void *ctx, const union sup_message *answer, int fd, const
     struct collecting *c = ctx;
     struct layers_garbage *g = &c->found[c->at++];
     (void)fd_close(fd);
+    fault_point("core.gc.dropped");
     g->dropped = answer != NULL;
     if (answer)
         log_info("layer %s was needed by nobody: dropped", g->layer);
@@ -256,6 +258,7 @@ static void on_layers(void *ctx, const union sup_message *answer, int fd, const 
         finish(c, &(struct err){.code = ERR_RESOURCE_EXHAUSTED, .msg = "there are too many layers to look through"});
         return;
     }
+    fault_point("core.gc.listed");
     find_garbage(c);
     if (c->is_timer)
         keep_suspects(c);

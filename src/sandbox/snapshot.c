@@ -4,6 +4,7 @@
  * that coved is at (pause.c); the others fail when it ends.
  */
 #include "sandbox/snapshot.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
@@ -65,6 +66,7 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
         finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
         return;
     }
+    fault_point("core.store.answered");
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "layer", str_of(s->layer));
     if (answer) {
@@ -110,8 +112,10 @@ static void go(struct sandbox *sb)
     memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
     memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
     s->asked = true;
-    if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0)
+    if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0) {
+        fault_point("core.store.asked");
         return;
+    }
     struct late *l = mem_new(struct late);
     *l = (struct late){.s = s, .err = err};
     loop_job_init(&l->job, on_late);
@@ -190,6 +194,7 @@ static int add(const struct snapshot *s, const struct template **ret_template, s
         new.of = NULL;
     if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
         return -1;
+    fault_point("core.snapshot.added");
     return keeper_commit(core->keeper, err);
 }
 
@@ -203,6 +208,7 @@ static void on_files(void *ctx, const struct sup_stored *stored, const struct er
         (void)err_prefix(&local, "keep the snapshot");
         err = &local;
     }
+    fault_point("core.snapshot.committed");
     if (!err)
         layers_settled(s->sb->core, s->layer);
     s->done(s->ctx, err ? NULL : t, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/templates.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
@@ -62,6 +63,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     AUTO_FREE char *id = mem_strdup(t->id);
     if (template_remove(core->templates, ref, err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
+    fault_point("core.template.removed");
     spares_look(core);
     log_info("template %s was removed by %s", id, actor->name);
     return 0;

@@ -93,8 +93,8 @@ static int set_xattrs(struct apply *a, int fd, struct archive_entry *e, const ch
 
 int meta_apply(struct apply *a, int fd, struct archive_entry *e, const char *path, bool had, struct err *err)
 {
-    uid_t uid;
-    gid_t gid;
+    uid_t uid = 0;
+    gid_t gid = 0;
     if (check_owner(e, path, &uid, &gid, err) < 0)
         return -1;
     if (fchown(fd, uid, gid) < 0) /* clears set-uid bits and capabilities: first */
@@ -109,8 +109,8 @@ int meta_apply(struct apply *a, int fd, struct archive_entry *e, const char *pat
 
 int meta_apply_link(int dir, const char *name, struct archive_entry *e, const char *path, struct err *err)
 {
-    uid_t uid;
-    gid_t gid;
+    uid_t uid = 0;
+    gid_t gid = 0;
     if (check_owner(e, path, &uid, &gid, err) < 0)
         return -1;
     if (fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)

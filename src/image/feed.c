@@ -109,7 +109,7 @@ static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t
         if (sent < 0) /* its last note says why */
             return await(f, NOTE_FAILED, err) < 0 ? -1 : lost(err);
         left -= (size_t)sent;
-        for (size_t done = (size_t)sent; done > 0;) {
+        for (size_t done = (size_t)sent; done > 0 && part < parts + ARRAY_SIZE(parts);) {
             size_t step = MIN(done, part->iov_len);
             part->iov_base = (char *)part->iov_base + step;
             part->iov_len -= step;

@@ -387,7 +387,7 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
 
 int http_get(struct http *h, const struct http_request *q, struct http_answer *ret_answer, struct err *err)
 {
-    struct target target;
+    struct target target = {.port = 0};
     struct http_answer answer = {.length = UINT64_MAX, .reason = BUF_INIT(HTTP_REASON_MAX)};
     struct call c = {.h = h, .q = q, .target = &target, .answer = &answer, .err = err};
     struct curl_slist *headers = NULL;

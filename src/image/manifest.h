@@ -47,12 +47,12 @@ struct manifest {
  * media_type: as a server says, without parameters; NULL where nobody did. ref: of the index of an archive, the name of the image that is meant, or
  * "" when there must be only one; else NULL, and the first of those that suit best is taken.
  */
-int manifest_parse(struct str json, const char *media_type, const struct platform *want, const char *ref,
+int manifest_parse(struct str text, const char *media_type, const struct platform *want, const char *ref,
                    struct manifest *ret_manifest, struct err *err) WARN_UNUSED;
 void manifest_fini(struct manifest *m);
 
 /* The docker-archive's list of images. ref: or "", as above. */
-int manifest_parse_docker(struct str json, const char *ref, struct manifest *ret_manifest, struct err *err) WARN_UNUSED;
+int manifest_parse_docker(struct str text, const char *ref, struct manifest *ret_manifest, struct err *err) WARN_UNUSED;
 
 struct image_config {
     size_t n_layers;
@@ -61,7 +61,7 @@ struct image_config {
     struct buf json; /* {"env":[..],..}, for job.h */
 };
 
-int config_parse(struct str json, struct image_config *ret_config, struct err *err) WARN_UNUSED;
+int config_parse(struct str text, struct image_config *ret_config, struct err *err) WARN_UNUSED;
 void config_fini(struct image_config *c);
 
 /* Is this image for the platform that was asked for? */

@@ -190,7 +190,7 @@ int job_request_read(int sock, struct job_request *ret_request, struct err *err)
 {
     AUTO_BUF struct buf line = BUF_INIT(JOB_REQUEST_MAX);
     AUTO_CLOSE int fd = -1;
-    struct job_request q;
+    struct job_request q = {.archive_fd = -1};
     int r = read_line(sock, &line, &fd, err);
     if (r == 0) {
         struct str text = buf_str(&line);

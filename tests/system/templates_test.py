@@ -376,3 +376,101 @@ def test_deleting_by_a_quoted_name(templates):
     name = f"quoted-{uuid.uuid4().hex[:8]}"
     templates.ready([("RUN", ["true"])], f"me/{name}:v1")
     assert templates.call("DELETE", f"/templates/{quote(f'me/{name}:v1', safe='')}")[0] == 204
+
+
+DOCKERFILE = """ARG WHO=world
+FROM e2bdev/base AS first
+FROM first
+# a comment
+ENV GREETING="hello $WHO"
+WORKDIR /srv
+COPY . .
+COPY --chown=user:user one.txt /srv/owned.txt
+RUN echo "$GREETING $WHO" > greeting && \\
+    rm -f nothing
+EXPOSE 80
+USER user
+"""
+
+
+def test_a_dockerfile_by_the_command_line(templates, tmp_path):
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / ".dockerignore").write_text("*.log\nDockerfile\n")
+    (tmp_path / "one.txt").write_text("one\n")
+    (tmp_path / "skip.log").write_text("no\n")
+    name = f"docker-{uuid.uuid4().hex[:8]}"
+    build = ("template", "build", "--name", f"{name}:v1", "--tag", "stable", "--build-arg", "WHO=you", "--memory", "512MiB", str(tmp_path))
+    done = templates.service.cove(*build)
+    assert done.returncode == 0, done.stderr
+    assert "sending ." in done.stderr and "EXPOSE: it has no meaning" in done.stderr and "[builder" in done.stderr
+    assert templates.run(f"{name}:stable", "cat /srv/greeting /srv/one.txt; ls /srv; stat -c %U /srv/owned.txt /srv/one.txt; whoami; pwd") == \
+        "hello you you\none\ngreeting\none.txt\nowned.txt\nuser\nroot\nuser\n/srv"
+    again = templates.service.cove(*build)
+    assert again.returncode == 0 and "sending" not in again.stderr and again.stderr.count("CACHED") >= 5, again.stderr
+    as_json = templates.service.cove(*build, "--json")
+    assert json.loads(as_json.stdout.splitlines()[-1])["status"] == "ready"
+    listed = templates.service.cove("template", "ls")
+    assert name in listed.stdout and "stable" in listed.stdout
+    assert templates.service.cove("template", "tag", f"{name}:v1", "other").returncode == 0
+    assert "other" in templates.service.cove("template", "show", name).stdout
+    assert templates.service.cove("template", "tag", "--off", name, "other").returncode == 0
+    assert templates.service.cove("template", "publish", name).returncode == 0
+    (tmp_path / "Dockerfile").write_text("FROM e2bdev/base\nRUN exit 4\n")
+    failed = templates.service.cove("template", "build", "--name", name, str(tmp_path))
+    assert failed.returncode == 1 and "exit status 4" in failed.stderr
+    (tmp_path / "Dockerfile").write_text("FROM a\nFROM b\n")
+    failed = templates.service.cove("template", "build", str(tmp_path))
+    assert failed.returncode == 1 and "Dockerfile:2: builds in several stages" in failed.stderr
+    assert templates.service.cove("template", "rm", name).returncode == 0
+    assert templates.service.cove("template", "show", name).returncode == 1
+
+
+def image_archive(path):
+    """A docker-archive of one layer: the programs that a shell needs, taken from this machine."""
+    layer = io.BytesIO()
+    programs = [shutil.which(p) for p in ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink")]
+    wanted = set(filter(None, programs))
+    for program in list(wanted):
+        for line in os.popen(f"ldd {os.path.realpath(program)} 2>/dev/null"):
+            wanted |= {part for part in line.split() if part.startswith("/")}
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name, content in (("etc/passwd", "root:x:0:0::/root:/bin/sh\n"), ("etc/group", "root:x:0:\n")):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content.encode()))
+        for name in ("tmp", "root", "proc", "sys", "dev", "run"):
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(info)
+        for name in sorted(wanted):
+            tar.add(os.path.realpath(name), name.lstrip("/"))
+        info = tarfile.TarInfo("bin/sh")
+        if "/bin/sh" not in wanted:
+            info.type, info.linkname = tarfile.SYMTYPE, shutil.which("sh")
+            tar.addfile(info)
+    layer = layer.getvalue()
+    diff = "sha256:" + hashlib.sha256(layer).hexdigest()
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": ["FROM_IMAGE=yes", "PATH=/usr/bin:/bin"]},
+                         "rootfs": {"type": "layers", "diff_ids": [diff]}}).encode()
+    digest = hashlib.sha256(config).hexdigest()
+    manifest = json.dumps([{"Config": f"{digest}.json", "RepoTags": ["tiny:latest"], "Layers": ["layer.tar"]}]).encode()
+    with tarfile.open(path, "w") as tar:
+        for name, content in ((f"{digest}.json", config), ("layer.tar", layer), ("manifest.json", manifest)):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def test_an_image_in_an_archive(templates, tmp_path):
+    image_archive(tmp_path / "tiny.tar")
+    (tmp_path / "Dockerfile").write_text("FROM tiny\nRUN echo $FROM_IMAGE > /made\n")
+    done = templates.service.cove("template", "build", "--name", "tiny", "--from-oci", str(tmp_path / "tiny.tar"), "-f", str(tmp_path / "Dockerfile"),
+                                  str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert templates.run("tiny", "cat /made; id -un; echo $FROM_IMAGE; pwd") == "yes\nuser\nyes\n/home/user"
+    again = templates.service.cove("template", "build", "--name", "tiny", "--from-oci", str(tmp_path / "tiny.tar"), "-f",
+                                   str(tmp_path / "Dockerfile"), str(tmp_path))
+    assert again.returncode == 0 and "CACHED [base]" in again.stderr, again.stderr
+    (tmp_path / "bad.tar").write_bytes(os.urandom(4096))
+    failed = templates.service.cove("template", "build", "--name", "bad", "--from-oci", str(tmp_path / "bad.tar"))
+    assert failed.returncode == 1 and "at step base" in failed.stderr, failed.stderr

@@ -101,7 +101,7 @@ static void expect(const char *a, const char *b, size_t n_common, const char *wa
 {
     AUTO_BUF struct buf out = BUF_INIT(OUT_MAX);
     AUTO_BUF struct buf text = BUF_INIT(OUT_MAX);
-    char *lines[256];
+    char *lines[256] = {NULL};
     size_t n = 0;
     run(a, b, n_common, &out);
     for (size_t at = 0; at < buf_len(&out);) {

@@ -26,7 +26,8 @@ static const char usage[] =
     "  doctor [--json]      measure what this machine can enforce\n"
     "  version              print the version\n"
     "\n"
-    "Configuration: /etc/cove/cove.yaml (COVE_CONFIG), COVE_STATE, COVE_RUN, COVE_LISTEN, COVE_LISTEN_TLS, COVE_API_KEY.\n"
+    "Configuration: /etc/cove/cove.yaml (COVE_CONFIG), COVE_STATE, COVE_RUN, COVE_POOL, COVE_LISTEN, COVE_LISTEN_TLS,\n"
+    "COVE_API_KEY.\n"
     "Exit status: 0 success, 1 failure, 2 wrong usage.\n";
 
 static int fail(const struct err *err)

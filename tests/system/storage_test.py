@@ -131,6 +131,22 @@ def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
         assert wait_until(lambda: service.request("POST", "/v1/sandboxes", {})[0] in (200, 201), 20)
 
 
+def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
+    with prepared() as service, running(service):
+        status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
+        assert status in (200, 201), body
+        sandbox = body["id"]
+        said = service.cove("exec", sandbox, "--", "sh", "-c", "head -c 40000000 /dev/urandom >a && echo fits; head -c 40000000 /dev/urandom >b")
+        assert said.returncode != 0 and said.stdout == "fits\n" and "Disk quota exceeded" in said.stderr, said
+        # A full one can still be used.
+        said = service.cove("exec", sandbox, "--", "sh", "-c", "rm a && echo again >a && cat a")
+        assert said.stdout == "again\n", said
+        other = service.create()
+        said = service.cove("exec", other, "--", "sh", "-c", "head -c 100000000 /dev/urandom >a && echo fits")
+        assert said.stdout == "fits\n", said
+        service.remove_all()
+
+
 def test_a_pool_keeps_its_kind_until_another_is_asked_for():
     with prepared(COVE_POOL="copy") as service:
         assert not service.file.exists()

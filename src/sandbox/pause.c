@@ -15,6 +15,7 @@
  *  6. Its deadline is looked at while it runs, and is set anew when it is resumed.
  */
 #include "sandbox/pause.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -161,6 +162,7 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
 {
     struct sandbox *sb = ctx;
     struct err local;
+    fault_point("core.pause.answered");
     (void)fd_close(fd);
     if (sb->info.state != SANDBOX_PAUSING || sb->core->closing) {
         /* It ends, and coved knows. */
@@ -215,6 +217,7 @@ void pause_go(struct sandbox *sb)
     }
     if (sb->info.state != SANDBOX_PAUSING || sb->pause_asked)
         return;
+    fault_point("core.pause.begun");
     memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
     sb->pause_asked = true;
     sandbox_ref(sb);
@@ -238,6 +241,8 @@ int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sa
     uint64_t seq;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
+    if (sb->info.state == SANDBOX_RUNNING && !sb->is_told)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
         return -1;
     waiters_add(&sb->pausers, done, ctx);

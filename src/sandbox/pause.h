@@ -6,6 +6,8 @@
  * processes end (cause "paused"), its files stay, and resuming starts it anew, with a new boot id. A sandbox that is paused with memory when the service stops or
  * dies is one that was paused without when it is back.
  *
+ * What waits for the sandbox waits no shorter for it: deadlines of processes count the time that it runs, a client's own (of an attached one) go on.
+ *
  * While paused: it is listed, has no deadline (it is kept until somebody kills it), and counts for no limit of running sandboxes; every other operation answers
  * ERR_FAILED_PRECONDITION.
  */

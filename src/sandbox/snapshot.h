@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Snapshots and forks of sandboxes. Both begin with a clone of its files as a layer, for which it stands still for a moment; running or paused, it is
- * afterwards what it was before. What is in memory is not part of it.
+ * afterwards what it was before. What is in memory is not part of it: a start command of its template is run anew in whatever is made of it.
  */
 #pragma once
 

@@ -19,6 +19,7 @@
 
 enum {
     LOOK_MS = 10 * 1000,
+    REFILL_MS = 20, /* who takes one does not wait for the making of the next */
     IDLE_MS = 10 * 60 * 1000,
     RETRY_MS = 10 * 1000,
     SHORT_MS = 60 * 1000,
@@ -304,7 +305,7 @@ struct sandbox *spare_take(struct core *core, const struct template *t, const st
     struct stock *s = stock_of(core->spares, t);
     s->used_at = clock_mono();
     s->wanted = MAX(s->wanted, 1u);
-    look_soon(core->spares);
+    loop_alarm_set(core->loop, &core->spares->alarm, clock_mono() + REFILL_MS * USEC_PER_MS, core->spares->alarm.fn);
     LIST_FOREACH (struct sandbox, sb, &s->spares, spare_node) {
         if (!fits(sb, spec))
             continue;

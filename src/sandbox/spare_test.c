@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/network.h"
+#include "sandbox/pause.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
@@ -78,6 +79,10 @@ static void launched(void **state)
     struct outcome *o = create(w, 0, NULL, "web");
     world_turns(w, 100);
     assert_int_equal(o->calls, 0);
+    struct sandbox *young = sandbox_only(w->core);
+    struct err err;
+    assert_int_equal(sandbox_pause(young, &test_actor, false, on_done, o, &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     w->is_flag_up = true;
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);

@@ -9,6 +9,7 @@
  *     coved waits for sandboxes that have just ended to let go of it, which we wait for a few seconds.
  *  4. The sandbox through which files are read (opener.c) does not count as one.
  */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -72,7 +73,7 @@ static bool mounts(const struct sandbox *sb, const struct vol *v)
     if (sb->info.hidden || sandbox_state_is_over(sb->info.state))
         return false;
     for (size_t i = 0; i < sb->info.n_mounts; i++)
-        if (str_eqc(sb->info.mounts[i].name, v->v.name))
+        if (str_eqc(sb->info.mounts[i].name, v->v.name) || str_eqc(sb->info.mounts[i].name, v->v.id))
             return true;
     return false;
 }
@@ -168,6 +169,7 @@ static void on_made(void *ctx, const union sup_message *answer, int fd, const st
     struct vol *v = w->v;
     struct err local;
     (void)fd_close(fd);
+    fault_point("core.volume.made");
     if (answer) {
         v->is_busy = false;
         finish(w, &v->v, NULL);
@@ -205,6 +207,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     if (volume_rows_insert(core->config.store, &row, err) < 0 || keeper_commit(core->keeper, err) < 0) {
         vol_free(v);
     } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
+        fault_point("core.volume.asked");
         log_info("volume %s (%s) is made for %s", v->v.name, v->v.id, actor->name);
         return 0;
     } else {
@@ -246,6 +249,7 @@ static void on_dropped(void *ctx, const union sup_message *answer, int fd, const
         finish(w, NULL, err);
         return;
     }
+    fault_point("core.volume.dropped");
     bool is_kept = delete_row(v, &local) < 0;
     finish(w, NULL, is_kept ? &local : NULL);
     vol_free(v);

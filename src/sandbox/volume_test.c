@@ -171,6 +171,14 @@ static void mounted(void **state)
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(err.msg, sandbox_info(sb)->id));
 
+    struct volume_mount by_id = {str_of(id), STR("/x"), false};
+    struct sandbox_spec other = {.timeout_ms = 60000, .mounts = &by_id, .n_mounts = 1};
+    struct sandbox *second = world_sandbox(w, &other);
+    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 2);
+    struct outcome *gone = outcome(0);
+    assert_int_equal(sandbox_kill(second, &test_actor, on_done, gone, &err), 0);
+    WAIT(w, gone->calls);
+
     /* Wherever it comes back. */
     pause_files(w, sb);
     assert_int_equal(drop(w, "data", outcome(0), &err), -1);

@@ -151,7 +151,8 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
     AUTO_FREE char *target = target_of(ref);
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, method, target, body, NULL, &answer) < 0)
+    bool tells = strcmp(method, "DELETE") != 0;
+    if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json && answer)
         print_json(answer);

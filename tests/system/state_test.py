@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from leaks import descriptors, processes, read
+from leaks import descriptors, groups, processes, read
 from service import BUILD, wait_until
 from supervisor import (A_LAYER, ABORTED, ALREADY_EXISTS, ATTACH, CANCELED, CREATE, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
                         IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NOT_FOUND, PAUSE, POOL, REQUESTS,
@@ -60,6 +60,10 @@ def made(kind):
         finally:
             if coved.process and coved.process.poll() is None:
                 coved.kill()
+                for state in [Path(group) / "freezer.state" for group in groups(coved.state)]:
+                    if state.exists(): # what is frozen does not die before that
+                        with contextlib.suppress(OSError):
+                            state.write_text("THAWED")
             wait_until(lambda: not processes(coved.state), 10)
 
 

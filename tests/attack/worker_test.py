@@ -259,7 +259,7 @@ def test_descriptors_that_nobody_asked_for(worker, stage):
     before = len(os.listdir(f"/proc/{stage.coved.pid}/fd"))
     with open("/dev/null") as null:
         for _ in range(200):
-            worker.raw(puppet.HEAD.pack(puppet.LIST, 8), [null.fileno()] * 4)
+            worker.raw(puppet.HEAD.pack(puppet.LIST, 8), [null.fileno()])  # more than one ends the worker
         for _ in range(200):
             assert worker.wait(puppet.DONE, 8)
     held = [link(f"/proc/{stage.coved.pid}/fd/{f}") for f in os.listdir(f"/proc/{stage.coved.pid}/fd")]
@@ -314,7 +314,7 @@ def test_messages_of_wrong_lengths_end_the_worker(stage, number):
 def test_what_is_ours_to_say_is_ignored(worker, stage):
     """Messages of the right length that only coved sends."""
     for message in (puppet.DONE_MESSAGE.pack(puppet.CREATED, 1, 0, b""), puppet.DONE_MESSAGE.pack(puppet.DONE, 1, 0, b"x" * 256),
-                    puppet.LISTED_MESSAGE.pack(puppet.LISTED, 1, b"i" + b"a" * 20, 1), puppet.ENDED_MESSAGE.pack(puppet.ENDED, 0, b"i" + b"a" * 20, 1, 0, 0)):
+                    puppet.LISTED_MESSAGE.pack(puppet.LISTED, 1, b"i" + b"a" * 20, 0, 1), puppet.ENDED_MESSAGE.pack(puppet.ENDED, 0, b"i" + b"a" * 20, 1, 0, 0)):
         worker.raw(message)
     assert worker.list() == []
 

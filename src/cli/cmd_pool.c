@@ -66,7 +66,7 @@ const struct command cmd_pool = {
 
 static void print_layers(const json_t *layers, bool dry_run)
 {
-    uint64_t bytes = 0, n = 0, refused = 0;
+    uint64_t bytes = 0, n = 0;
     char size[UNIT_TEXT_MAX];
     json_t *one;
     size_t i;
@@ -79,11 +79,10 @@ static void print_layers(const json_t *layers, bool dry_run)
                      gone ? "" : "  in use after all");
         bytes += gone ? number_of(one, "bytes") : 0;
         n += gone;
-        refused += !gone;
     }
     unit_format_size(bytes, size);
-    (void)printf("%llu layer%s, %s %s\n", (unsigned long long)n, n == 1 ? "" : "s", size,
-                 dry_run ? "would be free" : "are free");
+    (void)printf("%llu layer%s%s%s %s\n", (unsigned long long)n, n == 1 ? "" : "s", bytes ? ", " : "",
+                 bytes ? size : "", dry_run ? "would go" : "gone");
 }
 
 static int gc(struct context *ctx)

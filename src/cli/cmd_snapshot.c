@@ -170,7 +170,7 @@ const struct command cmd_snapshot = {
         "\n"
         "Prints what the snapshot is called. NAME is [NAMESPACE/]NAME[:TAG]; a name and tag that are in use mean the new snapshot from then on.\n"
         "\n"
-        "rm removes snapshots; one that living sandboxes were made from is refused. Its space is free when 'cove gc', or the service by itself "
+        "rm removes snapshots: NAME:TAG of a name with other tags is that one alone, NAME all of it. One that living sandboxes were made from is refused. Its space is free when 'cove gc', or the service by itself "
         "after a while, has found that nothing needs it.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove snapshot i3k\n"

@@ -21,7 +21,8 @@ def snapshots(service):
     yield
     service.remove_all()
     left = service.cove("snapshot", "ls", "-q").stdout.split()
-    assert not left or service.cove("snapshot", "rm", *left).returncode == 0
+    for name in {ref.removesuffix(":default") if not ref.startswith("local/") else ref.rpartition(":")[0] for ref in left}:
+        assert service.cove("snapshot", "rm", name).returncode == 0
     assert service.cove("gc").returncode == 0
 
 
@@ -50,6 +51,17 @@ def test_a_snapshot_that_is_used_is_not_removed(service, sandbox, snapshots):
     assert "cove snapshot ls" in service.cove("snapshot", "rm", name).stderr
     assert service.cove("run", "--template", name, "--", "true").returncode == 125
     assert service.cove("snapshot", "rm", "base").returncode == 1
+
+
+def test_tags_of_a_name_are_removed_one_by_one_or_together(service, sandbox, snapshots):
+    for tag in ("", ":v1", ":v2"):
+        assert service.cove("snapshot", sandbox, f"many{tag}").returncode == 0
+    assert service.cove("snapshot", "rm", "many:v1").returncode == 0
+    assert [ref.rpartition(":")[2] for ref in service.cove("snapshot", "ls", "-q").stdout.split()] == ["v2", "default"]
+    done = service.cove("snapshot", "rm", "many:default")
+    assert done.returncode == 1 and "other tags" in done.stderr
+    assert service.cove("snapshot", "rm", "many").returncode == 0
+    assert service.cove("snapshot", "ls", "-q").stdout == ""
 
 
 def test_forks_have_the_files_and_their_own_life(service, sandbox, snapshots):

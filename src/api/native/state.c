@@ -7,6 +7,7 @@
 #include "sandbox/pause.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
+#include "template/builds.h"
 
 #include <stdlib.h>
 
@@ -191,19 +192,44 @@ void native_state_snapshots(struct call *c)
     native_json(c, 200, &b);
 }
 
+/* "name:tag" of a name that has other tags is that one alone. */
+static int remove_tag(struct core *core, const struct template_info *info, struct str tag, struct err *err)
+{
+    if (str_eqc(tag, "default"))
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "%s has other tags, and needs this one: remove those first, or all of it by its name alone",
+                       info->name);
+    AUTO_FREE char *name = mem_strdup(info->name);
+    if (template_tags_remove(core_templates(core), str_of(name), &tag, 1, err) < 0)
+        return -1;
+    return core_templates_commit(core, err);
+}
+
+static int remove_snapshot(struct call *c, struct str ref, struct err *err)
+{
+    struct core *core = c->native->config.core;
+    struct template_info info;
+    ssize_t colon = str_find_char(ref, ':');
+    if (template_info_find(core_templates(core), ref, &info, err) < 0)
+        return -1;
+    if (!info.is_snapshot)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template and no snapshot", (int)MIN(ref.n, (size_t)128),
+                       ref.p);
+    if (colon >= 0 && info.name && info.n_tags > 1)
+        return remove_tag(core, &info, str_sub(ref, (size_t)colon + 1), err);
+    /* By a tag that it has: "default" need not be there. */
+    const char *whole = arena_printf(http_arena(c->req), "%s%s%s", info.id, info.n_tags ? ":" : "",
+                                     info.n_tags ? info.tags[0].tag : "");
+    return core_template_remove(core, &c->actor, colon >= 0 ? ref : str_of(whole), err);
+}
+
 void native_state_snapshot_remove(struct call *c)
 {
-    const struct template *t;
     struct str ref;
     struct err err;
     if (!native_query(c, "ref", &ref) || !ref.n)
         native_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the snapshot's id or name");
-    else if (core_template_find(c->native->config.core, ref, &t, &err) < 0)
-        native_error(c, &err);
-    else if (!t->is_snapshot)
-        native_refuse(c, ERR_INVALID_ARGUMENT, "%.*s is a template and no snapshot", (int)MIN(ref.n, (size_t)128),
-                      ref.p);
-    else if (core_template_remove(c->native->config.core, &c->actor, ref, &err) < 0)
+    else if (remove_snapshot(c, ref, &err) < 0)
         native_error(c, &err);
     else
         native_empty(c, 204);

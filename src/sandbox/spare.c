@@ -31,7 +31,7 @@ static const struct actor actor = {.name = "spares"};
 
 struct stock {
     struct spares *all;
-    char *build; /* the key */
+    char *key; /* template's and build's id: two files with the same layer have the same build */
     uint32_t wanted;
     struct list spares; /* struct sandbox, ready ones and others */
     size_t n_making;
@@ -42,7 +42,7 @@ struct stock {
 
 struct spares {
     struct core *core;
-    struct map stocks; /* build id -> struct stock */
+    struct map stocks; /* template's and build's id -> struct stock */
     struct map counts; /* template id -> struct count */
     struct loop_alarm alarm;
     usec_t short_until;
@@ -90,21 +90,22 @@ static void stock_free(struct stock *s)
 {
     while (!list_empty(&s->spares))
         list_remove(s->spares.next);
-    (void)map_del(&s->all->stocks, str_of(s->build));
-    mem_free(s->build);
+    (void)map_del(&s->all->stocks, str_of(s->key));
+    mem_free(s->key);
     mem_free(s);
 }
 
-static struct stock *stock_of(struct spares *all, const struct template *t)
+static struct stock *find_stock(struct spares *all, const struct template *t, bool makes)
 {
-    struct stock *s = map_get(&all->stocks, str_of(t->build_id));
-    if (s)
+    AUTO_FREE char *key = mem_printf("%s %s", t->id, t->build_id ? t->build_id : "");
+    struct stock *s = map_get(&all->stocks, str_of(key));
+    if (s || !makes)
         return s;
     s = mem_new(struct stock);
     s->all = all;
-    s->build = mem_strdup(t->build_id);
+    s->key = TAKE_PTR(key);
     list_init(&s->spares);
-    (void)map_put(&all->stocks, str_of(s->build), s);
+    (void)map_put(&all->stocks, str_of(s->key), s);
     return s;
 }
 
@@ -118,13 +119,13 @@ static void look_soon(struct spares *all)
 
 struct making {
     struct spares *all;
-    char *build;
+    char *key;
 };
 
 static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct making *m = ctx;
-    struct stock *s = map_get(&m->all->stocks, str_of(m->build));
+    struct stock *s = map_get(&m->all->stocks, str_of(m->key));
     if (s) {
         s->n_making--;
         if (err)
@@ -136,7 +137,7 @@ static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
         sb->is_spare = true;
     if (!m->all->core->closing)
         look_soon(m->all);
-    mem_free(m->build);
+    mem_free(m->key);
     mem_free(m);
 }
 
@@ -145,7 +146,7 @@ static void make_one(struct stock *s, const struct template *t)
     struct sandbox_spec spec = {.hidden = true, .allow_internet = true};
     struct making *m = mem_new(struct making);
     struct err err;
-    *m = (struct making){s->all, mem_strdup(s->build)};
+    *m = (struct making){s->all, mem_strdup(s->key)};
     struct sandbox *sb = make_sandbox(s->all->core, t, NULL, &spec);
     make_launch(sb, t);
     list_append(&s->spares, &sb->spare_node);
@@ -156,7 +157,7 @@ static void make_one(struct stock *s, const struct template *t)
         list_remove(&sb->spare_node);
         s->n_making--;
         s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
-        mem_free(m->build);
+        mem_free(m->key);
         mem_free(m);
     }
     sandbox_unref(sb);
@@ -219,8 +220,7 @@ static void fill(struct stock *s, const struct template *t)
 static bool fill_one(void *ctx, const struct template *t)
 {
     struct spares *all = ctx;
-    bool is_known = map_get(&all->stocks, str_of(t->build_id)) || map_get(&all->counts, str_of(t->id));
-    struct stock *s = is_known && t->build_id ? stock_of(all, t) : NULL;
+    struct stock *s = find_stock(all, t, map_get(&all->counts, str_of(t->id)) != NULL);
     if (s && !s->is_there)
         fill(s, t);
     return true;
@@ -300,9 +300,9 @@ static bool fits(const struct sandbox *sb, const struct sandbox_spec *spec)
 
 struct sandbox *spare_take(struct core *core, const struct template *t, const struct sandbox_spec *spec)
 {
-    if (!t->start_cmd || !t->build_id || spec->hidden || spec->layer || spec->n_mounts)
+    if (!t->start_cmd || spec->hidden || spec->layer || spec->n_mounts)
         return NULL;
-    struct stock *s = stock_of(core->spares, t);
+    struct stock *s = find_stock(core->spares, t, true);
     s->used_at = clock_mono();
     s->wanted = MAX(s->wanted, 1u);
     loop_alarm_set(core->loop, &core->spares->alarm, clock_mono() + REFILL_MS * USEC_PER_MS, core->spares->alarm.fn);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates with start commands: what a create waits for, and sandboxes that are there before it. */
+#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/network.h"
@@ -9,7 +10,10 @@
 #include "sandbox/test_world.h"
 #include "template/builds.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -222,6 +226,26 @@ static void rebuilt(void **state)
     assert_int_equal(ready_spares(w), 0);
 }
 
+/* Two files on the same layer. */
+static void of_files(void **state)
+{
+    struct world *w = *state;
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/templates/web.conf", w->dir->path);
+    assert_int_equal(
+        fd_write_file(AT_FDCWD, path,
+                      STR("id = web-1\nalias = web\nstart_cmd = cat\n"
+                          "layer = sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"),
+                      0600),
+        0);
+    struct outcome *o = create(w, 0, NULL, "web");
+    WAIT(w, o->calls && ready_spares(w) == 1);
+    o = create(w, 0, NULL, "web");
+    WAIT(w, o->calls);
+    assert_non_null(strstr(world_event_data(w, sandbox_info(o->sb)->id, EVENT_SANDBOX_CREATE), "\"spare\":true"));
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Without a start command coved has them ready. */
 static void by_coved(void **state)
 {
@@ -268,6 +292,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(launched, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(taken, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(rebuilt, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(of_files, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(by_coved, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(forks_are_launched, world_setup, world_teardown),
     };

@@ -29,6 +29,7 @@ struct core_config {
     struct event_log *events;      /* borrowed */
     const char *domain;            /* for <port>-<id>.<domain>; NULL: none configured */
     uint64_t default_memory_bytes; /* for templates that say nothing */
+    uint64_t default_disk_bytes;   /* likewise; 0: no limit */
     uint32_t default_cpu_milli;
     uint32_t max_sandboxes;  /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
     uint64_t max_timeout_ms; /* larger ones: ERR_INVALID_ARGUMENT */

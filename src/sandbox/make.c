@@ -93,7 +93,7 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
     sb->workdir = copy(a, t->workdir);
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
     i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
-    i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : t->disk_bytes;
+    i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t);
     make_own(sb, t, alias, spec);
     network_new(sb, spec);
     return sb;

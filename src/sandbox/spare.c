@@ -2,9 +2,9 @@
 /*
  * Theory of operation: sandboxes that are there before anybody asks
  *
- *  1. A template with a start command has spares: hidden sandboxes of one build of it, in which that command runs and is ready. A template without one needs none
- *     of ours: what can be made ahead of such a sandbox coved makes (SUP_WARM).
- *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as creates come that could use it.
+ *  1. A spare is a hidden sandbox of one build of a template: its agent answers, and the template's start command, if it has one, runs and is ready.
+ *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as creates come that could use it; others have
+ *     none: what can be made ahead for any template coved makes.
  *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make: only what the asker alone decides about
  *     (make_own()), its network's policy, its row and its deadline are set then. Whatever asks for other sizes or volumes gets no spare.
  *  4. Spares count for no limit. They go when their build does, when they have been of no use for IDLE_MS, and when coved has no room.
@@ -37,7 +37,6 @@ struct stock {
     size_t n_making;
     usec_t used_at, retry_at; /* monotonic */
     bool is_there;            /* its build is, in the present look */
-    struct sup_warm warm;     /* as coved was told; count 0: nothing */
 };
 
 struct spares {
@@ -171,31 +170,6 @@ static size_t length(const struct list *l)
     return n;
 }
 
-/* ---- what coved makes ahead ---- */
-
-static void tell_warm(struct stock *s, const struct template *t, uint32_t count)
-{
-    struct core *core = s->all->core;
-    union sup_message m;
-    struct err err;
-    memset(&m, 0, sizeof(m));
-    if (t) {
-        memcpy(m.warm.layer, t->layer, strlen(t->layer));
-        m.warm.memory_bytes = core_template_memory_bytes(core, t);
-        m.warm.cpu_milli = core_template_cpu_milli(core, t);
-        m.warm.disk_bytes = t->disk_bytes;
-    } else {
-        m.warm = s->warm;
-    }
-    m.warm.count = count;
-    m.warm.head = (struct sup_head){SUP_WARM, 0};
-    if (memcmp(&m.warm, &s->warm, sizeof(s->warm)) == 0 || (!count && !s->warm.count))
-        return;
-    s->warm = m.warm;
-    if (supervisor_call(core->supervisor, &m, NULL, NULL, &err) < 0)
-        log_warn("keep sandboxes of template %s ready: %s", t ? t->id : "", err.msg);
-}
-
 /* ---- how many ---- */
 
 static void fill(struct stock *s, const struct template *t)
@@ -204,12 +178,7 @@ static void fill(struct stock *s, const struct template *t)
     const struct count *c = map_get(&s->all->counts, str_of(t->id));
     bool is_used = s->used_at && now - s->used_at < IDLE_MS * USEC_PER_MS;
     s->is_there = true;
-    if (!t->start_cmd) {
-        drop_some(s, 0);
-        tell_warm(s, t, c ? c->n : 0);
-        return;
-    }
-    s->wanted = c ? c->n : is_used;
+    s->wanted = c ? c->n : t->start_cmd && is_used;
     drop_some(s, s->wanted);
     if (now < s->retry_at || now < s->all->short_until)
         return;
@@ -235,11 +204,10 @@ static void on_look(struct loop_alarm *alarm)
     template_each(all->core->templates, fill_one, all);
     it = 0;
     for (struct stock *s; (s = map_next(&all->stocks, &it));) {
-        bool is_of_use = s->wanted || s->warm.count || s->n_making || !list_empty(&s->spares);
+        bool is_of_use = s->wanted || s->n_making || !list_empty(&s->spares);
         if (s->is_there && is_of_use)
             continue;
         drop_some(s, 0);
-        tell_warm(s, NULL, 0);
         stock_free(s);
         it = 0;
     }
@@ -300,12 +268,14 @@ static bool fits(const struct sandbox *sb, const struct sandbox_spec *spec)
 
 struct sandbox *spare_take(struct core *core, const struct template *t, const struct sandbox_spec *spec)
 {
-    if (!t->start_cmd || spec->hidden || spec->layer || spec->n_mounts)
+    struct spares *all = core->spares;
+    bool is_asked_for = t->start_cmd || map_get(&all->counts, str_of(t->id));
+    if (!is_asked_for || spec->hidden || spec->layer || spec->n_mounts)
         return NULL;
-    struct stock *s = find_stock(core->spares, t, true);
+    struct stock *s = find_stock(all, t, true);
     s->used_at = clock_mono();
     s->wanted = MAX(s->wanted, 1u);
-    loop_alarm_set(core->loop, &core->spares->alarm, clock_mono() + REFILL_MS * USEC_PER_MS, core->spares->alarm.fn);
+    loop_alarm_set(core->loop, &all->alarm, clock_mono() + REFILL_MS * USEC_PER_MS, all->alarm.fn);
     LIST_FOREACH (struct sandbox, sb, &s->spares, spare_node) {
         if (!fits(sb, spec))
             continue;

@@ -246,22 +246,26 @@ static void of_files(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* Without a start command coved has them ready. */
-static void by_coved(void **state)
+/* Without a start command, when that was asked for; also by another worker. */
+static void plain_ones(void **state)
 {
     struct world *w = *state;
     struct err err;
+    struct outcome *o = create(w, 0, NULL, "base");
+    WAIT(w, o->calls);
+    world_turns(w, 50);
+    assert_int_equal(w->creates, 1);
     assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 3, &err), 0);
-    WAIT(w, w->warm.count == 3);
-    assert_int_equal(w->warm.memory_bytes, 268435456);
-    assert_int_equal(strlen(w->warm.layer), 71);
-    w->warm.count = 0;
+    WAIT(w, ready_spares(w) == 3);
+    o = create(w, 0, NULL, "base");
+    WAIT(w, o->calls);
+    assert_non_null(strstr(world_event_data(w, sandbox_info(o->sb)->id, EVENT_SANDBOX_CREATE), "\"spare\":true"));
     world_close(w);
     world_open(w);
-    WAIT(w, w->warm.count == 3); /* another coved may be another one */
+    WAIT(w, ready_spares(w) == 3 && map_count(&w->agents) == 5);
     assert_int_equal(core_warm_set(w->core, &test_actor, STR("base"), 0, &err), 0);
-    WAIT(w, w->warm.count == 0);
-    assert_int_equal(w->creates, 0);
+    WAIT(w, map_count(&w->agents) == 2);
+    assert_int_equal(sandbox_count(w->core), 2);
 }
 
 static void on_fork(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
@@ -293,7 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(taken, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(rebuilt, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(of_files, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(by_coved, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(plain_ones, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(forks_are_launched, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,11 @@ uint64_t core_template_memory_bytes(const struct core *core, const struct templa
     return t->memory_bytes ? t->memory_bytes : core->config.default_memory_bytes;
 }
 
+uint64_t core_template_disk_bytes(const struct core *core, const struct template *t)
+{
+    return t->disk_bytes ? t->disk_bytes : core->config.default_disk_bytes;
+}
+
 struct users {
     const char *template_id;
     size_t n;

@@ -15,6 +15,7 @@ void core_templates_each(struct core *core, bool (*fn)(void *ctx, const struct t
 /* What a sandbox of it gets when its request says nothing. */
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t);
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t);
+uint64_t core_template_disk_bytes(const struct core *core, const struct template *t); /* 0: no limit */
 
 /* The registry itself, for those who build (template/builds.h). What they changed is in the store's batch: one of these follows. */
 struct template_registry *core_templates(const struct core *core);

@@ -355,10 +355,6 @@ static void on_request(struct world *w, const union sup_message *q)
     case SUP_VOLUME_MOUNT:
         on_mount(w, &q->volume_mount, a);
         break;
-    case SUP_WARM:
-        w->warm = q->warm;
-        answer_done(w, q->head.tag, ERR_OK, "");
-        break;
     case SUP_POOL:
         tell_pool(w, q->head.tag);
         break;

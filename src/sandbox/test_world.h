@@ -47,12 +47,11 @@ struct world {
     enum err_code create_error;
     bool create_mute, kill_mute, agents_mute, ended_is_late;
     enum err_code pause_error, resume_error;
-    bool is_flag_up;      /* of the command "flag" */
-    struct sup_warm warm; /* the last */
-    bool holds;           /* PAUSE and RESUME are done, but answered by world_answer() only */
-    uint32_t held_tag;    /* the last of them */
-    struct map kept;      /* id -> the same: paused without memory */
-    bool kill_is_plain;   /* KILL of a kept one: no SUP_ENDED */
+    bool is_flag_up;    /* of the command "flag" */
+    bool holds;         /* PAUSE and RESUME are done, but answered by world_answer() only */
+    uint32_t held_tag;  /* the last of them */
+    struct map kept;    /* id -> the same: paused without memory */
+    bool kill_is_plain; /* KILL of a kept one: no SUP_ENDED */
     unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
     uint64_t disk_used, disk_limit; /* what USAGE says */
     enum err_code snapshot_error;

@@ -75,7 +75,9 @@ static void add_row(struct table *t, const json_t *one)
     unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
     unit_format_duration((now - MIN(at, now)) / USEC_PER_SEC * 1000, age);
     json_array_foreach(json_object_get(one, "tags"), i, tag)
+    {
         buf_printf(&tags, "%s%s", i ? "," : "", text_of(tag, "tag"));
+    }
     table_add(t, str_of(text_of(one, "name")));
     table_add(t, str_of(text_of(one, "id")));
     table_add(t, str_of(text_of(one, "status")));
@@ -139,8 +141,10 @@ static int show(struct context *ctx, const char *ref)
         terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text_of(one, fields[k])));
         (void)fputc('\n', stdout);
     }
-    json_array_foreach(json_object_get(one, "tags"), i, tag)(void)
-        printf("%-12s%s  %s\n", i ? "" : "tags", text_of(tag, "tag"), text_of(tag, "build"));
+    json_array_foreach(json_object_get(one, "tags"), i, tag)
+    {
+        (void)printf("%-12s%s  %s\n", i ? "" : "tags", text_of(tag, "tag"), text_of(tag, "build"));
+    }
     return STATUS_OK;
 }
 

@@ -261,6 +261,8 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_timeout_ms);
     c->argv[n++] = mem_strdup("--default-memory");
     c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_memory_bytes);
+    c->argv[n++] = mem_strdup("--default-disk");
+    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_disk_bytes);
     c->argv[n++] = mem_strdup("--default-cpu-milli");
     c->argv[n++] = mem_printf("%u", f->default_cpu_milli);
     c->argv[n++] = mem_strdup("--owner-uid");

@@ -172,6 +172,7 @@ static int open_core(struct worker *w, struct err *err)
         .events = w->events,
         .domain = o->domain,
         .default_memory_bytes = o->default_memory_bytes,
+        .default_disk_bytes = o->default_disk_bytes,
         .default_cpu_milli = o->default_cpu_milli,
         .max_sandboxes = o->max_sandboxes,
         .max_timeout_ms = o->max_timeout_ms,

@@ -14,6 +14,7 @@ enum option_id {
     OPT_OWNER_UID,
     OPT_LOG_LEVEL,
     OPT_DEFAULT_MEMORY,
+    OPT_DEFAULT_DISK,
     OPT_DEFAULT_CPU,
     OPT_DEFAULT_TIMEOUT,
     OPT_MAX_TIMEOUT,
@@ -34,6 +35,7 @@ static const struct option known[] = {
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error */
     {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY}, /* bytes */
+    {"default-disk", required_argument, NULL, OPT_DEFAULT_DISK},     /* bytes; 0: no limit */
     {"default-cpu-milli", required_argument, NULL, OPT_DEFAULT_CPU}, /* thousandths */
     {"default-timeout-ms", required_argument, NULL, OPT_DEFAULT_TIMEOUT},
     {"max-timeout-ms", required_argument, NULL, OPT_MAX_TIMEOUT},
@@ -87,6 +89,8 @@ static int apply(void *options, int id, const char *argument)
         return r;
     case OPT_DEFAULT_MEMORY:
         return argument_number(text, UINT64_MAX, &o->default_memory_bytes);
+    case OPT_DEFAULT_DISK:
+        return argument_number(text, UINT64_MAX, &o->default_disk_bytes);
     case OPT_DEFAULT_CPU:
         r = argument_number(text, UINT32_MAX, &number);
         o->default_cpu_milli = (uint32_t)number;

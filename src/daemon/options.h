@@ -25,7 +25,7 @@ struct options {
     const char *version;
     uid_t owner_uid;
     enum log_level log_level;
-    uint64_t default_memory_bytes;
+    uint64_t default_memory_bytes, default_disk_bytes;
     uint32_t default_cpu_milli;
     uint64_t default_timeout_ms;
     uint64_t max_timeout_ms;

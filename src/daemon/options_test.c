@@ -30,8 +30,9 @@ static void what_coved_says_is_understood(void **state)
     struct options o;
     struct err err = {0};
     assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:unix", "--key-fd", "0", "--domain", "d.example",
-                           "--owner-uid", "7", "--log-level", "2", "--default-memory", "1048576", "--default-cpu-milli",
-                           "1500", "--default-timeout-ms", "1000", "--max-timeout-ms", "2000", "--max-sandboxes", "3"),
+                           "--owner-uid", "7", "--log-level", "2", "--default-memory", "1048576", "--default-disk",
+                           "2097152", "--default-cpu-milli", "1500", "--default-timeout-ms", "1000", "--max-timeout-ms",
+                           "2000", "--max-sandboxes", "3"),
                      0);
     assert_int_equal(o.supervisor_fd, 0);
     assert_int_equal(o.key_fd, 0);
@@ -45,6 +46,7 @@ static void what_coved_says_is_understood(void **state)
     assert_int_equal(o.owner_uid, 7);
     assert_int_equal(o.log_level, LOG_WARN);
     assert_int_equal(o.default_memory_bytes, 1048576);
+    assert_int_equal(o.default_disk_bytes, 2097152);
     assert_int_equal(o.default_cpu_milli, 1500);
     assert_int_equal(o.default_timeout_ms, 1000);
     assert_int_equal(o.max_timeout_ms, 2000);

@@ -5,6 +5,8 @@
 #include "sandbox/templates.h"
 #include "sandbox/volume_internal.h"
 
+#include <stdio.h>
+
 enum { IDLE_MS = 60 * 1000 };
 #define OPENER_PATH "/volume"
 
@@ -100,24 +102,29 @@ static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
     give(o, sb, NULL);
 }
 
+struct choice {
+    char id[TEMPLATE_NAME_MAX + 1];
+};
+
 /* Any that can be had: "base" if there is one. */
-static bool take_first(void *ctx, const struct template *t)
+static bool choose(void *ctx, const struct template *t)
 {
-    struct str *ref = ctx;
+    struct choice *c = ctx;
+    bool is_base = false;
     for (size_t i = 0; i < t->n_aliases; i++)
-        if (strcmp(t->aliases[i], "base") == 0)
-            *ref = str_of(t->id);
-    if (!ref->n)
-        *ref = str_of(t->id);
+        is_base |= strcmp(t->aliases[i], "base") == 0;
+    if (!c->id[0] || is_base)
+        (void)snprintf(c->id, sizeof(c->id), "%s", t->id);
     return true;
 }
 
 static int make(struct vol *v, struct err *err)
 {
+    struct choice c = {0};
     struct volume_mount mount = {.name = str_of(v->v.name), .path = STR(OPENER_PATH)};
-    struct sandbox_spec spec = {.hidden = true, .mounts = &mount, .n_mounts = 1};
-    core_templates_each(v->core, take_first, &spec.template_ref);
-    if (!spec.template_ref.n)
+    core_templates_each(v->core, choose, &c);
+    struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
+    if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
     return sandbox_create(v->core, &actor, &spec, on_made, v, err);
 }

@@ -66,9 +66,9 @@ enum event_kind {
     EVENT_NET_REQUEST,
     EVENT_NET_DENIED,
     EVENT_NET_UNRESOLVED, /* an allowed name: there is none, or nobody who knows */
-    EVENT_NET_MISUSE, /* what stands for a secret went where it does not belong */
-    EVENT_NET_UP,     /* its policy is in force again */
-    EVENT_NET_DOWN,   /* nothing gets out */
+    EVENT_NET_MISUSE,     /* what stands for a secret went where it does not belong */
+    EVENT_NET_UP,         /* its policy is in force again */
+    EVENT_NET_DOWN,       /* nothing gets out */
 
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,

@@ -12,7 +12,8 @@ int main(int argc, char **argv)
         (void)clock_gettime(CLOCK_MONOTONIC, &a);
         int r = getaddrinfo(argv[i], "80", &hints, &found);
         (void)clock_gettime(CLOCK_MONOTONIC, &b);
-        printf("%s %ld\n", r ? gai_strerror(r) : "found", (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
+        printf("%s %ld\n", r ? gai_strerror(r) : "found",
+               (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
         if (r == 0)
             freeaddrinfo(found);
     }

@@ -47,7 +47,9 @@ static int run(struct context *ctx)
     if (r < 0) {
         (void)err_errno(&ctx->err, r, "read the API key %s", path);
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
-                       r == -ENOENT   ? "it is made when the service starts for the first time: 'make start'"
+                       r == -ENOENT
+                           ? "it is made when the service starts for the first time: 'systemctl start cove', or 'make "
+                             "start' in the source directory"
                        : r == -EACCES ? "it is for root: use sudo"
                                       : "");
         return context_fail(ctx, STATUS_FAILED);

@@ -236,6 +236,23 @@ static int take(struct context *ctx, struct template_build_options *o, bool *off
     }
 }
 
+/* None of the forms: because of the word, or of what stands behind it. */
+static int wrong_form(struct context *ctx, const char *what)
+{
+    static const char *const forms[][2] = {
+        {"build", "one directory at most"}, {"ls", "no operand"},
+        {"show", "one template"},           {"rm", "a template, or several"},
+        {"tag", "a template and its tags"}, {"publish", "one template"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
+        if (strcmp(what, forms[i][0]) == 0)
+            return context_usage(ctx, "%s takes %s", what, forms[i][1]);
+    return context_usage(ctx,
+                         *what ? "there is build, ls, show, rm, tag and publish, but no \"%.32s\""
+                               : "what to do? build, ls, show, rm, tag or publish%s",
+                         what);
+}
+
 static int run(struct context *ctx)
 {
     struct template_build_options o = {.context = "."};
@@ -267,8 +284,7 @@ static int run(struct context *ctx)
         return tag(ctx, ref, off);
     if (strcmp(what, "publish") == 0 && n == 2)
         return publish(ctx, ref, off);
-    return context_usage(ctx, n ? "%s: see the forms of this command" : "%sit is build, ls, show, rm, tag or publish",
-                         what);
+    return wrong_form(ctx, what);
 }
 
 const struct command cmd_template = {

@@ -41,7 +41,8 @@ int main(int argc, char **argv)
 
     const struct command *command = command_find(commands, name);
     if (!command) {
-        (void)fprintf(stderr, "cove: there is no command \"%.64s\"\n  'cove help' lists them\n", name);
+        (void)fprintf(stderr, "cove: there is no command \"%.64s\"\n  %s\n", name,
+                      name[0] == '-' ? "options come behind the command: cove ls --json" : "'cove help' lists them");
         return STATUS_USAGE;
     }
     struct context ctx = {.command = command, .commands = commands, .argc = argc - 1, .argv = argv + 1};

@@ -29,7 +29,8 @@ struct service {
 
 static int broken_connection(struct context *ctx, const char *endpoint, bool is_local, int error)
 {
-    (void)err_errno(&ctx->err, error, "cannot reach the service at %s", endpoint);
+    (void)err_set(&ctx->err, error == -EACCES ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
+                  "cannot reach the service at %s: %s", endpoint, strerror(-error));
     if (error == -EINVAL)
         (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
                       "\"%s\" is no address of a service; write unix:/path or host:port", endpoint);
@@ -37,11 +38,13 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
         (void)snprintf(ctx->hint, sizeof(ctx->hint),
                        "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
     else if (is_local)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "start it with 'make start'; if it runs elsewhere, say where by COVE_HOST or COVE_RUN");
+        (void)snprintf(
+            ctx->hint, sizeof(ctx->hint),
+            "start it with 'systemctl start cove', or 'make start' in the source directory; if it runs elsewhere, "
+            "say where by COVE_HOST or COVE_RUN");
     else
         (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "check that it runs there and that the address is right (--host, COVE_HOST)");
+                       "check that it runs there and that name and port are right (--host, COVE_HOST)");
     return -1;
 }
 

@@ -39,7 +39,8 @@ static int unreachable(struct context *ctx, int r, const char *path)
         r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"
         : r == -EAGAIN || r == -ETIMEDOUT
             ? "cove-egress, which keeps the secrets, does not answer; the service's log says what it is busy with"
-            : "start the service with 'make start'; if it runs elsewhere, say where by COVE_RUN");
+            : "start the service with 'systemctl start cove', or 'make start' in the source directory; if it runs "
+              "elsewhere, say where by COVE_RUN");
     return -1;
 }
 

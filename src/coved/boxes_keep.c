@@ -223,6 +223,8 @@ static void copy_done(void *ctx, int r)
     struct entry *e = c->entry;
     bool is_good = e && !c->is_stale;
     if (r < 0)
+        pool_forget(b->host->pool, c->id);
+    if (r < 0)
         log_warn("copy the files of paused sandbox %s (a restart would lose them): %s", c->id, strerror(-r));
     else if (is_good)
         e->has_copy = true;

@@ -77,6 +77,8 @@ static void done(void *ctx, int r)
     fault_point("coved.snapshot.frozen");
     thaw(t);
     fault_point("coved.snapshot.made");
+    if (r < 0)
+        pool_forget(b->host->pool, t->layer);
     if (t->aborted) {
         if (r == 0 && (r = pool_layer_drop(b->host->pool, t->layer)) < 0)
             log_error("drop layer %s: %s", t->layer, strerror(-r));

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "kernel/pool.h"
 
 #include <dirent.h>
@@ -17,12 +18,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAST_PAUSE_MS = 20, NICE = 10, TELL_MS = 4000, GROW_MS = 500 };
+enum { LEAST_PAUSE_MS = 20, AGAIN_MS = 1000, NICE = 10, TELL_MS = 4000, GROW_MS = 500 };
 
 struct sweeper {
+    struct pool *pool;
     int pipe_fd; /* a byte: look; closed: end */
-    pid_t pid;
-    usec_t told;
+    int newer;   /* descriptors of this number and above are not the process's business */
+    pid_t pid;   /* 0: it died */
+    usec_t told, started;
 };
 
 static void sweep(struct pool *pool)
@@ -72,30 +75,79 @@ NORETURN static void run(struct pool *pool, int from)
     }
 }
 
-int sweeper_start(struct pool *pool, struct sweeper **ret_sweeper, struct err *err)
+static int last_descriptor(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int last = -1;
+    if (!dir)
+        return 1023;
+    for (struct dirent *e; (e = readdir(dir));) {
+        uint64_t fd;
+        if (str_to_u64(str_of(e->d_name), &fd) == 0 && fd < INT32_MAX && (int)fd != dirfd(dir))
+            last = MAX(last, (int)fd);
+    }
+    (void)closedir(dir);
+    return last;
+}
+
+/* Of the descriptors it gets those that were there at the first start: the pool's are among them. */
+static int start(struct sweeper *s, struct err *err)
 {
     int p[2];
     if (pipe2(p, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_errno(err, errno, "make a pipe");
+    if (!s->newer)
+        s->newer = MAX(last_descriptor(), 2) + 1;
     pid_t pid = fork();
     if (pid == 0) {
         (void)fd_close(p[1]);
-        run(pool, p[0]);
+        int from = p[0] <= s->newer ? p[0] : dup2(p[0], s->newer);
+        (void)close_range((unsigned)s->newer + 1, ~0U, 0);
+        run(s->pool, from);
     }
     (void)fd_close(p[0]);
     if (pid < 0) {
         (void)fd_close(p[1]);
         return err_errno(err, errno, "start the sweeper");
     }
+    s->pipe_fd = p[1];
+    s->pid = pid;
+    return 0;
+}
+
+int sweeper_start(struct pool *pool, struct sweeper **ret_sweeper, struct err *err)
+{
     struct sweeper *s = mem_new(struct sweeper);
-    *s = (struct sweeper){p[1], pid, 0};
+    s->pool = pool;
+    if (start(s, err) < 0) {
+        mem_free(s);
+        return -1;
+    }
     *ret_sweeper = s;
     return 0;
+}
+
+static void look_after(struct sweeper *s, usec_t now)
+{
+    struct err err;
+    if (s->pid > 0 && waitpid(s->pid, NULL, WNOHANG) == 0)
+        return;
+    if (s->pid > 0) {
+        log_error("the process that empties the pool's trash died: another one is started");
+        s->pipe_fd = fd_close(s->pipe_fd);
+        s->pid = 0;
+    }
+    if (now - s->started < AGAIN_MS * USEC_PER_MS)
+        return;
+    s->started = now;
+    if (start(s, &err) < 0)
+        log_error("%s", err.msg);
 }
 
 void sweeper_tick(struct sweeper *s)
 {
     usec_t now = clock_mono();
+    look_after(s, now);
     if (now - s->told < LEAST_PAUSE_MS * USEC_PER_MS)
         return;
     s->told = now;
@@ -104,9 +156,11 @@ void sweeper_tick(struct sweeper *s)
 
 void sweeper_stop(struct sweeper *s)
 {
-    (void)fd_close(s->pipe_fd);
-    (void)kill(s->pid, SIGTERM);
-    (void)waitpid(s->pid, NULL, 0);
+    if (s->pid > 0) {
+        (void)fd_close(s->pipe_fd);
+        (void)kill(s->pid, SIGTERM);
+        (void)waitpid(s->pid, NULL, 0);
+    }
     mem_free(s);
 }
 

@@ -323,6 +323,26 @@ int pool_put(struct pool *p, int from_at, const char *from, int to_at, const cha
 
 /* ---- the whole ---- */
 
+struct half_made {
+    struct pool *p;
+    const char *name;
+};
+
+static int forget_one(void *ctx, const char *entry)
+{
+    const struct half_made *h = ctx;
+    size_t n = strlen(h->name);
+    if (strncmp(entry, h->name, n) == 0 && entry[n] == '.')
+        pool_discard(h->p, h->p->new_fd, entry);
+    return 0;
+}
+
+void pool_forget(struct pool *p, const char *name)
+{
+    struct half_made h = {p, name};
+    int ignored UNUSED = pool_each(p->new_fd, forget_one, &h); /* the next pool_reset() looks there, too */
+}
+
 struct reset {
     struct pool *p;
     int from_fd;

@@ -166,6 +166,9 @@ bool pool_is_backed(const struct pool *p);
 /* One step, when less than a quarter is free and the host has room. 1: it has grown, 0: it need not, or can't. Takes milliseconds. */
 int pool_grow(struct pool *p) WARN_UNUSED;
 
+/* What a process that died while it made a layer or kept upper of this name left half-made goes to the trash. */
+void pool_forget(struct pool *p, const char *name);
+
 /* Moves every box and everything half-made to the trash; fn is told the boxes' names. For the start after a crash. */
 int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 

@@ -112,6 +112,12 @@ static void from_image(struct build_job *j)
     const char *name = j->spec.image ? j->spec.image : j->spec.archive;
     struct str parts[] = {j->spec.image ? STR("image") : STR("archive"), str_of(name), str_of(j->spec.username)};
     build_key_add(j->key, parts, ARRAY_SIZE(parts));
+    /* What was fetched with a password is found again by whoever has it, while this process lives. */
+    if (j->spec.password)
+        build_key_add(j->key,
+                      (struct str[]){STR("password"), str_n((const char *)j->b->salt, sizeof(j->b->salt)),
+                                     str_of(j->spec.password)},
+                      3);
     j->template_ref = BASE_TEMPLATE;
     if (!j->spec.force && job_recall(j)) {
         job_log(j, TEMPLATE_INFO, "CACHED [base] FROM %.200s", name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of builds, and what they share. */
 #include "build/builder.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "build/internal.h"
@@ -226,6 +227,7 @@ int builder_new(const struct builder_config *config, struct builder **ret_builde
     c->step_timeout_ms = c->step_timeout_ms ? c->step_timeout_ms : 3600 * 1000;
     c->timeout_ms = c->timeout_ms ? c->timeout_ms : 7200 * 1000;
     c->ready_timeout_ms = c->ready_timeout_ms ? c->ready_timeout_ms : 600 * 1000;
+    id_random_bytes(b->salt, sizeof(b->salt));
     list_init(&b->waiting);
     list_init(&b->running);
     list_init(&b->ended);

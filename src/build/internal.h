@@ -37,6 +37,7 @@ struct builder {
     uv_timer_t *tick; /* while something runs: deadlines, retries, logs */
     uv_idle_t *go;    /* begins builds in a turn of their own */
     bool closing;
+    uint8_t salt[32]; /* of this process alone: passwords in keys of the cache can't be tried out from what is stored */
 };
 
 struct build_job;

@@ -428,7 +428,7 @@ def test_a_dockerfile_by_the_command_line(templates, tmp_path):
 def image_archive(path):
     """A docker-archive of one layer: the programs that a shell needs, taken from this machine."""
     layer = io.BytesIO()
-    programs = [shutil.which(p) for p in ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink")]
+    programs = [shutil.which(p) for p in ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink", "gzip")]
     wanted = set(filter(None, programs))
     for program in list(wanted):
         for line in os.popen(f"ldd {os.path.realpath(program)} 2>/dev/null"):

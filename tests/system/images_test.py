@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates from the images of a real registry (Debian's docker-registry, filled by skopeo): credentials, digests, and registries that fail."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from service import BUILD, Service, wait_until
+from templates_test import Templates, image_archive
+
+USER, PASSWORD, WRONG = "puller", "hunter-2-of-the-registry", "no-such-word-in-the-registry"
+BCRYPT = "$2b$04$h2URzi160XJQrMMM9iQGkupMWKgimV6S4TGFGETGeGzV05RWlC6Ke" # of PASSWORD
+CONFIG = """version: 0.1
+log: {{accesslog: {{disabled: true}}, level: error}}
+storage: {{filesystem: {{rootdirectory: {storage}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+{auth}"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Registry:
+    """docker-registry on a port of its own."""
+
+    def __init__(self, where, with_auth=False):
+        where.mkdir()
+        self.where, self.port, self.with_auth = where, free_port(), with_auth
+        self.host = f"127.0.0.1:{self.port}"
+        (where / "users").write_text(f"{USER}:{BCRYPT}\n")
+        auth = f"auth: {{htpasswd: {{realm: cove, path: {where / 'users'}}}}}\n" if with_auth else ""
+        (where / "config.yml").write_text(CONFIG.format(storage=where / "storage", port=self.port, auth=auth))
+        self.process = None
+
+    def answers(self):
+        try:
+            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=1) as answer:
+                return answer.status == 200
+        except urllib.error.HTTPError as error:
+            return error.code == 401
+        except OSError:
+            return False
+
+    def start(self):
+        with open(self.where / "log", "ab") as log:
+            self.process = subprocess.Popen(["docker-registry", "serve", self.where / "config.yml"], stdout=log, stderr=log)
+        assert wait_until(self.answers, 20), (self.where / "log").read_text()
+        return self
+
+    def stop(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait(10)
+        self.process = None
+
+    def push(self, archive, name):
+        """The digest of what was pushed."""
+        credentials = ["--dest-creds", f"{USER}:{PASSWORD}"] if self.with_auth else []
+        digest = self.where / "digest"
+        done = subprocess.run(["skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "--digestfile", digest, *credentials,
+                               f"docker-archive:{archive}", f"docker://{self.host}/{name}"],
+                              capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+        return digest.read_text().strip()
+
+
+class Thin:
+    """A way to a registry that lets so many bytes of its answers pass, and then is gone for good, the registry with it."""
+
+    def __init__(self, registry, budget):
+        self.registry, self.left = registry, budget
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.host = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(("127.0.0.1", self.registry.port))
+            except OSError:
+                return
+            threading.Thread(target=self.pump, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self.pump, args=(server, client, True), daemon=True).start()
+
+    def pump(self, source, target, counts):
+        try:
+            while part := source.recv(65536):
+                if counts:
+                    self.left -= len(part)
+                    if self.left <= 0:
+                        self.registry.stop()
+                        self.close()
+                        break
+                target.sendall(part)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+
+
+class World:
+    def __init__(self, where):
+        self.open = Registry(where / "open").start()
+        self.closed = Registry(where / "closed", with_auth=True).start()
+        self.dying = Registry(where / "dying").start()
+        self.archive = where / "tiny.tar"
+        image_archive(self.archive)
+        self.digest = self.open.push(self.archive, "tiny:v1")
+        self.closed.push(self.archive, "tiny:v1")
+        self.dying.push(self.archive, "tiny:v1")
+        self.thin = Thin(self.dying, 400_000)
+        self.service = None
+
+    def stop(self):
+        self.thin.close()
+        for registry in (self.open, self.closed, self.dying):
+            registry.stop()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    for program in ("docker-registry", "skopeo"):
+        if not shutil.which(program):
+            pytest.skip(f"there is no {program}: install the packages of the test group")
+    directory = Path(tempfile.mkdtemp(prefix="test-images-", dir=BUILD))
+    directory.chmod(0o755)
+    world = None
+    try:
+        world = World(tmp_path_factory.mktemp("registries"))
+        service = world.service = Service(directory)
+        service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host)))
+        service.start()
+        yield world
+        namespaces = service.namespaces()
+        assert service.stop() == 0, service.tail()
+        wait_until(lambda: not service.left_behind(namespaces), 20)
+        assert service.left_behind(namespaces) == []
+    finally:
+        if world:
+            world.stop()
+            if world.service and world.service.coved and world.service.coved.poll() is None:
+                world.service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def templates(world):
+    yield Templates(world.service)
+    world.service.remove_all()
+
+
+def layers(service):
+    return {path.name for path in (service.state / "pool" / "layers").iterdir()}
+
+
+def fails(templates, **more):
+    reason, log = templates.fails([], "base", **more)
+    assert WRONG not in reason + log and PASSWORD not in reason + log
+    return reason
+
+
+def in_what_is_kept(service, secret):
+    """Files of the service that hold the text: its log, its store with all events. Not those of sandboxes."""
+    files = [service.log, *(p for p in service.state.rglob("*") if p.is_file() and "pool" not in p.relative_to(service.state).parts)]
+    return [str(p) for p in files if secret.encode() in p.read_bytes()]
+
+
+def test_by_the_api(world, templates):
+    image = f"{world.open.host}/tiny:v1"
+    (template, _), log = templates.ready([("RUN", ["echo $FROM_IMAGE >/tmp/made"])], fromImage=image)
+    assert world.digest in log and "MiB" in log, log
+    assert templates.run(template, "cat /tmp/made; id -un; echo $FROM_IMAGE; pwd") == "yes\nuser\nyes\n/home/user"
+    before = layers(world.service)
+    (_, _), log = templates.ready([("RUN", ["echo $FROM_IMAGE >/tmp/made"])], fromImage=image)
+    assert "CACHED [base]" in log and log.count("CACHED") == 2
+    assert layers(world.service) == before
+    (template, _), log = templates.ready(fromImage=f"{world.open.host}/tiny@{world.digest}")
+    assert templates.run(template, "echo $FROM_IMAGE") == "yes"
+
+
+def test_by_the_command_line(world, templates, tmp_path):
+    service, image = world.service, f"{world.open.host}/tiny:v1"
+    done = service.cove("template", "build", "--name", "line", "--from-image", image)
+    assert done.returncode == 0, done.stderr
+    assert templates.run("line", "echo $FROM_IMAGE") == "yes"
+    (tmp_path / "Dockerfile").write_text(f"FROM {world.open.host}/tiny@{world.digest}\nCOPY page /srv/page\nRUN echo $FROM_IMAGE >/srv/made\n")
+    (tmp_path / "page").write_text("page\n")
+    done = service.cove("template", "build", "--name", "file", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert templates.run("file", "cat /srv/page /srv/made") == "page\nyes"
+    done = service.cove("template", "build", "--name", "none", "--from-image", f"{world.open.host}/none")
+    assert done.returncode == 1 and "at step base" in done.stderr and "none" in done.stderr, done.stderr
+
+
+def test_with_credentials(world, templates):
+    image = f"{world.closed.host}/tiny:v1"
+    given = {"type": "registry", "username": USER, "password": PASSWORD}
+    reason = fails(templates, fromImage=image)
+    assert image in reason and "credentials" in reason, reason
+    reason = fails(templates, fromImage=image, fromImageRegistry={**given, "password": WRONG})
+    assert image in reason, reason
+    (template, _), log = templates.ready(fromImage=image, fromImageRegistry=given)
+    assert PASSWORD not in log
+    assert templates.run(template, "echo $FROM_IMAGE") == "yes"
+    # Who does not know the password gets nothing of what was fetched with it.
+    fails(templates, fromImage=image)
+    fails(templates, fromImage=image, fromImageRegistry={**given, "password": WRONG})
+    for secret in (PASSWORD, WRONG):
+        assert in_what_is_kept(world.service, secret) == []
+
+
+def test_what_is_not_there(world, templates):
+    before = layers(world.service)
+    for image, said in ((f"{world.open.host}/tiny:v2", "v2"), (f"{world.open.host}/nobody/nothing", "nothing"),
+                        (f"{world.open.host}/tiny@sha256:{'0' * 64}", "0000")):
+        reason = fails(templates, fromImage=image)
+        assert said in reason and "no such" in reason, reason
+    assert "image" in fails(templates, fromImage="NOT/a name")
+    assert wait_until(lambda: layers(world.service) == before, 20), layers(world.service) - before
+
+
+def test_private_addresses_are_refused_unless_they_are_listed(world, templates):
+    for host in (f"127.0.0.2:{world.open.port}", f"localhost:{world.open.port}", f"[::1]:{world.open.port}", "169.254.169.254", "10.0.0.1:5000"):
+        reason = fails(templates, fromImage=f"{host}/tiny:v1")
+        assert "private" in reason or "not public" in reason or "insecure" in reason, reason
+
+
+@pytest.mark.timeout(180)
+def test_a_registry_that_dies_in_the_middle(world, templates):
+    before = layers(world.service)
+    _, last, log = templates.build(fromImage=f"{world.thin.host}/tiny:v1", seconds=150)
+    assert last["status"] == "error" and last["reason"]["step"] == "base", (last, log)
+    assert world.thin.host in last["reason"]["message"] and not world.dying.process, last
+    assert wait_until(lambda: layers(world.service) == before, 20), layers(world.service) - before
+    # The service is none the worse for it.
+    templates.ready(fromImage=f"{world.open.host}/tiny:v1", force=True)

@@ -222,8 +222,10 @@ static void copy_done(void *ctx, int r)
     struct boxes *b = c->owner;
     struct entry *e = c->entry;
     bool is_good = e && !c->is_stale;
-    if (r < 0)
+    if (r < 0) {
         pool_forget(b->host->pool, c->id);
+        int ignored UNUSED = c->next ? 0 : pool_kept_drop(b->host->pool, c->id); /* it may have died right after it */
+    }
     if (r < 0)
         log_warn("copy the files of paused sandbox %s (a restart would lose them): %s", c->id, strerror(-r));
     else if (is_good)

@@ -175,7 +175,9 @@ static void on_made(void *ctx, const union sup_message *answer, int fd, const st
         finish(w, &v->v, NULL);
         return;
     }
-    bool is_over = !v->core->closing;
+    /* Nobody knows whether it was made: the row stays for the next start to find out, and its name is taken until then. */
+    bool is_unknown = err->code == ERR_UNAVAILABLE || err->code == ERR_DEADLINE_EXCEEDED;
+    bool is_over = !v->core->closing && !is_unknown;
     if (is_over && delete_row(v, &local) < 0)
         core_unrecorded(v->core, &local);
     finish(w, NULL, err);

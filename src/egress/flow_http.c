@@ -49,8 +49,8 @@ static void request_done(struct flow *f, struct flow_request *r, int status)
     char port[8] = "";
     if (f->port != (f->intercepted ? 443 : 80))
         (void)snprintf(port, sizeof(port), ":%u", f->port);
-    (void)snprintf(url, sizeof(url), "%s://%s%s%.*s", f->intercepted ? "https" : "http", r->authority, port, (int)URL_MAX,
-                   r->path);
+    (void)snprintf(url, sizeof(url), "%s://%s%s%.*s", f->intercepted ? "https" : "http", r->authority, port,
+                   (int)URL_MAX, r->path);
     for (char *c = url; *c; c++)
         if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
             *c = '?';

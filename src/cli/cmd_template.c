@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/each.h"
 #include "cli/service.h"
 #include "cli/template_build.h"
 #include "cli/terminal.h"
@@ -156,8 +157,11 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     bool tells = strcmp(method, "DELETE") != 0;
-    if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0)
+    if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0) {
+        if (!tells && ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove rm' ends the sandboxes that stand on it");
         return context_fail(ctx, STATUS_FAILED);
+    }
     if (ctx->json && answer)
         print_json(answer);
     return STATUS_OK;
@@ -182,10 +186,20 @@ static int publish(struct context *ctx, const char *ref, bool off)
 static int remove_all(struct context *ctx)
 {
     int status = STATUS_OK;
+    AUTO_JSON json_t *removed = json_array();
     for (int i = ctx->argi + 1; i < ctx->argc; i++) {
+        *ctx->hint = '\0';
         int r = change(ctx, "DELETE", ctx->argv[i], NULL);
-        status = r ? r : status;
+        if (r != STATUS_OK) {
+            status = r;
+            continue;
+        }
+        (void)json_array_append_new(removed, json_string(ctx->argv[i]));
+        if (!ctx->json)
+            (void)printf("%s\n", ctx->argv[i]);
     }
+    if (ctx->json)
+        each_print_json(json_pack("{s:O}", "removed", removed));
     return status;
 }
 

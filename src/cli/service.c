@@ -143,6 +143,28 @@ static const char *string_member(const json_t *object, const char *name)
     return text ? text : "";
 }
 
+/* What to do next, where the service says what is wrong alone: it knows nothing of this command. */
+static const char *advice(const struct service *s, enum err_code code, struct str message)
+{
+    if (code == ERR_UNAUTHENTICATED)
+        return "set COVE_API_KEY to what 'cove key' prints on the machine that the service runs on";
+    if (*s->ctx->hint)
+        return NULL;
+    if (code == ERR_PERMISSION_DENIED && s->is_local)
+        return "use sudo, or set COVE_HOST and COVE_API_KEY";
+    if (str_starts(message, STR("there is no sandbox ")))
+        return "'cove ls' lists those there are";
+    if (str_starts(message, STR("template '")) && str_ends(message, STR("' not found")))
+        return "'cove template ls' and 'cove snapshot ls' list those there are";
+    if (!str_starts(message, STR("sandbox ")))
+        return NULL;
+    return str_ends(message, STR(" is paused"))   ? "'cove resume' lets it go on"
+           : str_ends(message, STR(" has ended")) ? "its log is still there: 'cove logs', 'cove log'"
+           : str_ends(message, STR(" has no event log"))
+               ? "'cove ls' lists those there are; one that has ended needs its whole id"
+               : NULL;
+}
+
 /* An answer of 400 and up: {"error":{...}} of the native API, or {"code":n,"message":""} of the server itself. */
 static int refused(struct service *s, const json_t *answer)
 {
@@ -155,9 +177,9 @@ static int refused(struct service *s, const json_t *answer)
         if (strcmp(err_code_name((enum err_code)c), code) == 0)
             found = (enum err_code)c;
     (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
-    if (found == ERR_UNAUTHENTICATED)
-        (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                       "set COVE_API_KEY to what 'cove key' prints on the machine that the service runs on");
+    const char *hint = advice(s, found, str_of(message));
+    if (hint)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
     if (!*message)
         return err_set(&ctx->err, found, "the service at %s answered %d %s; is it a Cove?", s->endpoint, status,
                        http_status_text(status));

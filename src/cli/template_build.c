@@ -288,6 +288,10 @@ static int build(struct making *m)
     const char *step = text_of(end, "step");
     (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
                   text_of(end, "reason"));
+    if (strcmp(step, "base") == 0 && m->file.image && json_object_get(m->spec, "fromImage") && !m->o->from_image)
+        (void)snprintf(
+            m->ctx->hint, sizeof(m->ctx->hint),
+            "FROM names an image of a registry; to begin with a template that is here: --from-template NAME");
     return context_fail(m->ctx, STATUS_FAILED);
 }
 

@@ -84,7 +84,7 @@ static int read_args(const json_t *step, struct build_step *s, struct arena *are
 static int check_args(const struct build_step *s, struct err *err)
 {
     const char *name = types[s->type].name;
-    if (s->type != BUILD_ENV && s->args[0].n == 0)
+    if (s->type != BUILD_ENV && (s->n_args == 0 || s->args[0].n == 0))
         return wrong(err, name, "its first argument is empty");
     if (s->type == BUILD_COPY && s->args[1].n == 0)
         return wrong(err, name, "there is no destination");

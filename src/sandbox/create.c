@@ -55,17 +55,17 @@ static void unmake(struct sandbox *sb)
     sandbox_unref(sb);
 }
 
-void create_message(const struct sandbox *sb, union sup_message *m)
+void create_message(const struct sandbox *sb, union sup_message *ret_message)
 {
-    memset(m, 0, sizeof(*m));
-    m->create.head.type = SUP_CREATE;
-    memcpy(m->create.id, sb->info.id, ID_SANDBOX_LEN);
-    assert(strlen(sb->layer) < sizeof(m->create.layer) && strlen(sb->info.template_id) < sizeof(m->create.template_id));
-    memcpy(m->create.layer, sb->layer, strlen(sb->layer));
-    memcpy(m->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
-    m->create.memory_bytes = sb->info.memory_bytes;
-    m->create.cpu_milli = sb->info.cpu_milli;
-    m->create.disk_bytes = sb->info.disk_bytes;
+    memset(ret_message, 0, sizeof(*ret_message));
+    ret_message->create.head.type = SUP_CREATE;
+    memcpy(ret_message->create.id, sb->info.id, ID_SANDBOX_LEN);
+    assert(strlen(sb->layer) < sizeof(ret_message->create.layer) && strlen(sb->info.template_id) < sizeof(ret_message->create.template_id));
+    memcpy(ret_message->create.layer, sb->layer, strlen(sb->layer));
+    memcpy(ret_message->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
+    ret_message->create.memory_bytes = sb->info.memory_bytes;
+    ret_message->create.cpu_milli = sb->info.cpu_milli;
+    ret_message->create.disk_bytes = sb->info.disk_bytes;
 }
 
 static int ask_supervisor(struct sandbox *sb, struct err *err)

@@ -55,12 +55,12 @@ struct pool_figures {
 typedef void (*pool_figures_fn)(void *ctx, const struct pool_figures *figures, const struct err *err);
 int pool_figures(struct core *core, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
-/* Drops a template or snapshot by id or name. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION with the names of up to four sandboxes that were made from it and live. */
+/* Drops a template or snapshot by id or name; by name and tag, of a name with several snapshots, that one alone. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION with the names of up to four sandboxes that were made from it and live. */
 int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err) WARN_UNUSED;
 
 /*
  * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A
  * create that asks for nothing that differs takes one. n 0: none (a template with a start command has 1 by itself).
  */
-int core_warm_set(struct core *core, const struct actor *actor, struct str ref, uint32_t n,
+int core_warm_set(struct core *core, const struct actor *asker, struct str ref, uint32_t n,
                   struct err *err) WARN_UNUSED;

@@ -10,6 +10,8 @@
 #include "sandbox/internal.h"
 #include "template/name.h"
 
+#include <stdio.h>
+
 struct storing {
     struct list node;
     struct sandbox *sb; /* a reference */
@@ -24,8 +26,9 @@ static void go(struct sandbox *sb);
 
 void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1])
 {
-    memcpy(ret_name, "layer-", 6);
-    id_token(ret_name + 6, LAYER_NAME_LEN - 6);
+    char random[LAYER_NAME_LEN - 6 + 1];
+    id_token(random, sizeof(random) - 1);
+    (void)snprintf(ret_name, LAYER_NAME_LEN + 1, "layer-%s", random);
 }
 
 static bool is_of(struct str s, const char *alphabet)

@@ -33,6 +33,6 @@ int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *
  * A sandbox of ours, hidden, with the volume at /volume, through which its content is read and written by the file calls (files.h). Made when first
  * needed, gone 60 s after the last one let go of it. Each sandbox that done gives is followed by volume_release() and sandbox_unref().
  */
-int volume_open(struct core *core, const struct actor *actor, struct str ref, sandbox_fn done, void *ctx,
+int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
 void volume_release(struct core *core, struct sandbox *sb);

@@ -186,7 +186,7 @@ void build_take(struct build *b, const struct template_result *result)
     b->b.size_bytes = result->size_bytes;
     const char **envs = arena_alloc(&b->arena, (result->n_envs + 1) * sizeof(*envs));
     t->n_envs = MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX);
-    for (size_t i = 0; i < t->n_envs; i++)
+    for (size_t i = 0; result->envs && i < t->n_envs; i++)
         envs[i] = arena_strndup(&b->arena, result->envs[i], strlen(result->envs[i]));
     t->envs = envs;
 }

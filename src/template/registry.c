@@ -391,12 +391,12 @@ static int by_entry_id(const void *a, const void *b)
 
 size_t registry_entries(const struct template_registry *r, struct entry ***ret_entries)
 {
-    struct entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(*all));
+    struct entry **all = mem_array(map_count(&r->by_id) + 1, sizeof(struct entry *));
     size_t n = 0, it = 0;
     for (struct entry *e; (e = map_next(&r->by_id, &it));)
         all[n++] = e;
     if (n)
-        qsort(all, n, sizeof(*all), by_entry_id);
+        qsort(all, n, sizeof(struct entry *), by_entry_id);
     *ret_entries = all;
     return n;
 }

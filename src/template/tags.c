@@ -113,10 +113,10 @@ int template_tags_add(struct template_registry *r, struct str target, const stru
     return 0;
 }
 
-int template_tags_remove(struct template_registry *r, struct str text, const struct str *tags, size_t n,
+int template_tags_remove(struct template_registry *r, struct str name, const struct str *tags, size_t n,
                          struct err *err)
 {
-    struct template_name name;
+    struct template_name parsed;
     char tag[TEMPLATE_NAME_MAX + 1];
     struct entry *e;
     if (n == 0)
@@ -127,9 +127,9 @@ int template_tags_remove(struct template_registry *r, struct str text, const str
         if (strcmp(tag, TEMPLATE_TAG_DEFAULT) == 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "Cannot delete the '%s' tag", tag);
     }
-    if (find_entry(r, text, &name, &e, err) < 0)
+    if (find_entry(r, name, &parsed, &e, err) < 0)
         return -1;
-    if (name.has_tag)
+    if (parsed.has_tag)
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "Template name should not contain a tag, use the 'tags' field instead");
     for (size_t i = 0; i < n; i++)

@@ -95,7 +95,7 @@ static bool collect(void *ctx, const struct template *t)
         return true;
     if (all->n == all->cap) {
         all->cap = MAX(2 * all->cap, (size_t)64);
-        all->found = mem_realloc(all->found, all->cap * sizeof(*all->found));
+        all->found = mem_realloc(all->found, all->cap * sizeof(struct template *));
     }
     all->found[all->n++] = t;
     return true;
@@ -146,7 +146,7 @@ static void answer(struct call *c, struct snapshots *all, size_t limit, const st
     size_t i = 0, n = 0;
 
     if (all->n)
-        qsort(all->found, all->n, sizeof(*all->found), compare);
+        qsort(all->found, all->n, sizeof(struct template *), compare);
     for (size_t k = 1, kept = MIN(all->n, (size_t)1), most = all->n; k < most; k++, all->n = kept)
         if (all->found[k] != all->found[kept - 1])
             all->found[kept++] = all->found[k]; /* one with two tags came twice */

@@ -158,7 +158,7 @@ static bool collect(void *ctx, const struct template *t)
         return true;
     if (l->n == l->cap) {
         l->cap = MAX(2 * l->cap, (size_t)64);
-        l->found = mem_realloc(l->found, l->cap * sizeof(*l->found));
+        l->found = mem_realloc(l->found, l->cap * sizeof(struct template *));
     }
     l->found[l->n++] = t;
     return true;
@@ -178,7 +178,7 @@ void native_state_snapshots(struct call *c)
     (void)native_query(c, "sandbox", &l.source);
     core_templates_each(c->native->config.core, collect, &l);
     if (l.n)
-        qsort(l.found, l.n, sizeof(*l.found), compare);
+        qsort(l.found, l.n, sizeof(struct template *), compare);
     buf_append_cstr(&b, "{\"snapshots\":[");
     for (size_t i = 0; i < l.n; i++) {
         if (i && l.found[i] == l.found[i - 1])

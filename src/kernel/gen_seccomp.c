@@ -120,7 +120,8 @@ static const char *const egress_allowed[] = {
 static const char *const netmaker_allowed[] = {
     "bind", "brk", "clock_gettime", "close", "exit", "exit_group", "fcntl", "fstat", "futex", "getpid", "getrandom", "getsockname", "gettid",
     "listen", "lseek", "madvise", "mremap", "munmap", "newfstatat", "openat", "poll", "ppoll", "read", "recvfrom", "recvmsg",
-    "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sendmsg", "sendto", "setsockopt", "tgkill", "write", "writev",
+    "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sendmsg", "sendto", "setsockopt", "sigaltstack", "tgkill", "write",
+    "writev",
 };
 
 /* clang-format on */

@@ -34,7 +34,7 @@ uint64_t core_template_disk_bytes(const struct core *core, const struct template
 }
 
 struct users {
-    const char *template_id;
+    const char *template_id, *layer; /* NULL: any */
     size_t n;
     char names[4 * (ID_SANDBOX_LEN + 2) + 1];
 };
@@ -42,7 +42,7 @@ struct users {
 static bool note_user(void *ctx, struct sandbox *sb)
 {
     struct users *u = ctx;
-    if (strcmp(sb->info.template_id, u->template_id) != 0)
+    if (strcmp(sb->info.template_id, u->template_id) != 0 || (u->layer && strcmp(sb->layer, u->layer) != 0))
         return true;
     if (u->n++ < 4) {
         size_t at = strlen(u->names);
@@ -58,7 +58,8 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (template_resolve(core->templates, ref, &t, NULL, err) < 0)
         return -1;
-    struct users u = {.template_id = t->id};
+    bool is_one = template_is_one_of_several(core->templates, ref);
+    struct users u = {.template_id = t->id, .layer = is_one ? t->layer : NULL};
     sandbox_each(core, note_user, &u);
     if (u.n > 4)
         return err_set(err, ERR_FAILED_PRECONDITION, "%zu sandboxes were made from it and are there: %s, ...", u.n,
@@ -66,11 +67,12 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     if (u.n)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes were made from it and are there: %s", u.names);
     AUTO_FREE char *id = mem_strdup(t->id);
-    if (template_remove(core->templates, ref, err) < 0 || keeper_commit(core->keeper, err) < 0)
+    int r = is_one ? template_remove_tag(core->templates, ref, err) : template_remove(core->templates, ref, err);
+    if (r < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");
     spares_look(core);
-    log_info("template %s was removed by %s", id, actor->name);
+    log_info("template %s%s was removed by %s", id, is_one ? ", one of its snapshots," : "", actor->name);
     return 0;
 }
 

@@ -241,6 +241,41 @@ int template_remove(struct template_registry *r, struct str ref, struct err *err
     return 0;
 }
 
+static struct tag *find_tag(struct template_registry *r, struct str ref, struct entry **ret_entry)
+{
+    struct template_name name;
+    struct err ignored;
+    if (str_find_char(ref, ':') < 0 || template_name_parse(ref, &name, &ignored) < 0)
+        return NULL;
+    registry_refresh(r);
+    *ret_entry = built_find(r, &name);
+    return *ret_entry && strcmp(name.name, (*ret_entry)->id) != 0 ? entry_tag(*ret_entry, name.tag) : NULL;
+}
+
+bool template_is_one_of_several(struct template_registry *r, struct str ref)
+{
+    struct entry *e;
+    const struct tag *tag = find_tag(r, ref, &e);
+    return tag && tag->build->b.is_snapshot && e->n_tags > 1;
+}
+
+int template_remove_tag(struct template_registry *r, struct str ref, struct err *err)
+{
+    struct entry *e;
+    const struct tag *tag = find_tag(r, ref, &e);
+    if (!tag)
+        return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
+    struct build *b = tag->build;
+    if (entry_drop_tag(r, e, tag->tag, err) < 0)
+        return -1;
+    if (b->n_tags)
+        return 0;
+    if (template_rows_delete_build(r->store, b->b.id, err) < 0)
+        return -1;
+    build_free(r, b);
+    return 0;
+}
+
 /* ---- logs ---- */
 
 /* Appends text as it may be shown: UTF-8, without control characters but tabs, without what colours a terminal. */

@@ -229,6 +229,25 @@ static void snapshots(void **state)
     assert_int_equal(template_add_snapshot(p->r, &s, &t, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 
+    /* Each tag is a snapshot of its own. */
+    assert_false(template_is_one_of_several(p->r, STR("local/mine:v1")));
+    s.layer = LAYER_2;
+    s.name = STR("mine");
+    assert_int_equal(template_add_snapshot(p->r, &s, &t, &err), 0);
+    assert_true(template_is_one_of_several(p->r, STR("local/mine:v1")));
+    assert_true(template_is_one_of_several(p->r, STR("mine:default")));
+    assert_false(template_is_one_of_several(p->r, STR("local/mine")));
+    assert_false(template_is_one_of_several(p->r, STR("local/mine:v2")));
+    assert_false(template_is_one_of_several(p->r, STR("app:v2")));
+    (void)snprintf(id, sizeof(id), "%s:v1", t->id);
+    assert_false(template_is_one_of_several(p->r, str_of(id)));
+    assert_int_equal(template_remove_tag(p->r, STR("local/mine:default"), &err), 0);
+    assert_int_equal(template_remove_tag(p->r, STR("local/mine:default"), &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_string_equal(layer_of(p, "mine"), "");
+    assert_string_equal(layer_of(p, "mine:v1"), LAYER_1);
+    assert_false(template_is_one_of_several(p->r, STR("local/mine:v1")));
+
     assert_int_equal(template_remove(p->r, STR("local/mine:v1"), &err), 0);
     assert_int_equal(template_remove(p->r, STR("local/mine:v1"), &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);

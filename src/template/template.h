@@ -88,6 +88,10 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
 /* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands in a file. */
 int template_remove(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
 
+/* True: ref is "name:tag" of a snapshot whose name has other tags, each a snapshot of its own; template_remove_tag() forgets that one. By id it is all of them. */
+bool template_is_one_of_several(struct template_registry *r, struct str ref);
+int template_remove_tag(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
+
 /* A sandbox was made of it: counted. */
 void template_spawned(struct template_registry *r, const char *id);
 

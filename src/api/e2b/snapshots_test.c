@@ -58,6 +58,15 @@ static void snapshots_have_names_and_are_listed_in_pages(void **state)
     }
 
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"local/mine:v1\"}", &b), 201);
+
+    /* An id is one snapshot, whatever else has its name; only what is made from that one keeps it. */
+    assert_int_equal(facade_json(f, "POST", target_of(sb, "snapshots"), "{\"name\":\"mine:v2\"}", &b), 201);
+    assert_int_equal(facade_json(f, "DELETE", "/templates/local%2Fmine:v1", NULL, &b), 400);
+    assert_int_equal(facade_json(f, "DELETE", "/templates/local%2Fmine:default", NULL, &b), 204);
+    assert_int_equal(facade_json(f, "DELETE", "/templates/local%2Fmine%3Adefault", NULL, &b), 404);
+    assert_int_equal(facade_json(f, "DELETE", "/templates/local%2Fmine%3Av2", NULL, &b), 204);
+    assert_int_equal(facade_json(f, "GET", "/snapshots?name=mine", NULL, &b), 200);
+    assert_is(&b, "[{\"snapshotID\":\"local/mine:v1\",\"names\":[\"local/mine\"]}]");
 }
 
 static void forks_are_told_one_by_one(void **state)

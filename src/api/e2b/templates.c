@@ -330,15 +330,19 @@ void templates_delete(struct call *c)
     /* One without any finished build can't be in use, and nobody but the registry knows of it. */
     struct arena *a = http_arena(c->req);
     const char *id = arena_strndup(a, info.id, strlen(info.id));
-    const char *ref = info.n_tags ? arena_printf(a, "%s:%s", info.id, info.tags[0].tag) : id;
+    /* A snapshot's id is its name and its tag. */
+    bool is_one = info.is_snapshot && info.n_tags && str_find_char(c->args[0], ':') >= 0;
+    const char *ref = is_one        ? arena_strndup(a, c->args[0].p, c->args[0].n)
+                      : info.n_tags ? arena_printf(a, "%s:%s", info.id, info.tags[0].tag)
+                                    : id;
     int r = info.file || info.n_tags ? core_template_remove(c->e2b->core, &c->actor, str_of(ref), &err)
                                      : template_remove(templates_of(c), str_of(id), &err);
     if (r < 0) {
-        (void)err_prefix(&err, "cannot delete template '%s'", id);
+        (void)err_prefix(&err, "cannot delete template '%s'", is_one ? ref : id);
         call_fail_err(c, &err);
         return;
     }
-    if (c->e2b->builder)
+    if (c->e2b->builder && !is_one)
         builder_cancel_template(c->e2b->builder, id, "the template was deleted");
     if (templates_committed(c))
         call_empty(c, 204);

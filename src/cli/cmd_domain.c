@@ -106,11 +106,12 @@ static void say_names(const struct config *config, struct str name)
 
 static void say_trust(const char *ca, struct str name)
 {
-    (void)printf("export NODE_EXTRA_CA_CERTS=%s\n"
-                 "export SSL_CERT_FILE=%s # Python and what uses OpenSSL; these trust nothing else then\n"
-                 "# or for all programs of this machine:\n"
-                 "# sudo cp %s /usr/local/share/ca-certificates/cove-%.*s.crt && sudo update-ca-certificates\n",
-                 ca, ca, ca, STR_ARG(name));
+    (void)printf(
+        "export NODE_EXTRA_CA_CERTS=%s\n"
+        "export SSL_CERT_FILE=%s CURL_CA_BUNDLE=%s # Python, curl, what uses OpenSSL; these trust nothing else then\n"
+        "# or for all programs of this machine:\n"
+        "# sudo cp %s /usr/local/share/ca-certificates/cove-%.*s.crt && sudo update-ca-certificates\n",
+        ca, ca, ca, ca, STR_ARG(name));
 }
 
 static void print_json(const struct config *config, const struct domain *d, const struct tls_cert_info *info,

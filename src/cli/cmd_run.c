@@ -128,7 +128,7 @@ static int parse(struct context *ctx, struct run *r)
             (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
             break;
         case FLAG_CPUS:
-            if (unit_parse_cpus(str_of(value), &milli) < 0)
+            if (unit_parse_cpus(str_of(value), &milli) < 0 || milli == 0)
                 return context_usage(ctx, "--cpus %s: write a number such as 1.5", value);
             (void)json_object_set_new(r->spec, "cpu_milli", json_integer(milli));
             break;

@@ -207,7 +207,7 @@ static int remove_all(struct context *ctx)
 
 static int take_size(struct context *ctx, struct template_build_options *o, int flag, const char *value)
 {
-    if (flag == FLAG_CPUS && unit_parse_cpus(str_of(value), &o->cpu_milli) < 0)
+    if (flag == FLAG_CPUS && (unit_parse_cpus(str_of(value), &o->cpu_milli) < 0 || o->cpu_milli == 0))
         return context_usage(ctx, "--cpus: \"%s\" is no number such as 1.5", value);
     if (flag == FLAG_MEMORY && unit_parse_size(str_of(value), &o->memory_bytes) < 0)
         return context_usage(ctx, "--memory: \"%s\" is no size such as 512MiB", value);

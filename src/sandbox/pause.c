@@ -135,6 +135,8 @@ static void failed(struct sandbox *sb, const struct err *err)
 {
     struct err why = *err;
     if (sb->session_broke) {
+        (void)err_prefix(&why, "sandbox %s has ended, it could not be paused", sb->info.id);
+        waiters_tell(&sb->pausers, NULL, &why);
         sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
                                          .grade = EVENT_OBSERVED_HOST,
                                          .cause = "lost",

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builds in a world without coved and agents: what becomes of one that succeeds, fails, is cancelled or dies. */
+#include "base/mem.h"
+#include "build/internal.h"
+#include "sandbox/test_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct site {
+    struct world *w;
+    struct builder *b;
+    char id[ID_UUID_LEN + 1], template_id[TEMPLATE_ID_LEN + 1];
+};
+
+static int setup(void **state)
+{
+    struct site *s = mem_new(struct site);
+    void *world;
+    struct err err;
+    if (world_setup(&world) < 0)
+        return -1;
+    s->w = world;
+    s->w->is_flag_up = true;
+    struct builder_config config = {.core = s->w->core, .data_dir = s->w->dir->path, .concurrency = 1};
+    assert_int_equal(builder_new(&config, &s->b, &err), 0);
+    *state = s;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct site *s = *state;
+    void *world = s->w;
+    char path[256];
+    builder_free(s->b);
+    world_turns(s->w, 50);
+    (void)snprintf(path, sizeof(path), "%s/uploads", s->w->dir->path);
+    (void)rmdir(path);
+    mem_free(s);
+    return world_teardown(&world);
+}
+
+/* Begins a build of these RUN steps. */
+static void begin(struct site *s, const char *const *commands, size_t n)
+{
+    const struct template_build *b;
+    struct build_step steps[4] = {0};
+    struct str args[4];
+    struct err err;
+    struct template_request q = {.name = STR("app"), .cpu_milli = 1000, .memory_bytes = 1 << 28};
+    assert_int_equal(template_request(core_templates(s->w->core), &q, &b, &err), 0);
+    memcpy(s->id, b->id, sizeof(s->id));
+    memcpy(s->template_id, b->template_id, sizeof(s->template_id));
+    for (size_t i = 0; i < n; i++) {
+        args[i] = str_of(commands[i]);
+        steps[i] = (struct build_step){.type = BUILD_RUN, .args = &args[i], .n_args = 1};
+    }
+    struct build_spec spec = {.template_ref = "base", .steps = steps, .n_steps = n};
+    if (builder_start(s->b, s->id, &spec, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+static const struct template_build *now(struct site *s)
+{
+    return template_build_find(core_templates(s->w->core), str_of(s->id));
+}
+
+static enum template_status end_of(struct site *s)
+{
+    WAIT(s->w, now(s)->status >= TEMPLATE_READY);
+    WAIT(s->w, map_count(&s->w->agents) == 0); /* its sandbox is gone, whatever came of it */
+    return now(s)->status;
+}
+
+#define BEGIN(s, ...) begin(s, (const char *const[]){__VA_ARGS__}, ARRAY_SIZE(((const char *const[]){__VA_ARGS__})))
+
+static void each_step_is_a_layer_and_is_found_again(void **state)
+{
+    struct site *s = *state;
+    BEGIN(s, "flag", "flag");
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+    assert_int_equal(s->w->creates, 1);
+    assert_int_equal(s->w->snapshots, 2);
+    assert_int_equal(map_count(&s->w->layers), 2);
+    BEGIN(s, "flag", "flag");
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+    assert_int_equal(s->w->creates, 1); /* nothing was run */
+    assert_int_equal(s->w->snapshots, 2);
+    BEGIN(s, "flag", "echo");
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+    assert_int_equal(s->w->creates, 2);
+    assert_int_equal(s->w->snapshots, 3);
+}
+
+static void a_step_that_fails_is_named(void **state)
+{
+    struct site *s = *state;
+    BEGIN(s, "flag", "count");
+    assert_int_equal(end_of(s), TEMPLATE_ERROR);
+    assert_string_equal(now(s)->reason_step, "2");
+    assert_non_null(strstr(now(s)->reason, "exit status 3"));
+    assert_int_equal(s->w->snapshots, 1);
+    s->w->snapshot_error = ERR_RESOURCE_EXHAUSTED;
+    BEGIN(s, "echo");
+    assert_int_equal(end_of(s), TEMPLATE_ERROR);
+    assert_string_equal(now(s)->reason_step, "1");
+    s->w->snapshot_error = ERR_OK;
+    s->w->create_error = ERR_RESOURCE_EXHAUSTED;
+    BEGIN(s, "stderr");
+    assert_int_equal(end_of(s), TEMPLATE_ERROR);
+    assert_non_null(strstr(now(s)->reason, "make a sandbox"));
+}
+
+static bool runs(struct site *s)
+{
+    size_t it = 0;
+    struct fake_agent *a = map_next(&s->w->agents, &it);
+    return a && a->launches;
+}
+
+static void one_that_is_cancelled_fails(void **state)
+{
+    struct site *s = *state;
+    BEGIN(s, "cat");
+    WAIT(s->w, runs(s));
+    assert_true(builder_cancel(s->b, s->id, "nobody wants it"));
+    assert_int_equal(end_of(s), TEMPLATE_ERROR);
+    assert_string_equal(now(s)->reason, "nobody wants it");
+    assert_false(builder_cancel(s->b, s->id, "again"));
+}
+
+static void one_whose_sandbox_dies_fails(void **state)
+{
+    struct site *s = *state;
+    size_t it = 0;
+    BEGIN(s, "cat");
+    WAIT(s->w, runs(s));
+    world_end_agent(s->w, map_next(&s->w->agents, &it), SUP_CAUSE_OOM);
+    assert_int_equal(end_of(s), TEMPLATE_ERROR);
+    assert_non_null(strstr(now(s)->reason, "ended (oom)"));
+    BEGIN(s, "flag"); /* and the next one is none the worse */
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+}
+
+static void one_waits_for_the_other(void **state)
+{
+    struct site *s = *state;
+    char first[ID_UUID_LEN + 1];
+    BEGIN(s, "cat");
+    memcpy(first, s->id, sizeof(first));
+    WAIT(s->w, runs(s));
+    BEGIN(s, "flag");
+    world_turns(s->w, 100);
+    assert_int_equal(s->w->creates, 1);
+    assert_true(builder_cancel(s->b, first, "make room"));
+    assert_int_equal(end_of(s), TEMPLATE_READY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_step_is_a_layer_and_is_found_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_step_that_fails_is_named, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_that_is_cancelled_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_whose_sandbox_dies_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_waits_for_the_other, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -176,6 +176,7 @@ static void settle(struct image_link *l)
         return;
     }
     memcpy(j->layer, j->next, sizeof(j->next));
+    layers_settled(j->b->config.core, j->layer);
     base_have_image(j);
 }
 

@@ -252,6 +252,8 @@ static void stored(void *ctx, struct sandbox *sb, const struct err *err)
     fault_point("build.step.stored");
     memcpy(j->layer, j->next, sizeof(j->next));
     job_remember(j, 0);
+    layers_settled(j->b->config.core,
+                   j->layer); /* while the job runs it is the job's, then the cache's and the template's */
     fault_point("build.step.cached");
     ready_to_run(j);
 }

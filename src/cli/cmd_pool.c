@@ -5,10 +5,11 @@
 #include "cli/terminal.h"
 #include "config/units.h"
 
-enum { FLAG_DRY_RUN = 256 };
+enum { FLAG_DRY_RUN = 256, FLAG_CACHE };
 
 static const struct flag gc_flags[] = {
     {FLAG_DRY_RUN, 0, "dry-run", NULL, "Only says what would be removed."},
+    {FLAG_CACHE, 0, "cache", NULL, "Forgets the cached steps of builds first: the next builds run all of theirs."},
 };
 
 static uint64_t number_of(const json_t *object, const char *name)
@@ -89,15 +90,17 @@ static int gc(struct context *ctx)
 {
     AUTO_JSON json_t *answer = NULL;
     const char *value;
-    bool dry_run = false;
+    bool dry_run = false, cache = false;
     int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        dry_run = true;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        dry_run |= flag == FLAG_DRY_RUN;
+        cache |= flag == FLAG_CACHE;
+    }
     if (flag < 0)
         return context_exit(ctx);
     if (context_operands(ctx))
         return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
-    AUTO_JSON json_t *body = json_pack("{s:b}", "dry_run", dry_run);
+    AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_call(s, "POST", "/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
@@ -111,13 +114,13 @@ static int gc(struct context *ctx)
 const struct command cmd_gc = {
     .name = "gc",
     .summary = "remove the layers that nothing needs",
-    .synopsis = "[--dry-run]",
+    .synopsis = "[--dry-run | --cache]",
     .description =
         "Removes the layers of the storage pool that no template, no snapshot, no cached step of a build and no sandbox stands on. The service "
         "does so by itself every now and then; this does it at once. Prints each layer with its own size (- where the pool does not know it).\n"
         "\n"
         "With --json layers, each with layer, bytes and dropped.",
-    .examples = "cove gc --dry-run\ncove gc",
+    .examples = "cove gc --dry-run\ncove gc --cache",
     .operands = "",
     COMMAND_FLAGS(gc_flags),
     .run = gc,

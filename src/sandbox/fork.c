@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/layers.h"
 #include "sandbox/snapshot.h"
 
 #include <stdio.h>

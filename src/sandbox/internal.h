@@ -172,9 +172,9 @@ bool layer_name_is(const char *name);
 /* layers.c */
 struct layers *layers_new(struct core *core);
 void layers_free(struct layers *l);
-void layers_making(struct core *core, const char *layer);  /* no garbage, though nobody names it yet, */
-void layers_fresh(struct core *core, const char *layer);   /* and for a while after it is made, */
-void layers_settled(struct core *core, const char *layer); /* or until somebody does */
+void layers_making(struct core *core, const char *layer); /* no garbage, though nobody names it yet, */
+void layers_fresh(struct core *core,
+                  const char *layer); /* and for a while after it is made, or until layers_settled() */
 
 /* volume.c */
 struct volumes *volumes_new(struct core *core);

@@ -18,6 +18,8 @@ struct layers_root {
 };
 void layers_root_add(struct core *core, struct layers_root *root);
 void layers_root_remove(struct layers_root *root);
+/* A layer that was just made has a root by now, or will have none: it may be collected as any other. */
+void layers_settled(struct core *core, const char *layer);
 
 /* What one round found. Strings are valid during the call. */
 struct layers_garbage {

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/layers.h"
 #include "template/name.h"
 
 #include <stdio.h>

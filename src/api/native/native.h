@@ -31,7 +31,7 @@
  *   DELETE /v1/builds/{id}                  cancels it
  *   GET, PUT /v1/uploads/{hash}             files for COPY (tar, gzip or not), archives of images
  *   GET    /v1/pool                         kind, sizes
- *   POST   /v1/pool/collect                 {dry_run}: {"layers":[{layer, bytes, dropped}]}
+ *   POST   /v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
  *   POST   /v1/warm                         {template, count}
  *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON
  *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it

@@ -2,7 +2,9 @@
 /* The storage pool: what it is, what nobody needs any more, what is kept ready. */
 #include "api/json_read.h"
 #include "api/native/call.h"
+#include "build/builder.h"
 #include "sandbox/layers.h"
+#include "sandbox/templates.h"
 
 enum { ANSWER_MAX = 4 << 20, WARM_MAX = 64 };
 
@@ -53,12 +55,23 @@ static void collect_body(struct http_request *req, int error, struct str body, v
     (void)req;
     struct call *c = ctx;
     AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"dry_run"};
-    bool dry_run = false;
+    static const char *const known[] = {"dry_run", "cache"};
+    bool dry_run = false, cache = false;
     struct err err;
     if (!native_read_object(c, error, body, &json))
         return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_bool(json, "dry_run", &dry_run, &err) < 0) {
+    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_bool(json, "dry_run", &dry_run, &err) < 0 ||
+        json_get_bool(json, "cache", &cache, &err) < 0) {
+        native_error(c, &err);
+        return;
+    }
+    if (dry_run && cache) {
+        native_refuse(c, ERR_INVALID_ARGUMENT, "dry_run and cache: what is cached is forgotten or it is not");
+        return;
+    }
+    if (cache && c->native->config.builder &&
+        (builder_forget_cache(c->native->config.builder, &err) < 0 ||
+         core_templates_commit(c->native->config.core, &err) < 0)) {
         native_error(c, &err);
         return;
     }

@@ -10,7 +10,9 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READER_MS = 30000, BLOCK = 65536 };
@@ -289,7 +291,12 @@ int diff_confine(uid_t uid)
 {
     /* CAP_SYS_ADMIN: overlayfs's attributes are shown to nobody else. */
     const uint64_t keep = 1ULL << CAP_DAC_READ_SEARCH | 1ULL << CAP_SYS_ADMIN;
+    const pid_t parent = getppid();
     if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0)
         return -errno;
-    return caps_keep_only(keep, uid);
+    int r = caps_keep_only(keep, uid);
+    /* The change of user has cleared it. An orphan would hold the pool, and no other coved could begin. */
+    if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+        r = -errno;
+    return r == 0 && getppid() != parent ? -ECANCELED : r;
 }

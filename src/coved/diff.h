@@ -23,5 +23,5 @@ struct diff {
 /* Reading overlayfs's attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. */
 int diff_write(const struct diff *d) WARN_UNUSED;
 
-/* In a process of its own: gives up all rights but to read whatever there is, for a user that nobody is. */
+/* In a process of its own: gives up all rights but to read whatever there is, for a user that nobody is. From then on it ends with its parent. */
 int diff_confine(uid_t uid) WARN_UNUSED;

@@ -8,11 +8,14 @@
 #include "wire/diff.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -20,7 +23,7 @@
 
 #include <cmocka.h>
 
-enum { OUT_MAX = 1 << 20 };
+enum { OUT_MAX = 1 << 20, NOBODY = 65534, WAIT_MS = 10000 };
 
 static char top[] = "/var/tmp/cove-diff-test.XXXXXX";
 
@@ -241,13 +244,43 @@ static void test_depth_is_bounded(void **state)
     assert_int_equal(n, DIFF_DEPTH_MAX);
 }
 
+static void test_it_ends_with_its_parent(void **state)
+{
+    (void)state;
+    int pipe_fds[2], status;
+    char byte;
+    assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        pid_t child = fork();
+        if (child == 0) {
+            (void)alarm(60);
+            bool tied = prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && diff_confine(NOBODY) == 0;
+            if (tied && write(pipe_fds[1], "", 1) == 1)
+                (void)pause();
+            _exit(1);
+        }
+        (void)pause();
+        _exit(1);
+    }
+    (void)fd_close(pipe_fds[1]);
+    struct pollfd p = {.fd = pipe_fds[0], .events = POLLIN};
+    assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+    assert_int_equal(kill(parent, SIGKILL), 0);
+    assert_int_equal(waitpid(parent, &status, 0), parent);
+    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    assert_int_equal(read(pipe_fds[0], &byte, 1), 0); /* nobody has the other end any more */
+    (void)fd_close(pipe_fds[0]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_added_changed_deleted), TEST(test_bytes_count_and_times_do_not), TEST(test_opaque_and_other_types),
-        TEST(test_renamed_directories),   TEST(test_redirects_that_lead_nowhere),  TEST(test_depth_is_bounded),
+        TEST(test_added_changed_deleted),   TEST(test_bytes_count_and_times_do_not), TEST(test_opaque_and_other_types),
+        TEST(test_renamed_directories),     TEST(test_redirects_that_lead_nowhere),  TEST(test_depth_is_bounded),
+        TEST(test_it_ends_with_its_parent),
     };
     if (geteuid() != 0) {
         print_message("SKIP: whiteouts and overlayfs's attributes need root\n");

@@ -7,6 +7,8 @@ listed afterwards works and has the content that it had, what was promised is th
 import contextlib
 import hashlib
 import http.client
+import io
+import json
 import os
 import random
 import re
@@ -14,6 +16,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import tarfile
 import tempfile
 import threading
 import time
@@ -71,11 +74,9 @@ class World:
         self.service = service
         self.points = Path(service.env["COVE_FAULTS"])
         self.marks = {}     # sandbox: what it has in its file
-        self.ended = set()  # sandboxes that may be gone
         self.n = 0
         self.volumes = {}   # name: mark
         self.templates = {} # name: mark
-        self.snapshots = {}
 
     # ---- asking, by somebody who may get no answer ----
 
@@ -141,9 +142,6 @@ class World:
 
     # ---- what is there ----
 
-    def is_paused(self, sandbox):
-        return sandbox["state"] == "paused"
-
     def settled(self):
         """All sandboxes, none of them on its way."""
         def look():
@@ -156,7 +154,7 @@ class World:
     def check_whole(self):
         """Whatever is listed works and has what was written before."""
         for s in self.settled():
-            if self.is_paused(s):
+            if s["state"] == "paused":
                 self.must("POST", f"sandboxes/{s['id']}/resume", {})
             self.works(s["id"])
             mark = self.marks.get(s["id"]) or self.marks.get(s.get("fork_of", ""))
@@ -320,9 +318,6 @@ def do_drop(w, _):
 
 def image_archive(path, mark):
     """A docker-archive of one layer, made of a few programs of this machine."""
-    import io
-    import json
-    import tarfile
     layer, wanted = io.BytesIO(), set()
     for program in filter(None, map(shutil.which, ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink",
                                                 "touch"))):
@@ -487,6 +482,7 @@ def test_an_error(on_btrfs, operation, point):
     w.check_no_leaks()
 
 
+@pytest.mark.timeout(300)
 def test_the_process_that_lets_the_pool_grow_dies():
     with world("btrfs", first_size=3 * GIB // 2) as w:
         w.arm("pool.grow.file")
@@ -501,6 +497,7 @@ def test_the_process_that_lets_the_pool_grow_dies():
         w.check_no_leaks()
 
 
+@pytest.mark.timeout(300)
 def test_a_pool_that_is_full_in_the_middle_of_everything():
     """Without a reserve, so that nothing is refused beforehand."""
     with world("btrfs", first_size=2 * GIB, config="pool: {size: 2GiB}\ndisk_reserve: 1MiB\n") as w:
@@ -562,6 +559,7 @@ def load(w, seed, stop, problems):
             problems.append(repr(e))
 
 
+@pytest.mark.timeout(300)
 def test_deaths_at_any_time():
     chance = random.Random(int(os.environ.get("CRASH_SEED", time.time())))
     with world("btrfs") as w:

@@ -18,8 +18,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { COPY_AFTER_MS = 100 }; /* who pauses for a moment only is not made to wait for it */
+enum {
+    COPY_AFTER_MS = 100, /* who pauses for a moment only is not made to wait for it */
+    FULL_TRIES =
+        100, /* its processes are gone: a disk that is full at this moment is waited for, 20 s, before its files are lost too */
+    FULL_WAIT_USEC = 200000
+};
 
 /* ---- what there is ---- */
 
@@ -118,7 +124,15 @@ static int keep_run(void *ctx)
     fault_point("coved.keep.begin");
     int r = t->stands_on[0] ? pool_chain_read(pool, t->stands_on, &below) : 0;
     r = r ? r : fault_error("coved.keep");
-    return r ? r : pool_keep(pool, t->box, t->id, &below);
+    if (r < 0)
+        return r;
+    int ignored UNUSED = pool_box_limit(pool, t->box, 0); /* what is noted beside its files is ours */
+    for (int i = 0; i < FULL_TRIES; i++, (void)usleep(FULL_WAIT_USEC)) {
+        r = pool_keep(pool, t->box, t->id, &below);
+        if (r != -ENOSPC && r != -EDQUOT)
+            break;
+    }
+    return r;
 }
 
 static void keep_failed(struct task *t, int r, struct err *err)

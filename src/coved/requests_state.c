@@ -23,10 +23,14 @@ void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, con
     worker_send(r->worker, &m, sizeof(m), -1);
 }
 
+/* Files that can't be put away are lost with the processes: where the disk is short, they go on. */
 static void pause_one(struct requests *r, const struct sup_pause *m)
 {
+    struct err err;
     if (!request_is_id(m->id) || m->memory > 1)
         request_malformed(r, &m->head);
+    else if (!m->memory && reserve_check(&r->reserve, &err) < 0)
+        request_done(r, SUP_DONE, m->head.tag, -1, &err);
     else
         boxes_pause(r->boxes, request_asked(r, &m->head), m->id, m->memory);
 }

@@ -103,7 +103,7 @@ static int make_root(const struct tier_host *host, struct box *box, const struct
                                   .chain = how->chain,
                                   .files = files,
                                   .n_files = ARRAY_SIZE(files) - !captured,
-                                  .limit_bytes = how->disk_bytes};
+                                  .limit_bytes = 0};
     int layer_fds[POOL_CHAIN_MAX];
     const size_t own = how->from_layer; /* layers of which it has a copy */
     AUTO_CLOSE int box_fd = -1;
@@ -111,7 +111,7 @@ static int make_root(const struct tier_host *host, struct box *box, const struct
     if (r < 0)
         return err_errno(err, r, "make the private directory in the storage pool");
     box->has_files = true;
-    box->disk_bytes = how->disk_bytes;
+    box->disk_bytes = 0;
     r = pool_chain_open(host->pool, how->chain, layer_fds);
     if (r < 0)
         return err_errno(err, r, "open the template's layers");
@@ -130,6 +130,17 @@ static int make_root(const struct tier_host *host, struct box *box, const struct
     return r < 0 ? err_errno(err, r, "mount the root file system") : 0;
 }
 
+static int limit_disk(const struct tier_host *host, struct box *box, uint64_t bytes, struct err *err)
+{
+    if (bytes == box->disk_bytes || !pool_features(host->pool)->limits)
+        return 0;
+    int r = pool_box_limit(host->pool, box->name, bytes);
+    if (r < 0)
+        return err_errno(err, r, "limit the disk space");
+    box->disk_bytes = bytes;
+    return 0;
+}
+
 static int set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits,
                       struct err *err)
 {
@@ -143,17 +154,6 @@ static int set_limits(const struct tier_host *host, struct box *box, const struc
     return 0;
 }
 
-static int limit_disk(const struct tier_host *host, struct box *box, uint64_t bytes, struct err *err)
-{
-    if (bytes == box->disk_bytes || !pool_features(host->pool)->limits)
-        return 0;
-    int r = pool_box_limit(host->pool, box->name, bytes);
-    if (r < 0)
-        return err_errno(err, r, "limit the disk space");
-    box->disk_bytes = bytes;
-    return 0;
-}
-
 static int dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
 {
     static uint32_t serial; /* a slot is used again, a name is not */
@@ -161,7 +161,9 @@ static int dress(const struct tier_host *host, struct box *box, const struct tie
     AUTO_CLOSE int root = -1;
     id_token(random, sizeof(random) - 1);
     (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
-    if (set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0)
+    /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
+    if (set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0 ||
+        limit_disk(host, box, how->disk_bytes, err) < 0)
         return -1;
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
     memcpy(message + 1, box->name, TIER_NAME_MAX);

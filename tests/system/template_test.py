@@ -72,7 +72,8 @@ def test_names_and_pages(client, written):
         assert client.control("GET", f"/templates/{name}").status == status
 
 
-def test_building_is_refused(client):
-    for method, path in (("POST", "/v3/templates"), ("DELETE", "/templates/base"), ("PATCH", "/v2/templates/base")):
-        assert client.control(method, path, {"name": "x"}).status == 501
+def test_what_stands_in_a_file_stays(client):
+    for method, path in (("DELETE", "/templates/base"), ("PATCH", "/v2/templates/base")):
+        answer = client.control(method, path, {"public": True})
+        assert answer.status == 400 and "stands in a file" in answer.json["message"]
     assert client.request("GET", "/templates").status == 401

@@ -197,19 +197,6 @@ test('what cannot be created is refused with the reason', async () => {
 })
 
 // Each of these goes when the thing itself comes: a made-up success would be worse than the refusal.
-test('what is not there yet is refused as not implemented', async (t) => {
-  const box = await sandbox(t)
-  const refused = (error) => {
-    assert.ok(error instanceof SandboxError, `${error}`)
-    assert.match(error.message, /^501: \S/)
-    return true
-  }
-  await assert.rejects(box.pause(), refused)
-  await assert.rejects(box.fork(), refused)
-  await assert.rejects(box.createSnapshot(), refused)
-  assert.equal(await box.isRunning(), true)
-})
-
 test('what a sandbox may reach is set and replaced', async (t) => {
   const box = await sandbox(t, { network: { denyOut: ['0.0.0.0/0'], allowOut: ['1.1.1.1'] } })
   const closed = await box.commands.run('getent hosts denied.test || echo closed')

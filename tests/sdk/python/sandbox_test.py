@@ -142,19 +142,6 @@ def test_what_cannot_be_created_is_refused_with_the_reason():
         Sandbox.create(timeout=0)
 
 
-# Each of these goes when the thing itself comes: a made-up success would be worse than the refusal.
-@pytest.mark.parametrize("call", [
-    lambda box: box.pause(),
-    lambda box: box.fork(),
-    lambda box: box.create_snapshot(),
-], ids=["pause", "fork", "create_snapshot"])
-def test_what_is_not_there_yet_is_not_implemented(box, call):
-    with pytest.raises(SandboxException, match=r"^501: \S") as caught:
-        call(box)
-    assert caught.value.status_code == 501
-    assert box.is_running()
-
-
 def test_a_command_learns_that_its_sandbox_was_killed(box):
     command = box.commands.run("sleep 60", background=True)
     box.kill()

@@ -72,7 +72,8 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
 {
     AUTO_CLOSE int fd = -1;
     int r = pool_entry_open(at, name, &fd);
-    r = r ? r : limit(p, fd, box);
+    if (r == 0 && box->from_kept && p->features.limits)
+        r = p->ops->limit(p, fd, 0); /* its files may be at it, and there is to be made something beside them */
     if (r == 0 && !is_new)
         r = tree_remove(fd, "w");
     if (r == -ENOENT)
@@ -81,7 +82,8 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
         r = -errno;
     r = r ? r : pool_step(p, "pool.made");
     r = r ? r : write_files(fd, box, is_new);
-    return r ? r : pool_step(p, "pool.filled");
+    r = r ? r : pool_step(p, "pool.filled");
+    return r ? r : limit(p, fd, box);
 }
 
 static int make_empty(struct pool *p, const struct pool_box *box)

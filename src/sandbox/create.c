@@ -60,7 +60,8 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     memset(ret_message, 0, sizeof(*ret_message));
     ret_message->create.head.type = SUP_CREATE;
     memcpy(ret_message->create.id, sb->info.id, ID_SANDBOX_LEN);
-    assert(strlen(sb->layer) < sizeof(ret_message->create.layer) && strlen(sb->info.template_id) < sizeof(ret_message->create.template_id));
+    assert(strlen(sb->layer) < sizeof(ret_message->create.layer) &&
+           strlen(sb->info.template_id) < sizeof(ret_message->create.template_id));
     memcpy(ret_message->create.layer, sb->layer, strlen(sb->layer));
     memcpy(ret_message->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
     ret_message->create.memory_bytes = sb->info.memory_bytes;

@@ -184,11 +184,12 @@ void build_take(struct build *b, const struct template_result *result)
     t->workdir = keep(&b->arena, result->workdir);
     t->user = keep(&b->arena, result->user);
     b->b.size_bytes = result->size_bytes;
-    const char **envs = arena_alloc(&b->arena, (result->n_envs + 1) * sizeof(*envs));
-    t->n_envs = MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX);
-    for (size_t i = 0; result->envs && i < t->n_envs; i++)
+    const size_t n = result->envs ? MIN(result->n_envs, (size_t)TEMPLATE_ENVS_MAX) : 0;
+    const char **envs = arena_alloc(&b->arena, (n + 1) * sizeof(*envs));
+    for (size_t i = 0; i < n; i++)
         envs[i] = arena_strndup(&b->arena, result->envs[i], strlen(result->envs[i]));
     t->envs = envs;
+    t->n_envs = n;
 }
 
 /* ---- rows ---- */
@@ -318,7 +319,7 @@ static void load_build(void *ctx, const struct store_build *row)
 {
     struct template_registry *r = ctx;
     struct entry *e = map_get(&r->by_id, str_of(row->template_id));
-    const char *envs[TEMPLATE_ENVS_MAX];
+    const char *envs[TEMPLATE_ENVS_MAX] = {NULL};
     size_t n = 0;
     if (!e || row->status > TEMPLATE_FAILED)
         return;

@@ -60,9 +60,12 @@ static void tell_closed(struct flow *f, const char *error)
     (void)json_object_set_new(event, "sent", json_integer((json_int_t)f->sent));
     (void)json_object_set_new(event, "received", json_integer((json_int_t)f->received));
     (void)json_object_set_new(event, "us", json_integer((json_int_t)(clock_mono() - f->opened)));
-    if (error)
+    if (error) {
         (void)json_object_set_new(event, "error", json_string(error));
-    link_tell(f->net->egress->link, event);
+        link_tell(f->net->egress->link, event);
+    } else {
+        link_tell_soon(f->net->egress->link, event);
+    }
 }
 
 /* ---- the end ---- */
@@ -88,6 +91,8 @@ void flow_end(struct flow *f, const char *error)
 {
     if (f->state == FLOW_ENDED)
         return;
+    if (f->upstream)
+        flow_tell_open(f);
     f->state = FLOW_ENDED;
     count(f);
     if (f->lookup)
@@ -308,5 +313,6 @@ void flow_accept(struct net *n, int fd)
     else {
         side_set(f->client, &ops, f);
         flow_timer(f, FLOW_SNIFF_MS, on_silence);
+        on_first(f);
     }
 }

@@ -48,6 +48,11 @@ void flow_dial(struct flow *f)
     struct sockaddr_storage to;
     (void)netaddr_to_sockaddr(&f->to, f->port, &to);
     f->state = FLOW_DIAL;
+    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, NULL, NULL);
+    if (side_tcp_is_connected(f->upstream)) { /* on this machine, or the next: the loop has other things to do first */
+        on_connected(f);
+        return;
+    }
     flow_wait(f);
-    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, &world, f);
+    side_set(f->upstream, &world, f);
 }

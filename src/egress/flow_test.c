@@ -17,12 +17,16 @@ struct world {
     struct test_rig rig;
     struct egress *egress;
     struct net *net;
+    struct flow *flow;
     int control, api, client, server, listener;
     struct sockaddr_storage addr;
+    struct netaddr to;
+    uint16_t port;
     char told[MESSAGE_MAX];
 };
 
-static void world_open(struct world *w)
+/* With a connection of the sandbox to our server, of which nothing was read yet. */
+static void world_open_to(struct world *w)
 {
     int control[2], api[2], client[2];
     struct err err;
@@ -36,14 +40,18 @@ static void world_open(struct world *w)
     w->control = control[0];
     w->api = api[0];
     w->client = client[0];
+    w->server = -1;
     w->listener = test_listen(1, &w->addr);
     w->net = net_get(w->egress, ID, true);
     assert_non_null(w->net);
+    assert_true(netaddr_from_sockaddr((struct sockaddr *)&w->addr, &w->to, &w->port));
+    w->flow = flow_new(w->net, client[1], &w->to, w->port);
+}
 
-    struct netaddr to;
-    uint16_t port;
-    assert_true(netaddr_from_sockaddr((struct sockaddr *)&w->addr, &to, &port));
-    flow_dial(flow_new(w->net, client[1], &to, port));
+static void world_open(struct world *w)
+{
+    world_open_to(w);
+    flow_dial(w->flow);
     w->server = test_accept(w->listener);
 }
 
@@ -53,7 +61,8 @@ static void world_close(struct world *w)
     test_until_alone(&w->rig);
     const int fds[] = {w->control, w->api, w->client, w->server, w->listener};
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
-        (void)close(fds[i]);
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
     test_rig_close(&w->rig);
 }
 
@@ -109,7 +118,7 @@ static void test_what_stands_still(void **state)
     world_close(&w);
 }
 
-/* The beginning of a connection may wait for its end, but not for long, and never comes behind it. */
+/* The beginning of a connection, and an end in good order, may wait for others, but not for long, and never in another order. */
 static void test_what_is_told_when(void **state)
 {
     (void)state;
@@ -122,18 +131,17 @@ static void test_what_is_told_when(void **state)
     assert_int_equal(w.net->n_flows, 1);
     assert_int_equal(shutdown(w.client, SHUT_WR), 0);
     assert_int_equal(shutdown(w.server, SHUT_WR), 0);
-    test_until(&w.rig, is_gone, &w);
-    assert_non_null(strstr(told(&w), "\"what\":\"close\""));
+    expect_told(&w, "\"flow\"", "\"what\":\"close\"");
     assert_null(strstr(w.told, "error"));
+    test_until(&w.rig, is_gone, &w);
     world_close(&w);
 
     world_open(&w);
     assert_int_equal(shutdown(w.client, SHUT_WR), 0);
     assert_int_equal(shutdown(w.server, SHUT_WR), 0);
-    test_until(&w.rig, is_gone, &w);
-    assert_non_null(strstr(told(&w), "\"hello\""));
-    assert_non_null(strstr(told(&w), "\"what\":\"open\""));
-    assert_non_null(strstr(told(&w), "\"what\":\"close\""));
+    expect_told(&w, "\"hello\"", "");
+    expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+    expect_told(&w, "\"flow\"", "\"what\":\"close\"");
     world_close(&w);
 
     /* What was not told yet is when all of it ends. */
@@ -151,11 +159,45 @@ static void test_what_is_told_when(void **state)
     test_rig_close(&w.rig);
 }
 
+static void test_a_dial_that_fails(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    (void)close(w.listener);
+    w.listener = -1;
+    flow_dial(w.flow);
+    test_until(&w.rig, is_gone, &w);
+    expect_told(&w, "\"hello\"", "");
+    expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+    expect_told(&w, "\"flow\"", "refused");
+    world_close(&w);
+}
+
+/* It was to be reached, and the client did not wait: that somebody was dialled is told all the same. */
+static void test_a_dial_that_nobody_waits_for(void **state)
+{
+    (void)state;
+    struct world w;
+    char byte;
+    world_open_to(&w);
+    flow_dial(w.flow);
+    w.server = test_accept(w.listener);
+    flow_end(w.flow, "the client went away");
+    assert_int_equal(test_peer_wait(&w.rig, w.server, &byte, 1), -ECONNRESET);
+    expect_told(&w, "\"hello\"", "");
+    expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+    expect_told(&w, "\"flow\"", "\"error\":\"the client went away\"");
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_stands_still),
         cmocka_unit_test(test_what_is_told_when),
+        cmocka_unit_test(test_a_dial_that_fails),
+        cmocka_unit_test(test_a_dial_that_nobody_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

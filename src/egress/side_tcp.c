@@ -303,18 +303,27 @@ static struct tcp *tcp_new(uv_loop_t *loop, const struct side_ops *ops, void *ct
 struct side *side_tcp_accept(uv_loop_t *loop, int fd)
 {
     struct tcp *t = tcp_new(loop, NULL, NULL);
-    int r = fd_cloexec(fd, true);
-    if (r >= 0)
-        r = fd_nonblock(fd, true);
-    if (r >= 0)
-        r = adopt(t, fd);
-    else
-        (void)fd_close(fd);
+    int r = adopt(t, fd);
     if (r < 0)
         side_fail_errno(&t->side, -r, "accept");
     else
         t->side.ready = t->side.ready_told = true;
     return &t->side;
+}
+
+bool side_tcp_is_connected(struct side *s)
+{
+    struct tcp *t = tcp_of(s);
+    uint8_t state = 0; /* the first byte of struct tcp_info */
+    socklen_t n = sizeof(state);
+    if (s->ready || s->failure)
+        return s->ready && !s->failure;
+    if (getsockopt(t->fd, IPPROTO_TCP, TCP_INFO, &state, &n) < 0 || state != TCP_ESTABLISHED)
+        return false;
+    side_become_ready(s);
+    s->ready_told = true;
+    watch_peer(t->fd);
+    return true;
 }
 
 static void format_peer(struct tcp *t, const struct sockaddr *to)

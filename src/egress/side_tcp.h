@@ -10,9 +10,12 @@
 /* For a listening socket, from which connections inherit it: no waiting for more to send, and peers that are gone are found out. */
 void side_tcp_listener(int fd);
 
-/* Takes the descriptor of a connected socket, and is ready. Nobody is told anything before side_set(). */
+/* Takes the descriptor of a connected socket, which is close-on-exec, and is ready. Nobody is told anything before side_set(). */
 struct side *side_tcp_accept(uv_loop_t *loop, int fd);
 
 /* on_failed: refused, unreachable, or no answer within timeout_ms. Until on_ready nothing can be read or written (-EAGAIN; on_writable comes then). */
 struct side *side_tcp_connect(uv_loop_t *loop, const struct sockaddr *to, unsigned timeout_ms,
                               const struct side_ops *ops, void *ctx);
+
+/* Asks the kernel now rather than waiting for the loop to hear of it. Only while nobody is told (ops NULL); with true, on_ready will not come any more. */
+bool side_tcp_is_connected(struct side *s);

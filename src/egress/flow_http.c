@@ -114,7 +114,7 @@ struct injecting {
 static bool expand(struct injecting *i, const char *template, struct str *ret_value)
 {
     AUTO_BUF struct buf b = BUF_INIT(SECRET_VALUE_MAX * 2);
-    int r = vault_expand(i->f->net->egress->config.vault, str_of(i->f->net->id), str_of(template), &b, &i->err);
+    int r = vault_expand(i->f->net->egress->config.vault, str_of(i->f->net->sealed_for), str_of(template), &b, &i->err);
     if (r == 0)
         *ret_value = arena_str(i->head->arena, buf_str(&b));
     if (b.data)

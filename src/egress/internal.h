@@ -65,7 +65,9 @@ struct net {
     struct egress *egress;
     char id[ID_SANDBOX_LEN + 1];
     unsigned refs;
-    bool gone; /* dropped; lives on only for references */
+    char sealed_for[ID_SANDBOX_LEN +
+                    1]; /* whose sealed values its policy has: its own, or those of what it was forked from */
+    bool gone;          /* dropped; lives on only for references */
     int tcp_fd;
     uv_poll_t tcp; /* while tcp_fd >= 0 */
     struct dns_server *dns;

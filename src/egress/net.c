@@ -83,6 +83,7 @@ struct net *net_get(struct egress *e, const char *id, bool make)
     n->refs = 1;
     n->tcp_fd = -1;
     (void)snprintf(n->id, sizeof(n->id), "%s", id);
+    memcpy(n->sealed_for, n->id, sizeof(n->id));
     n->names = names_new();
     list_init(&n->flows);
     list_init(&n->denying);

@@ -101,6 +101,13 @@ static void on_policy(struct egress *e, const json_t *request)
         fail(e, request, &err);
         return;
     }
+    struct str sealed_for = text(request, "sealed_for");
+    if (sealed_for.p && !id_is_sandbox(sealed_for)) {
+        policy_unref(p);
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "sealed_for is no sandbox");
+        fail(e, request, &err);
+        return;
+    }
     struct net *n = net_get(e, id_of(request), true);
     if (!n) {
         policy_unref(p);
@@ -115,6 +122,7 @@ static void on_policy(struct egress *e, const json_t *request)
         fail(e, request, &err);
         return;
     }
+    (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", sealed_for.p ? sealed_for.p : n->id);
     net_set_policy(n, p);
     link_answer(e->link, answer);
 }

@@ -21,6 +21,11 @@ struct egress_link *network_link(const struct network *n)
     return n->sb->core->networks->link;
 }
 
+const char *network_sealed_for(const struct network *n)
+{
+    return n->sealed_for[0] ? n->sealed_for : n->sb->info.id;
+}
+
 bool network_closes(const struct network *n)
 {
     return n->sb->core->closing || n->is_over;
@@ -31,6 +36,8 @@ bool network_closes(const struct network *n)
 json_t *network_policy_message(const struct network *n, json_t *policy)
 {
     json_t *m = json_pack("{s:s,s:s,s:O}", "op", "policy", "id", n->sb->info.id, "policy", policy);
+    if (n->sealed_for[0])
+        (void)json_object_set_new(m, "sealed_for", json_string(n->sealed_for));
     if (n->ca)
         (void)json_object_set_new(m, "ca", json_string(n->ca));
     return m;
@@ -275,6 +282,7 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
     n->has_rules = from->has_rules;
     n->policy = json_deep_copy(from->policy);
     n->fields = from->fields ? json_deep_copy(from->fields) : NULL;
+    (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", network_sealed_for(from));
 }
 
 /* Of the creation. */
@@ -348,6 +356,8 @@ char *network_row(const struct sandbox *sb)
         json_pack("{s:b,s:b,s:O}", "internet", sb->info.allow_internet, "rules", n->has_rules, "policy", n->policy);
     if (n->fields)
         (void)json_object_set(row, "fields", n->fields);
+    if (n->sealed_for[0])
+        (void)json_object_set_new(row, "sealed_for", json_string(n->sealed_for));
     if (n->ca)
         (void)json_object_set_new(row, "ca", json_string(n->ca));
     if (n->ca_pem && n->has_ca)
@@ -377,6 +387,9 @@ void network_from_row(struct sandbox *sb, const char *text)
         log_error("the policy of sandbox %s can't be read, all is denied: %s", sb->info.id, err.msg);
     if (json_is_object(json_object_get(row, "fields")))
         n->fields = json_incref(json_object_get(row, "fields"));
+    const char *sealed_for = json_string_value(json_object_get(row, "sealed_for"));
+    if (sealed_for && id_is_sandbox(str_of(sealed_for)))
+        (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", sealed_for);
     n->ca = mem_strdup(json_string_value(json_object_get(row, "ca")));
     n->ca_pem = mem_strdup(json_string_value(json_object_get(row, "ca_pem")));
     n->has_ca = n->ca_pem != NULL;

@@ -170,7 +170,7 @@ static int step(struct change *ch, struct err *err)
     policy_literal_text(&ch->literal, &text);
     json_t *value = json_stringn(buf_data(&text), buf_len(&text));
     mem_wipe(buf_data(&text), buf_len(&text));
-    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "seal", "id", n->sb->info.id, "value", value);
+    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "seal", "id", network_sealed_for(n), "value", value);
     return egress_link_call(network_link(n), m, "sealed", on_sealed, ch, &ch->call, err);
 }
 

@@ -28,12 +28,13 @@ struct flow_sums {
 };
 
 struct network {
-    struct sandbox *sb; /* owns us */
-    json_t *policy;     /* as cove-egress gets it */
-    json_t *fields;     /* NULL: none */
-    char *ca, *ca_pem;  /* NULL: nothing was intercepted yet */
-    bool has_rules;     /* were asked for: without cove-egress the sandbox can't be made */
-    bool has_ca;        /* ca_pem is in the sandbox */
+    struct sandbox *sb;                  /* owns us */
+    json_t *policy;                      /* as cove-egress gets it */
+    json_t *fields;                      /* NULL: none */
+    char *ca, *ca_pem;                   /* NULL: nothing was intercepted yet */
+    char sealed_for[ID_SANDBOX_LEN + 1]; /* of a fork: whose sealed values the policy has, and gets; "": its own */
+    bool has_rules;                      /* were asked for: without cove-egress the sandbox can't be made */
+    bool has_ca;                         /* ca_pem is in the sandbox */
     bool is_over;
     enum { NETWORK_UNKNOWN, NETWORK_UP, NETWORK_DOWN } state;
     struct change *change;    /* under way */
@@ -50,6 +51,7 @@ struct network {
 
 /* network.c */
 struct egress_link *network_link(const struct network *n);
+const char *network_sealed_for(const struct network *n);
 bool network_closes(const struct network *n); /* it, or the core: nothing is recorded any more */
 json_t *network_policy_message(const struct network *n, json_t *policy);
 void network_set_state(struct network *n, int state, const char *why); /* with its event; why may be NULL */

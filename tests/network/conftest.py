@@ -77,9 +77,9 @@ except (OSError, ssl.SSLError) as error:
 class Box:
     """A sandbox under one policy."""
 
-    def __init__(self, world, service, **spec):
+    def __init__(self, world, service, existing=None, **spec):
         self.world, self.service = world, service
-        self.id = service.create(timeout_ms=600000, **spec)
+        self.id = existing or service.create(timeout_ms=600000, **spec)
 
     def run(self, command, timeout=30):
         """(exit code, output with errors)"""

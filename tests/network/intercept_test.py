@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secrets and interception under attack. Each attack is judged by what the canary saw; the numbers are those of the attacks they answer."""
 
+import os
 import re
+import signal
 import time
 from pathlib import Path
 
 import pytest
+from service import wait_until
 from world import ALLOWED, H2_PORT, OTHER, run
 
 SECRET = "sk-live-9f8e7d6c5b4a39281706"
@@ -259,6 +262,44 @@ def test_a_key_that_was_changed_or_removed_is_so_at_once(world, box, service):
     assert values(requests(world, two, "https://api.test/")[2][0], "x-key") == ["second-value"]
     assert service.cove("secret", "rm", "CHANGING").returncode == 0
     assert not requests(world, two, "https://api.test/")[2]
+
+
+def test_values_given_literally_reach_forks_and_theirs_and_nobody_else(world, box, service):
+    value, changed = "literal-5b1d9c02", "literal-77aa0e41"
+
+    def policy(of):
+        return {"default": "deny", "rules": [{"allow": "api.test"}], "inject": [{"host": "api.test", "headers": [{"name": "x-key", "value": of}]}]}
+
+    def fork(of):
+        status, _, answer = service.request("POST", f"/v1/sandboxes/{of.id}/fork", {"count": 1})
+        assert status == 201, answer
+        return box(existing=answer["forks"][0]["sandbox"]["id"])
+
+    def sent(of):
+        return [values(request, "x-key") for request in requests(world, of, "https://api.test/")[2]]
+
+    one = box(policy(value))
+    two = fork(one)
+    three = fork(two)
+    for each in (one, two, three):
+        assert sent(each) == [[value]]
+        status, _, shown = service.request("GET", f"/v1/sandboxes/{each.id}/network")
+        assert status == 200 and value not in str(shown) and "${sealed:" in str(shown), shown
+    # A fork's own change is its own; what it read of its policy it can give back.
+    assert service.request("PUT", f"/v1/sandboxes/{two.id}/network", policy(changed))[0] in (200, 204)
+    assert sent(two) == [[changed]] and sent(one) == [[value]]
+    shown = service.request("GET", f"/v1/sandboxes/{three.id}/network")[2]
+    mine = shown["policy"] if "policy" in shown else shown
+    assert service.request("PUT", f"/v1/sandboxes/{three.id}/network", mine)[0] in (200, 204)
+    assert sent(three) == [[value]]
+    # The sealed text is worth nothing to somebody else's sandbox.
+    other = box(mine)
+    assert sent(other) == []
+    # And it outlives the processes that know of it.
+    for process in ("cove-egress", "cove-api"):
+        os.kill(service.child(process), signal.SIGKILL)
+        assert wait_until(service.is_healthy, 30)
+        assert wait_until(lambda: sent(three) == [[value]], 20)
 
 
 # ---- TLS: T ----

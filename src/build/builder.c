@@ -231,7 +231,8 @@ int builder_new(const struct builder_config *config, struct builder **ret_builde
     list_init(&b->waiting);
     list_init(&b->running);
     list_init(&b->ended);
-    if (uploads_new(c->data_dir, &b->uploads, err) < 0 || cache_new(c->core, &b->cache, err) < 0) {
+    if (uploads_new(c->data_dir, c->disk_reserve_bytes, &b->uploads, err) < 0 ||
+        cache_new(c->core, &b->cache, err) < 0) {
         uploads_free(b->uploads);
         mem_free(b);
         return -1;

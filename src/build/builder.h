@@ -25,12 +25,13 @@ struct build_alias {
 /* Strings and lists are borrowed and outlive the builder. 0: the default. */
 struct builder_config {
     struct core *core;
-    const char *data_dir;      /* uploads/ is made here */
-    unsigned concurrency;      /* 2 */
-    uint64_t step_timeout_ms;  /* 1 h */
-    uint64_t timeout_ms;       /* 2 h, of all */
-    uint64_t ready_timeout_ms; /* 10 min */
-    uint64_t disk_bytes;       /* of a build's sandbox; 0: the service's */
+    const char *data_dir;        /* uploads/ is made here */
+    unsigned concurrency;        /* 2 */
+    uint64_t step_timeout_ms;    /* 1 h */
+    uint64_t timeout_ms;         /* 2 h, of all */
+    uint64_t ready_timeout_ms;   /* 10 min */
+    uint64_t disk_bytes;         /* of a build's sandbox; 0: the service's */
+    uint64_t disk_reserve_bytes; /* what uploads leave free: build/uploads.h; 0: by the disk's size */
     const struct build_alias *aliases;
     size_t n_aliases;
     const char *const *insecure; /* registries, as image/job.h says */

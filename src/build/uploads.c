@@ -13,98 +13,202 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { TICKETS_MAX = 4096, TICKET_S = 3600, RUNNING_MAX = 64 };
+enum { TICKETS_MAX = 4096, TICKET_S = 3600, RUNNING_MAX = 64, FRESH_MS = 100, COMPARE = 16 * 1024 };
 
 struct ticket {
     struct list node; /* oldest first */
     char hash[UPLOAD_HASH_LEN + 1], token[UPLOAD_TOKEN_LEN + 1];
     usec_t until;
+    bool used, is_dropped; /* dropped: nobody finds it any more */
+    unsigned refs;         /* of uploads */
+};
+
+/* A file that is whole. */
+struct sent {
+    struct list node; /* oldest first */
+    char hash[UPLOAD_HASH_LEN + 1];
+    usec_t at; /* real time */
+    uint64_t bytes;
 };
 
 struct uploads {
     char *path;
     int dirfd;
+    uint64_t reserve_bytes;
     struct map tickets; /* by token */
     struct list by_age;
+    struct map files; /* by hash */
+    struct list by_time;
     size_t n_running;
     uint64_t bytes; /* of all, those under way too */
     uint64_t serial;
+    usec_t looked; /* monotonic; 0: look now */
+    uint64_t room; /* above the reserve: what the disk had then, less what was written since */
 };
 
 struct upload {
     struct uploads *all;
+    struct ticket *ticket; /* a reference; NULL: by the key */
     int fd;
     char hash[UPLOAD_HASH_LEN + 1], name[32];
     uint64_t bytes;
+    bool repeats; /* fd is the file that is there already, to be compared */
 };
 
-/* ---- the directory ---- */
+/* ---- what there is ---- */
 
-struct found {
-    char hash[UPLOAD_HASH_LEN + 1];
-    struct timespec sent;
-    uint64_t bytes;
-};
+static struct sent *add(struct uploads *u, const char *hash, usec_t at, uint64_t bytes)
+{
+    struct sent *s = mem_new(struct sent);
+    memcpy(s->hash, hash, UPLOAD_HASH_LEN);
+    s->at = at;
+    s->bytes = bytes;
+    list_append(&u->by_time, &s->node);
+    (void)map_put(&u->files, str_of(s->hash), s);
+    u->bytes += bytes;
+    return s;
+}
+
+static void forget(struct uploads *u, struct sent *s)
+{
+    (void)map_del(&u->files, str_of(s->hash));
+    list_remove(&s->node);
+    u->bytes -= s->bytes;
+    mem_free(s);
+}
+
+static bool discard(struct uploads *u, struct sent *s)
+{
+    if (unlinkat(u->dirfd, s->hash, 0) < 0 && errno != ENOENT)
+        return false;
+    forget(u, s);
+    u->looked = 0;
+    return true;
+}
 
 static int by_time(const void *a, const void *b)
 {
-    const struct found *x = a, *y = b;
-    if (x->sent.tv_sec != y->sent.tv_sec)
-        return x->sent.tv_sec < y->sent.tv_sec ? -1 : 1;
-    return x->sent.tv_nsec < y->sent.tv_nsec ? -1 : x->sent.tv_nsec > y->sent.tv_nsec;
+    const struct sent *x = *(struct sent *const *)a, *y = *(struct sent *const *)b;
+    return x->at != y->at ? (x->at < y->at ? -1 : 1) : strcmp(x->hash, y->hash);
 }
 
-/* All whole ones, oldest first. Removes the half ones when `clean`. */
-static size_t list_all(struct uploads *u, bool clean, struct found **ret_found)
+static void sort(struct uploads *u)
 {
-    struct found *all = NULL;
-    size_t n = 0;
-    int fd = openat(u->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        (void)fd_close(fd);
-        *ret_found = NULL;
-        return 0;
+    size_t n = map_count(&u->files), i = 0;
+    AUTO_FREE struct sent **all = mem_array(n + 1, sizeof(struct sent *));
+    LIST_FOREACH (struct sent, s, &u->by_time, node)
+        all[i++] = s;
+    if (n)
+        qsort(all, n, sizeof(struct sent *), by_time);
+    for (i = 0; i < n; i++) {
+        list_remove(&all[i]->node);
+        list_append(&u->by_time, &all[i]->node);
     }
+}
+
+/* What an earlier worker left: whole ones are known from here on, half ones go. */
+static int read_all(struct uploads *u, struct err *err)
+{
+    AUTO_CLOSE int fd = openat(u->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return err_errno(err, errno, "read %s", u->path);
+    (void)TAKE_FD(fd);
     for (const struct dirent *e; (e = readdir(dir));) {
         struct stat st;
         if (e->d_name[0] == '.')
             continue;
-        if (!build_is_hash(str_of(e->d_name))) {
-            if (clean)
-                (void)unlinkat(u->dirfd, e->d_name, 0);
-            continue;
-        }
-        if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-            continue;
-        all = mem_realloc(all, (n + 1) * sizeof(*all));
-        all[n] = (struct found){.sent = st.st_mtim, .bytes = (uint64_t)st.st_size};
-        memcpy(all[n++].hash, e->d_name, UPLOAD_HASH_LEN + 1);
+        if (!build_is_hash(str_of(e->d_name)))
+            (void)unlinkat(u->dirfd, e->d_name, 0);
+        else if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+            (void)add(u, e->d_name, (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000,
+                      (uint64_t)st.st_size);
     }
     (void)closedir(dir);
-    if (n)
-        qsort(all, n, sizeof(*all), by_time);
-    *ret_found = all;
-    return n;
+    sort(u);
+    return 0;
 }
 
-static void make_room(struct uploads *u)
+/* ---- room ---- */
+
+static uint64_t reserve_of(const struct uploads *u, const struct statvfs *fs)
 {
-    AUTO_FREE struct found *all = NULL;
-    if (u->bytes <= UPLOADS_BYTES_MAX)
-        return;
-    size_t n = list_all(u, false, &all);
-    for (size_t i = 0; i < n && u->bytes > UPLOADS_BYTES_MAX / 10 * 9; i++)
-        if (unlinkat(u->dirfd, all[i].hash, 0) == 0)
-            u->bytes -= MIN(all[i].bytes, u->bytes);
+    const uint64_t least = UINT64_C(1) << 30, most = UINT64_C(8) << 30;
+    return u->reserve_bytes != UPLOADS_RESERVE_AUTO ? u->reserve_bytes
+                                                    : MIN(MAX(fs->f_blocks / 50 * fs->f_frsize, least), most);
 }
 
-int uploads_new(const char *data_dir, struct uploads **ret_uploads, struct err *err)
+static int look(struct uploads *u, struct err *err)
+{
+    struct statvfs fs;
+    usec_t now = clock_mono();
+    uint64_t there;
+    if (u->looked && now - u->looked < FRESH_MS * USEC_PER_MS)
+        return 0;
+    if (fstatvfs(u->dirfd, &fs) < 0)
+        return err_errno(err, errno, "look how much is free for uploads");
+    if (__builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, &there))
+        there = UINT64_MAX;
+    uint64_t reserve = reserve_of(u, &fs);
+    u->room = there > reserve ? there - reserve : 0;
+    u->looked = now;
+    return 0;
+}
+
+static bool is_old(const struct sent *s)
+{
+    usec_t now = clock_real();
+    return now > s->at && now - s->at > TICKET_S * USEC_PER_SEC;
+}
+
+/* The disk takes n more bytes and keeps its reserve. */
+static int need_room(struct uploads *u, uint64_t n, struct err *err)
+{
+    if (u->reserve_bytes == UPLOADS_RESERVE_NONE)
+        return 0;
+    for (;;) {
+        if (look(u, err) < 0)
+            return -1;
+        struct sent *oldest = LIST_FIRST(struct sent, &u->by_time, node);
+        if (u->room >= n)
+            return 0;
+        if (!oldest || !is_old(oldest) || !discard(u, oldest))
+            break;
+    }
+    (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
+                  "there is not enough room for the files: the disk has %llu MiB left above its reserve; remove "
+                  "templates, sandboxes or other files",
+                  (unsigned long long)(u->room >> 20));
+    err->errnum = ENOSPC;
+    return -1;
+}
+
+bool upload_is_full(const struct err *err)
+{
+    return err->code == ERR_RESOURCE_EXHAUSTED && (err->errnum == ENOSPC || err->errnum == EDQUOT);
+}
+
+/* All of them together stay within their bound. */
+static int keep_bound(struct uploads *u, uint64_t more, struct err *err)
+{
+    while (u->bytes + more > UPLOADS_BYTES_MAX) {
+        struct sent *oldest = LIST_FIRST(struct sent, &u->by_time, node);
+        if (!oldest || !discard(u, oldest))
+            return err_set(err, ERR_RESOURCE_EXHAUSTED,
+                           "the uploads that are under way take %llu GiB: try again in a moment",
+                           (unsigned long long)(UPLOADS_BYTES_MAX >> 30));
+    }
+    return 0;
+}
+
+/* ---- life ---- */
+
+int uploads_new(const char *data_dir, uint64_t reserve_bytes, struct uploads **ret_uploads, struct err *err)
 {
     AUTO_FREE char *path = mem_printf("%s/uploads", data_dir);
-    AUTO_FREE struct found *all = NULL;
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_errno(err, errno, "make %s", path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -113,20 +217,31 @@ int uploads_new(const char *data_dir, struct uploads **ret_uploads, struct err *
     struct uploads *u = mem_new(struct uploads);
     u->path = TAKE_PTR(path);
     u->dirfd = fd;
+    u->reserve_bytes = reserve_bytes;
     list_init(&u->by_age);
-    size_t n = list_all(u, true, &all);
-    for (size_t i = 0; i < n; i++)
-        u->bytes += all[i].bytes;
-    make_room(u);
+    list_init(&u->by_time);
+    if (read_all(u, err) < 0) {
+        uploads_free(u);
+        return -1;
+    }
+    struct err ignored;
+    int r UNUSED = keep_bound(u, 0, &ignored);
     *ret_uploads = u;
     return 0;
+}
+
+static void release(struct ticket *t)
+{
+    if (t->is_dropped && t->refs == 0)
+        mem_free(t);
 }
 
 static void drop(struct uploads *u, struct ticket *t)
 {
     (void)map_del(&u->tickets, str_of(t->token));
     list_remove(&t->node);
-    mem_free(t);
+    t->is_dropped = true;
+    release(t);
 }
 
 void uploads_free(struct uploads *u)
@@ -136,23 +251,27 @@ void uploads_free(struct uploads *u)
     assert(u->n_running == 0);
     LIST_FOREACH (struct ticket, t, &u->by_age, node)
         drop(u, t);
+    LIST_FOREACH (struct sent, s, &u->by_time, node)
+        forget(u, s);
     map_fini(&u->tickets);
+    map_fini(&u->files);
     (void)fd_close(u->dirfd);
     mem_free(u->path);
     mem_free(u);
 }
 
-bool uploads_has(struct uploads *u, const char *hash)
+uint64_t uploads_bytes(const struct uploads *u)
 {
-    struct stat st;
-    assert(build_is_hash(str_of(hash)));
-    return fstatat(u->dirfd, hash, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+    return u->bytes;
 }
 
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err)
 {
     struct stat st;
-    AUTO_CLOSE int fd = uploads_has(u, hash) ? openat(u->dirfd, hash, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    struct sent *s = map_get(&u->files, str_of(hash));
+    AUTO_CLOSE int fd = s ? openat(u->dirfd, hash, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (s && fd < 0 && errno == ENOENT)
+        forget(u, s); /* somebody has removed it */
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_NOT_FOUND, "the files %.12s... were not uploaded", hash);
     *ret_fd = TAKE_FD(fd);
@@ -160,7 +279,16 @@ int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret
     return 0;
 }
 
-/* ---- tickets ---- */
+bool uploads_has(struct uploads *u, const char *hash)
+{
+    AUTO_CLOSE int fd = -1;
+    uint64_t size;
+    struct err ignored;
+    assert(build_is_hash(str_of(hash)));
+    return uploads_open(u, hash, &fd, &size, &ignored) == 0;
+}
+
+/* ---- links ---- */
 
 void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1])
 {
@@ -177,10 +305,10 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
     memcpy(ret_token, t->token, UPLOAD_TOKEN_LEN + 1);
 }
 
-bool uploads_is_granted(struct uploads *u, struct str hash, struct str token)
+static int denied(struct err *err)
 {
-    const struct ticket *t = token.n == UPLOAD_TOKEN_LEN ? map_get(&u->tickets, token) : NULL;
-    return t && str_eqc(hash, t->hash) && clock_mono() <= t->until;
+    return err_set(err, ERR_PERMISSION_DENIED,
+                   "this link for an upload was used already, for other content: ask for another");
 }
 
 /* ---- one ---- */
@@ -191,7 +319,36 @@ static int too_large(struct err *err)
                    (unsigned long long)(UPLOAD_BYTES_MAX >> 30));
 }
 
-int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload, struct err *err)
+static void put(struct upload *up)
+{
+    up->all->n_running--;
+    if (up->ticket) {
+        up->ticket->refs--;
+        release(up->ticket);
+    }
+    (void)fd_close(up->fd);
+    mem_free(up);
+}
+
+/* What its bytes are compared with, or the file they go to. */
+static int open_file(struct upload *up, int64_t size, struct err *err)
+{
+    struct uploads *u = up->all;
+    uint64_t there;
+    if (up->repeats) {
+        if (uploads_open(u, up->hash, &up->fd, &there, err) < 0 || (size >= 0 && (uint64_t)size != there))
+            return denied(err);
+        return 0;
+    }
+    if (need_room(u, size > 0 ? (uint64_t)size : 1, err) < 0)
+        return -1;
+    (void)snprintf(up->name, sizeof(up->name), "part-%llu", (unsigned long long)++u->serial);
+    up->fd = openat(u->dirfd, up->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return up->fd < 0 ? err_errno(err, errno, "make a file for the upload") : 0;
+}
+
+static int begin(struct uploads *u, const char *hash, struct ticket *t, int64_t size, struct upload **ret_upload,
+                 struct err *err)
 {
     if (size > 0 && (uint64_t)size > UPLOAD_BYTES_MAX)
         return too_large(err);
@@ -199,43 +356,86 @@ int upload_begin(struct uploads *u, const char *hash, int64_t size, struct uploa
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d uploads are under way: try again in a moment", RUNNING_MAX);
     struct upload *up = mem_new(struct upload);
     up->all = u;
+    up->fd = -1;
+    up->ticket = t;
+    up->repeats = t && t->used;
     memcpy(up->hash, hash, UPLOAD_HASH_LEN);
-    (void)snprintf(up->name, sizeof(up->name), "part-%llu", (unsigned long long)++u->serial);
-    up->fd = openat(u->dirfd, up->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (up->fd < 0) {
-        mem_free(up);
-        return err_errno(err, errno, "make a file for the upload");
-    }
     u->n_running++;
+    if (t)
+        t->refs++;
+    if (open_file(up, size, err) < 0) {
+        put(up);
+        return -1;
+    }
     *ret_upload = up;
     return 0;
 }
 
-static void forget(struct upload *up)
+int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload, struct err *err)
 {
-    up->all->n_running--;
-    (void)fd_close(up->fd);
-    mem_free(up);
+    return begin(u, hash, NULL, size, ret_upload, err);
+}
+
+int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, int64_t size, struct upload **ret_upload,
+                         struct err *err)
+{
+    struct ticket *t = token.n == UPLOAD_TOKEN_LEN ? map_get(&u->tickets, token) : NULL;
+    if (!t || !str_eqc(hash, t->hash) || clock_mono() > t->until)
+        return err_set(err, ERR_PERMISSION_DENIED,
+                       "this link for an upload is not, or no longer, valid: ask for another");
+    return begin(u, t->hash, t, size, ret_upload, err);
+}
+
+static int compare(struct upload *up, struct str bytes, struct err *err)
+{
+    char there[COMPARE];
+    while (bytes.n) {
+        ssize_t n = pread(up->fd, there, MIN(bytes.n, sizeof(there)), (off_t)up->bytes);
+        if (n < 0)
+            return err_errno(err, errno, "read the upload");
+        if (n == 0 || memcmp(there, bytes.p, (size_t)n) != 0)
+            return denied(err);
+        up->bytes += (uint64_t)n;
+        bytes = str_sub(bytes, (size_t)n);
+    }
+    return 0;
 }
 
 int upload_write(struct upload *up, struct str bytes, struct err *err)
 {
+    struct uploads *u = up->all;
     if (up->bytes + bytes.n > UPLOAD_BYTES_MAX)
         return too_large(err);
+    if (up->repeats)
+        return compare(up, bytes, err);
+    if (keep_bound(u, bytes.n, err) < 0 || need_room(u, bytes.n, err) < 0)
+        return -1;
     int r = fd_write_all(up->fd, bytes.p, bytes.n);
     if (r < 0)
         return err_errno(err, r, "keep the upload");
     up->bytes += bytes.n;
-    up->all->bytes += bytes.n;
-    make_room(up->all);
+    u->bytes += bytes.n;
+    u->room -= MIN(u->room, bytes.n);
     return 0;
+}
+
+static int end_repeated(struct upload *up, struct err *err)
+{
+    struct stat st;
+    int r = fstat(up->fd, &st) < 0 || (uint64_t)st.st_size != up->bytes ? denied(err) : 0;
+    upload_cancel(up);
+    return r;
 }
 
 int upload_end(struct upload *up, struct err *err)
 {
     struct uploads *u = up->all;
-    struct stat old;
-    bool replaces = fstatat(u->dirfd, up->hash, &old, AT_SYMLINK_NOFOLLOW) == 0;
+    if (up->repeats)
+        return end_repeated(up, err);
+    if (up->ticket && up->ticket->used) { /* by another one meanwhile */
+        upload_cancel(up);
+        return denied(err);
+    }
     AUTO_FREE char *from = mem_printf("%s/%s", u->path, up->name);
     AUTO_FREE char *to = mem_printf("%s/%s", u->path, up->hash);
     if (rename(from, to) < 0) { /* renameat() is not among the calls of this process */
@@ -243,9 +443,14 @@ int upload_end(struct upload *up, struct err *err)
         upload_cancel(up);
         return err_errno(err, r, "keep the upload");
     }
-    if (replaces)
-        u->bytes -= MIN((uint64_t)old.st_size, u->bytes);
-    forget(up);
+    struct sent *old = map_get(&u->files, str_of(up->hash));
+    if (old)
+        forget(u, old);
+    u->bytes -= up->bytes; /* add() counts them again */
+    (void)add(u, up->hash, clock_real(), up->bytes);
+    if (up->ticket)
+        up->ticket->used = true;
+    put(up);
     return 0;
 }
 
@@ -253,7 +458,10 @@ void upload_cancel(struct upload *up)
 {
     if (!up)
         return;
-    (void)unlinkat(up->all->dirfd, up->name, 0);
-    up->all->bytes -= MIN(up->bytes, up->all->bytes);
-    forget(up);
+    if (!up->repeats) {
+        (void)unlinkat(up->all->dirfd, up->name, 0);
+        up->all->bytes -= up->bytes;
+        up->all->looked = 0;
+    }
+    put(up);
 }

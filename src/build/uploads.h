@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that clients send for COPY, and archives of images: one file each, <data>/uploads/<hash>. What the hash is of is the client's business; it only
- * names the file. A file appears when all of it is there; what a crash leaves half goes at the next start. The oldest make room.
+ * names the file.
+ *
+ *  1. A file appears when all of it is there. What failed, was given up or was cut by a crash leaves nothing.
+ *  2. What there is stands in memory, with its sizes: the directory is read once.
+ *  3. The disk keeps its reserve: bytes are taken while it does. Those that are older than an hour make room for it, and the oldest of all for the
+ *     bound on all of them.
+ *  4. A link is good until a file was sent by it, once. Then it takes that file's very bytes again - somebody's answer got lost - and changes nothing; another
+ *     content needs another link, which needs the key.
  */
 #pragma once
 
@@ -16,21 +23,33 @@ enum { UPLOAD_TOKEN_LEN = 40, UPLOAD_HASH_LEN = 64 };
 #define UPLOAD_BYTES_MAX (UINT64_C(8) << 30)   /* of one */
 #define UPLOADS_BYTES_MAX (UINT64_C(32) << 30) /* of all */
 
-int uploads_new(const char *data_dir, struct uploads **ret_uploads, struct err *err) WARN_UNUSED;
+/* What stays free on the disk. AUTO: as for sandboxes, 2 % of it, but 1 GiB at least and 8 GiB at most. */
+#define UPLOADS_RESERVE_AUTO UINT64_C(0)
+#define UPLOADS_RESERVE_NONE UINT64_MAX
+
+int uploads_new(const char *data_dir, uint64_t reserve_bytes, struct uploads **ret_uploads,
+                struct err *err) WARN_UNUSED;
 void uploads_free(struct uploads *u); /* uploads that are under way must be gone */
 
 bool uploads_has(struct uploads *u, const char *hash);
+uint64_t uploads_bytes(const struct uploads *u); /* of all, those under way too */
 
-/* A ticket for whoever shows it to send this one file, for an hour. */
+/* A link's secret: whoever shows it may send this one file, for an hour. */
 void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UPLOAD_TOKEN_LEN + 1]);
-bool uploads_is_granted(struct uploads *u, struct str hash, struct str token);
 
-/* size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a time. */
+/*
+ * size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a time, or the disk is full, which
+ * upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or was used for something else.
+ */
 int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload,
                  struct err *err) WARN_UNUSED;
+int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, int64_t size, struct upload **ret_upload,
+                         struct err *err) WARN_UNUSED;
+/* The same errors. After one, upload_cancel(). */
 int upload_write(struct upload *up, struct str bytes, struct err *err) WARN_UNUSED;
 int upload_end(struct upload *up, struct err *err) WARN_UNUSED; /* it is there; frees, also when it fails */
 void upload_cancel(struct upload *up);                          /* frees; NULL is fine */
+bool upload_is_full(const struct err *err);
 
 /* For reading. -1: ERR_NOT_FOUND. */
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err) WARN_UNUSED;

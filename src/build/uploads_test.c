@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -24,7 +25,7 @@ static void files_come_and_stay(void **state)
     struct err err;
     uint64_t size;
     int fd;
-    assert_int_equal(uploads_new(dir->path, &u, &err), 0);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
     assert_false(uploads_has(u, HASH));
     assert_int_equal(uploads_open(u, HASH, &fd, &size, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
@@ -51,31 +52,174 @@ static void files_come_and_stay(void **state)
     /* What a crash left half is gone with the next start, the whole ones stay. */
     AUTO_FREE char *half = mem_printf("%s/uploads/part-7", dir->path);
     assert_int_equal(fd_write_file(AT_FDCWD, half, STR("x"), 0600), 0);
-    assert_int_equal(uploads_new(dir->path, &u, &err), 0);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
     assert_int_equal(access(half, F_OK), -1);
     assert_true(uploads_has(u, HASH));
     uploads_free(u);
 }
 
-static void tickets(void **state)
+/* One upload by a link, whole. 0, or the code of what went wrong. */
+static enum err_code send_by_link(struct uploads *u, const char *token, const char *content, int64_t announced)
+{
+    struct upload *up;
+    struct err err;
+    if (upload_begin_by_link(u, STR(HASH), str_of(token), announced, &up, &err) < 0)
+        return err.code;
+    size_t half = strlen(content) / 2;
+    if (upload_write(up, str_n(content, half), &err) < 0 || upload_write(up, str_of(content + half), &err) < 0) {
+        upload_cancel(up);
+        return err.code;
+    }
+    return upload_end(up, &err) < 0 ? err.code : ERR_OK;
+}
+
+static bool is_there(struct uploads *u, const char *content)
+{
+    char there[64] = "";
+    uint64_t size;
+    struct err err;
+    AUTO_CLOSE int fd = -1;
+    assert_int_equal(uploads_open(u, HASH, &fd, &size, &err), 0);
+    ssize_t n = pread(fd, there, sizeof(there), 0);
+    return n >= 0 && (size_t)n == strlen(content) && memcmp(there, content, (size_t)n) == 0;
+}
+
+static void links(void **state)
 {
     const struct test_dir *dir = *state;
     char token[UPLOAD_TOKEN_LEN + 1], last[UPLOAD_TOKEN_LEN + 1];
     struct uploads *u;
+    struct upload *up;
     struct err err;
-    assert_int_equal(uploads_new(dir->path, &u, &err), 0);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
     uploads_grant(u, HASH, token);
-    assert_true(uploads_is_granted(u, STR(HASH), str_of(token)));
-    assert_false(uploads_is_granted(u, STR(OTHER), str_of(token)));
-    assert_false(uploads_is_granted(u, STR(HASH), STR("")));
+    assert_int_equal(upload_begin_by_link(u, STR(OTHER), str_of(token), -1, &up, &err), -1);
+    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(send_by_link(u, "", "x", -1), ERR_PERMISSION_DENIED);
     token[3] = token[3] == 'a' ? 'b' : 'a';
-    assert_false(uploads_is_granted(u, STR(HASH), str_of(token)));
+    assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
     uploads_grant(u, HASH, token);
     for (int i = 0; i < 5000; i++) /* there are only so many */
         uploads_grant(u, OTHER, last);
-    assert_false(uploads_is_granted(u, STR(HASH), str_of(token)));
-    assert_true(uploads_is_granted(u, STR(OTHER), str_of(last)));
+    assert_int_equal(send_by_link(u, token, "x", -1), ERR_PERMISSION_DENIED);
     uploads_free(u);
+}
+
+static void a_link_is_good_for_one_upload(void **state)
+{
+    const struct test_dir *dir = *state;
+    char token[UPLOAD_TOKEN_LEN + 1], again[UPLOAD_TOKEN_LEN + 1];
+    struct uploads *u;
+    struct upload *up, *slow;
+    struct err err;
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    uploads_grant(u, HASH, token);
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err), 0);
+    assert_int_equal(upload_write(up, STR("lost on the w"), &err), 0);
+    upload_cancel(up); /* one that failed may be tried again */
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &slow, &err), 0);
+    assert_int_equal(upload_write(slow, STR("slow"), &err), 0);
+    assert_int_equal(send_by_link(u, token, "content", 7), ERR_OK);
+    /* The same once more, because the answer got lost; nothing else. */
+    assert_int_equal(send_by_link(u, token, "content", 7), ERR_OK);
+    assert_int_equal(send_by_link(u, token, "content", -1), ERR_OK);
+    assert_int_equal(send_by_link(u, token, "another", 7), ERR_PERMISSION_DENIED);
+    assert_int_equal(send_by_link(u, token, "conten", -1), ERR_PERMISSION_DENIED);
+    assert_int_equal(send_by_link(u, token, "content and more", -1), ERR_PERMISSION_DENIED);
+    assert_int_equal(send_by_link(u, token, "content and more", 16), ERR_PERMISSION_DENIED);
+    assert_int_equal(send_by_link(u, token, "", 0), ERR_PERMISSION_DENIED);
+    assert_int_equal(upload_end(slow, &err), -1); /* it was there first, and comes too late */
+    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+    assert_true(is_there(u, "content"));
+    assert_int_equal(uploads_bytes(u), 7);
+    uploads_grant(u, HASH, again); /* who has the key may replace it */
+    assert_int_equal(send_by_link(u, again, "other", 5), ERR_OK);
+    assert_true(is_there(u, "other"));
+    assert_int_equal(send_by_link(u, token, "content", 7), ERR_PERMISSION_DENIED);
+    assert_int_equal(uploads_bytes(u), 5);
+    uploads_free(u);
+}
+
+static void totals_are_kept(void **state)
+{
+    const struct test_dir *dir = *state;
+    struct uploads *u;
+    struct upload *up;
+    struct err err;
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    assert_int_equal(upload_begin(u, HASH, -1, &up, &err), 0);
+    assert_int_equal(upload_write(up, STR("12345"), &err), 0);
+    assert_int_equal(uploads_bytes(u), 5); /* while it is under way */
+    assert_int_equal(upload_end(up, &err), 0);
+    assert_int_equal(uploads_bytes(u), 5);
+    assert_int_equal(upload_begin(u, OTHER, -1, &up, &err), 0);
+    assert_int_equal(upload_write(up, STR("12"), &err), 0);
+    assert_int_equal(uploads_bytes(u), 7);
+    upload_cancel(up);
+    assert_int_equal(uploads_bytes(u), 5);
+    uploads_free(u);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    assert_int_equal(uploads_bytes(u), 5);
+    AUTO_FREE char *file = mem_printf("%s/uploads/%s", dir->path, HASH);
+    assert_int_equal(unlink(file), 0); /* by somebody: it is to be sent again then */
+    assert_false(uploads_has(u, HASH));
+    assert_int_equal(uploads_bytes(u), 0);
+    uploads_free(u);
+}
+
+/* In a child on a disk of 8 MiB, of which 4 are reserved. */
+static int child_full_disk(const struct test_dir *dir)
+{
+    static char block[1 << 20];
+    struct uploads *u;
+    struct upload *up, *other;
+    struct err err;
+    if (!test_dir_shrink(dir, "8m"))
+        return TEST_DIR_SKIP;
+    if (uploads_new(dir->path, 4 << 20, &u, &err) < 0)
+        return __LINE__;
+    if (upload_begin(u, HASH, 6 << 20, &up, &err) == 0 || !upload_is_full(&err))
+        return __LINE__; /* what is announced is too much already */
+    if (upload_begin(u, HASH, -1, &up, &err) < 0 || upload_begin(u, OTHER, -1, &other, &err) < 0)
+        return __LINE__;
+    int n = 0;
+    while (n < 8 && upload_write(n % 2 ? up : other, str_n(block, sizeof(block)), &err) == 0)
+        n++;
+    if (n < 2 || n > 4 || !upload_is_full(&err))
+        return __LINE__;
+    upload_cancel(up);
+    upload_cancel(other);
+    if (uploads_bytes(u) != 0 || uploads_has(u, HASH))
+        return __LINE__;
+    if (upload_begin(u, HASH, 2 << 20, &up, &err) < 0) /* what it had taken is free again */
+        return __LINE__;
+    if (upload_write(up, str_n(block, sizeof(block)), &err) < 0 || upload_end(up, &err) < 0)
+        return __LINE__;
+    uploads_free(u);
+
+    /* What was sent long ago makes room, what was sent just now does not. */
+    AUTO_FREE char *file = mem_printf("%s/uploads/%s", dir->path, HASH);
+    if (uploads_new(dir->path, (6 << 20) + (1 << 19), &u, &err) < 0)
+        return __LINE__;
+    if (upload_begin(u, OTHER, 1 << 20, &up, &err) == 0 || !upload_is_full(&err) || access(file, F_OK) < 0)
+        return __LINE__;
+    uploads_free(u);
+    if (utimensat(AT_FDCWD, file, (struct timespec[]){{.tv_sec = 1000}, {.tv_sec = 1000}}, 0) < 0 ||
+        uploads_new(dir->path, (6 << 20) + (1 << 19), &u, &err) < 0)
+        return __LINE__;
+    if (upload_begin(u, OTHER, 1 << 20, &up, &err) < 0 || access(file, F_OK) == 0 || uploads_bytes(u) != 0)
+        return __LINE__;
+    upload_cancel(up);
+    uploads_free(u);
+    return 0;
+}
+
+static void the_disk_keeps_its_reserve(void **state)
+{
+    if (!test_in_child(child_full_disk, *state)) {
+        print_message("no mount namespaces for us here\n");
+        skip();
+    }
 }
 
 static int teardown(void **state)
@@ -84,13 +228,14 @@ static int teardown(void **state)
     AUTO_FREE char *file = mem_printf("%s/uploads/%s", dir->path, HASH);
     AUTO_FREE char *uploads = mem_printf("%s/uploads", dir->path);
     (void)unlink(file);
-    return rmdir(uploads) < 0 ? -1 : test_dir_teardown(state);
+    return rmdir(uploads) < 0 && errno != ENOENT ? -1 : test_dir_teardown(state);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(files_come_and_stay), TEST(tickets)};
+    const struct CMUnitTest tests[] = {TEST(files_come_and_stay), TEST(links), TEST(a_link_is_good_for_one_upload),
+                                       TEST(totals_are_kept), TEST(the_disk_keeps_its_reserve)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

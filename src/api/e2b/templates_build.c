@@ -121,8 +121,13 @@ static void upload_gone(struct call *c)
 
 static void upload_failed(struct call *c, const struct err *err)
 {
+    int status = upload_is_full(err)                   ? 507
+                 : err->code == ERR_OUT_OF_RANGE       ? 413
+                 : err->code == ERR_PERMISSION_DENIED  ? 403
+                 : err->code == ERR_RESOURCE_EXHAUSTED ? 429
+                                                       : 500;
     upload_gone(c);
-    call_fail(c, err->code == ERR_OUT_OF_RANGE ? 413 : 500, "%s", err->msg);
+    call_fail(c, status, "%s", err->msg);
 }
 
 static void on_data(struct http_request *req, struct str data, void *ctx)
@@ -144,7 +149,7 @@ static void on_end(struct http_request *req, void *ctx)
     if (!up)
         return;
     if (upload_end(up, &err) < 0)
-        call_fail_err(c, &err);
+        upload_failed(c, &err);
     else
         call_empty(c, 200);
 }
@@ -164,18 +169,11 @@ void templates_upload(struct call *c)
     struct err err;
     if (!has_builder(c))
         return;
-    if (http_query_get(c->req, "token", &token) != 1 || !build_is_hash(c->args[1]) ||
-        !uploads_is_granted(builder_uploads(c->e2b->builder), c->args[1], token)) {
-        call_fail(c, 403, "this link for an upload is not, or no longer, valid: ask for another");
-        return;
-    }
-    const char *hash = arena_strndup(http_arena(c->req), c->args[1].p, c->args[1].n);
-    if (upload_begin(builder_uploads(c->e2b->builder), hash, http_content_length(c->req), &up, &err) < 0) {
-        call_fail(c,
-                  err.code == ERR_OUT_OF_RANGE         ? 413
-                  : err.code == ERR_RESOURCE_EXHAUSTED ? 429
-                                                       : 500,
-                  "%s", err.msg);
+    if (http_query_get(c->req, "token", &token) != 1)
+        token = STR_NULL;
+    if (upload_begin_by_link(builder_uploads(c->e2b->builder), c->args[1], token, http_content_length(c->req), &up,
+                             &err) < 0) {
+        upload_failed(c, &err);
         return;
     }
     c->state = up;

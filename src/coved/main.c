@@ -15,20 +15,110 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: coved COMMAND\n"
+static const char help[] = "NAME\n"
+                           "       coved - make sandboxes and keep the service running\n"
+                           "\n"
+                           "SYNOPSIS\n"
+                           "       coved run [--ready-fd N]\n"
+                           "       coved prepare [--force | --from DIR]\n"
+                           "       coved doctor [--json]\n"
+                           "       coved version\n"
+                           "       coved help [COMMAND]\n"
+                           "\n"
+                           "DESCRIPTION\n"
+                           "       The privileged part of Cove. It alone makes namespaces, mounts and control\n"
+                           "       groups, holds the listening sockets, and starts what speaks to clients and\n"
+                           "       to the network as unprivileged processes, again when they die. All commands\n"
+                           "       but version and help need root. What people use is cove(1).\n"
+                           "\n"
+                           "COMMANDS\n"
+                           "       run        the service, in the foreground, until it is told to stop\n"
+                           "       prepare    build the base template, when it is not there\n"
+                           "       doctor     measure what this machine can enforce\n"
+                           "       version    print the version\n"
+                           "       help       explain a command, as coved COMMAND --help does\n";
+
+/* Behind the help of each command. */
+static const char common_help[] =
     "\n"
-    "The privileged part of Cove: makes sandboxes and keeps its unprivileged workers running.\n"
+    "ENVIRONMENT\n"
+    "       COVE_CONFIG        the configuration, /etc/cove/cove.yaml unless it is given\n"
+    "       COVE_STATE         where templates, sandboxes' files, logs and keys are\n"
+    "       COVE_RUN           where sockets are\n"
+    "       COVE_LISTEN        what is listened on: 127.0.0.1:7070, several with commas\n"
+    "       COVE_LISTEN_TLS    the same with TLS, once cove domain set has given it a\n"
+    "                          certificate\n"
+    "       COVE_POOL          the kind of storage pool: auto, btrfs, reflink, copy\n"
+    "       COVE_API_KEY       the key of clients, else the one made at the first start\n"
+    "       COVE_LOG           what is logged to stderr: debug, info, warn, error\n"
+    "       What is set here goes before what the configuration says.\n"
     "\n"
-    "  run [--ready-fd N]   run the service in the foreground until TERM or INT\n"
-    "  prepare [--force]    build the base template if it is not there\n"
-    "  prepare --from DIR   copy it from another state directory, whose pool is not a file\n"
-    "  doctor [--json]      measure what this machine can enforce\n"
-    "  version              print the version\n"
+    "EXIT STATUS\n"
+    "       0  it worked\n"
+    "       1  it did not; stderr says why\n"
+    "       2  the command line is wrong\n";
+
+static const char run_help[] = "NAME\n"
+                               "       coved run - the service, in the foreground\n"
+                               "\n"
+                               "SYNOPSIS\n"
+                               "       coved run [--ready-fd N]\n"
+                               "\n"
+                               "DESCRIPTION\n"
+                               "       Takes over the paused sandboxes that an earlier run kept, answers requests,\n"
+                               "       and logs to stderr. It needs the base template: see coved prepare. Nothing\n"
+                               "       goes to the background: systemd, or make start in the source directory, does\n"
+                               "       that.\n"
+                               "\n"
+                               "       TERM, INT and HUP stop it: sandboxes end in order, those that are paused keep\n"
+                               "       their files. USR1 has it read the domain's certificate anew, as cove domain\n"
+                               "       does; no sandbox notices.\n"
+                               "\n"
+                               "OPTIONS\n"
+                               "       --ready-fd N\n"
+                               "               Writes \"ready\" and a line break to this open descriptor, from 3 to\n"
+                               "               1023, once requests are answered.\n";
+
+static const char prepare_help[] =
+    "NAME\n"
+    "       coved prepare - build the base template\n"
     "\n"
-    "Configuration: /etc/cove/cove.yaml (COVE_CONFIG), COVE_STATE, COVE_RUN, COVE_POOL, COVE_LISTEN, COVE_LISTEN_TLS,\n"
-    "COVE_API_KEY.\n"
-    "Exit status: 0 success, 1 failure, 2 wrong usage.\n";
+    "SYNOPSIS\n"
+    "       coved prepare [--force | --from DIR]\n"
+    "\n"
+    "DESCRIPTION\n"
+    "       Makes what sandboxes are made from by themselves: a Debian 12 with Python, of\n"
+    "       packages from the mirror that the configuration says. How far it is shows on\n"
+    "       stderr. When the template is there, of the same recipe, nothing is done and\n"
+    "       nothing said.\n"
+    "\n"
+    "OPTIONS\n"
+    "       --force\n"
+    "               Builds it anew; sandboxes that run keep the one they have.\n"
+    "       --from DIR\n"
+    "               Copies it from another state directory instead, whose pool must be\n"
+    "               one of plain directories (COVE_POOL=copy).\n";
+
+static const char doctor_help[] = "NAME\n"
+                                  "       coved doctor - measure what this machine can enforce\n"
+                                  "\n"
+                                  "SYNOPSIS\n"
+                                  "       coved doctor [--json]\n"
+                                  "\n"
+                                  "DESCRIPTION\n"
+                                  "       Tries what sandboxes need - namespaces, control groups, filters of system\n"
+                                  "       calls, the storage pool, the network's capture - and prints one line for\n"
+                                  "       each: ok, degraded, missing or failed, and what can be done about it. Exits\n"
+                                  "       with 1 when something failed that sandboxes can't do without.\n"
+                                  "\n"
+                                  "OPTIONS\n"
+                                  "       --json  Prints {\"ok\":...,\"probes\":[...]} for programs.\n";
+
+static const char version_help[] = "NAME\n"
+                                   "       coved version - print the version\n"
+                                   "\n"
+                                   "SYNOPSIS\n"
+                                   "       coved version\n";
 
 static int fail(const struct err *err)
 {
@@ -36,9 +126,11 @@ static int fail(const struct err *err)
     return 1;
 }
 
-static int wrong_usage(void)
+/* name: the command's, "" for none. */
+static int wrong_usage(const char *name, const char *what, const char *word)
 {
-    (void)fputs(usage, stderr);
+    (void)fprintf(stderr, "coved%s%s: %s%.64s\n  'coved %s%s--help' shows how it is used\n", *name ? " " : "", name,
+                  what, word, name, *name ? " " : "");
     return 2;
 }
 
@@ -51,59 +143,117 @@ static int close_inherited(int keep, struct err *err)
     return r < 0 ? err_errno(err, r, "close inherited descriptors") : 0;
 }
 
-static int command_run(const struct config *config, int argc, char **argv)
+/* What may follow a command: one option, with a value where it needs one. */
+struct option {
+    const char *name;
+    bool has_value;
+};
+
+struct command {
+    const char *name, *help;
+    struct option options[2];
+    bool needs_root;
+    int (*run)(const struct config *config, const char *option, const char *value); /* option NULL: none was given */
+};
+
+static int command_run(const struct config *config, const char *option, const char *value)
 {
     struct err err;
-    uint64_t ready_fd = 0;
-    bool has_ready = argc == 2 && strcmp(argv[0], "--ready-fd") == 0 && str_to_u64(str_of(argv[1]), &ready_fd) == 0;
-    if (argc != 0 && !(has_ready && ready_fd > 2 && ready_fd < 1024))
-        return wrong_usage();
-    int keep = has_ready ? (int)ready_fd : -1;
+    uint64_t fd = 0;
+    int keep = -1;
+    if (option) {
+        if (str_to_u64(str_of(value), &fd) < 0 || fd <= 2 || fd >= 1024)
+            return wrong_usage("run", "--ready-fd takes a descriptor from 3 to 1023, not ", value);
+        keep = (int)fd;
+    }
     if (close_inherited(keep, &err) < 0)
         return fail(&err);
     fault_open();
     return serve(config, keep, &err) < 0 ? fail(&err) : 0;
 }
 
-static int command_prepare(const struct config *config, int argc, char **argv)
+static int command_prepare(const struct config *config, const char *option, const char *value)
 {
     struct err err;
-    bool force = argc == 1 && strcmp(argv[0], "--force") == 0;
-    bool takes = argc == 2 && strcmp(argv[0], "--from") == 0;
-    if (argc != 0 && !force && !takes)
-        return wrong_usage();
-    return prepare_base_template(config, force, takes ? argv[1] : NULL, &err) < 0 ? fail(&err) : 0;
+    return prepare_base_template(config, option && !value, value, &err) < 0 ? fail(&err) : 0;
 }
 
-static int command_doctor(const struct config *config, int argc, char **argv)
+static int command_doctor(const struct config *config, const char *option, const char *value UNUSED)
 {
-    bool json = argc == 1 && strcmp(argv[0], "--json") == 0;
-    if (argc != 0 && !json)
-        return wrong_usage();
-    return doctor(config, json);
+    return doctor(config, option != NULL);
 }
 
-int main(int argc, char **argv)
+static int command_version(const struct config *config UNUSED, const char *option UNUSED, const char *value UNUSED)
 {
-    static const struct {
-        const char *name;
-        int (*run)(const struct config *config, int argc, char **argv);
-    } commands[] = {{"run", command_run}, {"prepare", command_prepare}, {"doctor", command_doctor}};
+    (void)printf("coved %s\n", COVE_VERSION);
+    return 0;
+}
 
+static const struct command commands[] = {
+    {"run", run_help, {{"--ready-fd", true}}, true, command_run},
+    {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, command_prepare},
+    {"doctor", doctor_help, {{"--json", false}}, true, command_doctor},
+    {"version", version_help, {{0}}, false, command_version},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static int explain(const struct command *command)
+{
+    (void)fputs(command ? command->help : help, stdout);
+    (void)fputs(common_help, stdout);
+    return 0;
+}
+
+/* "help", "help COMMAND" */
+static int explain_named(int argc, char **argv)
+{
+    const struct command *command = argc ? find_command(argv[0]) : NULL;
+    if (argc > 1)
+        return wrong_usage("", "help takes one command, not also ", argv[1]);
+    if (argc && !command)
+        return wrong_usage("", "there is no command ", argv[0]);
+    return explain(command);
+}
+
+static const struct option *find_option(const struct command *command, const char *name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(command->options); i++)
+        if (command->options[i].name && strcmp(command->options[i].name, name) == 0)
+            return &command->options[i];
+    return NULL;
+}
+
+/* The words behind the command are judged before anything else: who writes them wrong need not be root to hear of it. */
+static int run_command(const struct command *command, int argc, char **argv)
+{
     AUTO(config_free) struct config *config = NULL;
+    const struct option *option = NULL;
     struct err err;
-    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
-    if (argc == 2 && strcmp(argv[1], "version") == 0) {
-        (void)printf("coved %s\n", COVE_VERSION);
-        return 0;
+    for (int i = 0; i < argc; i++)
+        if (asks_for_help(argv[i]))
+            return explain(command);
+    if (argc > 0) {
+        option = find_option(command, argv[0]);
+        if (!option)
+            return wrong_usage(command->name, argv[0][0] == '-' ? "unknown option " : "it takes no operand: ", argv[0]);
+        if (option->has_value && argc < 2)
+            return wrong_usage(command->name, "a value is missing behind ", argv[0]);
+        if (argc > (option->has_value ? 2 : 1))
+            return wrong_usage(command->name, "one option at a time, not also ", argv[option->has_value ? 2 : 1]);
     }
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
-        (void)fputs(usage, stdout);
-        return 0;
-    }
-    for (size_t i = 0; argc >= 2 && i < ARRAY_SIZE(commands); i++) {
-        if (strcmp(argv[1], commands[i].name) != 0)
-            continue;
+    if (command->needs_root) {
         log_init("coved", LOG_INFO);
         if (config_load(NULL, &config, &err) < 0)
             return fail(&err);
@@ -112,7 +262,22 @@ int main(int argc, char **argv)
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");
             return fail(&err);
         }
-        return commands[i].run(config, argc - 2, argv + 2);
     }
-    return wrong_usage();
+    return command->run(config, option ? option->name : NULL, option && option->has_value ? argv[1] : NULL);
+}
+
+int main(int argc, char **argv)
+{
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
+    if (argc < 2)
+        return wrong_usage("", "the command is missing: run, prepare, doctor, version or help", "");
+    if (asks_for_help(argv[1]))
+        return explain(NULL);
+    if (strcmp(argv[1], "help") == 0)
+        return explain_named(argc - 2, argv + 2);
+    const struct command *command = find_command(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    if (!command)
+        return wrong_usage("", argv[1][0] == '-' ? "options come behind the command: " : "there is no command ",
+                           argv[1]);
+    return run_command(command, argc - 2, argv + 2);
 }

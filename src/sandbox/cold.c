@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A new start on kept files. As at a creation the network's policy is told while coved makes the box, and it runs when both have answered. What fails
- * leaves it paused: rule 4 of pause.c.
+ * A new start on kept files. As at a creation the network's policy is told while coved makes the box; when both have answered come its volumes, its certificate
+ * if that is another one than before, and the start command of its template. It is resuming until that is ready: who asked for it, and who came by traffic,
+ * waits. What fails leaves it paused (rule 4 of pause.c), but for the start command: who can't start his server any more must still get at his files.
  */
 #include "base/fault.h"
 #include "base/fd.h"
@@ -39,6 +40,7 @@ void cold_failed(struct sandbox *sb, const struct err *err)
         return; /* it is being put back to sleep already */
     sb->wake_err = why;
     sb->is_ready = false;
+    launch_cancel(sb);
     pause_let_go(sb);
     give_up_memory(sb, on_kept_again);
 }
@@ -47,6 +49,46 @@ void cold_ready(struct sandbox *sb)
 {
     if (!sb->wake_err.code)
         sandbox_prepare(sb);
+}
+
+void cold_on_network(struct sandbox *sb, const struct err *err)
+{
+    if (err && sb->is_certified)
+        log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
+    else if (err)
+        cold_failed(sb, err);
+    if (!err || sb->is_certified)
+        cold_ready(sb);
+}
+
+void cold_furnished(struct sandbox *sb)
+{
+    struct err err;
+    if (network_wants_ca(sb) && !sb->is_certified) {
+        sb->is_certified = true;
+        if (network_install_ca(sb, &err) == 0)
+            return; /* cold_on_network() goes on */
+        log_warn("resume sandbox %s: %s", sb->info.id, err.msg);
+    }
+    fault_point("core.resume.furnished");
+    if (sb->start_cmd && !sb->is_launched)
+        launch_begin(sb);
+    else
+        cold_launched(sb, NULL);
+}
+
+void cold_launched(struct sandbox *sb, const struct err *err)
+{
+    struct err local;
+    if (err) {
+        log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
+        sb->start_failed = arena_strndup(&sb->arena, err->msg, strlen(err->msg));
+    }
+    /* A worker that finds it resuming in the store starts it anew: nobody may have been told that it runs. */
+    if (keeper_commit(sb->core->keeper, &local) < 0)
+        cold_failed(sb, &local);
+    else
+        resume_runs(sb);
 }
 
 static void on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err)
@@ -82,7 +124,8 @@ static void start(struct sandbox *sb)
 {
     struct err err;
     union sup_message m;
-    sb->is_ready = false;
+    sb->is_ready = sb->is_launched = sb->is_certified = false;
+    sb->start_failed = NULL;
     sb->cpu_at = sb->cpu_usec = 0;
     sb->oom_kills = 0;
     if (network_begin_again(sb, &err) < 0) {
@@ -101,12 +144,15 @@ static void start(struct sandbox *sb)
 static void on_forgotten(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct sandbox *sb = ctx;
+    struct err local;
     (void)fd_close(fd);
     if (sb->info.state == SANDBOX_RESUMING && !sb->core->closing) {
-        if (answer) {
+        if (answer || (sb->is_half_made && err->code == ERR_NOT_FOUND)) {
             pause_let_go(sb);
-            sb->info.has_memory = false;
+            sb->info.has_memory = sb->is_half_made = false;
             rows_extra(sb);
+            if (keeper_commit(sb->core->keeper, &local) < 0)
+                core_unrecorded(sb->core, &local);
             start(sb);
         } else {
             resume_failed(sb, err);
@@ -117,7 +163,7 @@ static void on_forgotten(void *ctx, const union sup_message *answer, int fd, con
 
 void cold_go(struct sandbox *sb)
 {
-    if (sb->info.has_memory)
+    if (sb->info.has_memory || sb->is_half_made)
         give_up_memory(sb, on_forgotten);
     else
         start(sb);

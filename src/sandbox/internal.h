@@ -86,7 +86,7 @@ struct sandbox {
     bool listed;   /* by coved, at recovery */
     uint32_t life; /* enum sup_life, when listed */
 
-    const char *start_cmd, *ready_cmd; /* to be run before its creator hears of it; NULL: none */
+    const char *start_cmd, *ready_cmd; /* to be run at each start, before anybody hears of it; NULL: none */
     struct launch *launch;             /* while that goes on */
     bool is_launched;
     bool is_spare;             /* ready, and nobody's (spare.c) */
@@ -99,7 +99,10 @@ struct sandbox {
     bool was_kept;      /* nothing of it ran when its end began */
     bool session_broke; /* since it began to be paused, or to be resumed */
     bool is_attaching;  /* it has been thawed; its agent is to answer a new session */
-    uint64_t pause_seq; /* the event that began the last pause or resume */
+    bool is_half_made;  /* paused for everybody, but coved has what an earlier worker began to make of its files */
+    bool is_certified;  /* the certificate was tried, in this start on its files */
+    const char *start_failed; /* why its start command did, in the last one; NULL: it did not */
+    uint64_t pause_seq;       /* the event that began the last pause or resume */
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
     usec_t end_retry;         /* monotonic: its deadline is not looked at before */
@@ -157,6 +160,9 @@ void resume_failed(struct sandbox *sb, const struct err *err); /* it is paused a
 void resume_attach(struct sandbox *sb);
 void cold_go(struct sandbox *sb);
 void cold_ready(struct sandbox *sb); /* its agent, or its network */
+void cold_on_network(struct sandbox *sb, const struct err *err);
+void cold_furnished(struct sandbox *sb); /* its volumes are in place */
+void cold_launched(struct sandbox *sb, const struct err *err);
 void cold_failed(struct sandbox *sb, const struct err *err);
 
 /* snapshot.c */

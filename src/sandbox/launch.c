@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The start command of a template in a new sandbox: started as if logged in, then its ready command is tried until it succeeds, for READY_MS at most. Who
- * waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
+ * The start command of a template in a sandbox that starts, or starts anew on its files: started as if logged in, then its ready command is tried until it
+ * succeeds, for READY_MS at most. Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
  */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/exec.h"
 #include "sandbox/internal.h"
 
 enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 
-static const struct actor actor = {.name = "template"};
+static const struct actor actor = {.name = "template", .sets_up = true};
 
 struct launch {
     struct sandbox *sb; /* whose we are */
@@ -135,6 +136,7 @@ static void on_start(void *ctx, uint32_t pid)
 {
     struct launch *l = ctx;
     (void)pid;
+    fault_point("core.launch.started");
     /* Not from within a callback of the session, which may have its exit as well. */
     loop_alarm_set(l->sb->core->loop, &l->again, clock_mono(), on_again);
 }

@@ -323,6 +323,10 @@ void sandbox_launched(struct sandbox *sb, const struct err *err)
 {
     struct err why;
     sb->is_launched = true;
+    if (sb->info.state == SANDBOX_RESUMING) {
+        cold_launched(sb, err);
+        return;
+    }
     if (!err) {
         tell_started(sb);
         return;
@@ -364,7 +368,7 @@ static void furnish(struct sandbox *sb)
     if (sb->info.n_mounts && !sb->is_mounted)
         mounts_begin(sb);
     else if (sb->info.state == SANDBOX_RESUMING)
-        resume_runs(sb);
+        cold_furnished(sb);
     else
         start(sb);
 }
@@ -393,10 +397,7 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
     if (sandbox_state_is_over(sb->info.state))
         return;
     if (sb->info.state == SANDBOX_RESUMING) {
-        if (err)
-            cold_failed(sb, err);
-        else
-            cold_ready(sb);
+        cold_on_network(sb, err);
     } else if (sb->info.state == SANDBOX_RUNNING && sb->is_told) {
         if (err)
             log_warn("resume sandbox %s: %s", sb->info.id, err->msg);

@@ -392,7 +392,7 @@ static void guarded(void **state)
     assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_PERMISSION_DENIED);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
-    assert_int_equal(sandbox_set_timeout(sb, &(struct actor){"robot:1"}, 5000, false, &err), -1);
+    assert_int_equal(sandbox_set_timeout(sb, &(struct actor){.name = "robot:1"}, 5000, false, &err), -1);
     assert_int_equal(err.code, ERR_PERMISSION_DENIED);
     assert_int_equal(sandbox_set_timeout(sb, &test_actor, 5000, false, &err), 0);
     assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_GUARD_DENIED), 2);

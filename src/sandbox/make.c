@@ -132,10 +132,8 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     i->n_envs = from->n_envs;
     i->mounts = mounts_copy(a, from->mounts, from->n_mounts);
     i->n_mounts = from->n_mounts;
-    const struct template *t;
-    struct err none;
-    if (template_resolve(of->core->templates, str_of(from->template_id), &t, NULL, &none) == 0)
-        make_launch(sb, t);
+    sb->start_cmd = copy(a, of->start_cmd);
+    sb->ready_cmd = copy(a, of->ready_cmd);
     network_new_like(sb, of);
     return sb;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Volumes into a sandbox: for each a directory, which the agent makes, then the mount, which coved makes; before anybody hears of the sandbox. */
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -90,6 +91,7 @@ static void on_mounted(void *ctx, const union sup_message *answer, int fd, const
 {
     struct mounting *m = ctx;
     (void)fd_close(fd);
+    fault_point("core.mount.answered");
     if (!answer || is_over(m)) {
         finish(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});
         return;
@@ -122,6 +124,8 @@ static void on_dir(void *user, struct str tail, const struct err *err)
     memcpy(q.volume_mount.path, at->path.p, at->path.n);
     if (supervisor_call(sb->core->supervisor, &q, on_mounted, m, &local) < 0)
         finish_later(m, &local);
+    else
+        fault_point("core.mount.asked");
 }
 
 static const struct stream_ops dir_ops = {.on_end = on_dir};

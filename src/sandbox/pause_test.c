@@ -8,57 +8,9 @@
 
 #include <cmocka.h>
 
-struct outcome {
-    unsigned calls;
-    struct sandbox *sb;
-    struct err err;
-};
-
-static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct outcome *o = ctx;
-    o->calls++;
-    o->sb = sb;
-    o->err = err ? *err : (struct err){0};
-}
-
 static enum sandbox_state state_of(const struct sandbox *sb)
 {
     return sandbox_info(sb)->state;
-}
-
-static void pause_it(struct world *w, struct sandbox *sb, bool memory)
-{
-    static struct outcome o;
-    o = (struct outcome){0};
-    struct err err;
-    if (sandbox_pause(sb, &test_actor, memory, on_done, &o, &err) < 0)
-        fail_msg("pause: %s", err.msg);
-    assert_int_equal(o.calls, 0);
-    assert_int_equal(state_of(sb), SANDBOX_PAUSING);
-    WAIT(w, o.calls);
-    assert_int_equal(o.err.code, ERR_OK);
-    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
-    assert_int_equal(sandbox_info(sb)->has_memory, memory);
-}
-
-static int resume_with(struct sandbox *sb, const struct sandbox_resume *how, struct outcome *o, struct err *err)
-{
-    static const struct sandbox_resume plain;
-    return sandbox_resume(sb, &test_actor, how ? how : &plain, on_done, o, err);
-}
-
-static void resume_it(struct world *w, struct sandbox *sb, const struct sandbox_resume *how)
-{
-    static struct outcome o;
-    o = (struct outcome){0};
-    struct err err;
-    if (resume_with(sb, how, &o, &err) < 0)
-        fail_msg("resume: %s", err.msg);
-    assert_int_equal(o.calls, 0);
-    WAIT(w, o.calls);
-    assert_int_equal(o.err.code, ERR_OK);
-    assert_int_equal(state_of(sb), SANDBOX_RUNNING);
 }
 
 struct client {
@@ -133,25 +85,25 @@ static void goes_on_where_it_was(void **state)
     struct sandbox_info before = *sandbox_info(sb);
     static struct client cat;
     cat = (struct client){0};
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     struct exec_spec spec = {.cmd = STR("echo")};
     struct follow *f;
     run(w, sb, &cat, "cat", 0);
     feed(w, sb, cat.pid, "before");
     WAIT(w, cat.bytes == 6);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     assert_true(world_agent(w, sb)->is_frozen);
     assert_int_equal(sandbox_count(w->core), 1);
     assert_ptr_equal(sandbox_find(w->core, str_of(before.id)), sb);
     assert_int_equal(exec_start(sb, &test_actor, &spec, &ops, &cat, &f, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     assert_int_equal(sandbox_set_timeout(sb, &test_actor, 1000, false, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     assert_int_equal(cat.exits + cat.errors, 0);
     feed(w, sb, cat.pid, "after");
     WAIT(w, cat.bytes == 11);
@@ -159,7 +111,7 @@ static void goes_on_where_it_was(void **state)
     assert_int_equal(w->creates, 1);
     assert_true(sandbox_info(sb)->end_at > before.end_at); /* its time begins anew */
     assert_int_equal(sandbox_info(sb)->started, before.started);
-    assert_int_equal(resume_with(sb, NULL, &o, &err), -1);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     assert_int_equal(o.calls, 0);
     assert_int_equal(world_count_events(w, before.id, EVENT_SANDBOX_PAUSE), 1);
@@ -175,10 +127,10 @@ static void deadlines_of_processes_wait(void **state)
     static struct client c;
     c = (struct client){0};
     run(w, sb, &c, "cat", 300);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     world_turns(w, 600);
     assert_int_equal(c.errors, 0);
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     assert_int_equal(c.errors, 0);
     WAIT(w, c.errors == 1);
     assert_int_equal(c.err.code, ERR_DEADLINE_EXCEEDED);
@@ -211,10 +163,10 @@ static void questions_wait(void **state)
     fake_flush(world_agent(w, sb));
     assert_int_equal(stream_open(sb->session, session_request(sb->session, WIRE_PING), &ping_ops, &p, 200, &st, &err),
                      0);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     world_turns(w, 500);
     assert_int_equal(p.ends, 0);
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     WAIT(w, p.ends == 1);
     assert_int_equal(p.code, ERR_OK);
 }
@@ -235,11 +187,11 @@ static void at_the_deadline(void **state)
     assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_SANDBOX_PAUSED), 1);
     world_turns(w, 400);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
-    resume_it(w, sb, &(struct sandbox_resume){.has_timeout = true, .timeout_ms = 60000});
+    world_resume(w, sb, &(struct sandbox_resume){.has_timeout = true, .timeout_ms = 60000});
     assert_int_equal(sandbox_info(sb)->timeout_ms, 60000);
     assert_true(sandbox_info(sb)->end_at > clock_real() + 50 * USEC_PER_SEC);
-    pause_it(w, sb, true);
-    resume_it(w, sb, &(struct sandbox_resume){.has_timeout = true});
+    world_pause(w, sb, true);
+    world_resume(w, sb, &(struct sandbox_resume){.has_timeout = true});
     assert_int_equal(sandbox_info(sb)->end_at, 0);
 }
 
@@ -264,13 +216,13 @@ static void files_alone(void **state)
     const char *id = sandbox_info(sb)->id;
     run(w, sb, &cat, "cat", 0);
     WAIT(w, w->egress.n_policies == 1);
-    pause_it(w, sb, false);
+    world_pause(w, sb, false);
     assert_int_equal(cat.errors, 1);
     assert_int_equal(cat.err.code, ERR_UNAVAILABLE);
     assert_int_equal(map_count(&w->agents), 0);
     assert_int_equal(map_count(&w->kept), 1);
     WAIT(w, w->egress.n_forgets == 1);
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     assert_int_equal(w->creates, 2);
     assert_int_equal(map_count(&w->kept), 0);
     WAIT(w, w->egress.n_policies == 2);
@@ -290,8 +242,8 @@ static void memory_given_up(void **state)
     static struct client cat;
     cat = (struct client){0};
     run(w, sb, &cat, "cat", 0);
-    pause_it(w, sb, true);
-    resume_it(w, sb, &(struct sandbox_resume){.cold = true});
+    world_pause(w, sb, true);
+    world_resume(w, sb, &(struct sandbox_resume){.cold = true});
     assert_int_equal(w->creates, 2);
     assert_int_equal(cat.errors, 1);
     assert_int_equal(w->pauses, 2);
@@ -302,13 +254,13 @@ static void memory_given_up(void **state)
 static void sessions_that_break(void **state)
 {
     struct world *w = *state;
-    static struct outcome o;
+    static struct world_outcome o;
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     w->holds = true;
-    o = (struct outcome){0};
-    assert_int_equal(resume_with(sb, &(struct sandbox_resume){.cold = true}, &o, &err), 0);
+    o = (struct world_outcome){0};
+    assert_int_equal(world_resume_begin(sb, &(struct sandbox_resume){.cold = true}, &o, &err), 0);
     WAIT(w, w->held_tag);
     world_turns(w, 30);
     assert_int_equal(state_of(sb), SANDBOX_RESUMING);
@@ -316,16 +268,16 @@ static void sessions_that_break(void **state)
     world_answer(w, ERR_OK);
     WAIT(w, o.calls == 1);
     assert_int_equal(o.err.code, ERR_OK);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     fake_hang_up(world_agent(w, sb));
     world_turns(w, 30);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     assert_null(sb->session);
-    resume_it(w, sb, NULL); /* it was only its socket */
+    world_resume(w, sb, NULL); /* it was only its socket */
     assert_int_equal(w->attaches, 1);
     w->holds = true;
-    o = (struct outcome){0};
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    o = (struct world_outcome){0};
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     WAIT(w, w->held_tag);
     fake_hang_up(world_agent(w, sb));
     world_turns(w, 30);
@@ -335,8 +287,8 @@ static void sessions_that_break(void **state)
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     /* One whose agent is not there when it should answer ends. */
     w->agents_mute = true;
-    o = (struct outcome){0};
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    o = (struct world_outcome){0};
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     WAIT(w, w->attaches == 2);
     world_turns(w, 20);
     fake_hang_up(world_agent(w, sb));
@@ -353,28 +305,28 @@ static void refused_by_coved(void **state)
     struct sandbox *sb = world_sandbox(w, NULL);
     static struct client cat;
     cat = (struct client){0};
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     run(w, sb, &cat, "cat", 0);
     w->pause_error = ERR_INTERNAL;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     WAIT(w, o.calls == 1);
     assert_int_equal(o.err.code, ERR_INTERNAL);
     assert_int_equal(state_of(sb), SANDBOX_RUNNING);
     feed(w, sb, cat.pid, "still there");
     WAIT(w, cat.bytes == 11);
     w->pause_error = 0;
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     w->resume_error = ERR_INTERNAL;
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     assert_int_equal(state_of(sb), SANDBOX_RESUMING);
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0); /* the same one */
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0); /* the same one */
     WAIT(w, o.calls == 3);
     assert_int_equal(o.err.code, ERR_INTERNAL);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     w->resume_error = 0;
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     feed(w, sb, cat.pid, "!");
     WAIT(w, cat.bytes == 12);
 }
@@ -383,19 +335,19 @@ static void cold_start_fails(void **state)
 {
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
-    pause_it(w, sb, false);
+    world_pause(w, sb, false);
     w->create_error = ERR_RESOURCE_EXHAUSTED;
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     WAIT(w, o.calls == 1);
     assert_int_equal(o.err.code, ERR_RESOURCE_EXHAUSTED);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     w->create_error = 0;
     /* The agent that says nothing for five seconds costs the start, not the files. */
     w->agents_mute = true;
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     WAIT(w, map_count(&w->agents) == 1);
     fake_hang_up(world_agent(w, sb));
     WAIT(w, o.calls == 2);
@@ -403,7 +355,7 @@ static void cold_start_fails(void **state)
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     assert_int_equal(map_count(&w->kept), 1);
     w->agents_mute = false;
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
 }
 
 /* ---- what crosses ---- */
@@ -414,20 +366,20 @@ static void killed_on_the_way(void **state)
     struct err err;
     for (int i = 0; i < 4; i++) {
         struct sandbox *sb = sandbox_ref(world_sandbox(w, NULL));
-        struct outcome paused = {0}, resumed = {0}, killed = {0};
+        struct world_outcome paused = {0}, resumed = {0}, killed = {0};
         bool memory = i & 1;
         w->holds = true;
-        assert_int_equal(sandbox_pause(sb, &test_actor, memory, on_done, &paused, &err), 0);
+        assert_int_equal(sandbox_pause(sb, &test_actor, memory, world_on_done, &paused, &err), 0);
         WAIT(w, w->held_tag);
         if (i & 2) {
             world_answer(w, ERR_OK);
             WAIT(w, paused.calls == 1);
             w->create_mute = true;
-            assert_int_equal(resume_with(sb, NULL, &resumed, &err), 0);
+            assert_int_equal(world_resume_begin(sb, NULL, &resumed, &err), 0);
             world_turns(w, 30);
             assert_int_equal(state_of(sb), SANDBOX_RESUMING);
         }
-        assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), 0);
+        assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
         assert_int_equal(paused.calls, 1);
         assert_int_equal(resumed.calls, i & 2 ? 1 : 0);
         if (i & 2)
@@ -449,10 +401,10 @@ static void killed_while_paused(void **state)
     struct err err;
     for (int i = 0; i < 3; i++) {
         struct sandbox *sb = world_sandbox(w, NULL);
-        struct outcome killed = {0};
-        pause_it(w, sb, i == 0);
+        struct world_outcome killed = {0};
+        world_pause(w, sb, i == 0);
         w->kill_is_plain = i == 2;
-        assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), 0);
+        assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
         WAIT(w, state_of(sb) == SANDBOX_ENDED && killed.calls == 1);
         assert_int_equal(map_count(&w->kept), 0);
     }
@@ -461,12 +413,12 @@ static void killed_while_paused(void **state)
 static void ends_by_itself(void **state)
 {
     struct world *w = *state;
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     w->holds = true;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     WAIT(w, w->held_tag);
     world_end_agent(w, world_agent(w, sb), SUP_CAUSE_OOM);
     WAIT(w, state_of(sb) == SANDBOX_ENDED);
@@ -482,13 +434,13 @@ static void ends_by_itself(void **state)
 static void expires_while_it_is_paused_by_hand(void **state)
 {
     struct world *w = *state;
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     struct sandbox_spec spec = {.timeout_ms = 150};
     struct sandbox *sb = world_sandbox(w, &spec);
     w->holds = true;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     world_turns(w, 300);
     assert_int_equal(state_of(sb), SANDBOX_PAUSING); /* it was in time */
     world_answer(w, ERR_OK);
@@ -499,12 +451,12 @@ static void expires_while_it_is_paused_by_hand(void **state)
 static void service_stops_meanwhile(void **state)
 {
     struct world *w = *state;
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     w->holds = true;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     WAIT(w, w->held_tag);
     world_close(w);
     assert_int_equal(o.calls, 1);
@@ -517,18 +469,18 @@ static void paused_ones_do_not_count(void **state)
 {
     struct world *w = *state;
     struct err err;
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct sandbox *sb = world_sandbox(w, NULL);
     w->core->config.max_sandboxes = 1;
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     struct sandbox *other = world_sandbox(w, NULL);
-    assert_int_equal(resume_with(sb, NULL, &o, &err), -1);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), -1);
     assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
-    struct outcome killed = {0};
-    assert_int_equal(sandbox_kill(other, &test_actor, on_done, &killed, &err), 0);
-    resume_it(w, sb, NULL);
+    struct world_outcome killed = {0};
+    assert_int_equal(sandbox_kill(other, &test_actor, world_on_done, &killed, &err), 0);
+    world_resume(w, sb, NULL);
     w->core->config.max_sandboxes = 1200;
 }
 
@@ -558,9 +510,9 @@ static void woken(void **state)
     assert_int_equal(sandbox_wake(sb, &test_actor, &a[0].wake, &err), 0); /* it runs */
     assert_int_equal(a[0].calls, 0);
     WAIT(w, a[0].calls == 1);
-    static struct outcome o;
-    o = (struct outcome){0};
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     assert_true(sandbox_can_wake(sb));
     for (int i = 0; i < 3; i++)
         assert_int_equal(sandbox_wake(sb, &test_actor, &a[i].wake, &err), 0);
@@ -571,7 +523,7 @@ static void woken(void **state)
     assert_int_equal(o.calls, 1);
     assert_int_equal(w->resumes, 1);
     assert_true(sandbox_info(sb)->end_at > clock_real() + 290 * USEC_PER_SEC);
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     w->resume_error = ERR_INTERNAL;
     assert_int_equal(sandbox_wake(sb, &test_actor, &a[2].wake, &err), 0);
     WAIT(w, a[2].calls == 1);
@@ -580,7 +532,7 @@ static void woken(void **state)
     w->holds = true;
     assert_int_equal(sandbox_wake(sb, &test_actor, &a[2].wake, &err), 0);
     WAIT(w, w->held_tag);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     WAIT(w, a[2].calls == 2);
     assert_int_equal(a[2].code, ERR_NOT_FOUND);
 }
@@ -591,22 +543,13 @@ static void not_woken(void **state)
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     struct waking g = {.wake.fn = on_woken};
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     assert_false(sandbox_can_wake(sb));
     assert_int_equal(sandbox_wake(sb, &test_actor, &g.wake, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
 }
 
 /* ---- another worker, another coved ---- */
-
-static struct sandbox *restart(struct world *w, const char *id)
-{
-    world_close(w);
-    world_open(w);
-    struct sandbox *sb = sandbox_find(w->core, str_of(id));
-    assert_non_null(sb);
-    return sb;
-}
 
 static void another_worker(void **state)
 {
@@ -618,11 +561,11 @@ static void another_worker(void **state)
     cat = (struct client){0};
     run(w, sb, &cat, "cat", 0);
     memcpy(id[0], sandbox_info(sb)->id, sizeof(id[0]));
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     sb = world_sandbox(w, &spec);
     memcpy(id[1], sandbox_info(sb)->id, sizeof(id[1]));
     WAIT(w, state_of(sb) == SANDBOX_PAUSED);
-    sb = restart(w, id[0]);
+    sb = world_restart(w, id[0]);
     assert_int_equal(sandbox_count(w->core), 2);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     assert_true(sandbox_info(sb)->has_memory);
@@ -632,11 +575,11 @@ static void another_worker(void **state)
     assert_true(sandbox_info(other)->pause_files_only);
     world_turns(w, 300); /* its deadline is long past */
     assert_int_equal(state_of(other), SANDBOX_PAUSED);
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     assert_int_equal(w->attaches, 1);
     WAIT(w, !list_empty(&sb->processes));
     feed(w, sb, cat.pid, "x");
-    resume_it(w, other, NULL);
+    world_resume(w, other, NULL);
     assert_int_equal(world_count_events(w, id[0], EVENT_SANDBOX_PAUSED), 1);
 }
 
@@ -646,17 +589,17 @@ static void another_coved(void **state)
     char id[ID_SANDBOX_LEN + 1];
     struct sandbox *sb = world_sandbox(w, NULL);
     memcpy(id, sandbox_info(sb)->id, sizeof(id));
-    pause_it(w, sb, true);
+    world_pause(w, sb, true);
     world_lose_memory(w);
     char *stranger = mem_strdup("i0123456789abcdefghij");
     (void)map_put(&w->kept, str_of(stranger), stranger);
-    sb = restart(w, id);
+    sb = world_restart(w, id);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     assert_false(sandbox_info(sb)->has_memory);
     assert_int_equal(world_count_events(w, id, EVENT_SANDBOX_PAUSED), 2);
     assert_non_null(strstr(world_event_data(w, id, EVENT_SANDBOX_PAUSED), "\"lost\":"));
     WAIT(w, w->kills == 1); /* of the stranger */
-    resume_it(w, sb, NULL);
+    world_resume(w, sb, NULL);
     assert_int_equal(w->creates, 2);
 }
 
@@ -665,30 +608,30 @@ static void half_way(void **state)
 {
     struct world *w = *state;
     char id[ID_SANDBOX_LEN + 1];
-    static struct outcome o;
-    o = (struct outcome){0};
+    static struct world_outcome o;
+    o = (struct world_outcome){0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     memcpy(id, sandbox_info(sb)->id, sizeof(id));
     w->holds = true;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     WAIT(w, w->held_tag);
     w->held_tag = 0;
-    sb = restart(w, id); /* it is frozen, and that was wanted */
+    sb = world_restart(w, id); /* it is frozen, and that was wanted */
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
     w->holds = false;
-    resume_it(w, sb, NULL);
-    pause_it(w, sb, true);
+    world_resume(w, sb, NULL);
+    world_pause(w, sb, true);
     w->holds = true;
-    assert_int_equal(resume_with(sb, NULL, &o, &err), 0);
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     WAIT(w, w->held_tag);
-    sb = restart(w, id); /* it runs, and that was wanted */
+    sb = world_restart(w, id); /* it runs, and that was wanted */
     assert_int_equal(state_of(sb), SANDBOX_RUNNING);
     assert_false(sandbox_info(sb)->has_memory);
     w->holds = false;
     world_agent(w, sb)->is_frozen = true; /* nobody knows why */
     world_agent(w, sb)->deaf = true;
-    sb = restart(w, id);
+    sb = world_restart(w, id);
     WAIT(w, state_of(sb) == SANDBOX_RUNNING);
     assert_false(world_agent(w, sb)->is_frozen);
 }

@@ -5,7 +5,7 @@
  *   in both           taken over: a session of its own, its deadline, its processes' output, as if nothing had been; paused, when it is
  *   in the store only lost: nobody saw its end
  *   in coved only     killed: it was never promised to anybody
- *   half made         killed if it is there, failed in any case
+ *   half made         killed if it is there, failed in any case; half made of files that were kept: made again
  *   stopping          killed again
  */
 #include "base/log.h"
@@ -105,6 +105,19 @@ static void leave_paused(struct sandbox *sb)
     action_observe(sb, 0, EVENT_SANDBOX_PAUSED, EVENT_OBSERVED_HOST, event_data_end(&d));
 }
 
+/*
+ * A start on its files that was not finished. Nobody was told that it runs, and what was done in it (volumes, the template's start command) is not known:
+ * its files are put away again, and it is started from the beginning.
+ */
+static void start_again(struct sandbox *sb)
+{
+    sb->info.state = SANDBOX_PAUSED;
+    sb->is_half_made = true;
+    sandbox_enlist(sb);
+    action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, STR("{}"));
+    resume_begin(sb, sb->info.timeout_ms, true, 0);
+}
+
 /* Frozen, but nobody was told that it is paused. */
 static void thaw(struct sandbox *sb)
 {
@@ -137,6 +150,8 @@ static void decide(struct sandbox *sb)
         thaw(sb);
     else if (sb->life != SUP_LIVES)
         leave_paused(sb);
+    else if ((state == SANDBOX_RESUMING || state == SANDBOX_PAUSED) && !sb->info.has_memory)
+        start_again(sb);
     else
         take_over(sb);
 }

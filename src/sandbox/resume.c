@@ -39,6 +39,8 @@ void resume_runs(struct sandbox *sb)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
+    if (!memory && sb->start_failed)
+        event_data_str(&d, "start_failed", str_of(sb->start_failed));
     (void)sandbox_move(sb, SANDBOX_RUNNING,
                        &(struct event_draft){.kind = EVENT_SANDBOX_RESUMED,
                                              .source = EVENT_HOST,

@@ -86,6 +86,10 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "user", json_string(sb->user));
     if (sb->workdir)
         (void)json_object_set_new(extra, "workdir", json_string(sb->workdir));
+    if (sb->start_cmd)
+        (void)json_object_set_new(extra, "start", json_string(sb->start_cmd));
+    if (sb->ready_cmd)
+        (void)json_object_set_new(extra, "ready", json_string(sb->ready_cmd));
     if (i->n_mounts)
         (void)json_object_set_new(extra, "mounts", put_mounts(i));
     char *text = json_dumps(extra, JSON_COMPACT);
@@ -102,6 +106,9 @@ static void extra_fill(struct sandbox *sb, const char *text)
     i->hidden = json_is_true(json_object_get(extra, "hidden"));
     sb->user = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "user")));
     sb->workdir = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "workdir")));
+    sb->start_cmd = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "start")));
+    sb->ready_cmd = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "ready")));
+    sb->is_launched = true; /* whoever made it saw to that */
     get_mounts(sb, json_object_get(extra, "mounts"));
     json_decref(extra);
 }

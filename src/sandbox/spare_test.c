@@ -8,7 +8,6 @@
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
-#include "template/builds.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -17,51 +16,18 @@
 
 #include <cmocka.h>
 
-struct outcome {
-    unsigned calls;
-    struct sandbox *sb;
-    struct err err;
-};
+static struct world_outcome outcomes[4];
 
-static struct outcome outcomes[4];
-
-static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
+static struct world_outcome *create(struct world *w, int at, const struct sandbox_spec *with, const char *ref)
 {
-    struct outcome *o = ctx;
-    o->calls++;
-    o->sb = sb;
-    o->err = err ? *err : (struct err){0};
-}
-
-static void template_with(struct world *w, const char *name, const char *start, const char *ready)
-{
-    struct template_registry *r = core_templates(w->core);
-    struct template_request request = {.name = str_of(name)};
-    struct template_result result = {.layer = "layer-0123456789abcdefghij",
-                                     .start_cmd = start,
-                                     .ready_cmd = ready,
-                                     .workdir = "/srv",
-                                     .user = "app"};
-    const struct template_build *b;
-    struct err err;
-    if (template_request(r, &request, &b, &err) < 0)
-        fail_msg("request: %s", err.msg);
-    AUTO_FREE char *id = mem_strdup(b->id);
-    if (template_build_begin(r, id, &err) < 0 || template_build_done(r, id, &result, &err) < 0 ||
-        core_templates_commit(w->core, &err) < 0)
-        fail_msg("build: %s", err.msg);
-}
-
-static struct outcome *create(struct world *w, int at, const struct sandbox_spec *with, const char *ref)
-{
-    struct outcome *o = &outcomes[at];
+    struct world_outcome *o = &outcomes[at];
     struct sandbox_spec spec = {.timeout_ms = 60000, .allow_internet = true};
     struct err err;
-    *o = (struct outcome){0};
+    *o = (struct world_outcome){0};
     if (with)
         spec = *with;
     spec.template_ref = str_of(ref);
-    if (sandbox_create(w->core, &test_actor, &spec, on_done, o, &err) < 0)
+    if (sandbox_create(w->core, &test_actor, &spec, world_on_done, o, &err) < 0)
         fail_msg("create: %s", err.msg);
     assert_int_equal(o->calls, 0);
     return o;
@@ -79,13 +45,13 @@ static size_t ready_spares(struct world *w)
 static void launched(void **state)
 {
     struct world *w = *state;
-    template_with(w, "web", "cat", "flag");
-    struct outcome *o = create(w, 0, NULL, "web");
+    world_template(w, "web", "cat", "flag");
+    struct world_outcome *o = create(w, 0, NULL, "web");
     world_turns(w, 100);
     assert_int_equal(o->calls, 0);
     struct sandbox *young = sandbox_only(w->core);
     struct err err;
-    assert_int_equal(sandbox_pause(young, &test_actor, false, on_done, o, &err), -1);
+    assert_int_equal(sandbox_pause(young, &test_actor, false, world_on_done, o, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     w->is_flag_up = true;
     WAIT(w, o->calls);
@@ -96,13 +62,13 @@ static void launched(void **state)
     WAIT(w, ready_spares(w) == 1);
     assert_int_equal(sandbox_count(w->core), 1);
 
-    template_with(w, "broken", "count", "flag");
+    world_template(w, "broken", "count", "flag");
     w->is_flag_up = false;
     o = create(w, 0, NULL, "broken");
     WAIT(w, o->calls);
     assert_null(o->sb);
     assert_non_null(strstr(o->err.msg, "start command failed"));
-    template_with(w, "plain", "cat", NULL);
+    world_template(w, "plain", "cat", NULL);
     o = create(w, 0, NULL, "plain");
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);
@@ -124,7 +90,7 @@ static void taken(void **state)
     struct world *w = *state;
     struct err err;
     w->is_flag_up = true;
-    template_with(w, "web", "cat", "flag");
+    world_template(w, "web", "cat", "flag");
     if (core_warm_set(w->core, &test_actor, STR("web"), 2, &err) < 0)
         fail_msg("warm: %s", err.msg);
     WAIT(w, ready_spares(w) == 2);
@@ -150,7 +116,7 @@ static void taken(void **state)
                                 .n_envs = 1};
     unsigned creates;
     usec_t before = clock_real();
-    struct outcome *o = create(w, 0, &spec, "web");
+    struct world_outcome *o = create(w, 0, &spec, "web");
     WAIT(w, o->calls);
     const struct sandbox_info *i = sandbox_info(o->sb);
     assert_int_equal(sandbox_count(w->core), 1);
@@ -214,14 +180,14 @@ static void rebuilt(void **state)
     struct world *w = *state;
     struct err err;
     w->is_flag_up = true;
-    template_with(w, "web", "cat", "flag");
+    world_template(w, "web", "cat", "flag");
     assert_int_equal(core_warm_set(w->core, &test_actor, STR("web"), 1, &err), 0);
     WAIT(w, ready_spares(w) == 1);
-    template_with(w, "web", "cat", "flag");
+    world_template(w, "web", "cat", "flag");
     WAIT(w, w->kills == 1 && ready_spares(w) == 1);
     /* No room: they go. */
     w->create_error = ERR_RESOURCE_EXHAUSTED;
-    struct outcome *o = create(w, 0, NULL, "base");
+    struct world_outcome *o = create(w, 0, NULL, "base");
     WAIT(w, o->calls && w->kills == 2);
     assert_int_equal(ready_spares(w), 0);
 }
@@ -238,7 +204,7 @@ static void of_files(void **state)
                           "layer = sha256-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n"),
                       0600),
         0);
-    struct outcome *o = create(w, 0, NULL, "web");
+    struct world_outcome *o = create(w, 0, NULL, "web");
     WAIT(w, o->calls && ready_spares(w) == 1);
     o = create(w, 0, NULL, "web");
     WAIT(w, o->calls);
@@ -251,7 +217,7 @@ static void plain_ones(void **state)
 {
     struct world *w = *state;
     struct err err;
-    struct outcome *o = create(w, 0, NULL, "base");
+    struct world_outcome *o = create(w, 0, NULL, "base");
     WAIT(w, o->calls);
     world_turns(w, 50);
     assert_int_equal(w->creates, 1);
@@ -271,7 +237,7 @@ static void plain_ones(void **state)
 static void on_fork(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
 {
     if (i == 0)
-        on_done(ctx, fork, err);
+        world_on_done(ctx, fork, err);
 }
 
 /* A fork is launched, too; its processes are not part of the clone. */
@@ -280,10 +246,10 @@ static void forks_are_launched(void **state)
     struct world *w = *state;
     struct err err;
     w->is_flag_up = true;
-    template_with(w, "web", "cat", "flag");
-    struct outcome *o = create(w, 0, NULL, "web"), *f = &outcomes[1];
+    world_template(w, "web", "cat", "flag");
+    struct world_outcome *o = create(w, 0, NULL, "web"), *f = &outcomes[1];
     WAIT(w, o->calls);
-    *f = (struct outcome){0};
+    *f = (struct world_outcome){0};
     assert_int_equal(sandbox_fork(o->sb, &test_actor, 1, 60000, on_fork, f, &err), 0);
     WAIT(w, f->calls);
     assert_non_null(f->sb);

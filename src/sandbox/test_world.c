@@ -3,6 +3,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/templates.h"
+#include "template/builds.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +17,7 @@
 
 #include <cmocka.h>
 
-const struct actor test_actor = {"test"};
+const struct actor test_actor = {.name = "test"};
 
 /* ---- coved ---- */
 
@@ -311,7 +313,10 @@ static void on_mount(struct world *w, const struct sup_volume_mount *q, struct f
         (void)snprintf(a->mounted + at, sizeof(a->mounted) - at, "%s:%.100s%s;", q->volume, q->path,
                        q->read_only ? ":ro" : "");
     }
-    answer_done(w, q->head.tag, ok ? ERR_OK : ERR_NOT_FOUND, "no such directory");
+    if (w->mount_silence)
+        w->mount_silence--;
+    else
+        answer_done(w, q->head.tag, ok ? ERR_OK : ERR_NOT_FOUND, "no such directory");
 }
 
 static void on_request(struct world *w, const union sup_message *q)
@@ -629,4 +634,74 @@ const char *world_event_data(struct world *w, const char *id, enum event_kind ki
 {
     (void)world_count_events(w, id, kind);
     return counting.data;
+}
+
+void world_template(struct world *w, const char *name, const char *start, const char *ready)
+{
+    struct template_registry *r = core_templates(w->core);
+    struct template_request request = {.name = str_of(name)};
+    struct template_result result = {.layer = "layer-0123456789abcdefghij",
+                                     .start_cmd = start,
+                                     .ready_cmd = ready,
+                                     .workdir = "/srv",
+                                     .user = "app"};
+    const struct template_build *b;
+    struct err err;
+    if (template_request(r, &request, &b, &err) < 0)
+        fail_msg("request: %s", err.msg);
+    AUTO_FREE char *id = mem_strdup(b->id);
+    if (template_build_begin(r, id, &err) < 0 || template_build_done(r, id, &result, &err) < 0 ||
+        core_templates_commit(w->core, &err) < 0)
+        fail_msg("build: %s", err.msg);
+}
+
+void world_on_done(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct world_outcome *o = ctx;
+    o->calls++;
+    o->sb = sb;
+    o->err = err ? *err : (struct err){0};
+}
+
+void world_pause(struct world *w, struct sandbox *sb, bool memory)
+{
+    static struct world_outcome o;
+    struct err err;
+    o = (struct world_outcome){0};
+    if (sandbox_pause(sb, &test_actor, memory, world_on_done, &o, &err) < 0)
+        fail_msg("pause: %s", err.msg);
+    assert_int_equal(o.calls, 0);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSING);
+    WAIT(w, o.calls);
+    assert_int_equal(o.err.code, ERR_OK);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSED);
+    assert_int_equal(sandbox_info(sb)->has_memory, memory);
+}
+
+int world_resume_begin(struct sandbox *sb, const struct sandbox_resume *how, struct world_outcome *o, struct err *err)
+{
+    static const struct sandbox_resume plain;
+    return sandbox_resume(sb, &test_actor, how ? how : &plain, world_on_done, o, err);
+}
+
+void world_resume(struct world *w, struct sandbox *sb, const struct sandbox_resume *how)
+{
+    static struct world_outcome o;
+    struct err err;
+    o = (struct world_outcome){0};
+    if (world_resume_begin(sb, how, &o, &err) < 0)
+        fail_msg("resume: %s", err.msg);
+    assert_int_equal(o.calls, 0);
+    WAIT(w, o.calls);
+    assert_int_equal(o.err.code, ERR_OK);
+    assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
+}
+
+struct sandbox *world_restart(struct world *w, const char *id)
+{
+    world_close(w);
+    world_open(w);
+    struct sandbox *sb = sandbox_find(w->core, str_of(id));
+    assert_non_null(sb);
+    return sb;
 }

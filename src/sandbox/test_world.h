@@ -9,6 +9,7 @@
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 #include "sandbox/internal.h"
+#include "sandbox/pause.h"
 #include "store/store.h"
 #include "store/test_dir.h"
 
@@ -58,7 +59,8 @@ struct world {
     struct map volumes; /* id -> the same: what is in the pool */
     unsigned mounts, volume_refusals;
     enum err_code mount_error, volume_error;
-    struct map layers; /* name -> struct fake_layer; without the template's */
+    unsigned mount_silence; /* so many mounts are made and not answered */
+    struct map layers;      /* name -> struct fake_layer; without the template's */
     struct fake_egress egress;
     bool has_no_egress; /* for the next world_open() */
     bool supervisor_lost;
@@ -94,6 +96,21 @@ void world_lose_memory(struct world *w); /* coved is another one: of what was fr
 struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec);
 struct fake_agent *world_agent(struct world *w, const struct sandbox *sb);
 size_t world_count_events(struct world *w, const char *id, enum event_kind kind); /* also commits */
+/* A built template of that name; NULL: without the command. */
+void world_template(struct world *w, const char *name, const char *start, const char *ready);
+
+/* What an operation on a sandbox came to; world_on_done() notes it. */
+struct world_outcome {
+    unsigned calls;
+    struct sandbox *sb;
+    struct err err;
+};
+void world_on_done(void *ctx, struct sandbox *sb, const struct err *err);
+void world_pause(struct world *w, struct sandbox *sb, bool memory);                       /* works, and so does */
+void world_resume(struct world *w, struct sandbox *sb, const struct sandbox_resume *how); /* how: may be NULL */
+int world_resume_begin(struct sandbox *sb, const struct sandbox_resume *how, struct world_outcome *o, struct err *err);
+struct sandbox *world_restart(struct world *w, const char *id); /* another worker; the sandbox there */
+
 /* Data of the last event of a kind, "" when there is none. Until the next call. */
 const char *world_event_data(struct world *w, const char *id, enum event_kind kind);
 

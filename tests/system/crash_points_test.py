@@ -205,7 +205,7 @@ class World:
         """All that there is goes, by the API; what stays then is a leak."""
         for s in self.settled():
             self.must("DELETE", f"sandboxes/{s['id']}")
-        assert wait_until(lambda: not self.settled(), SETTLE_S)
+        assert wait_until(lambda: not self.settled(), SETTLE_S), (self.settled(), self.service.tail())
         for snapshot in self.must("GET", "snapshots")["snapshots"]:
             self.must("DELETE", f"snapshots?ref={quote(snapshot['ref'])}")
         for template in self.must("GET", "templates")["templates"]:
@@ -453,6 +453,38 @@ PAIRS = [(operation, point) for operation, points in DEATHS.items() for point in
 def test_a_death(on_btrfs, operation, point):
     die_at(on_btrfs, operation, point)
     on_btrfs.check_no_leaks()
+
+
+@pytest.mark.parametrize("point", ["core.resume.begun", "core.resume.created", "core.mount.asked", "core.mount.answered", "core.resume.furnished",
+                                   "core.launch.started"])
+def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
+    """Whoever takes over starts it from the beginning: all volumes are there, and its template's server runs, once."""
+    w = on_btrfs.begin()
+    template, start = w.name("roused"), "echo started >>/home/user/starts; exec sleep 1234567"
+    done = w.service.cove("template", "build", "--name", template, "--memory", "512MiB", "--start-cmd", start, "--ready-cmd", "pgrep -x sleep",
+                          "--from-template", "base", timeout=90)
+    assert done.returncode == 0, done
+    mounts = [{"name": w.name("volume"), "path": path} for path in ("/mnt/a", "/home/user/b")]
+    for mount in mounts:
+        w.must("POST", "volumes", {"name": mount["name"]})
+    sandbox = w.sandbox(template, volumes=mounts)
+    for mount in mounts:
+        w.volumes[mount["name"]] = w.write(sandbox, f"{mount['path']}/state")
+    w.marks[sandbox] = w.write(sandbox)
+    w.must("POST", f"sandboxes/{sandbox}/pause", {"memory": False})
+    time.sleep(0.2)
+    w.arm(point)
+    assert w.ask("POST", f"sandboxes/{sandbox}/resume", {}) == (None, None)
+    assert not w.armed() and not w.revive()
+    if point == "core.resume.begun": # coved had not been asked
+        w.must("POST", f"sandboxes/{sandbox}/resume", {})
+    assert wait_until(lambda: w.must("GET", f"sandboxes/{sandbox}")["state"] == "running", SETTLE_S), w.service.tail()
+    for mount in mounts:
+        assert w.read(sandbox, f"{mount['path']}/state") == content(w.volumes[mount["name"]])
+    done = w.service.cove("exec", sandbox, "--", "sh", "-c", "grep -c ' /mnt/a \\| /home/user/b ' /proc/mounts; pgrep -xc sleep")
+    assert done.stdout == "2\n1\n", done
+    w.check_whole()
+    w.check_no_leaks()
 
 
 @pytest.mark.parametrize("operation,point", [(o, p) for o, points in COPY_DEATHS.items() for p in points], ids=lambda v: v)

@@ -4,8 +4,10 @@
 import json
 import re
 import subprocess
+import threading
 import time
 
+import pytest
 from service import wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -81,3 +83,67 @@ def test_a_command_outside_waits_for_what_stands_still(service, sandbox):
     finally:
         process.kill()
         process.wait(10)
+
+
+@pytest.fixture
+def server(service):
+    """A template whose start command is a server; files say whether it starts, and how soon it is ready."""
+    start = "cd /home/user; test ! -e broken || exit 3; if test -e slow; then (sleep 2; rm slow) & fi; exec python3 -m http.server 8000"
+    ready = "test ! -e /home/user/slow && curl -sf -o /dev/null http://127.0.0.1:8000/"
+    done = service.cove("template", "build", "--name", "a-server", "--from-template", "base", "--start-cmd", start, "--ready-cmd", ready, timeout=100)
+    assert done.returncode == 0, done
+    yield "a-server"
+    service.remove_all()
+    assert service.cove("template", "rm", "a-server").returncode == 0
+
+
+def served(service, sandbox):
+    """What the server inside answers, and how many there are."""
+    return service.cove("exec", sandbox, "--", "sh", "-c", "curl -s http://127.0.0.1:8000/f; pgrep -fc '^python3 -m http.server'").stdout
+
+
+def resumed(service, sandbox):
+    lines = service.request("GET", f"/v1/sandboxes/{sandbox}/events")[2].splitlines()
+    return [e["data"] for e in map(json.loads, lines) if e["kind"] == "sandbox.resumed"][-1]
+
+
+def test_the_start_command_runs_again_when_only_files_were_kept(service, server):
+    sandbox = service.create(template=server)
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f").returncode == 0
+    assert served(service, sandbox) == "kept\n1\n"
+    for how in ([], ["--files-only"], ["--files-only"]):
+        assert service.cove("pause", *how, sandbox).returncode == 0
+        assert service.cove("resume", sandbox).returncode == 0
+        assert served(service, sandbox) == "kept\n1\n"
+    assert service.request("POST", f"/v1/sandboxes/{sandbox}/pause", {})[0] == 200
+    assert service.request("POST", f"/v1/sandboxes/{sandbox}/resume", {"cold": True})[0] == 200
+    assert served(service, sandbox) == "kept\n1\n"
+
+
+def test_a_resume_waits_until_its_server_is_ready(service, server):
+    sandbox = service.create(template=server)
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f; touch slow").returncode == 0
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    answers = []
+    asking = [threading.Thread(target=lambda: answers.append(service.request("POST", f"/v1/sandboxes/{sandbox}/resume", {})[0])) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    assert wait_until(lambda: state(service, sandbox) == "resuming", 10)
+    time.sleep(0.5)
+    assert state(service, sandbox) == "resuming" and not answers
+    assert "is resuming" in service.cove("exec", sandbox, "--", "true").stderr
+    for thread in asking:
+        thread.join(30)
+    assert answers == [200, 200] and served(service, sandbox) == "kept\n1\n"
+
+
+def test_a_server_that_does_not_start_keeps_nobody_from_his_files(service, server):
+    sandbox = service.create(template=server)
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f; touch broken").returncode == 0
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    assert service.cove("resume", sandbox).returncode == 0
+    assert "start command failed" in resumed(service, sandbox)["start_failed"]
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "cat f; rm broken").stdout == "kept\n"
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    assert service.cove("resume", sandbox).returncode == 0
+    assert "start_failed" not in resumed(service, sandbox) and served(service, sandbox) == "kept\n1\n"

@@ -192,8 +192,9 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     char id[VOLUME_ID_LEN + 1] = "vol-", token[TOKEN_LEN + 1];
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
-    if (!name_is(name))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-]", VOLUME_NAME_MAX);
+    if (!name_is(name) || name.p[0] == '-') /* which those from before this was refused may begin with */
+        return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-], the first not -",
+                       VOLUME_NAME_MAX);
     if (map_get(&all->by_name, name))
         return err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
     if (map_count(&all->by_id) >= VOLUMES_MAX)

@@ -396,10 +396,10 @@ static void names(void **state)
     } good[] = {
         {"app", "", "app", "default"},         {"App:V1.0", "", "app", "v1.0"},
         {"me/app", "me", "app", "default"},    {" me/app:x_y-z ", "me", "app", "x_y-z"},
-        {"app:default", "", "app", "default"},
+        {"app:default", "", "app", "default"}, {"a-b:-c", "", "a-b", "-c"},
     };
-    static const char *const bad[] = {"",        ":",   "app:",     ":v1",  "/app", "a/b/c",
-                                      "app:a:b", "a b", "\xc3\xa4", "../x", "me/"};
+    static const char *const bad[] = {"",         ":",    "app:", ":v1",  "/app",    "a/b/c",   "app:a:b", "a b",
+                                      "\xc3\xa4", "../x", "me/",  "-app", "-me/app", "me/-app", " -app"};
     struct template_name n;
     struct err err;
     (void)state;

@@ -6,7 +6,8 @@ static int clean(struct str text, const char *what, bool dots, char ret_text[sta
                  struct err *err)
 {
     struct str s = str_trim(text);
-    bool ok = s.n > 0 && s.n <= TEMPLATE_NAME_MAX;
+    /* What begins as a flag does can hardly be named on a command line; a tag always has its name before it. */
+    bool ok = s.n > 0 && s.n <= TEMPLATE_NAME_MAX && (s.p[0] != '-' || dots);
     for (size_t i = 0; ok && i < s.n; i++) {
         char c = s.p[i];
         if (c >= 'A' && c <= 'Z')

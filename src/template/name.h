@@ -10,7 +10,7 @@
 
 struct template_name {
     char space[TEMPLATE_NAME_MAX + 1]; /* "": none */
-    char name[TEMPLATE_NAME_MAX + 1];  /* [a-z0-9_-] */
+    char name[TEMPLATE_NAME_MAX + 1];  /* [a-z0-9_-], the first not -; so is space */
     char tag[TEMPLATE_NAME_MAX + 1];   /* [a-z0-9_.-], "default" when left out */
     bool has_tag;                      /* another one than that was given */
 };

@@ -53,6 +53,24 @@ int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n,
 
 static void next(struct mounting *m);
 
+/* The path can't be one to mount at: a file, a link, a place where the user may make nothing. */
+static bool is_callers(const struct err *err)
+{
+    return err->code == ERR_INVALID_ARGUMENT || err->code == ERR_FAILED_PRECONDITION ||
+           err->code == ERR_PERMISSION_DENIED;
+}
+
+/* Who asked for it hears that the request was wrong, and not, from its end, that the sandbox failed. */
+static void refuse(struct sandbox *sb, struct err *why)
+{
+    sandbox_fn done = sb->create_done;
+    if (sb->info.state != SANDBOX_CREATING || !done || sb->core->closing)
+        return;
+    why->code = ERR_INVALID_ARGUMENT;
+    sb->create_done = NULL;
+    done(sb->create_ctx, NULL, why);
+}
+
 static void finish(struct mounting *m, const struct err *err)
 {
     struct sandbox *sb = m->sb;
@@ -63,6 +81,8 @@ static void finish(struct mounting *m, const struct err *err)
         (void)err_prefix(&why, "mount volume %.*s", STR_ARG(at->name));
     }
     mem_free(m);
+    if (err && is_callers(&why))
+        refuse(sb, &why);
     if (!sb->core->closing)
         sandbox_on_mounted(sb, err ? &why : NULL);
     sandbox_unref(sb);

@@ -316,7 +316,7 @@ static void on_mount(struct world *w, const struct sup_volume_mount *q, struct f
     if (w->mount_silence)
         w->mount_silence--;
     else
-        answer_done(w, q->head.tag, ok ? ERR_OK : ERR_NOT_FOUND, "no such directory");
+        answer_done(w, q->head.tag, ok ? ERR_OK : w->mount_error ? w->mount_error : ERR_NOT_FOUND, "no such directory");
 }
 
 static void on_request(struct world *w, const union sup_message *q)

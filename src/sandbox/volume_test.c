@@ -94,7 +94,8 @@ static void made_and_dropped(void **state)
     volume_each(w->core, note_name, names);
     assert_string_equal(names, "a.b-c_D data ");
     static const char *const bad[] = {
-        "", "a b", "a/b", "..x/", "\xc3\xa9", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+        "",    "a b",  "-x",       "-",
+        "a/b", "..x/", "\xc3\xa9", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         assert_int_equal(volume_make(w->core, &test_actor, str_of(bad[i]), 0, on_volume, o, &err), -1);
         assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
@@ -218,6 +219,15 @@ static void mounted(void **state)
     WAIT(w, o->calls);
     assert_null(o->sb);
     assert_non_null(strstr(o->err.msg, "mount volume data"));
+    /* A path that turns out to be a file or a link is the request's mistake, not the service's failure. */
+    w->mount_error = ERR_FAILED_PRECONDITION;
+    o = outcome(1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_null(o->sb);
+    assert_int_equal(o->err.code, ERR_INVALID_ARGUMENT);
+    assert_int_equal(strncmp(o->err.msg, "mount volume data: ", 19), 0);
+    w->mount_error = ERR_NOT_FOUND;
     pause_files(w, sb);
     o = outcome(1);
     assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_done, o, &err), 0);

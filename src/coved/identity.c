@@ -32,7 +32,14 @@ int identity_prepare(struct identity *i, const struct config *config, const char
     if (faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0 && renewer_run(program) < 0)
         log_warn("'cove domain renew' failed: the certificate stays as it is");
     const struct renewer_spec spec = {program, file, RENEWER_EVERY_MS};
-    return renewer_start(&spec, &i->renewer, err) < 0 ? -1 : identity_load(i, config, err);
+    if (renewer_start(&spec, &i->renewer, err) < 0 || identity_load(i, config, err) < 0)
+        return -1;
+    /* At the start alone: who takes a domain away later knows. */
+    if (!i->domain.name.p && config->asks_for_tls)
+        log_warn(
+            "listen_tls says %s, but nothing listens there before 'cove domain set DOMAIN' has given it a certificate",
+            config->listen_tls[0].text);
+    return 0;
 }
 
 /* 1 read, 0 there is none. */
@@ -81,10 +88,6 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
             "the configuration says domain %s, but the certificate is for %.*s: run 'cove domain set %s', or "
             "leave the domain to it",
             config->domain, STR_ARG(domain.name), config->domain);
-    if (!domain.name.p && config->asks_for_tls)
-        log_warn(
-            "listen_tls says %s, but nothing listens there before 'cove domain set DOMAIN' has given it a certificate",
-            config->listen_tls[0].text);
     adopt(i, &file, &domain, config->domain, port_of(&config->listen_tls[0]));
     return 0;
 }

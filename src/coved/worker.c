@@ -188,7 +188,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     if (w->is_due) {
         w->is_due = false;
         w->start_at = clock_mono();
-        log_info("%s is replaced", w->spec.name);
+        log_debug("%s is replaced", w->spec.name);
         return;
     }
     bool young = clock_mono() - w->started < YOUNG_USEC;

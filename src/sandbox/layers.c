@@ -212,7 +212,7 @@ static void on_dropped(void *ctx, const union sup_message *answer, int fd, const
     fault_point("core.gc.dropped");
     g->dropped = answer != NULL;
     if (answer)
-        log_info("layer %s was needed by nobody: dropped", g->layer);
+        log_debug("layer %s was needed by nobody: dropped", g->layer);
     else if (err->code != ERR_FAILED_PRECONDITION)
         log_warn("drop layer %s: %s", g->layer, err->msg);
     drop_next(c);

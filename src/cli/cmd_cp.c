@@ -1,58 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "cli/alive.h"
 #include "cli/commands.h"
 #include "cli/copy.h"
-#include "cli/service.h"
+#include "cli/terminal.h"
+#include "config/units.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static const struct flag flags[] = {
     {'u', 'u', "user", "NAME", "Reads and writes in the sandbox as this user. Default: user."},
+    {'q', 'q', "quiet", NULL, "Says nothing when it worked."},
 };
 
-/* The files of one that has ended are gone, whatever their names were; the files' routes say it of the file alone. */
-static int check_alive(struct context *ctx, struct service *s, const char *id)
+/* What failed for one of these reasons may have done so because the sandbox stands still. */
+static bool may_be_the_pause(enum err_code code)
 {
-    AUTO_FREE char *target = service_target(id, "%s", "");
-    AUTO_JSON json_t *sandbox = NULL;
-    if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
-        return -1;
-    const char *cause = json_string_value(json_object_get(sandbox, "end_cause"));
-    const char *state = json_string_value(json_object_get(sandbox, "state"));
-    if (cause || (state && strcmp(state, "stopping") == 0)) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "what is still to be read of it is its log: cove log %s", id);
-        return err_set(&ctx->err, ERR_NOT_FOUND, "sandbox %s has ended, and its files are gone", id);
-    }
-    if (state && strcmp(state, "paused") == 0) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %s' lets it go on", id);
-        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "sandbox %s is paused", id);
-    }
-    return 0;
+    return code == ERR_UNAVAILABLE || code == ERR_ABORTED || code == ERR_UNKNOWN || code == ERR_FAILED_PRECONDITION ||
+           code == ERR_INTERNAL || code == ERR_DEADLINE_EXCEEDED;
 }
 
-static int copy_between(struct context *ctx, const char *user, const struct place *from, const struct place *to)
+static void say_done(const struct context *ctx, uint64_t bytes)
+{
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    char size[UNIT_TEXT_MAX];
+    unit_format_size(bytes, size);
+    (void)fputs("copied ", stdout);
+    terminal_print(stdout, is_tty, str_of(ctx->argv[ctx->argi]));
+    (void)fputs(" to ", stdout);
+    terminal_print(stdout, is_tty, str_of(ctx->argv[ctx->argi + 1]));
+    (void)printf(bytes ? " (%s)\n" : "\n", size); /* a tree's bytes nobody counts */
+}
+
+static int copy_between(struct context *ctx, const char *user, bool quiet, const struct place *from,
+                        const struct place *to)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, from->is_remote ? from->id : to->id, &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (check_alive(ctx, s, id) < 0)
+    if (!s || service_resolve(s, from->is_remote ? from->id : to->id, &id) < 0 || alive_check(ctx, s, id, false) < 0)
         return context_fail(ctx, STATUS_FAILED);
     struct copy c = {.ctx = ctx, .service = s, .id = id, .user = user};
     int r = from->is_remote ? copy_from_sandbox(&c, from->path, to->path) : copy_to_sandbox(&c, from->path, to->path);
-    if (r < 0)
+    if (r < 0) {
+        if (may_be_the_pause(ctx->err.code))
+            alive_explain_pause(ctx, id, "this was copied");
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json && (to->is_remote || strcmp(to->path, "-") != 0))
+    }
+    if (!to->is_remote && strcmp(to->path, "-") == 0)
+        return STATUS_OK;
+    if (ctx->json)
         (void)printf("{\"sandbox\":\"%s\",\"bytes\":%llu}\n", id, (unsigned long long)c.bytes);
+    else if (!quiet)
+        say_done(ctx, c.bytes);
     return STATUS_OK;
 }
 
 static int run(struct context *ctx)
 {
     const char *value, *user = NULL;
+    bool quiet = false;
     int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        user = value;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == 'q')
+            quiet = true;
+        else
+            user = value;
+    }
     if (flag < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
@@ -65,7 +79,7 @@ static int run(struct context *ctx)
         status = context_usage(ctx, from.is_remote ? "one side must be here: copy in two steps"
                                                    : "one side must be in a sandbox: ID:PATH");
     else
-        status = copy_between(ctx, user, &from, &to);
+        status = copy_between(ctx, user, quiet, &from, &to);
     place_fini(&from);
     place_fini(&to);
     return status;
@@ -74,7 +88,7 @@ static int run(struct context *ctx)
 const struct command cmd_cp = {
     .name = "cp",
     .summary = "copy files to and from a sandbox",
-    .synopsis = "[-u NAME] PATH ID:PATH\n[-u NAME] ID:PATH PATH",
+    .synopsis = "[-q] [-u NAME] PATH ID:PATH\n[-q] [-u NAME] ID:PATH PATH",
     .description =
         "Copies a file, or a directory with all that is in it. A path in the sandbox that does not begin with / is below the user's home; - "
         "stands for standard input or output. When the destination is a directory, or ends with /, the copy gets the source's name in it. "
@@ -83,7 +97,12 @@ const struct command cmd_cp = {
         "Permissions are kept, owners are not. A directory that comes out of a sandbox is not trusted: nothing is written outside of the "
         "destination. A file is there under its name only when all of it is.\n"
         "\n"
-        "With --json the sandbox's id, and the bytes when a single file was copied.",
+        "What was copied is said on stdout, unless that is where it went. With --json the sandbox's id, and the bytes when a single file was copied.",
+    .exit_status = " 0  all of it was copied\n"
+                   " 1  it was not; stderr says why. Of a sandbox that was paused meanwhile it says so:\n"
+                   "    resume it and run cp again. A pause that keeps its memory only holds the copy\n"
+                   "    up when it is resumed within 90 s\n"
+                   " 2  the command line is wrong",
     .examples = "cove cp main.py i3k:\n"
                 "cove cp src i3k:/home/user/project/\n"
                 "cove cp i3k:report.pdf .\n"

@@ -5,18 +5,14 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/domain_store.h"
+#include "cli/domain_use.h"
 #include "cli/service.h"
 #include "config/config.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { FLAG_CERT = 256, FLAG_KEY, FILE_MAX = 40 * 1024, DAY_S = 86400, HTTPS = 443 };
@@ -29,49 +25,6 @@ static const struct flag flags[] = {
 static int64_t now_s(void)
 {
     return (int64_t)(clock_real() / USEC_PER_SEC);
-}
-
-/* ---- the service that runs ---- */
-
-/* coved, which listens on cove.sock: the kernel says who does. 0: nobody, or nobody who can be told. */
-static pid_t find_coved(const struct config *config)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct ucred peer;
-    socklen_t n = sizeof(peer);
-    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/cove.sock", config->run_dir);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || length < 0 || (size_t)length >= sizeof(address.sun_path) ||
-        connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 || peer.uid != 0)
-        return 0;
-    return peer.pid;
-}
-
-/* A signal that nobody waits for would end it: one of an older version does not. */
-static bool waits_for(pid_t pid, int number)
-{
-    AUTO_FREE char *path = mem_printf("/proc/%d/status", (int)pid);
-    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    struct str rest, line;
-    if (fd_read_file(AT_FDCWD, path, &b) < 0)
-        return false;
-    rest = buf_str(&b);
-    while (str_split(&rest, '\n', &line)) {
-        if (!str_starts(line, STR("SigBlk:")))
-            continue;
-        AUTO_FREE char *mask = mem_strndup(line.p + 7, line.n - 7);
-        return strtoull(mask, NULL, 16) >> (number - 1) & 1;
-    }
-    return false;
-}
-
-static bool tell_service(const struct config *config)
-{
-    pid_t pid = find_coved(config);
-    AUTO_CLOSE int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
-    return fd >= 0 && find_coved(config) == pid && waits_for(pid, SIGUSR1) &&
-           pidfd_send_signal(fd, SIGUSR1, NULL, 0) == 0;
 }
 
 /* ---- what is said ---- */
@@ -255,19 +208,33 @@ static int set(struct context *ctx, const char *name, const char *cert, const ch
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "take it out there (and COVE_DOMAIN), or set that one");
         return context_fail(ctx, STATUS_FAILED);
     }
-    int r = cert ? put_given(ctx, config->state_dir, name, cert, key)
-                 : domain_store_make(config->state_dir, name, &ctx->err);
+    AUTO_BUF struct buf before = BUF_INIT(DOMAIN_FILE_MAX);
+    struct domain now;
+    int r = domain_store_load(config->state_dir, &before, &now, &ctx->err);
+    if (r < 0 && (ctx->err.errnum == EACCES || ctx->err.errnum == EPERM))
+        return broken(ctx);
+    if (r <= 0) /* a damaged file is replaced */
+        now = (struct domain){.name = STR_NULL};
+    r = domain_check_ports(ctx, config, &now);
+    if (before.data)
+        mem_wipe(before.data, before.cap);
+    if (r < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    r = cert ? put_given(ctx, config->state_dir, name, cert, key)
+             : domain_store_make(config->state_dir, name, &ctx->err);
     if (r < 0 || load(ctx, &file, &d, &info) <= 0)
         return broken(ctx);
-    bool in_use = tell_service(config);
-    if (ctx->json) {
+    bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
+    if (ctx->json)
         print_json(config, &d, &info, in_use);
-        return STATUS_OK;
-    }
-    say(config, &d, &info);
-    (void)fputs(in_use ? "\nThe service uses it from now on; sandboxes go on.\n"
-                       : "\nThe service uses it from its next start on: 'make start'.\n",
-                stdout);
+    else
+        say(config, &d, &info);
+    if (is_told && !in_use)
+        return context_fail(ctx, STATUS_FAILED);
+    if (!ctx->json)
+        (void)fputs(in_use ? "\nThe service uses it from now on; sandboxes go on.\n"
+                           : "\nThe service uses it from its next start on: 'make start'.\n",
+                    stdout);
     return STATUS_OK;
 }
 
@@ -278,7 +245,9 @@ static int no_domain(struct context *ctx)
     return context_fail(ctx, STATUS_FAILED);
 }
 
-static int show(struct context *ctx)
+/* For what is said of a domain that is there. */
+static int tell(struct context *ctx,
+                void (*print)(const struct config *config, const struct domain *d, const struct tls_cert_info *info))
 {
     AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
@@ -291,28 +260,27 @@ static int show(struct context *ctx)
     if (ctx->json)
         print_json(ctx->config, &d, &info, -1);
     else
-        say(ctx->config, &d, &info);
+        print(ctx->config, &d, &info);
     return STATUS_OK;
+}
+
+static int show(struct context *ctx)
+{
+    return tell(ctx, say);
+}
+
+static void print_trust(const struct config *config, const struct domain *d, const struct tls_cert_info *info UNUSED)
+{
+    AUTO_FREE char *ca = domain_store_ca(config->state_dir);
+    if (d->is_own)
+        say_trust(ca, d->name);
+    else
+        (void)printf("# the certificate was given, so that its CA is not ours to trust: ask who signed it\n");
 }
 
 static int trust(struct context *ctx)
 {
-    AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
-    struct domain d;
-    struct tls_cert_info info;
-    int r = load(ctx, &file, &d, &info);
-    if (r < 0)
-        return broken(ctx);
-    if (r == 0)
-        return no_domain(ctx);
-    AUTO_FREE char *ca = domain_store_ca(ctx->config->state_dir);
-    if (ctx->json)
-        print_json(ctx->config, &d, &info, -1);
-    else if (d.is_own)
-        say_trust(ca, d.name);
-    else
-        (void)printf("# the certificate was given, so that its CA is not ours to trust: ask who signed it\n");
-    return STATUS_OK;
+    return tell(ctx, print_trust);
 }
 
 static int unset(struct context *ctx)
@@ -323,7 +291,7 @@ static int unset(struct context *ctx)
         return broken(ctx);
     if (r == 0)
         return no_domain(ctx);
-    bool in_use = tell_service(config);
+    bool in_use = domain_tell(config);
     if (ctx->json)
         (void)printf("{\"unset\":true,\"in_use\":%s}\n", in_use ? "true" : "false");
     else
@@ -397,12 +365,16 @@ const struct command cmd_domain = {
         "\n"
         "set without --cert and --key makes a CA for this domain, which can sign for nothing else, and a certificate for DOMAIN and *.DOMAIN that the "
         "service renews when less than 30 days are left. With them, the certificate is checked and copied; do so again when it was "
-        "renewed (certbot: as a deploy hook). A service that runs goes over to it at once, and no sandbox ends.\n"
+        "renewed (certbot: as a deploy hook). A service that runs goes over to it at once, and no sandbox ends; set waits until clients are shown the "
+        "certificate. When another program has the port, nothing is changed.\n"
         "\n"
         "show says what there is, trust what a shell evaluates so that Node, Python and others trust the CA. unset takes the domain away and keeps the "
         "CA. renew is what the service does at its start and every 12 hours.\n"
         "\n"
         "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody.",
+    .exit_status = " 0  it worked; set: the service uses it, or will from its next start on\n"
+                   " 1  it did not, or clients would not get through to it; stderr says why and what to do\n"
+                   " 2  the command line is wrong",
     .examples = "sudo cove domain set sandbox.localhost\n"
                 "eval \"$(sudo cove domain trust)\"\n"
                 "sudo cove domain set sandbox.example.org --cert fullchain.pem --key privkey.pem",

@@ -25,6 +25,10 @@ static int run(struct context *ctx)
         return context_exit(ctx);
     const char *name = context_operands(ctx) > 0 ? ctx->argv[ctx->argi] : NULL;
     const struct command *found = name ? command_find(ctx->commands, name) : NULL;
+    if (name && strcmp(name, "exit-codes") == 0) {
+        help_exit_codes(stdout);
+        return STATUS_OK;
+    }
     if (name && !found)
         return context_usage(ctx, "there is no command \"%.64s\"; 'cove help' lists them", name);
     if (ctx->json) {
@@ -44,10 +48,11 @@ static int run(struct context *ctx)
 
 const struct command cmd_help = {
     .name = "help",
-    .summary = "explain a command",
-    .synopsis = "[COMMAND]",
-    .description = "Explains COMMAND, or lists the commands there are. With --json, their options as data.",
-    .examples = "cove help run",
+    .summary = "explain a command, or the exit codes",
+    .synopsis = "[COMMAND]\nexit-codes",
+    .description =
+        "Explains COMMAND, or lists the commands there are; exit-codes are those of all commands in one table. With --json the commands' options as data.",
+    .examples = "cove help run\ncove help exit-codes",
     .operands = "subcommand",
     .run = run,
 };

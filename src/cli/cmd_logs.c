@@ -2,25 +2,15 @@
 /* The event log as a person reads it who wants to know what ran and what it wrote. */
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/service.h"
+#include "cli/events.h"
 #include "cli/terminal.h"
 
-#include <unistd.h>
-
-static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Goes on with what comes, until the sandbox ends."},
-};
+static const struct flag flags[] = {EVENTS_FLAGS};
 
 struct printer {
     bool is_tty;
-    char time[16]; /* of the event at hand: "10:03:07.123" */
+    char time[EVENTS_TIME_MAX]; /* of the event at hand */
 };
-
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
 
 static void print_lines(const struct printer *p, const char *mark, struct str text)
 {
@@ -53,7 +43,7 @@ static void print_command(const struct printer *p, const json_t *data)
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     size_t i;
     json_t *arg;
-    buf_append_cstr(&b, text_of(data, "cmd"));
+    buf_append_cstr(&b, events_text(data, "cmd"));
     json_array_foreach(json_object_get(data, "args"), i, arg)
     {
         const char *text = json_string_value(arg);
@@ -79,69 +69,28 @@ static void print_output(const struct printer *p, const json_t *data)
     }
 }
 
-static void print_event(struct printer *p, const json_t *event)
+static void print_event(const json_t *event, bool is_tty)
 {
+    struct printer p = {.is_tty = is_tty};
     const json_t *data = json_object_get(event, "data");
-    const char *kind = text_of(event, "kind"), *time = strchr(text_of(event, "time"), 'T');
-    (void)snprintf(p->time, sizeof(p->time), "%.12s", time ? time + 1 : "");
+    const char *kind = events_text(event, "kind");
+    events_time(event, p.time);
     if (strcmp(kind, "exec.output") == 0) {
-        print_output(p, data);
+        print_output(&p, data);
     } else if (strcmp(kind, "exec.start") == 0) {
-        print_command(p, data);
+        print_command(&p, data);
     } else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ||
                str_starts(str_of(kind), STR("sandbox.")) || str_starts(str_of(kind), STR("limit."))) {
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
         buf_append_cstr(&b, kind);
         append_members(&b, data);
-        print_lines(p, "-", buf_str(&b));
+        print_lines(&p, "-", buf_str(&b));
     }
-}
-
-static int print_all(struct context *ctx, struct service *s, bool follows)
-{
-    struct printer p = {.is_tty = isatty(STDOUT_FILENO) == 1};
-    struct str line;
-    int r;
-    while ((r = service_line(s, &line)) > 0) {
-        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
-        const char *message = text_of(json_object_get(event, "error"), "message");
-        if (*message) {
-            (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
-            r = -1;
-            break;
-        }
-        if (ctx->json && str_starts(str_of(text_of(event, "kind")), STR("exec.")))
-            (void)printf("%.*s\n", STR_ARG(line));
-        else if (!ctx->json)
-            print_event(&p, event);
-        if (follows && fflush(stdout) < 0)
-            break;
-    }
-    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 static int run(struct context *ctx)
 {
-    const char *value;
-    bool follows = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        follows = true;
-    if (flag < 0)
-        return context_exit(ctx);
-    if (context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
-
-    AUTO_FREE char *id = NULL, *target = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    target = service_target(id, "/events?follow=%d", follows);
-    if (service_stream(s, "GET", target) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (follows)
-        http_client_timeout(service_client(s), -1);
-    return print_all(ctx, s, follows);
+    return events_run(ctx, &(struct events){"", "exec.", print_event});
 }
 
 const struct command cmd_logs = {

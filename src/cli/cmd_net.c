@@ -2,21 +2,11 @@
 /* The network's part of the event log, for people. */
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/service.h"
+#include "cli/events.h"
 #include "cli/terminal.h"
 #include "config/units.h"
 
-#include <unistd.h>
-
-static const struct flag flags[] = {
-    {'f', 'f', "follow", NULL, "Goes on with what comes, until the sandbox ends."},
-};
-
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
+static const struct flag flags[] = {EVENTS_FLAGS};
 
 static long long number_of(const json_t *object, const char *name)
 {
@@ -26,7 +16,7 @@ static long long number_of(const json_t *object, const char *name)
 /* "api.example.com:443 (1.2.3.4)" */
 static void append_target(struct buf *b, const json_t *d)
 {
-    const char *name = text_of(d, "name"), *address = text_of(d, "address");
+    const char *name = events_text(d, "name"), *address = events_text(d, "address");
     bool is_wide = !*name && strchr(address, ':');
     buf_printf(b, " %s%s%s", is_wide ? "[" : "", *name ? name : address, is_wide ? "]" : "");
     if (number_of(d, "port"))
@@ -45,7 +35,7 @@ static void append_bytes(struct buf *b, const json_t *d)
 
 static void append_open(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "+ %s", text_of(d, "proto"));
+    buf_printf(b, "+ %s", events_text(d, "proto"));
     append_target(b, d);
     if (json_is_true(json_object_get(d, "intercepted")))
         buf_append_cstr(b, "  opened");
@@ -53,12 +43,12 @@ static void append_open(struct buf *b, const json_t *d)
 
 static void append_close(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "- %s", text_of(d, "proto"));
+    buf_printf(b, "- %s", events_text(d, "proto"));
     append_target(b, d);
     append_bytes(b, d);
     buf_printf(b, ", %lld ms", number_of(d, "us") / 1000);
-    if (*text_of(d, "error"))
-        buf_printf(b, "  %s", text_of(d, "error"));
+    if (*events_text(d, "error"))
+        buf_printf(b, "  %s", events_text(d, "error"));
 }
 
 static void append_flows(struct buf *b, const json_t *d)
@@ -71,7 +61,7 @@ static void append_request(struct buf *b, const json_t *d)
 {
     json_t *name;
     size_t i;
-    buf_printf(b, "= %s %s %lld", text_of(d, "method"), text_of(d, "url"), number_of(d, "status"));
+    buf_printf(b, "= %s %s %lld", events_text(d, "method"), events_text(d, "url"), number_of(d, "status"));
     json_array_foreach(json_object_get(d, "injected"), i, name)
     {
         buf_printf(b, "%s%s", i ? ", " : "  with ", json_string_value(name) ? json_string_value(name) : "");
@@ -80,38 +70,38 @@ static void append_request(struct buf *b, const json_t *d)
 
 static void append_denied(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "! %s", text_of(d, "proto"));
+    buf_printf(b, "! %s", events_text(d, "proto"));
     append_target(b, d);
-    if (*text_of(d, "method"))
-        buf_printf(b, " %s %s", text_of(d, "method"), text_of(d, "path"));
-    buf_printf(b, "  denied: %s", text_of(d, "reason"));
+    if (*events_text(d, "method"))
+        buf_printf(b, " %s %s", events_text(d, "method"), events_text(d, "path"));
+    buf_printf(b, "  denied: %s", events_text(d, "reason"));
     if (number_of(d, "count") > 1)
         buf_printf(b, " (%lld times)", number_of(d, "count"));
-    if (*text_of(d, "suggestion"))
-        buf_printf(b, "; would be allowed by %s", text_of(d, "suggestion"));
+    if (*events_text(d, "suggestion"))
+        buf_printf(b, "; would be allowed by %s", events_text(d, "suggestion"));
 }
 
 static void append_unresolved(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "? %s  not resolved: %s", text_of(d, "name"), text_of(d, "reason"));
+    buf_printf(b, "? %s  not resolved: %s", events_text(d, "name"), events_text(d, "reason"));
     if (number_of(d, "count") > 1)
         buf_printf(b, " (%lld times)", number_of(d, "count"));
 }
 
 static void append_misuse(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", text_of(d, "secret"),
-               text_of(d, "name"), number_of(d, "port"));
+    buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", events_text(d, "secret"),
+               events_text(d, "name"), number_of(d, "port"));
 }
 
 static void append_policy(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# policy set: %lld rules, else %s", number_of(d, "n_rules"), text_of(d, "default"));
+    buf_printf(b, "# policy set: %lld rules, else %s", number_of(d, "n_rules"), events_text(d, "default"));
 }
 
 static void append_failed(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# policy not set: %s", text_of(d, "message"));
+    buf_printf(b, "# policy not set: %s", events_text(d, "message"));
 }
 
 static void append_up(struct buf *b, const json_t *d)
@@ -122,7 +112,7 @@ static void append_up(struct buf *b, const json_t *d)
 
 static void append_down(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# the network is down: %s", text_of(d, "why"));
+    buf_printf(b, "# the network is down: %s", events_text(d, "why"));
 }
 
 static const struct {
@@ -138,65 +128,25 @@ static const struct {
 static void print_event(const json_t *event, bool is_tty)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    const char *kind = text_of(event, "kind"), *time = strchr(text_of(event, "time"), 'T');
-    buf_printf(&b, "%.12s ", time ? time + 1 : "");
+    char time[EVENTS_TIME_MAX];
+    const char *kind = events_text(event, "kind");
+    events_time(event, time);
+    buf_printf(&b, "%s ", time);
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (strcmp(kinds[i].kind, kind) != 0)
             continue;
         kinds[i].append(&b, json_object_get(event, "data"));
-        if (*text_of(event, "actor"))
-            buf_printf(&b, "  by %s", text_of(event, "actor"));
+        if (*events_text(event, "actor"))
+            buf_printf(&b, "  by %s", events_text(event, "actor"));
         terminal_print(stdout, is_tty, buf_str(&b));
         (void)fputc('\n', stdout);
         return;
     }
 }
 
-static int print_all(struct context *ctx, struct service *s, bool follows)
-{
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
-    struct str line;
-    int r;
-    while ((r = service_line(s, &line)) > 0) {
-        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
-        const char *message = text_of(json_object_get(event, "error"), "message");
-        if (*message) {
-            (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
-            r = -1;
-            break;
-        }
-        if (ctx->json && json_object_get(event, "kind"))
-            (void)printf("%.*s\n", STR_ARG(line));
-        else if (!ctx->json)
-            print_event(event, is_tty);
-        if (follows && fflush(stdout) < 0)
-            break;
-    }
-    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
-}
-
 static int run(struct context *ctx)
 {
-    const char *value;
-    bool follows = false;
-    int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        follows = true;
-    if (flag < 0)
-        return context_exit(ctx);
-    if (context_operands(ctx) != 1)
-        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
-
-    AUTO_FREE char *id = NULL, *target = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    target = service_target(id, "/events?kind=net.&follow=%d", follows);
-    if (service_stream(s, "GET", target) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (follows)
-        http_client_timeout(service_client(s), -1);
-    return print_all(ctx, s, follows);
+    return events_run(ctx, &(struct events){"kind=net.&", "", print_event});
 }
 
 const struct command cmd_net = {

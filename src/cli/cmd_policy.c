@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "cli/alive.h"
 #include "cli/commands.h"
 #include "cli/net_flags.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 #include "config/yaml.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 enum { FLAG_METHOD = 256 };
@@ -13,6 +15,7 @@ enum { FLAG_METHOD = 256 };
 static const struct flag flags[] = {
     NET_FLAGS,
     {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
+    {'q', 'q', "quiet", NULL, "set: says nothing when it worked."},
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -54,6 +57,11 @@ static void append_scope(struct buf *b, const json_t *rule)
         buf_printf(b, "  path %s", text_of(rule, "path"));
 }
 
+static const char *otherwise(const json_t *policy)
+{
+    return *text_of(policy, "default") ? text_of(policy, "default") : "deny";
+}
+
 static void print_policy(const json_t *policy)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);
@@ -66,7 +74,7 @@ static void print_policy(const json_t *policy)
         append_scope(&b, one);
         buf_append_char(&b, '\n');
     }
-    buf_printf(&b, "else  %s\n", *text_of(policy, "default") ? text_of(policy, "default") : "deny");
+    buf_printf(&b, "else  %s\n", otherwise(policy));
     json_array_foreach(json_object_get(policy, "inject"), i, one)
     {
         buf_printf(&b, "into requests to %s", text_of(one, "host"));
@@ -99,14 +107,17 @@ static int show(struct context *ctx, struct service *s, const char *id)
 
 /* ---- set ---- */
 
-static int set(struct context *ctx, struct service *s, const char *id, const json_t *policy)
+static int set(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
 {
     AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *now = NULL;
     if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
         return context_fail(ctx, STATUS_FAILED);
+    size_t n = json_array_size(json_object_get(now, "rules"));
     if (ctx->json)
         print_json(now, JSON_INDENT(2));
+    else if (!quiet)
+        (void)printf("%s: %zu rule%s, else %s\n", id, n, n == 1 ? "" : "s", otherwise(now));
     return STATUS_OK;
 }
 
@@ -162,17 +173,17 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
 
 /* ---- all ---- */
 
-static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method)
+static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method, bool quiet)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     int failed = strcmp(what, "check") == 0 ? STATUS_COVE : STATUS_FAILED;
-    if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0)
+    if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0 || alive_check(ctx, s, id, true) < 0)
         return context_fail(ctx, failed);
     if (strcmp(what, "show") == 0)
         return show(ctx, s, id);
     if (strcmp(what, "set") == 0)
-        return set(ctx, s, id, policy);
+        return set(ctx, s, id, policy, quiet);
     return check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
 }
 
@@ -180,10 +191,13 @@ static int run_with(struct context *ctx, struct net_flags *f)
 {
     const char *value, *method = NULL;
     AUTO_JSON json_t *policy = NULL, *env = NULL;
+    bool quiet = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == FLAG_METHOD)
             method = value;
+        else if (flag == 'q')
+            quiet = true;
         else if (net_flags_take(ctx, f, flag, value) < 0)
             return context_fail(ctx, STATUS_USAGE);
     }
@@ -208,9 +222,11 @@ static int run_with(struct context *ctx, struct net_flags *f)
         return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
     if (!checks && method)
         return context_usage(ctx, "--method is for check");
+    if (!sets && quiet)
+        return context_usage(ctx, "--quiet is for set");
     if (sets && !policy)
         return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
-    return connect_and_run(ctx, what, policy, method ? method : "GET");
+    return connect_and_run(ctx, what, policy, method ? method : "GET", quiet);
 }
 
 static int run(struct context *ctx)
@@ -225,7 +241,7 @@ const struct command cmd_policy = {
     .name = "policy",
     .summary = "show, set and check what a sandbox may reach",
     .synopsis =
-        "show ID\nset ID FILE\nset ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "show ID\nset [-q] ID FILE\nset [-q] ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
         "check [--method METHOD] ID URL",
     .description =
         "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "

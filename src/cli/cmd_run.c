@@ -10,6 +10,7 @@
 #include "cli/environment.h"
 #include "cli/exec_input.h"
 #include "cli/net_flags.h"
+#include "cli/size_flag.h"
 #include "cli/terminal.h"
 #include "cli/vault_client.h"
 #include "config/units.h"
@@ -18,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What coved gives to none; less of a disk is a slip of the pen. */
+enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
 enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 2000, CAPTURE_MAX = 64 << 20 };
 
 enum {
@@ -123,8 +126,8 @@ static int parse(struct context *ctx, struct run *r)
                 return context_usage(ctx, "--template must be UTF-8");
             break;
         case FLAG_MEMORY:
-            if (unit_parse_size(str_of(value), &number) < 0 || number > INT64_MAX)
-                return context_usage(ctx, "--memory %s: write a size such as 512M or 2GiB", value);
+            if (size_flag_parse(ctx, "memory", value, MEMORY_LEAST, &number) < 0)
+                return STATUS_USAGE;
             (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
             break;
         case FLAG_CPUS:
@@ -170,8 +173,8 @@ static int parse(struct context *ctx, struct run *r)
             r->keeps = true;
             break;
         case FLAG_DISK:
-            if (unit_parse_size(str_of(value), &number) < 0 || number > INT64_MAX)
-                return context_usage(ctx, "--disk %s: write a size such as 512M or 2GiB", value);
+            if (size_flag_parse(ctx, "disk", value, DISK_LEAST, &number) < 0)
+                return STATUS_USAGE;
             (void)json_object_set_new(r->spec, "disk_bytes", json_integer((json_int_t)number));
             break;
         case FLAG_VOLUME: {

@@ -15,6 +15,7 @@
 
 static const struct flag flags[] = {
     {'f', 'f', "file", "FILE", "set: reads the value from this file and not from stdin."},
+    {'q', 'q', "quiet", NULL, "set: says nothing when it worked."},
 };
 
 /* The vault judges the name; here is only said what would not even fit into a request. */
@@ -34,7 +35,7 @@ static void print_json(json_t *json)
 
 /* ---- what can be done ---- */
 
-static int set(struct context *ctx, const char *name, const char *file)
+static int set(struct context *ctx, const char *name, const char *file, bool quiet)
 {
     AUTO_SECRET_INPUT struct secret_input value = {NULL, 0};
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
@@ -46,6 +47,8 @@ static int set(struct context *ctx, const char *name, const char *file)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(json_pack("{s:s}", "set", name));
+    else if (!quiet)
+        (void)printf("%s is set\n", name);
     return STATUS_OK;
 }
 
@@ -119,19 +122,24 @@ static int list(struct context *ctx)
 static int run(struct context *ctx)
 {
     const char *value, *file = NULL;
+    bool quiet = false;
     int flag;
-    while ((flag = context_next_flag(ctx, &value)) > 0)
-        file = value;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == 'q')
+            quiet = true;
+        else
+            file = value;
+    }
     if (flag < 0)
         return context_exit(ctx);
     int n = context_operands(ctx) - 1;
     const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
     char *const *names = ctx->argv + ctx->argi + 1;
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if (file && strcmp(what, "set") != 0)
-        return context_usage(ctx, "--file goes with set only");
+    if ((file || quiet) && strcmp(what, "set") != 0)
+        return context_usage(ctx, "--%s goes with set only", file ? "file" : "quiet");
     if (strcmp(what, "set") == 0 && n == 1)
-        return set(ctx, names[0], file);
+        return set(ctx, names[0], file, quiet);
     if (strcmp(what, "set") == 0)
         return context_usage(ctx, n ? "set takes one name; the value comes from stdin, never from the command line"
                                     : "which secret? give its name");
@@ -146,7 +154,7 @@ static int run(struct context *ctx)
 const struct command cmd_secret = {
     .name = "secret",
     .summary = "set, list and remove secrets",
-    .synopsis = "set NAME [-f FILE]\nls\nrm NAME...",
+    .synopsis = "set [-q] NAME [-f FILE]\nls\nrm NAME...",
     .description =
         "Keeps credentials for requests that sandboxes make, without any sandbox ever holding one: a network policy names a secret, as in "
         "\"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the hosts that the policy says, on their way out.\n"

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/each.h"
-#include "cli/terminal.h"
+#include "cli/things.h"
 #include "config/units.h"
-#include "http/url.h"
 
-#include <unistd.h>
-
-enum { FLAG_SANDBOX = 256, TARGET_MAX = 4096 };
+enum { FLAG_SANDBOX = 256 };
 
 static const struct flag flags[] = {
     {FLAG_SANDBOX, 0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
     {'q', 'q', "quiet", NULL, "ls: prints what snapshots are called only, one a line."},
 };
-
-static const char *text_of(const json_t *object, const char *name)
-{
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "-";
-}
 
 static int make(struct context *ctx, const char *text, const char *name)
 {
@@ -37,13 +27,11 @@ static int make(struct context *ctx, const char *text, const char *name)
     if (ctx->json)
         each_print_json(json_incref(made));
     else
-        (void)printf("%s\n", text_of(made, "ref"));
+        (void)printf("%s\n", things_text(made, "ref"));
     return STATUS_OK;
 }
 
-/* ---- ls ---- */
-
-static void print_table(const json_t *all)
+static void print_table(struct service *s UNUSED, const json_t *all)
 {
     static const char *const heads[] = {"SNAPSHOT", "SANDBOX", "AGE", "MEMORY", "CPUS"};
     struct table t;
@@ -54,14 +42,11 @@ static void print_table(const json_t *all)
         table_add(&t, str_of(heads[h]));
     json_array_foreach(all, i, one)
     {
-        char age[UNIT_TEXT_MAX], memory[UNIT_TEXT_MAX];
-        usec_t at = 0, now = clock_real();
-        int ignored UNUSED = clock_parse(str_of(text_of(one, "at")), &at);
-        unit_format_duration((now - MIN(at, now)) / USEC_PER_SEC * 1000, age);
+        char memory[UNIT_TEXT_MAX];
         unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
-        table_add(&t, str_of(text_of(one, "ref")));
-        table_add(&t, str_of(text_of(one, "sandbox")));
-        table_add(&t, now < at + USEC_PER_SEC ? STR("0s") : str_of(age));
+        table_add(&t, str_of(things_text(one, "ref")));
+        table_add(&t, str_of(things_text(one, "sandbox")));
+        things_add_age(&t, one, "at");
         table_add(&t, str_of(memory));
         table_addf(&t, "%g", (double)json_integer_value(json_object_get(one, "cpu_milli")) / 1000);
     }
@@ -69,66 +54,24 @@ static void print_table(const json_t *all)
     table_fini(&t);
 }
 
+static const struct things snapshots = {
+    .one = "snapshot",
+    .all = "snapshots",
+    .name = "ref",
+    .how_made = "'cove snapshot ID' takes one",
+    .how_free = "'cove rm' ends the sandboxes that stand on it",
+    .remove = "/v1/snapshots?ref=",
+    .print = print_table,
+};
+
 static int list(struct context *ctx, const char *sandbox, bool quiet)
 {
     AUTO_FREE char *id = NULL, *target = NULL;
-    AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (sandbox && service_resolve(s, sandbox, &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
     target = mem_printf("/v1/snapshots%s%s", id ? "?sandbox=" : "", id ? id : "");
-    if (service_call(s, "GET", target, NULL, "listing snapshots", &answer) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    json_t *all = json_object_get(answer, "snapshots"), *one;
-    size_t i;
-    if (ctx->json) {
-        (void)json_dumpf(all, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
-    } else if (quiet) {
-        json_array_foreach(all, i, one)(void) printf("%s\n", text_of(one, "ref"));
-    } else if (json_array_size(all)) {
-        print_table(all);
-    } else if (isatty(STDOUT_FILENO)) {
-        (void)fputs("there is no snapshot yet; 'cove snapshot ID' takes one\n", stderr);
-    }
-    return STATUS_OK;
-}
-
-/* ---- rm ---- */
-
-static int remove_all(struct context *ctx, char *const *refs, int n)
-{
-    int status = STATUS_OK;
-    AUTO_JSON json_t *removed = json_array();
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, STATUS_FAILED);
-    for (int i = 0; i < n; i++) {
-        AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
-        *ctx->hint = '\0';
-        buf_append_cstr(&target, "/v1/snapshots?ref=");
-        (void)url_encode(&target, str_of(refs[i]), true);
-        buf_append_char(&target, '\0');
-        if (buf_error(&target) < 0) {
-            (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no snapshot's name", refs[i]);
-            status = context_fail(ctx, STATUS_FAILED);
-            continue;
-        }
-        if (service_call(s, "DELETE", buf_data(&target), NULL, "removing", NULL) < 0) {
-            if (ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
-                (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove snapshot ls' lists those there are");
-            else if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-                (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove rm' ends the sandboxes that stand on it");
-            status = context_fail(ctx, STATUS_FAILED);
-            continue;
-        }
-        (void)json_array_append_new(removed, json_string(refs[i]));
-        if (!ctx->json)
-            (void)printf("%s\n", refs[i]);
-    }
-    if (ctx->json)
-        each_print_json(json_pack("{s:O}", "removed", removed));
-    return status;
+    return things_list(ctx, s, &snapshots, target, quiet);
 }
 
 static int run(struct context *ctx)
@@ -152,7 +95,7 @@ static int run(struct context *ctx)
     if (sandbox || quiet)
         return context_usage(ctx, "--sandbox and --quiet go with ls only");
     if (strcmp(what, "rm") == 0)
-        return n > 1 ? remove_all(ctx, operands + 1, n - 1)
+        return n > 1 ? things_remove(ctx, &snapshots, operands + 1, n - 1)
                      : context_usage(ctx, "which snapshot? give its name or id, or several");
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");

@@ -2,13 +2,22 @@
 #include "cli/commands.h"
 #include "cli/each.h"
 
+#include <stdio.h>
+
 enum { COUNT_MAX = 64 };
+
+static const struct flag flags[] = {
+    {'q', 'q', "quiet", NULL, "Says nothing when it worked."},
+};
 
 static int run(struct context *ctx)
 {
     const char *value;
     uint64_t count;
-    int flag = context_next_flag(ctx, &value);
+    bool quiet = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0)
+        quiet = true;
     if (flag < 0)
         return context_exit(ctx);
     if (context_operands(ctx) != 2)
@@ -24,13 +33,18 @@ static int run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         each_print_json(json_incref(body));
+    else if (!quiet && count)
+        (void)printf("%llu of %s %s kept ready from now on\n", (unsigned long long)count, template,
+                     count == 1 ? "is" : "are");
+    else if (!quiet)
+        (void)printf("none of %s is kept ready any more\n", template);
     return STATUS_OK;
 }
 
 const struct command cmd_warm = {
     .name = "warm",
     .summary = "keep sandboxes of a template ready",
-    .synopsis = "TEMPLATE N",
+    .synopsis = "[-q] TEMPLATE N",
     .description =
         "Keeps N sandboxes of TEMPLATE ready, with its start command running, so that a create that asks for nothing that differs from the "
         "template gets one that is already there. They are made in the background, again whenever one was taken, also after a restart of "
@@ -39,5 +53,6 @@ const struct command cmd_warm = {
         "N is at most 64. With --json what was set.",
     .examples = "cove warm base 8\ncove warm base 0",
     .operands = "",
+    COMMAND_FLAGS(flags),
     .run = run,
 };

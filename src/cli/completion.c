@@ -51,7 +51,7 @@ static const char bash_tail[] =
     "        file) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; compgen -S : -W \"$(_cove_ids)\" -- \"$cur\") ;;\n"
     "        shell) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$cur\") ;;\n"
     "        =*) mapfile -t COMPREPLY < <(compgen -W \"${operands#=}\" -- \"$cur\") ;;\n"
-    "        subcommand) mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\") ;;\n"
+    "        subcommand) mapfile -t COMPREPLY < <(compgen -W \"$commands exit-codes\" -- \"$cur\") ;;\n"
     "        esac\n"
     "        ;;\n"
     "    esac\n"
@@ -158,6 +158,11 @@ static void write_fish(const struct command *const *commands, struct buf *b)
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a 'bash zsh fish'\n", c->name);
         if (c->operands[0] == '=')
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '%s'\n", c->name, c->operands + 1);
+        if (strcmp(c->operands, "subcommand") == 0) {
+            buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '", c->name);
+            append_names(b, commands);
+            buf_append_cstr(b, " exit-codes'\n");
+        }
     }
 }
 

@@ -71,6 +71,31 @@ void help_command(const struct command *command, FILE *out)
     print_lines("", command->examples, out);
 }
 
+static const char exit_codes[] =
+    "Exit codes of cove:\n\n"
+    "    0      it worked; policy check: the request would be allowed; log --verify: intact\n"
+    "    1      it did not, and stderr says why and what to do next; policy check: the\n"
+    "           request would be denied; domain set: clients would not get through\n"
+    "    2      the command line is wrong: an unknown option or command, a value that\n"
+    "           can't be (--memory, --timeout, --allow, --deny, --net, --policy, --secret),\n"
+    "           operands too few or too many. Nothing was done\n"
+    "\n"
+    "of 'cove run' and 'cove exec', which end as the command does that they run:\n\n"
+    "    N      the command's own exit code\n"
+    "    128+N  the command ended by signal N; 141: who read its output left\n"
+    "    124    run: the sandbox's time (--timeout) was up\n"
+    "    125    Cove failed, not the command: no service, no such sandbox or template, a\n"
+    "           limit, a sandbox that ended under the command; policy check, too\n"
+    "    126    the command was found but can't be executed\n"
+    "    127    the command was not found\n"
+    "\n"
+    "With --json an error is one object on stderr: {\"error\":{\"code\",\"message\",\"hint\"}}.\n";
+
+void help_exit_codes(FILE *out)
+{
+    (void)fputs(exit_codes, out);
+}
+
 void help_overview(const struct command *const *commands, FILE *out)
 {
     (void)fputs("cove runs commands in sandboxes.\n\n"
@@ -80,6 +105,8 @@ void help_overview(const struct command *const *commands, FILE *out)
     for (size_t i = 0; commands[i]; i++)
         (void)fprintf(out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
     (void)fputs(
-        "\n'cove COMMAND --help' tells more. Environment: COVE_HOST (where the service is), COVE_API_KEY, COVE_CONFIG.\n",
+        "\n'cove COMMAND --help' tells more. Environment: COVE_HOST (where the service is), COVE_API_KEY, COVE_CONFIG.\n"
+        "Exit codes: 0 it worked, 1 it did not, 2 the command line is wrong, those of the command for run and exec;\n"
+        "'cove help exit-codes' has them all.\n",
         out);
 }

@@ -5,6 +5,9 @@
 #include "base/mem.h"
 #include "cli/service.h"
 #include "config/yaml.h"
+#include "policy/policy.h"
+
+#include <stdio.h>
 
 enum { STAND_IN_LEN = 32, PORTS_MAX = 16 };
 
@@ -92,6 +95,30 @@ static int take_secret(struct context *ctx, struct net_flags *f, const char *val
     return 0;
 }
 
+/* As the service will judge it, which would call it a failure of its own: what is wrong here is the command line. */
+static int check(struct context *ctx, const json_t *policy)
+{
+    struct policy *parsed = NULL;
+    if (policy_parse(policy, &parsed, &ctx->err) < 0) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove policy --help' says what rules are");
+        return -1;
+    }
+    policy_unref(parsed);
+    return 0;
+}
+
+/* One that is alone needs no place in the list of all. */
+static int check_rule(struct context *ctx, int flag, const char *value, json_t *rule)
+{
+    AUTO_JSON json_t *policy = json_pack("{s:[O]}", "rules", rule);
+    if (check(ctx, policy) == 0)
+        return 0;
+    const char *place = strstr(ctx->err.msg, ": ");
+    struct err why = ctx->err;
+    return err_set(&ctx->err, why.code, "--%s %.100s: %s", flag == FLAG_ALLOW ? "allow" : "deny", value,
+                   place ? why.msg + (place - ctx->err.msg) + 2 : why.msg);
+}
+
 int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const char *value)
 {
     json_t *rule;
@@ -108,6 +135,10 @@ int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const cha
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
                            "--%s %s: write a name, *.name, an address or a network, with :PORT behind it or without",
                            flag == FLAG_ALLOW ? "allow" : "deny", value);
+        if (check_rule(ctx, flag, value, rule) < 0) {
+            json_decref(rule);
+            return -1;
+        }
         f->has_allow |= flag == FLAG_ALLOW;
         if (!f->rules)
             f->rules = json_array();
@@ -222,6 +253,8 @@ int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, jso
     }
     if (json_array_size(json_object_get(policy, "inject")) == 0)
         (void)json_object_del(policy, "inject");
+    if (check(ctx, policy) < 0)
+        return f->policy_file ? err_prefix(&ctx->err, "%s", f->policy_file) : -1;
     *ret_policy = TAKE_PTR(policy);
     return 0;
 }

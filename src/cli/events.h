@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands have in common that show a sandbox's event log as lines for people: one operand, -f, and with --json the events themselves. */
+#pragma once
+
+#include "cli/command.h"
+
+#include <jansson.h>
+
+#define EVENTS_FLAGS                                                                                                   \
+    {                                                                                                                  \
+        'f', 'f', "follow", NULL, "Goes on with what comes, until the sandbox ends."                                   \
+    }
+
+struct events {
+    const char *query;      /* what is asked for: "kind=net.&"; "": everything */
+    const char *json_kinds; /* of those, --json prints the ones whose kind begins so */
+    void (*print)(const json_t *event, bool is_tty);
+};
+
+/* The whole command, flags and all. An exit code. */
+int events_run(struct context *ctx, const struct events *what);
+
+const char *events_text(const json_t *object, const char *name); /* "": there is no such text */
+
+/* "10:03:07.123", of its time. */
+enum { EVENTS_TIME_MAX = 16 };
+void events_time(const json_t *event, char ret_text[static EVENTS_TIME_MAX]);

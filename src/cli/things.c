@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/things.h"
+#include "base/clock.h"
+#include "cli/each.h"
+#include "config/units.h"
+#include "http/url.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { TARGET_MAX = 4096 };
+
+const char *things_text(const json_t *one, const char *name)
+{
+    const char *text = json_string_value(json_object_get(one, name));
+    return text ? text : "-";
+}
+
+void things_add_age(struct table *t, const json_t *one, const char *name)
+{
+    char age[UNIT_TEXT_MAX];
+    usec_t at = 0, now = clock_real();
+    int ignored UNUSED = clock_parse(str_of(things_text(one, name)), &at);
+    unit_format_duration((now - MIN(at, now)) / USEC_PER_SEC * 1000, age);
+    table_add(t, now < at + USEC_PER_SEC ? STR("0s") : str_of(age));
+}
+
+int things_list(struct context *ctx, struct service *s, const struct things *what, const char *target, bool quiet)
+{
+    char doing[64];
+    AUTO_JSON json_t *answer = NULL;
+    (void)snprintf(doing, sizeof(doing), "listing %s", what->all);
+    if (service_call(s, "GET", target, NULL, doing, &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    json_t *all = json_object_get(answer, what->all), *one;
+    size_t i;
+    if (ctx->json) {
+        (void)json_dumpf(all, stdout, JSON_INDENT(2));
+        (void)fputc('\n', stdout);
+    } else if (quiet) {
+        json_array_foreach(all, i, one)(void) printf("%s\n", things_text(one, what->name));
+    } else if (json_array_size(all)) {
+        what->print(s, all);
+    } else if (isatty(STDOUT_FILENO)) {
+        (void)fprintf(stderr, "there is no %s yet; %s\n", what->one, what->how_made);
+    }
+    return STATUS_OK;
+}
+
+static int remove_one(struct context *ctx, struct service *s, const struct things *what, const char *name)
+{
+    AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
+    *ctx->hint = '\0';
+    buf_append_cstr(&target, what->remove);
+    (void)url_encode(&target, str_of(name), true);
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) < 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no %s's name", name, what->one);
+    if (service_call(s, "DELETE", buf_data(&target), NULL, "removing", NULL) == 0)
+        return 0;
+    if (ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s ls' lists those there are", what->one);
+    else if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", what->how_free);
+    return -1;
+}
+
+int things_remove(struct context *ctx, const struct things *what, char *const *names, int n)
+{
+    int status = STATUS_OK;
+    AUTO_JSON json_t *removed = json_array();
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s)
+        return context_fail(ctx, STATUS_FAILED);
+    for (int i = 0; i < n; i++) {
+        if (remove_one(ctx, s, what, names[i]) < 0) {
+            status = context_fail(ctx, STATUS_FAILED);
+            continue;
+        }
+        (void)json_array_append_new(removed, json_string(names[i]));
+        if (!ctx->json)
+            (void)printf("%s\n", names[i]);
+    }
+    if (ctx->json)
+        each_print_json(json_pack("{s:O}", "removed", removed));
+    return status;
+}

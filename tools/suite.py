@@ -160,12 +160,12 @@ class _Command:
         return Result(1 if self.timed_out else code, self.log)
 
 
-def run_all(jobs, width):
-    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end."""
+def run_all(jobs, width, stop=None):
+    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end. stop: an event that ends it before."""
     jobs, running = list(jobs), {}
     with selectors.DefaultSelector() as selector:
         try:
-            while jobs or running:
+            while (jobs or running) and not (stop and stop.is_set()):
                 while jobs and len(running) < width:
                     job = jobs.pop(0)
                     command = _Command(job["argv"], job["log"], job["timeout_s"], job.get("env"), job.get("show", "."))
@@ -190,7 +190,7 @@ def run(argv, log, timeout_s, env=None, show="."):
 def summary(reports, stream=sys.stdout):
     """Skips with their reasons, failures with their text, a table; returns the numbers of the line that machines read.
 
-    What failed stands last, because who reads a long log reads its end.
+    What failed stands last, and is named once more behind the table, because who reads a long log reads its end.
     """
     def out(text=""):
         print(text, file=stream)
@@ -210,5 +210,8 @@ def summary(reports, stream=sys.stdout):
     out(f"\n{'':10} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for report in reports:
         out(f"{report.name:10} {report.passes:7} {len(report.failures):7} {len(report.skips):8} {report.seconds:8.1f}")
+    for report in reports:
+        for test, _ in report.failures:
+            out(f"FAILED {report.name}: {test}")
     counts = [sum(n) for n in zip(*((r.passes, len(r.failures), len(r.skips)) for r in reports))]
     return counts or [0, 0, 0]

@@ -99,7 +99,7 @@ int template_tags_add(struct template_registry *r, struct str target, const stru
         return err_set(err, ERR_INVALID_ARGUMENT, "between 1 and %d tags can be assigned at a time", TEMPLATE_TAGS_MAX);
     for (size_t i = 0; i < n; i++)
         if (template_tag_parse(tags[i], tag, err) < 0)
-            return err_prefix(err, "Invalid tag");
+            return -1;
     if (find_entry(r, target, &name, &e, err) < 0)
         return -1;
     const struct tag *from = entry_tag(e, name.tag);
@@ -123,7 +123,7 @@ int template_tags_remove(struct template_registry *r, struct str name, const str
         return err_set(err, ERR_INVALID_ARGUMENT, "At least one tag is required");
     for (size_t i = 0; i < n; i++) {
         if (template_tag_parse(tags[i], tag, err) < 0)
-            return err_prefix(err, "Invalid tag");
+            return -1;
         if (strcmp(tag, TEMPLATE_TAG_DEFAULT) == 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "Cannot delete the '%s' tag", tag);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a build begins with: a template that is here, or an image that is fetched and given what sandboxes need. */
 #include "build/internal.h"
+#include "template/name.h"
 
 #include <stdio.h>
 
@@ -25,11 +26,46 @@ static void from_template(struct build_job *j, const char *ref)
     j->template_ref = arena_strndup(&j->arena, ref, strlen(ref));
     j->from_start = t->start_cmd ? arena_strndup(&j->arena, t->start_cmd, strlen(t->start_cmd)) : NULL;
     j->from_ready = t->ready_cmd ? arena_strndup(&j->arena, t->ready_cmd, strlen(t->ready_cmd)) : NULL;
+    j->from_cpu_milli = t->cpu_milli;
+    j->from_memory_bytes = t->memory_bytes;
+    j->size_bytes = t->size_bytes;
+    j->is_size_known = t->size_bytes != 0;
     AUTO_BUF struct buf context = BUF_INIT(8 << 20);
     build_context_format(&j->ctx, &context);
     build_key_add(j->key, (struct str[]){STR("template"), str_of(j->layer), buf_str(&context)}, 3);
     job_log(j, TEMPLATE_INFO, "[base] FROM template %s [%.19s]", ref, j->layer);
     job_steps(j);
+}
+
+static struct str without_default(const char *ref)
+{
+    struct str s = str_of(ref), end = STR(":" TEMPLATE_TAG_DEFAULT);
+    return str_ends(s, end) ? str_n(s.p, s.n - end.n) : s;
+}
+
+/*
+ * Does FROM mean a template that is here? By id or by its name, as everywhere; but with a namespace only in exactly these words: "someone/tool" is somebody's
+ * image when the template is called "tool".
+ */
+static bool is_template(struct build_job *j, const char *ref)
+{
+    struct template_registry *r = core_templates(j->b->config.core);
+    const struct template *t;
+    struct template_info info;
+    struct err ignored;
+    bool has_space = strchr(ref, '/') != NULL;
+    if (template_resolve(r, str_of(ref), &t, NULL, &ignored) < 0) {
+        if (!has_space && template_info_find(r, str_of(ref), &info, &ignored) == 0)
+            job_log(j, TEMPLATE_WARN,
+                    "[base] the template of that name has no finished build of that tag: FROM %.200s is taken as an "
+                    "image",
+                    ref);
+        return false;
+    }
+    bool is_same = !has_space;
+    for (size_t i = 0; i < t->n_aliases && !is_same; i++)
+        is_same = str_eq(without_default(t->aliases[i]), without_default(ref));
+    return is_same;
 }
 
 /* As people write it, and as it is meant: without "docker.io/" and "library/", with a tag. */
@@ -74,7 +110,7 @@ static const char account_script[] =
 
 static void image_is_stored(struct build_job *j)
 {
-    job_log(j, TEMPLATE_DEBUG, "[base] done in %.2f s", (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    job_tell_done(j, "done");
     job_steps(j);
 }
 
@@ -120,19 +156,30 @@ static void from_image(struct build_job *j)
                       3);
     j->template_ref = BASE_TEMPLATE;
     if (!j->spec.force && job_recall(j)) {
-        job_log(j, TEMPLATE_INFO, "CACHED [base] FROM %.200s", name);
+        job_tell_cached(j, arena_printf(&j->arena, "FROM image %.200s", name));
         job_steps(j);
         return;
     }
-    job_log(j, TEMPLATE_INFO, "[base] FROM %.200s", name);
+    job_log(j, TEMPLATE_INFO, "[base] FROM image %.200s", name);
     image_start(j);
 }
 
 void base_start(struct build_job *j)
 {
+    const char *from = j->spec.from;
+    j->from_cpu_milli = 0;
+    j->from_memory_bytes = 0;
+    if (from && is_template(j, from)) {
+        job_log(j, TEMPLATE_INFO, "[base] %.200s is a template here; the image of that name is docker.io/%s%.200s",
+                from, strchr(from, '/') ? "" : "library/", from);
+        from_template(j, from);
+        return;
+    }
+    if (from)
+        j->spec.image = from;
     const char *alias = j->spec.image ? alias_of(j, j->spec.image) : NULL;
     if (alias)
-        job_log(j, TEMPLATE_DEBUG, "[base] image %.200s is the template %s here", j->spec.image, alias);
+        job_log(j, TEMPLATE_INFO, "[base] the template %s stands for the image %.200s here", alias, j->spec.image);
     if (j->spec.template_ref || alias)
         from_template(j, alias ? alias : j->spec.template_ref);
     else

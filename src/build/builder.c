@@ -59,8 +59,10 @@ static void collect(struct builder *b)
     LIST_FOREACH (struct build_job, j, &b->ended, node)
         if (!j->held)
             job_free(j);
-    if (list_empty(&b->ended))
+    if (list_empty(&b->ended)) {
+        reports_free(b);
         mem_free(b);
+    }
 }
 
 void builder_wake(struct builder *b)
@@ -112,6 +114,7 @@ static void copy_spec(struct arena *a, const struct build_spec *from, struct bui
     to->image = copy_text(a, from->image);
     to->template_ref = copy_text(a, from->template_ref);
     to->archive = copy_text(a, from->archive);
+    to->from = copy_text(a, from->from);
     to->username = copy_text(a, from->username);
     to->password = copy_text(a, from->password);
     to->start_cmd = copy_text(a, from->start_cmd);
@@ -231,6 +234,7 @@ int builder_new(const struct builder_config *config, struct builder **ret_builde
     list_init(&b->waiting);
     list_init(&b->running);
     list_init(&b->ended);
+    list_init(&b->reports);
     if (uploads_new(c->data_dir, c->disk_reserve_bytes, &b->uploads, err) < 0 ||
         cache_new(c->core, &b->cache, err) < 0) {
         uploads_free(b->uploads);

@@ -52,5 +52,17 @@ void builder_cancel_template(struct builder *b, const char *template_id, const c
 
 struct uploads *builder_uploads(struct builder *b);
 
+/*
+ * What the steps of a build added, in their order: "base", "1" and on. Of the last 64 builds, as long as this process lives. is_known: the pool could say;
+ * of a step from the cache: it could then.
+ */
+struct build_step_size {
+    const char *step;
+    uint64_t bytes;
+    bool is_known, is_cached;
+};
+void builder_each_step(struct builder *b, const char *build_id,
+                       void (*fn)(void *ctx, const struct build_step_size *size), void *ctx);
+
 /* Forgets what is in the cache of steps; the layers go with the next collection of garbage. */
 int builder_forget_cache(struct builder *b, struct err *err) WARN_UNUSED;

@@ -84,8 +84,7 @@ static const char *plain_source(struct build_job *j, const char *source)
 
 static void stored(struct build_job *j)
 {
-    job_log(j, TEMPLATE_DEBUG, "[%s] %.1f MiB sent, done in %.2f s", j->prefix, (double)j->upload_size / (1 << 20),
-            (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    job_tell_done(j, arena_printf(&j->arena, "%.1f MiB sent, done", (double)j->upload_size / (1 << 20)));
     job_next(j);
 }
 

@@ -11,7 +11,8 @@ enum { SETTLE_MS = 2000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 2000, READY_TRY_MS
 
 static void is_ready(struct build_job *j)
 {
-    job_remember(j, 0);
+    j->stored = (struct build_step_size){.is_known = true};
+    job_remember(j);
     job_done(j);
 }
 

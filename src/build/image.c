@@ -120,6 +120,8 @@ static void take_config(struct image_link *l, const json_t *line)
     job_log(j, TEMPLATE_INFO, "[base] %s: %.1f MiB, %lld files, %.1f s", text_in(line, "digest"), mib(line, "bytes"),
             (long long)json_integer_value(json_object_get(line, "entries")),
             (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    json_int_t bytes = json_integer_value(json_object_get(line, "bytes"));
+    j->image_bytes = bytes > 0 ? (uint64_t)bytes : 0;
     l->told_ok = true;
 }
 

@@ -23,6 +23,7 @@
 
 enum {
     JOBS_WAITING_MAX = 256,
+    REPORTS_MAX = 64,
     LINE_MAX_BYTES = 4096,
     LAYER_TEXT_MAX = 72 + 1,
 };
@@ -34,6 +35,8 @@ struct builder {
     struct layers_root root;
     struct list waiting, running, ended; /* struct build_job; ended ones that something still holds */
     size_t n_waiting, n_running;
+    struct list reports; /* report.c; oldest first */
+    size_t n_reports;
     uv_timer_t *tick; /* while something runs: deadlines, retries, logs */
     uv_idle_t *go;    /* begins builds in a turn of their own */
     bool closing;
@@ -79,7 +82,11 @@ struct build_job {
     char next[LAYER_NAME_LEN + 1];
     char key[BUILD_KEY_LEN + 1];
     const char *template_ref;            /* what its sandboxes are made from, nominally; their layer is ours */
-    const char *from_start, *from_ready; /* of the template it begins with */
+    const char *from_start, *from_ready; /* of the template it begins with, as are these sizes; 0: it says none */
+    uint32_t from_cpu_milli;
+    uint64_t from_memory_bytes;
+    uint64_t size_bytes; /* of all layers so far */
+    bool is_size_known;
     size_t n_cached;
     bool ran; /* a step was run: nothing behind it comes from the cache */
     bool ignore_cache;
@@ -93,7 +100,9 @@ struct build_job {
     unsigned held;
     void (*with_sandbox)(struct build_job *j);
     struct build_process process, start;
-    uint64_t disk_bytes; /* of the sandbox, at the last layer */
+    uint64_t disk_bytes;           /* of the sandbox, at the last layer */
+    uint64_t image_bytes;          /* of the image under it, until it is counted */
+    struct build_step_size stored; /* of the layer that was stored last, or found */
 
     /* COPY */
     struct file_call *file;
@@ -125,13 +134,21 @@ void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j));
 void job_drop_sandbox(struct build_job *j);
 /* Stores the sandbox's files as the layer of the step and its key; then fn. */
 void job_store(struct build_job *j, void (*fn)(struct build_job *j));
-/* The context as it is goes into the cache, with the layer. */
-void job_remember(struct build_job *j, uint64_t bytes);
-bool job_recall(struct build_job *j); /* by j->key; true: layer and context are those of then */
+/* The context as it is goes into the cache, with the layer and j->stored. */
+void job_remember(struct build_job *j);
+bool job_recall(struct build_job *j); /* by j->key; true: layer, context and j->stored are those of then */
 
 /* builder.c */
 void builder_job_ended(struct build_job *j); /* it is over: the next one may begin */
 void builder_wake(struct builder *b);        /* in a later turn: frees what is over, begins what waits */
+
+/* report.c */
+/* Writes down what j->stored is of the step that is done, and says so in the log. what: "done", "3 MiB sent, done" */
+void job_tell_done(struct build_job *j, const char *what);
+void job_tell_cached(struct build_job *j, const char *text);
+const char *size_text(struct arena *arena, const struct build_step_size *size); /* " (1.5 MiB)", or "" */
+void reports_forget(struct builder *b, const char *build_id);
+void reports_free(struct builder *b);
 
 /* process.c */
 struct build_command {

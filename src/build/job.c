@@ -98,6 +98,9 @@ void job_done(struct build_job *j)
 {
     const char *start = j->spec.start_cmd ? j->spec.start_cmd : j->from_start;
     struct template_result result = {.layer = j->layer,
+                                     .cpu_milli = j->from_cpu_milli,
+                                     .memory_bytes = j->from_memory_bytes,
+                                     .size_bytes = j->is_size_known ? j->size_bytes : 0,
                                      .start_cmd = start,
                                      .ready_cmd = j->spec.ready_cmd   ? j->spec.ready_cmd
                                                   : j->spec.start_cmd ? NULL
@@ -107,8 +110,9 @@ void job_done(struct build_job *j)
                                      .envs = context_lines(j),
                                      .n_envs = j->ctx.n_envs};
     struct err err;
-    job_log(j, TEMPLATE_INFO, "Template is ready: %zu of %zu steps from the cache, %.1f s", j->n_cached,
-            j->spec.n_steps, (double)(clock_mono() - j->began) / USEC_PER_SEC);
+    struct build_step_size all = {.bytes = j->size_bytes, .is_known = j->is_size_known};
+    job_log(j, TEMPLATE_INFO, "Template is ready: %zu of %zu steps from the cache, %.1f s%s", j->n_cached,
+            j->spec.n_steps, (double)(clock_mono() - j->began) / USEC_PER_SEC, size_text(&j->arena, &all));
     if (template_build_done(registry(j), j->id, &result, &err) < 0) {
         job_fail(j, "%s", err.msg);
         return;
@@ -217,9 +221,11 @@ void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j))
 
 /* ---- layers ---- */
 
-void job_remember(struct build_job *j, uint64_t bytes)
+/* In the cache 0 is "not known"; what is known to be nothing is 1 there. */
+void job_remember(struct build_job *j)
 {
     AUTO_BUF struct buf b = BUF_INIT(8 << 20);
+    uint64_t bytes = j->stored.is_known ? MAX(j->stored.bytes, (uint64_t)1) : 0;
     struct err err;
     build_context_format(&j->ctx, &b);
     char *text = buf_take(&b);
@@ -234,10 +240,22 @@ bool job_recall(struct build_job *j)
     if (!found || strlen(found->layer) >= sizeof(j->layer) || build_context_parse(&j->ctx, found->result) < 0)
         return false;
     memcpy(j->layer, found->layer, strlen(found->layer) + 1);
+    j->stored = (struct build_step_size){
+        .bytes = found->bytes == 1 ? 0 : found->bytes, .is_known = found->bytes != 0, .is_cached = true};
     return true;
 }
 
-static void stored(void *ctx, struct sandbox *sb, const struct err *err)
+/* The sandbox's files come whole into each of its layers, which share their bytes: what is new is what the step did. */
+static void count(struct build_job *j, uint64_t bytes)
+{
+    uint64_t before = j->disk_bytes;
+    j->stored = (struct build_step_size){.bytes = (bytes > before ? bytes - before : 0) + j->image_bytes,
+                                         .is_known = bytes != 0};
+    j->disk_bytes = bytes;
+    j->image_bytes = 0;
+}
+
+static void stored(void *ctx, struct sandbox *sb, uint64_t bytes, const struct err *err)
 {
     struct build_job *j = ctx;
     bool over = j->over;
@@ -251,7 +269,8 @@ static void stored(void *ctx, struct sandbox *sb, const struct err *err)
     }
     fault_point("build.step.stored");
     memcpy(j->layer, j->next, sizeof(j->next));
-    job_remember(j, 0);
+    count(j, bytes);
+    job_remember(j);
     layers_settled(j->b->config.core,
                    j->layer); /* while the job runs it is the job's, then the cache's and the template's */
     fault_point("build.step.cached");
@@ -274,9 +293,16 @@ void job_store(struct build_job *j, void (*fn)(struct build_job *j))
 
 static void step_stored(struct build_job *j)
 {
-    job_log(j, TEMPLATE_DEBUG, "[%s] done in %.2f s", j->prefix,
-            (double)(clock_mono() - j->step_started) / USEC_PER_SEC);
+    job_tell_done(j, "done");
     job_next(j);
+}
+
+/* The step has changed the context alone. */
+static void step_no_files(struct build_job *j)
+{
+    j->stored = (struct build_step_size){.is_known = true};
+    job_remember(j);
+    job_tell_done(j, "done");
 }
 
 /* The message of a command that did not do what it should. */
@@ -348,8 +374,8 @@ static void helper_done(struct build_job *j, int code, const struct err *err)
         job_store(j, step_stored);
         return;
     }
-    job_remember(j, 0);
-    step_stored(j);
+    step_no_files(j);
+    job_next(j);
 }
 
 static void run_helper(struct build_job *j)
@@ -389,21 +415,21 @@ static bool do_step(struct build_job *j)
     const char *text = build_step_text(s, &j->arena, 200);
     struct err err;
     build_key_add_step(j->key, s);
+    if (!s->force && !j->spec.force && job_recall(j)) {
+        job_tell_cached(j, text);
+        j->n_cached++;
+        return true;
+    }
+    j->ran = true;
     if (s->type == BUILD_ENV) {
         if (set_envs(j, s, &err) < 0) {
             job_fail(j, "%s", err.msg);
             return false;
         }
         job_log(j, TEMPLATE_INFO, "[%s] %s", j->prefix, text);
-        j->n_cached += !j->ran;
+        step_no_files(j);
         return true;
     }
-    if (!s->force && !j->spec.force && job_recall(j)) {
-        job_log(j, TEMPLATE_INFO, "CACHED [%s] %s", j->prefix, text);
-        j->n_cached++;
-        return true;
-    }
-    j->ran = true;
     j->process.is_quiet = false;
     j->process.prefix = j->prefix;
     j->process.level = TEMPLATE_INFO;
@@ -446,6 +472,9 @@ void job_start(struct build_job *j)
     build_context_fini(&j->ctx);
     j->phase = PHASE_BASE;
     j->n_cached = 0;
+    j->size_bytes = j->image_bytes = 0;
+    j->is_size_known = true;
+    reports_forget(j->b, j->id);
     j->ran = false;
     j->key[0] = '\0';
     j->step_started = clock_mono();

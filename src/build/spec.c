@@ -171,11 +171,12 @@ int build_spec_read(const json_t *body, struct arena *arena, struct build_spec *
     if (text_of(body, "fromImage", arena, &spec.image, err) < 0 ||
         text_of(body, "fromTemplate", arena, &spec.template_ref, err) < 0 ||
         text_of(body, "fromArchive", arena, &spec.archive, err) < 0 ||
+        text_of(body, "from", arena, &spec.from, err) < 0 ||
         text_of(body, "startCmd", arena, &spec.start_cmd, err) < 0 ||
         text_of(body, "readyCmd", arena, &spec.ready_cmd, err) < 0 || flag_of(body, "force", &spec.force, err) < 0 ||
         read_registry(body, arena, &spec, err) < 0 || read_steps(body, arena, &spec, err) < 0)
         return -1;
-    int n = (spec.image != NULL) + (spec.template_ref != NULL) + (spec.archive != NULL);
+    int n = (spec.image != NULL) + (spec.template_ref != NULL) + (spec.archive != NULL) + (spec.from != NULL);
     if (n == 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "must specify either fromImage or fromTemplate");
     if (n > 1)

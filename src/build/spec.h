@@ -2,11 +2,13 @@
 /*
  * What a build is to do, as E2B's API says it in JSON. Members that are not known, and those of steps that are the client's own, are not looked at.
  *
- *   {"fromImage": "ubuntu:22.04" | "fromTemplate": "base" | "fromArchive": "<hash of an upload>", "fromImageRegistry": {"type": "registry", "username": .., "password": ..},
+ *   {"fromImage": "ubuntu:22.04" | "fromTemplate": "base" | "fromArchive": "<hash of an upload>" | "from": "base", "fromImageRegistry": {"type": "registry", "username": .., "password": ..},
  *    "force": false, "startCmd": "..", "readyCmd": "..",
  *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
  *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "filesHash": "<64 hex>"},
  *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]}, {"type": "USER", "args": ["name"]}]}
+ *
+ * "from" is FROM as a Dockerfile has it: a template here when one has that name, else an image.
  */
 #pragma once
 
@@ -34,8 +36,8 @@ struct build_step {
 };
 
 struct build_spec {
-    const char *image, *template_ref, *archive; /* one of them; the others NULL */
-    const char *username, *password;            /* for the image's registry; NULL: none */
+    const char *image, *template_ref, *archive, *from; /* one of them; the others NULL */
+    const char *username, *password;                   /* for the image's registry; NULL: none */
     bool force;
     const struct build_step *steps;
     size_t n_steps;

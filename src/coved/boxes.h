@@ -28,8 +28,8 @@ struct boxes_events {
     /* The answer to boxes_create(): session_fd is the callee's on success, -1 and err set otherwise. */
     void (*created)(void *ctx, uint64_t asked, int session_fd, const struct err *err);
     void (*done)(void *ctx, uint64_t asked, const struct err *err); /* the answer to most others; err NULL: success */
-    void (*stored)(void *ctx, uint64_t asked, usec_t frozen, usec_t total,
-                   const struct err *err); /* boxes_snapshot() */
+    void (*stored)(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes,
+                   const struct err *err); /* boxes_snapshot(). bytes: of the layer, 0: not known */
     void (*ended)(void *ctx, const struct sup_ended *ended);
 };
 

@@ -72,6 +72,7 @@ struct task {
     char box[TIER_NAME_MAX];         /* in the pool */
     char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
     char layer[SUP_DIGEST_MAX];      /* TASK_SNAPSHOT: what is made */
+    uint64_t layer_bytes;            /* of that; 0: not known */
     struct mount_order *mount;       /* owned; TASK_MOUNT */
     usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
 };

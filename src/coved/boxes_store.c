@@ -85,6 +85,7 @@ static void done(void *ctx, int r)
         (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     } else if (r == 0) {
         err.code = ERR_OK;
+        t->layer_bytes = pool_layer_bytes(b->host->pool, t->layer);
     } else if (t->failed && t->entry) {
         (void)boxes_freeze_error(t->entry, t->failed, &err);
     } else {
@@ -147,7 +148,7 @@ void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char 
     struct err err;
     if (!k->is_whole) {
         (void)err_set(&err, ERR_FAILED_PRECONDITION, "sandbox %s is being paused or resumed", id);
-        b->events.stored(b->events.ctx, asked, 0, 0, &err);
+        b->events.stored(b->events.ctx, asked, 0, 0, 0, &err);
         return;
     }
     memcpy(task.id, k->id, sizeof(task.id));

@@ -26,6 +26,6 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd); /*
 
 /* For struct boxes_events; ctx: struct requests. */
 void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err);
-void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, const struct err *err);
+void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes, const struct err *err);
 void requests_done(void *ctx, uint64_t asked, const struct err *err);
 void requests_ended(void *ctx, const struct sup_ended *ended);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, const struct err *err)
+void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uint64_t bytes, const struct err *err)
 {
     struct requests *r = ctx;
     struct sup_stored m;
@@ -19,6 +19,7 @@ void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, con
     } else {
         m.frozen_usec = frozen;
         m.total_usec = total;
+        m.layer_bytes = bytes;
     }
     worker_send(r->worker, &m, sizeof(m), -1);
 }
@@ -54,7 +55,7 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
     if (err.code == ERR_OK)
         boxes_snapshot(r->boxes, asked, m->id, m->layer);
     else
-        requests_stored(r, asked, 0, 0, &err);
+        requests_stored(r, asked, 0, 0, 0, &err);
 }
 
 bool requests_handle_state(struct requests *r, const union sup_message *m)

@@ -252,20 +252,19 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
 
 struct build_layer {
     struct sandbox *sb; /* a reference */
-    sandbox_fn done;
+    layer_fn done;
     void *ctx;
 };
 
 static void on_build_layer(void *ctx, const struct sup_stored *stored, const struct err *err)
 {
     struct build_layer *b = ctx;
-    (void)stored;
-    b->done(b->ctx, err ? NULL : b->sb, err);
+    b->done(b->ctx, err ? NULL : b->sb, stored ? stored->layer_bytes : 0, err);
     sandbox_unref(b->sb);
     mem_free(b);
 }
 
-int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, sandbox_fn done, void *ctx,
+int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, layer_fn done, void *ctx,
                         struct err *err)
 {
     uint64_t seq;

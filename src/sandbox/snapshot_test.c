@@ -26,6 +26,12 @@ static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
     o->err = err ? *err : (struct err){0};
 }
 
+static void on_layer(void *ctx, struct sandbox *sb, uint64_t bytes, const struct err *err)
+{
+    (void)bytes;
+    on_done(ctx, sb, err);
+}
+
 struct taken {
     unsigned calls;
     char id[TEMPLATE_NAME_MAX + 1], layer[SUP_DIGEST_MAX], ref[200];
@@ -126,7 +132,7 @@ static void refused(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     char layer[LAYER_NAME_LEN + 1] = "layer-../../../../etc";
     struct outcome o = {0};
-    assert_int_equal(sandbox_store_layer(world_sandbox(w, NULL), &test_actor, layer, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_store_layer(world_sandbox(w, NULL), &test_actor, layer, on_layer, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 }
 
@@ -397,7 +403,7 @@ static void fresh(void **state)
     assert_null(sandbox_find(w->core, str_of(sandbox_info(sb)->id)));
     assert_null(sandbox_only(w->core));
     layer_name_new(layer);
-    assert_int_equal(sandbox_store_layer(sb, &test_actor, layer, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_store_layer(sb, &test_actor, layer, on_layer, &o, &err), 0);
     WAIT(w, o.calls);
     assert_int_equal(o.err.code, ERR_OK);
     assert_int_equal(collect(w, false).n, 0);

@@ -137,6 +137,10 @@ int template_build_done(struct template_registry *r, const char *id, const struc
         return -1;
     struct entry *e = b->entry;
     build_take(b, result);
+    if (!b->b.cpu_milli)
+        b->b.cpu_milli = result->cpu_milli;
+    if (!b->b.memory_bytes)
+        b->b.memory_bytes = result->memory_bytes;
     b->b.status = TEMPLATE_READY;
     b->b.finished = e->updated = clock_real();
     build_view(b);

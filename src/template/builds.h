@@ -91,6 +91,8 @@ struct template_result {
     const char *const *envs;
     size_t n_envs;
     uint64_t size_bytes;
+    uint32_t cpu_milli; /* what its request did not say; 0: the service's */
+    uint64_t memory_bytes;
 };
 /* ERR_NOT_FOUND: it was removed meanwhile. */
 int template_build_done(struct template_registry *r, const char *id, const struct template_result *result,

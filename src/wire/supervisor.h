@@ -106,6 +106,7 @@ struct sup_stored {
     char message[SUP_TEXT_MAX];
     uint64_t frozen_usec; /* for so long nothing of it ran; 0 when nothing did before */
     uint64_t total_usec;
+    uint64_t layer_bytes; /* of the sandbox's own files, all that the layer holds; 0: not known */
 };
 
 struct sup_warm {

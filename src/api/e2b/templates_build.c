@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 enum { LOG_PAGE_MAX = 100, CPUS_MAX = 1024, MEMORY_MB_MAX = 1 << 20, MEMORY_MB_LEAST = 128 };
+enum { CPUS_DEFAULT = 2, MEMORY_MB_DEFAULT = 1024 }; /* of E2B; its SDKs send them */
 
 static bool has_builder(struct call *c)
 {
@@ -31,7 +32,7 @@ static void append_tag(void *ctx, const char *tag)
 
 static int read_request(struct call *c, const json_t *body, struct template_request *request, struct err *err)
 {
-    int64_t cpus = 0, memory = 0, disk = 0;
+    int64_t cpus = CPUS_DEFAULT, memory = MEMORY_MB_DEFAULT, disk = 0;
     if (json_get_str(body, "name", &request->name, err) < 0 ||
         (!request->name.p && json_get_str(body, "alias", &request->name, err) < 0) ||
         json_get_strs(body, "tags", http_arena(c->req), &request->tags, &request->n_tags, err) < 0 ||

@@ -8,7 +8,7 @@
 #include "template/builds.h"
 #include "template/name.h"
 
-enum { LIST_BYTES_MAX = 64 << 20, LOG_LINES = 500 };
+enum { LIST_BYTES_MAX = 64 << 20, BUILD_BYTES_MAX = 256 * 1024, LOG_LINES = 500 };
 
 static struct template_registry *registry(const struct call *c)
 {
@@ -213,8 +213,25 @@ void native_templates_change(struct call *c)
 
 /* ---- builds ---- */
 
-static void append_build(struct buf *b, const struct template_build *build)
+struct steps {
+    struct buf *b;
+    size_t n;
+};
+
+static void append_step(void *ctx, const struct build_step_size *size)
 {
+    struct steps *all = ctx;
+    buf_printf(all->b, "%s{\"step\":\"%s\",\"cached\":%s,\"bytes\":", all->n++ ? "," : "", size->step,
+               size->is_cached ? "true" : "false");
+    if (size->is_known)
+        buf_printf(all->b, "%llu}", (unsigned long long)size->bytes);
+    else
+        buf_append_cstr(all->b, "null}");
+}
+
+static void append_build(struct buf *b, const struct call *c, const struct template_build *build)
+{
+    struct steps steps = {b, 0};
     buf_printf(b, "{\"id\":\"%s\",\"template\":\"%s\",\"status\":\"%s\",\"lines\":%llu", build->id, build->template_id,
                status_name(build->status), (unsigned long long)build->n_logs);
     append_text(b, "reason", build->reason);
@@ -222,7 +239,10 @@ static void append_build(struct buf *b, const struct template_build *build)
     append_time(b, "created_at", build->created);
     append_time(b, "started_at", build->started);
     append_time(b, "finished_at", build->finished);
-    buf_append_char(b, '}');
+    buf_append_cstr(b, ",\"steps\":[");
+    if (c->native->config.builder)
+        builder_each_step(c->native->config.builder, build->id, append_step, &steps);
+    buf_append_cstr(b, "]}");
 }
 
 static int make(struct call *c, const json_t *body, char ret_id[static ID_UUID_LEN + 1], struct err *err)
@@ -255,7 +275,7 @@ static void make_body(struct http_request *req, int error, struct str body, void
 {
     struct call *c = ctx;
     AUTO_JSON json_t *json = NULL;
-    AUTO_BUF struct buf b = BUF_INIT(65536);
+    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
     char id[ID_UUID_LEN + 1];
     struct err err;
     (void)req;
@@ -265,7 +285,7 @@ static void make_body(struct http_request *req, int error, struct str body, void
         native_error(c, &err);
         return;
     }
-    append_build(&b, template_build_find(registry(c), str_of(id)));
+    append_build(&b, c, template_build_find(registry(c), str_of(id)));
     native_json(c, 202, &b);
 }
 
@@ -286,11 +306,11 @@ static const struct template_build *find_build(struct call *c)
 
 void native_builds_get(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(65536);
+    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
     const struct template_build *build = find_build(c);
     if (!build)
         return;
-    append_build(&b, build);
+    append_build(&b, c, build);
     native_json(c, 200, &b);
 }
 
@@ -322,7 +342,7 @@ void native_builds_log(struct call *c)
     if (!build || native_query_u64(c, "after", &after) < 0)
         return;
     buf_append_cstr(&l.b, "{\"build\":");
-    append_build(&l.b, build);
+    append_build(&l.b, c, build);
     buf_append_cstr(&l.b, ",\"lines\":[");
     if (template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &l, &err) < 0) {
         native_error(c, &err);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/compare.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "coved/diff.h"
-#include "coved/job.h"
+#include "coved/diff_queue.h"
 #include "kernel/pool.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LIMIT_MS = 900 * 1000, POOL_SHARDS_MOST = 256 };
+enum { POOL_SHARDS_MOST = 256 };
 
 struct side {
     struct boxes_files files; /* of a sandbox: its own, and what it stands on; else all but `stands_on` is empty */
@@ -64,7 +65,6 @@ static int build(struct pool *pool, const struct side *side, struct stack *s)
         s->n = r == 0;
     }
     r = r || !f->stands_on[0] ? r : pool_chain_read(pool, f->stands_on, &chain);
-    static_assert(POOL_CHAIN_MAX + 1 <= DIFF_STACK_MAX, "a chain with a sandbox on it fits");
     r = r ? r : pool_chain_open(pool, &chain, s->fds + s->n);
     if (r < 0)
         return r;
@@ -92,14 +92,18 @@ static int run(void *ctx)
         return r;
     if (c->a_is_below)
         drop_first(&a);
-    struct diff d = {.n_a = a.n, .n_b = b.n, .out = c->fd};
+    struct diff d = {.n_a = a.n, .n_b = b.n, .out = c->fd, .lookups_most = DIFF_LOOKUPS_MAX};
+    d.box = c->b.files.box[0] ? c->b.files.box : NULL;
     memcpy(d.a, a.fds, sizeof(d.a));
     memcpy(d.b, b.fds, sizeof(d.b));
     while (d.n_common < MIN(a.n, b.n) && b.names[b.n - 1 - d.n_common][0] &&
            strcmp(a.names[a.n - 1 - d.n_common], b.names[b.n - 1 - d.n_common]) == 0)
         d.n_common++;
+    uint64_t lookups = 0;
     r = diff_confine(c->host->first_uid - 1);
-    return r ? r : diff_write(&d);
+    r = r ? r : diff_write(&d, &lookups);
+    log_debug("compare files: %llu look-ups", (unsigned long long)lookups);
+    return r;
 }
 
 /* ---- coved ---- */
@@ -109,7 +113,11 @@ static void done(void *ctx, int r)
     struct compare *c = ctx;
     struct err err;
     c->fd = fd_close(c->fd); /* the reader sees the end before the answer */
-    if (r < 0)
+    if (r == -EDQUOT)
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED,
+                      "the comparison was given up after %d look-ups: what was told of it is not all",
+                      DIFF_LOOKUPS_MAX);
+    else if (r < 0)
         (void)err_errno(&err, r, "compare files");
     c->done(c->ctx, c->asked, r < 0 ? &err : NULL);
     mem_free(c);
@@ -124,33 +132,72 @@ static int find(struct boxes *boxes, const char *name, struct side *side, struct
     return boxes_files(boxes, name, &side->files, err);
 }
 
+/* What a stack consists of, topmost first, as `struct stack` has it; a sandbox's own files by its id. */
+static int names_of(struct pool *pool, const struct side *side, const char *id,
+                    char ret_names[static DIFF_STACK_MAX][SUP_DIGEST_MAX], size_t *ret_n, struct err *err)
+{
+    struct pool_chain chain = {.n = 0};
+    const char *layer = side->files.stands_on;
+    int r = layer[0] ? pool_chain_read(pool, layer, &chain) : 0;
+    if (r < 0)
+        return err_errno(err, r, "layer %s", layer);
+    size_t n = 0;
+    if (side->files.box[0] || side->files.kept[0])
+        (void)snprintf(ret_names[n++], SUP_DIGEST_MAX, "%s", id);
+    for (size_t i = 0; i < chain.n; i++)
+        (void)snprintf(ret_names[n++], SUP_DIGEST_MAX, "%s", chain.names[i]);
+    *ret_n = n;
+    return 0;
+}
+
+/* What is not below both. */
+static int find_walked(struct pool *pool, const struct compare *c, const struct sup_diff *m, struct diff_order *o,
+                       struct err *err)
+{
+    static_assert(POOL_CHAIN_MAX + 1 <= DIFF_STACK_MAX, "a chain with a sandbox on it fits");
+    char a[DIFF_STACK_MAX][SUP_DIGEST_MAX], b[DIFF_STACK_MAX][SUP_DIGEST_MAX];
+    size_t n_a = 0, n_b = 0;
+    if (names_of(pool, &c->b, m->b, b, &n_b, err) < 0)
+        return -1;
+    if (c->a_is_below) {
+        o->n_walked = MIN(n_b, (size_t)1);
+        memcpy(o->walked, b, o->n_walked * sizeof(b[0]));
+        return 0;
+    }
+    if (names_of(pool, &c->a, m->a, a, &n_a, err) < 0)
+        return -1;
+    for (; n_a > 0 && n_b > 0 && strcmp(a[n_a - 1], b[n_b - 1]) == 0; n_a--)
+        n_b--;
+    memcpy(o->walked, a, n_a * sizeof(a[0]));
+    memcpy(o->walked + n_a, b, n_b * sizeof(b[0]));
+    o->n_walked = n_a + n_b;
+    return 0;
+}
+
+/* There is one as there is one `jobs` in a coved; it has no other owner who would keep it beside them. */
+static struct diff_queue *queue_of(struct jobs *jobs)
+{
+    static struct diff_queue *queue;
+    if (!queue)
+        queue = diff_queue_new(jobs);
+    return queue;
+}
+
 int compare_start(struct jobs *jobs, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
                   int fd, uint64_t asked, void (*done_fn)(void *ctx, uint64_t asked, const struct err *err), void *ctx,
                   struct err *err)
 {
     AUTO_CLOSE int out = fd;
-    struct compare c = {.host = host, .a_is_below = !m->a[0], .asked = asked, .done = done_fn, .ctx = ctx};
-    struct pool_chain chain;
-    if ((m->a[0] && find(boxes, m->a, &c.a, err) < 0) || find(boxes, m->b, &c.b, err) < 0)
+    struct compare c = {.host = host, .a_is_below = !m->a[0], .fd = fd, .asked = asked, .done = done_fn, .ctx = ctx};
+    struct diff_order order = {.run = run, .done = done, .fd = fd};
+    if ((m->a[0] && find(boxes, m->a, &c.a, err) < 0) || find(boxes, m->b, &c.b, err) < 0 ||
+        find_walked(host->pool, &c, m, &order, err) < 0)
         return -1;
-    const char *const layers[] = {c.a.files.stands_on, c.b.files.stands_on};
-    for (size_t i = 0; i < ARRAY_SIZE(layers); i++) {
-        int r = layers[i][0] ? pool_chain_read(host->pool, layers[i], &chain) : 0;
-        if (r < 0)
-            return err_errno(err, r, "layer %s", layers[i]);
+    order.ctx = mem_dup(&c, sizeof(c));
+    if (diff_queue_add(queue_of(jobs), &order, err) < 0) {
+        mem_free(order.ctx);
+        return -1;
     }
-    if (jobs_left(jobs) >= 4 * JOBS_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many comparisons are under way");
-    c.fd = TAKE_FD(out);
-    struct compare *kept = mem_dup(&c, sizeof(c));
-    const struct job_spec spec = {.name = "compare files",
-                                  .run = run,
-                                  .done = done,
-                                  .ctx = kept,
-                                  .is_background = true,
-                                  .limit_ms = LIMIT_MS,
-                                  .fds = &kept->fd,
-                                  .n_fds = 1};
-    (void)job_add(jobs, &spec);
+    (void)TAKE_FD(out);
     return 0;
 }

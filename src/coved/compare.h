@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SUP_DIFF: finds out what is to be compared, and has a job do it (diff.h). */
+/* SUP_DIFF: finds out what is to be compared, and has a job do it (diff.h) when it is its turn (diff_queue.h). */
 #pragma once
 
 #include "base/err.h"
@@ -9,8 +9,9 @@ struct jobs;
 struct tier_host;
 
 /*
- * fd: taken, also when this fails. done is called when all is written, or with what went wrong. ERR_NOT_FOUND. Several jobs that their reader keeps waiting
- * must not keep others waiting: `jobs` are their own.
+ * fd: taken, also when this fails. done is called when all is written, or with what went wrong; ERR_RESOURCE_EXHAUSTED: after
+ * DIFF_LOOKUPS_MAX look-ups. ERR_NOT_FOUND, ERR_RESOURCE_EXHAUSTED. `jobs` are of comparisons alone, so that these keep only one another waiting; it is the
+ * same in each call.
  */
 int compare_start(struct jobs *jobs, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
                   int fd, uint64_t asked, void (*done)(void *ctx, uint64_t asked, const struct err *err), void *ctx,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/diff.h"
 #include "base/fd.h"
+#include "coved/diff_own.h"
 #include "coved/diff_stack.h"
 #include "kernel/caps.h"
 #include "wire/diff.h"
@@ -19,7 +20,8 @@ enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READE
 
 struct walk {
     const struct diff *d;
-    struct view root_a, root_b;
+    struct effort effort;
+    struct stack a, b;
     char path[DIFF_PATH_MAX + 1];
     size_t path_n, depth;
     char buffer[CHUNK];
@@ -105,21 +107,35 @@ static int open_file(const struct found *f)
     return fd;
 }
 
-static bool same_bytes(const struct found *a, const struct found *b)
+/* The first byte from `at` on that is in no hole; `size` behind the last. */
+static off_t next_data(int fd, off_t at, off_t size)
+{
+    off_t next = lseek(fd, at, SEEK_DATA);
+    return next >= 0 ? MIN(next, size) : errno == ENXIO ? size : at;
+}
+
+/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have. */
+static int same_bytes(struct effort *e, const struct found *a, const struct found *b)
 {
     static char block_a[BLOCK], block_b[BLOCK];
     AUTO_CLOSE int fd_a = open_file(a);
     AUTO_CLOSE int fd_b = open_file(b);
-    ssize_t n_a, n_b;
     if (fd_a < 0 || fd_b < 0)
-        return false;
-    do {
-        n_a = read(fd_a, block_a, sizeof(block_a));
-        n_b = read(fd_b, block_b, sizeof(block_b));
-        if (n_a != n_b || n_a < 0 || memcmp(block_a, block_b, (size_t)n_a) != 0)
-            return false;
-    } while (n_a > 0);
-    return true;
+        return 0;
+    const off_t size = a->st.st_size;
+    for (off_t at = 0; at < size;) {
+        off_t data_a = next_data(fd_a, at, size), data_b = next_data(fd_b, at, size);
+        int r = effort_spend(e);
+        if (r < 0)
+            return r;
+        at = MIN(data_a, data_b);
+        ssize_t n_a = pread(fd_a, block_a, sizeof(block_a), at);
+        ssize_t n_b = pread(fd_b, block_b, sizeof(block_b), at);
+        if (n_a != n_b || n_a < 0 || memcmp(block_a, block_b, (size_t)n_a) != 0 || (n_a == 0 && at < size))
+            return 0;
+        at += n_a;
+    }
+    return 1;
 }
 
 static bool same_link(const struct found *a, const struct found *b)
@@ -135,24 +151,25 @@ static bool same_time(struct timespec a, struct timespec b)
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-static bool is_same(const struct found *a, const struct found *b)
+/* 1: it is. */
+static int is_same(struct effort *e, const struct found *a, const struct found *b)
 {
     const struct stat *x = &a->st, *y = &b->st;
     if (x->st_dev == y->st_dev && x->st_ino == y->st_ino)
-        return true;
+        return 1;
     if (x->st_mode != y->st_mode || x->st_uid != y->st_uid || x->st_gid != y->st_gid)
-        return false;
+        return 0;
     if (S_ISLNK(x->st_mode))
         return same_link(a, b);
     if (S_ISCHR(x->st_mode) || S_ISBLK(x->st_mode))
         return x->st_rdev == y->st_rdev;
     if (!S_ISREG(x->st_mode))
-        return true;
+        return 1;
     if (x->st_size != y->st_size)
-        return false;
+        return 0;
     /* The kernel alone sets the time of change, and clones have their source's. */
     bool is_clone = x->st_ino == y->st_ino && same_time(x->st_ctim, y->st_ctim) && same_time(x->st_mtim, y->st_mtim);
-    return is_clone || same_bytes(a, b);
+    return is_clone ? 1 : same_bytes(e, a, b);
 }
 
 /* ---- the walk ---- */
@@ -195,9 +212,14 @@ static int judge(struct walk *w, const struct found *a, const struct found *b)
         return 0;
     if (!b->is_there)
         return tell(w, 'D', &a->st);
+    if (diff_is_own(str_n(w->path, w->path_n), b, w->d->box))
+        return 0;
     bool is_dir = S_ISDIR(b->st.st_mode);
     char kind = !a->is_there ? 'A' : (a->st.st_mode & S_IFMT) != (b->st.st_mode & S_IFMT) ? 'M' : 0;
-    if (!kind && !is_same(a, b))
+    int same = kind ? 0 : is_same(&w->effort, a, b);
+    if (same < 0)
+        return same;
+    if (!kind && !same)
         kind = 'M';
     int r = kind ? tell(w, kind, &b->st) : 0;
     return r < 0 || !is_dir ? r : below(w, a, b);
@@ -213,8 +235,8 @@ static int judge_name(struct walk *w, const struct view *a, const struct view *b
         w->path[w->path_n++] = '/';
     memcpy(w->path + w->path_n, name, n);
     w->path_n += n;
-    int r = view_find(&w->root_a, a, name, &x);
-    r = r ? r : view_find(&w->root_b, b, name, &y);
+    int r = view_find(&w->a, a, name, &x);
+    r = r ? r : view_find(&w->b, b, name, &y);
     r = r ? r : judge(w, &x, &y);
     view_close(&x.view);
     view_close(&y.view);
@@ -233,13 +255,18 @@ static void add_lists(struct lists *l, const struct view *v, size_t until)
         l->fds[l->n++] = v->at[i].fd;
 }
 
-static bool is_in_earlier(const struct lists *l, size_t i, const char *name)
+/* 1: it is. */
+static int is_in_earlier(struct effort *e, const struct lists *l, size_t i, const char *name)
 {
     struct stat st;
-    for (size_t j = 0; j < i; j++)
+    for (size_t j = 0; j < i; j++) {
+        int r = effort_spend(e);
+        if (r < 0)
+            return r;
         if (fstatat(l->fds[j], name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            return true;
-    return false;
+            return 1;
+    }
+    return 0;
 }
 
 static int walk_list(struct walk *w, const struct lists *l, size_t i, const struct view *a, const struct view *b)
@@ -251,9 +278,13 @@ static int walk_list(struct walk *w, const struct lists *l, size_t i, const stru
         (void)fd_close(fd);
         return r == -ENOENT ? 0 : r;
     }
-    for (struct dirent *e; r == 0 && (e = readdir(dir));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && !is_in_earlier(l, i, e->d_name))
-            r = judge_name(w, a, b, e->d_name);
+    for (struct dirent *e; r == 0 && (e = readdir(dir));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        r = effort_spend(&w->effort);
+        int seen = r < 0 ? r : is_in_earlier(&w->effort, l, i, e->d_name);
+        r = seen < 0 ? seen : seen ? 0 : judge_name(w, a, b, e->d_name);
+    }
     (void)closedir(dir);
     return r;
 }
@@ -274,16 +305,19 @@ static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
     return r;
 }
 
-int diff_write(const struct diff *d)
+int diff_write(const struct diff *d, uint64_t *ret_lookups)
 {
     static struct walk w;
-    w = (struct walk){.d = d};
-    int r = view_root(d->a, d->n_a, &w.root_a);
-    r = r ? r : view_root(d->b, d->n_b, &w.root_b);
-    r = r ? r : walk_dir(&w, &w.root_a, &w.root_b);
+    memset(&w, 0, sizeof(w));
+    w.d = d;
+    w.effort = (struct effort){.most = d->lookups_most, .out = d->out};
+    int r = stack_open(&w.a, d->a, d->n_a, &w.effort);
+    r = r ? r : stack_open(&w.b, d->b, d->n_b, &w.effort);
+    r = r ? r : walk_dir(&w, &w.a.root, &w.b.root);
     r = r ? r : flush(&w);
-    view_close(&w.root_a);
-    view_close(&w.root_b);
+    stack_close(&w.a);
+    stack_close(&w.b);
+    *ret_lookups = w.effort.used;
     return r;
 }
 

@@ -4,12 +4,24 @@
 #include "base/str.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { REDIRECT_MAX = 4096, PARTS_MAX = 256 };
+enum { PATH_BYTES = DIFF_PATH_MAX + 1, NAME_BYTES = 256, ASK_EACH = 1024 };
+
+int effort_spend(struct effort *e)
+{
+    struct pollfd p = {.fd = e->out};
+    if (e->used == e->most)
+        return -EDQUOT;
+    if (++e->used % ASK_EACH == 0 && poll(&p, 1, 0) == 1 && p.revents & POLLERR)
+        return -EPIPE;
+    return 0;
+}
 
 static int open_dir(int at, const char *name, int *ret_fd)
 {
@@ -20,18 +32,15 @@ static int open_dir(int at, const char *name, int *ret_fd)
     return 0;
 }
 
-int view_root(const int *fds, size_t n, struct view *ret_view)
+int stack_open(struct stack *s, const int *fds, size_t n, struct effort *effort)
 {
-    struct view v = {.n = 0};
+    struct view *v = &s->root;
     int r = n > DIFF_STACK_MAX ? -E2BIG : 0;
-    for (; r == 0 && v.n < n; v.n += r == 0) {
-        v.at[v.n].layer = v.n;
-        r = open_dir(fds[v.n], ".", &v.at[v.n].fd);
+    s->effort = effort;
+    for (; r == 0 && v->n < n; v->n += r == 0) {
+        v->at[v->n].layer = v->n;
+        r = open_dir(fds[v->n], ".", &v->at[v->n].fd);
     }
-    if (r < 0)
-        view_close(&v);
-    else
-        *ret_view = v;
     return r;
 }
 
@@ -41,6 +50,18 @@ void view_close(struct view *v)
         (void)fd_close(v->at[i].fd);
     v->n = 0;
 }
+
+void stack_close(struct stack *s)
+{
+    view_close(&s->root);
+    for (size_t i = 0; i < DIFF_STACK_MAX; i++) {
+        if (s->places[i].is_known)
+            (void)fd_close(s->places[i].fd);
+        s->places[i].is_known = false;
+    }
+}
+
+/* ---- overlayfs's marks ---- */
 
 static bool is_whiteout(const struct stat *st)
 {
@@ -53,103 +74,211 @@ static bool is_opaque(int fd)
     return fgetxattr(fd, "trusted.overlay.opaque", value, sizeof(value)) == 1 && value[0] == 'y';
 }
 
-/* 1: below, it is called as ret_name says: a name beside it, or an absolute path. */
-static int read_redirect(int fd, char ret_name[static REDIRECT_MAX])
+static void copy_name(char ret_name[static NAME_BYTES], struct str name)
 {
-    ssize_t n = fgetxattr(fd, "trusted.overlay.redirect", ret_name, REDIRECT_MAX - 1);
-    if (n <= 0 || memchr(ret_name, 0, (size_t)n))
-        return 0;
+    size_t n = MIN(name.n, (size_t)NAME_BYTES - 1);
+    memcpy(ret_name, name.p, n);
     ret_name[n] = 0;
-    if (ret_name[0] == '/')
-        return 1;
-    return !strchr(ret_name, '/') && strcmp(ret_name, ".") != 0 && strcmp(ret_name, "..") != 0;
 }
 
-static int find_below(const struct view *root, const struct view *v, size_t layer, const char *name, struct found *f);
-
-/* An absolute path in the layers from `layer` on. */
-static int find_path(const struct view *root, size_t layer, const char *path, struct found *f)
+static bool is_name(struct str part)
 {
-    const struct view *at = root;
-    struct found step = {.is_there = false};
-    struct str rest = str_of(path), part;
-    int r = 0;
-    for (size_t n = 0; r == 0 && str_split(&rest, '/', &part);) {
-        char name[256];
-        if (part.n == 0)
-            continue;
-        if (part.n >= sizeof(name) || ++n > PARTS_MAX || str_eqc(part, ".") || str_eqc(part, ".."))
-            r = -EINVAL;
-        if (r < 0)
-            break;
-        memcpy(name, part.p, part.n);
-        name[part.n] = 0;
-        if (rest.n == 0) {
-            r = find_below(root, at, layer, name, f);
-            break;
-        }
-        struct found next = {.is_there = false};
-        r = find_below(root, at, layer, name, &next);
-        view_close(&step.view);
-        step = next;
-        at = &step.view;
+    return part.n > 0 && part.n < NAME_BYTES && !str_eqc(part, ".") && !str_eqc(part, "..");
+}
+
+enum renamed { RENAMED_NOT, RENAMED_BESIDE /* a name in the same directory */, RENAMED_PATH, RENAMED_NOWHERE };
+
+static enum renamed read_redirect(int fd, char ret_to[static PATH_BYTES])
+{
+    ssize_t n = fgetxattr(fd, "trusted.overlay.redirect", ret_to, PATH_BYTES - 1);
+    if (n < 0)
+        return errno == ERANGE ? RENAMED_NOWHERE : RENAMED_NOT;
+    ret_to[n] = 0;
+    struct str rest = str_n(ret_to, (size_t)n), part;
+    if (str_has_nul(rest) || (ret_to[0] != '/' && !is_name(rest)))
+        return RENAMED_NOWHERE;
+    if (ret_to[0] != '/')
+        return memchr(ret_to, '/', (size_t)n) ? RENAMED_NOWHERE : RENAMED_BESIDE;
+    if (ret_to[n - 1] == '/')
+        return RENAMED_NOWHERE;
+    for (rest = str_sub(rest, 1); str_split(&rest, '/', &part);)
+        if (!is_name(part))
+            return RENAMED_NOWHERE;
+    return RENAMED_PATH;
+}
+
+/* ---- one directory of one layer ---- */
+
+enum step { STEP_NOTHING, STEP_HIDDEN, STEP_FILE, STEP_DIR };
+
+/* ret_fd: of STEP_DIR alone. */
+static int look(struct effort *e, int at, const char *name, struct stat *ret_st, int *ret_fd)
+{
+    int r = effort_spend(e);
+    if (r < 0)
+        return r;
+    if (fstatat(at, name, ret_st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT || errno == ENAMETOOLONG ? STEP_NOTHING : -errno;
+    if (is_whiteout(ret_st))
+        return STEP_HIDDEN;
+    if (!S_ISDIR(ret_st->st_mode))
+        return STEP_FILE;
+    r = open_dir(at, name, ret_fd);
+    if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
+        return STEP_HIDDEN; /* it is something else by now */
+    return r < 0 ? r : STEP_DIR;
+}
+
+enum below { BELOW_SAME, BELOW_BESIDE, BELOW_PATH, BELOW_NOTHING };
+
+/* Adds what this layer has to what those above have, and says what it is called below. */
+static int take(struct effort *e, int at, size_t layer, const char *name, struct found *f,
+                char ret_to[static PATH_BYTES])
+{
+    static const enum below below[] = {[RENAMED_NOT] = BELOW_SAME,
+                                       [RENAMED_BESIDE] = BELOW_BESIDE,
+                                       [RENAMED_PATH] = BELOW_PATH,
+                                       [RENAMED_NOWHERE] = BELOW_NOTHING};
+    struct stat st;
+    int fd = -1;
+    int step = look(e, at, name, &st, &fd);
+    if (step < 0 || step == STEP_NOTHING)
+        return step < 0 ? step : BELOW_SAME;
+    if (step == STEP_HIDDEN || (step == STEP_FILE && f->is_there))
+        return BELOW_NOTHING;
+    if (!f->is_there) {
+        f->is_there = true;
+        f->st = st;
+        f->layer = layer;
+        f->dir_fd = at;
+        copy_name(f->name, str_of(name));
     }
-    view_close(&step.view);
-    return r == -EINVAL ? 0 : r; /* it leads nowhere */
+    if (step == STEP_FILE)
+        return BELOW_NOTHING;
+    f->view.at[f->view.n].fd = fd;
+    f->view.at[f->view.n++].layer = layer;
+    return is_opaque(fd) || f->view.n == DIFF_STACK_MAX ? BELOW_NOTHING : (int)below[read_redirect(fd, ret_to)];
 }
 
-/* Adds to what was found already above. */
-static int find_below(const struct view *root, const struct view *v, size_t layer, const char *name, struct found *f)
+/* ---- absolute paths ---- */
+
+/* Instead of the part that ends `rest` bytes before the end of the path. False: it would be too long. */
+static bool rename_part(char path[static PATH_BYTES], size_t rest, enum renamed how, const char *to)
 {
-    char redirect[REDIRECT_MAX];
-    for (size_t i = 0; i < v->n; i++) {
+    char now[PATH_BYTES];
+    size_t end = strlen(path) - rest, before = 0;
+    if (how == RENAMED_BESIDE)
+        for (before = end; path[before - 1] != '/';)
+            before--;
+    int n = snprintf(now, sizeof(now), "%.*s%s%s", (int)before, path, to, path + end);
+    if (n < 0 || (size_t)n >= sizeof(now))
+        return false;
+    memcpy(path, now, (size_t)n + 1);
+    return true;
+}
+
+/* Walks p->path ("": the root) down this layer. */
+static int find_place(struct stack *s, size_t layer, struct place *p)
+{
+    char name[NAME_BYTES], to[PATH_BYTES];
+    size_t rest = strlen(p->path);
+    AUTO_CLOSE int at = -1;
+    memcpy(p->below, p->path, rest + 1);
+    int r = open_dir(s->root.at[layer].fd, ".", &at);
+    while (r == 0 && rest > 0) {
         struct stat st;
-        int fd = -1;
-        if (v->at[i].layer < layer)
-            continue;
-        if (fstatat(v->at[i].fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-            if (errno == ENOENT || errno == ENAMETOOLONG)
-                continue;
-            return -errno;
+        int next = -1;
+        const char *part = p->below + strlen(p->below) - rest + 1;
+        size_t n = strcspn(part, "/");
+        copy_name(name, str_n(part, n));
+        rest -= 1 + n;
+        int step = look(s->effort, at, name, &st, &next);
+        at = fd_close(at);
+        if (step < 0)
+            return step;
+        if (step != STEP_DIR) {
+            p->is_last |= step != STEP_NOTHING;
+            break;
         }
-        bool is_dir = S_ISDIR(st.st_mode);
-        if (is_whiteout(&st) || (!is_dir && f->is_there))
-            return 0;
-        int r = is_dir ? open_dir(v->at[i].fd, name, &fd) : 0;
-        if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP)
-            return 0; /* it is something else by now */
+        at = next;
+        enum renamed how = is_opaque(at) ? RENAMED_NOWHERE : read_redirect(at, to);
+        if (how == RENAMED_NOWHERE || (how != RENAMED_NOT && !rename_part(p->below, rest, how, to)))
+            p->is_last = true;
+    }
+    if (r == 0)
+        p->fd = TAKE_FD(at);
+    return r;
+}
+
+static int place_of(struct stack *s, size_t layer, const char *path, struct place **ret_place)
+{
+    struct place *p = &s->places[layer];
+    if (!p->is_known || strcmp(p->path, path) != 0) {
+        if (p->is_known)
+            (void)fd_close(p->fd);
+        p->is_known = p->is_last = false;
+        p->fd = -1;
+        memcpy(p->path, path, strlen(path) + 1);
+        int r = find_place(s, layer, p);
         if (r < 0)
             return r;
-        if (!f->is_there) {
-            f->is_there = true;
-            f->st = st;
-            f->layer = v->at[i].layer;
-            f->dir_fd = v->at[i].fd;
-            memcpy(f->name, name, MIN(strlen(name), sizeof(f->name) - 1));
+        p->is_known = true;
+    }
+    *ret_place = p;
+    return 0;
+}
+
+/* In the layers from `layer` on. path: absolute, of names alone; overwritten. */
+static int find_path(struct stack *s, size_t layer, char path[static PATH_BYTES], struct found *f)
+{
+    for (; layer < s->root.n; layer++) {
+        char name[NAME_BYTES], to[PATH_BYTES];
+        char *slash = strrchr(path, '/');
+        struct place *p;
+        copy_name(name, str_of(slash + 1));
+        *slash = 0;
+        int r = place_of(s, layer, path, &p);
+        if (r < 0)
+            return r;
+        int below = p->fd < 0 ? BELOW_SAME : take(s->effort, p->fd, layer, name, f, to);
+        if (below < 0 || below == BELOW_NOTHING || p->is_last)
+            return below < 0 ? below : 0;
+        if (below == BELOW_PATH) {
+            memcpy(path, to, strlen(to) + 1);
+            continue;
         }
-        if (!is_dir)
+        char now[PATH_BYTES];
+        int n = snprintf(now, sizeof(now), "%s/%s", p->below, below == BELOW_BESIDE ? to : name);
+        if (n < 0 || (size_t)n >= sizeof(now))
             return 0;
-        f->view.at[f->view.n].fd = fd;
-        f->view.at[f->view.n++].layer = v->at[i].layer;
-        if (is_opaque(fd) || f->view.n == DIFF_STACK_MAX)
-            return 0;
-        if (read_redirect(fd, redirect)) {
-            if (redirect[0] == '/')
-                return find_path(root, v->at[i].layer + 1, redirect, f);
-            name = redirect;
-        }
+        memcpy(path, now, (size_t)n + 1);
     }
     return 0;
 }
 
-int view_find(const struct view *root, const struct view *v, const char *name, struct found *ret_found)
+int view_find(struct stack *s, const struct view *v, const char *name, struct found *ret_found)
 {
+    char to[PATH_BYTES], called[NAME_BYTES];
     struct found f;
+    int r = 0;
     memset(&f, 0, sizeof(f));
-    int r = find_below(root, v, 0, name, &f);
-    if (r < 0)
+    for (size_t i = 0; i < v->n; i++) {
+        r = take(s->effort, v->at[i].fd, v->at[i].layer, name, &f, to);
+        if (r < 0 || r == BELOW_NOTHING)
+            break;
+        if (r == BELOW_PATH) {
+            r = find_path(s, v->at[i].layer + 1, to, &f);
+            break;
+        }
+        if (r == BELOW_BESIDE) {
+            copy_name(called, str_of(to));
+            name = called;
+        }
+    }
+    if (r < 0) {
         view_close(&f.view);
-    else
-        *ret_found = f;
-    return r;
+        return r;
+    }
+    *ret_found = f;
+    return 0;
 }

@@ -319,6 +319,7 @@ static struct config *config_new(void)
     c->log_level = LOG_INFO;
     c->disk_reserve_bytes = CONFIG_RESERVE_AUTO;
     c->default_memory_bytes = 512 * MIB;
+    c->default_disk_bytes = CONFIG_DISK_AUTO;
     c->default_cpu_milli = 2000;
     c->default_pids = 1024;
     c->default_timeout_ms = 300000;

@@ -12,7 +12,8 @@
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
- *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 0, timeout: 5m}    # of a sandbox that does not say; 0: no limit
+ *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
+ *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
  *   limits: {sandboxes: 1000, timeout: 24h}
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
@@ -29,6 +30,7 @@
 #include <sys/socket.h>
 
 #define CONFIG_RESERVE_AUTO UINT64_MAX
+#define CONFIG_DISK_AUTO UINT64_MAX
 #define CONFIG_DEFAULT_PATH "/etc/cove/cove.yaml"
 
 enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_FILE_MAX = 64 * 1024 };
@@ -58,7 +60,7 @@ struct config {
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
     enum log_level log_level;
 
-    uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit */
+    uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit; CONFIG_DISK_AUTO: a share of the pool */
     uint32_t default_cpu_milli, default_pids;
     uint64_t default_timeout_ms;
     uint32_t max_sandboxes;

@@ -46,6 +46,7 @@ static void nothing_given_means_defaults(void **state)
         assert_true(c->disk_reserve_bytes == CONFIG_RESERVE_AUTO);
         assert_int_equal(c->pool_kind, CONFIG_POOL_AUTO);
         assert_int_equal(c->pool_bytes, 0);
+        assert_true(c->default_disk_bytes == CONFIG_DISK_AUTO);
         assert_false(c->behind_tls_proxy);
         assert_int_equal(c->default_timeout_ms, 300000);
         assert_int_equal(c->log_level, LOG_INFO);

@@ -5,9 +5,11 @@
 #include "config/units.h"
 #include "kernel/pool.h"
 
-enum { PARTS = 50 /* 2 % */, FRESH_MS = 100, POOL_LEAST = 256 << 20 };
+#include <string.h>
 
-static const uint64_t least = 1ULL << 30, most = 8ULL << 30;
+enum { PARTS = 50 /* 2 % */, FRESH_MS = 100, POOL_LEAST = 256 << 20, SHARES = 4 };
+
+static const uint64_t least = 1ULL << 30, most = 8ULL << 30, share_most = 20ULL << 30;
 
 uint64_t reserve_bytes(const struct statvfs *fs, uint64_t bytes)
 {
@@ -15,6 +17,23 @@ uint64_t reserve_bytes(const struct statvfs *fs, uint64_t bytes)
         return bytes;
     uint64_t part = fs->f_blocks / PARTS * fs->f_frsize;
     return MIN(MAX(part, least), most);
+}
+
+uint64_t reserve_share(uint64_t pool_bytes, uint64_t bytes)
+{
+    if (bytes != CONFIG_DISK_AUTO)
+        return bytes;
+    return MIN(pool_bytes / SHARES, share_most) & ~(uint64_t)((1 << 20) - 1);
+}
+
+uint64_t reserve_share_of(struct pool *pool, uint64_t bytes)
+{
+    struct pool_space space = {0, 0};
+    int r = bytes == CONFIG_DISK_AUTO && pool_features(pool)->limits ? pool_space(pool, &space) : 0;
+    if (r < 0)
+        log_warn("look how large the storage pool can be: %s; sandboxes that say nothing have no disk limit",
+                 strerror(-r));
+    return reserve_share(space.total, bytes);
 }
 
 int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err)

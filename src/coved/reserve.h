@@ -18,6 +18,13 @@ int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err) WAR
 
 struct pool;
 
+/*
+ * What a sandbox that says nothing may write. bytes, or by itself (CONFIG_DISK_AUTO) a quarter of what the pool can hold, in whole MiB and 20 GiB at most: one alone
+ * can't take what all need. 0: no limit, and what a pool that knows none has.
+ */
+uint64_t reserve_share(uint64_t pool_bytes, uint64_t bytes);
+uint64_t reserve_share_of(struct pool *pool, uint64_t bytes);
+
 struct reserve {
     int fd;            /* borrowed: a directory on the host's file system */
     struct pool *pool; /* borrowed: one that lies in a file there has to have room of its own; NULL: not looked at */

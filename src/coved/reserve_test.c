@@ -83,12 +83,27 @@ static void test_a_real_one(void **state)
     assert_int_equal(reserve_check(&bad, &err), -1);
 }
 
+static void test_a_share(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t pool, share;
+    } sizes[] = {
+        {0, 0}, {2 * GIB, GIB / 2}, {10 * GIB + 4096, 5 * GIB / 2}, {80 * GIB, 20 * GIB}, {UINT64_MAX, 20 * GIB}};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        assert_int_equal(reserve_share(sizes[i].pool, CONFIG_DISK_AUTO), sizes[i].share);
+        assert_int_equal(reserve_share(sizes[i].pool, 12345), 12345);
+        assert_int_equal(reserve_share(sizes[i].pool, 0), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_itself),
         cmocka_unit_test(test_what_is_short),
         cmocka_unit_test(test_a_real_one),
+        cmocka_unit_test(test_a_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,7 +262,7 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_strdup("--default-memory");
     c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_memory_bytes);
     c->argv[n++] = mem_strdup("--default-disk");
-    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_disk_bytes);
+    c->argv[n++] = mem_printf("%llu", (unsigned long long)reserve_share_of(c->host.pool, f->default_disk_bytes));
     c->argv[n++] = mem_strdup("--default-cpu-milli");
     c->argv[n++] = mem_printf("%u", f->default_cpu_milli);
     c->argv[n++] = mem_strdup("--owner-uid");

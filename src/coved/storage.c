@@ -132,8 +132,8 @@ static int mount_file(struct storage *s, const char *path, struct err *err)
     r = loopfile_attach(s->file_fd, &s->device_fd, device);
     if (r < 0)
         return err_errno(err, r, "make a loop device of %s", path);
-    /* What subvolumes use is known as of the last commit: every ten seconds instead of thirty. */
-    const char *const options[] = {"source", device, "discard", "async", "commit", "10", NULL};
+    /* What is deleted at a limit can be written again after the next commit: every five seconds instead of thirty. */
+    const char *const options[] = {"source", device, "discard", "async", "commit", "5", NULL};
     r = mount_new("btrfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &s->mount);
     if (r < 0)
         return err_errno(err, r, "mount %s", path);

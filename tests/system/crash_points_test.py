@@ -532,7 +532,7 @@ def test_the_process_that_lets_the_pool_grow_dies():
 @pytest.mark.timeout(300)
 def test_a_pool_that_is_full_in_the_middle_of_everything():
     """Without a reserve, so that nothing is refused beforehand."""
-    with world("btrfs", first_size=2 * GIB, config="pool: {size: 2GiB}\ndisk_reserve: 1MiB\n") as w:
+    with world("btrfs", first_size=2 * GIB, config="pool: {size: 2GiB}\ndisk_reserve: 1MiB\ndefaults: {disk: 0}\n") as w:
         for operation in ("snapshot", "fork", "pause", "freeze", "resume", "build", "image", "volume", "drop", "unname", "gc"):
             subject = before(w, operation)
             ballast = w.sandbox()

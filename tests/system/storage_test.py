@@ -2,6 +2,7 @@
 """The storage pool on a file system of its own, in a file: who sees it, how it grows, what is left of it, and which kind a pool is."""
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -119,7 +120,7 @@ def test_it_grows_while_sandboxes_write():
 
 def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
     config = tmp_path / "cove.yaml"
-    config.write_text("pool: {size: 2GiB}\n")
+    config.write_text("pool: {size: 2GiB}\ndefaults: {disk: 0}\n")
     with prepared(first_size=2 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
         sandbox = client.create()
         code, _, said = sandbox.sh("head -c 2200000000 /dev/zero >a", timeout=120)
@@ -144,6 +145,42 @@ def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
         other = service.create()
         said = service.cove("exec", other, "--", "sh", "-c", "head -c 100000000 /dev/urandom >a && echo fits")
         assert said.stdout == "fits\n", said
+        service.remove_all()
+
+
+def test_one_that_fills_its_disk_leaves_room_for_the_others(tmp_path):
+    """Nobody has said how much: a quarter of the pool."""
+    config = tmp_path / "cove.yaml"
+    config.write_text("pool: {size: 2GiB}\n")
+    with prepared(first_size=2 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
+        greedy, modest = service.create(), service.create()
+        share = service.request("GET", f"/v1/sandboxes/{greedy}")[2]["disk_bytes"]
+        assert GIB // 3 < share <= GIB // 2 and share % (1 << 20) == 0
+        headers = {"X-API-KEY": service.key}
+        assert json.loads(client.request("GET", f"/sandboxes/{greedy}", headers=headers).body)["diskSizeMB"] == share >> 20
+        script = "for i in $(seq 100); do cat /dev/zero >f$i || cat /dev/zero >>f$i; done; du -sm . | cut -f1"
+        filling = service.popen("exec", greedy, "--", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        script = "n=0; while [ $n -lt 20 ]; do n=$((n + 1)); head -c 5000000 /dev/urandom >f$n && sync f$n || exit 1; done; cat f* | wc -c"
+        done = service.cove("exec", modest, "--", "sh", "-c", script, timeout=100)
+        assert done.stdout == "100000000\n", done
+        said, complaints = filling.communicate(timeout=100)
+        assert int(said) <= share >> 20 and "Disk quota exceeded" in complaints and "No space" not in complaints, (said, complaints)
+        assert service.create()
+        assert service.cove("exec", modest, "--", "sh", "-c", "head -c 5000000 /dev/urandom >more && wc -c <more").stdout == "5000000\n"
+        # The events say who it was.
+        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{greedy}/events")[2], 20)
+        assert b"limit.disk" not in service.request("GET", f"/v1/sandboxes/{modest}/events")[2]
+        service.remove_all()
+
+
+def test_what_is_deleted_at_the_limit_can_be_written_again():
+    with prepared() as service, running(service):
+        sandbox = service.create(disk_bytes=64 << 20)
+        for _ in range(3):
+            assert service.cove("exec", sandbox, "--", "sh", "-c", "head -c 80000000 /dev/urandom >a").returncode != 0
+            script = "rm a; n=0; until head -c 50000000 /dev/urandom >b; do n=$((n + 1)); sleep 0.2; done 2>/dev/null; rm b; echo $n"
+            done = service.cove("exec", sandbox, "--", "sh", "-c", script)
+            assert int(done.stdout) * 0.2 < 15, done # the kernel's own commits come every thirty seconds
         service.remove_all()
 
 

@@ -107,12 +107,13 @@ static void build_of_file(const struct template *t, struct template_build *ret_b
 /* What a template and a build of it have in common. */
 static void append_sizes(struct buf *b, const struct core *core, const struct template_build *build)
 {
-    struct template sizes = {.cpu_milli = build->cpu_milli, .memory_bytes = build->memory_bytes};
+    struct template sizes = {
+        .cpu_milli = build->cpu_milli, .memory_bytes = build->memory_bytes, .disk_bytes = build->disk_bytes};
     buf_printf(b,
                "\"buildID\":\"%s\",\"cpuCount\":%u,\"memoryMB\":%" PRIu64 ",\"diskSizeMB\":%" PRIu64
                ",\"envdVersion\":\"" ENVD_VERSION "\"",
                build->id, (core_template_cpu_milli(core, &sizes) + 999) / 1000,
-               core_template_memory_bytes(core, &sizes) >> 20, build->disk_bytes >> 20);
+               core_template_memory_bytes(core, &sizes) >> 20, core_template_disk_bytes(core, &sizes) >> 20);
 }
 
 static void append_head(struct buf *b, const struct template_info *info)

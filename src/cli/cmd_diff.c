@@ -2,16 +2,21 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/diff_line.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 #include "http/url.h"
 
+#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-enum { TARGET_MAX = 8192, LINES_BYTES = 256 << 20 };
+enum { TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };
 
-/* The lines of the answer, to be sorted by path: "A d /path", NUL behind each. */
+static const struct flag flags[] = {
+    {'z', 'z', "null", NULL, "Ends each with NUL instead of a line break, and writes names as they are."},
+};
+
+/* The lines of the answer (cli/diff_line.h), to be sorted by path: NUL behind each. */
 struct lines {
     struct buf text;
     size_t n;
@@ -23,17 +28,26 @@ static int compare(const void *a, const void *b)
     return strcmp(x + 2, y + 2);
 }
 
-static void print_lines(const struct lines *l)
+static void print_line(struct str line)
 {
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    AUTO_BUF struct buf b = BUF_INIT(LINE_BYTES);
+    diff_line_escape(&b, line);
+    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+    (void)fputc('\n', stdout);
+}
+
+static void print_lines(const struct lines *l, bool is_raw)
+{
     const char **all = mem_array(l->n + 1, sizeof(*all)), *at = buf_data(&l->text);
     for (size_t i = 0; i < l->n; i++, at += strlen(at) + 1)
         all[i] = at;
     if (l->n)
         qsort(all, l->n, sizeof(*all), compare);
     for (size_t i = 0; i < l->n; i++) {
-        terminal_print(stdout, is_tty, str_of(all[i]));
-        (void)fputc('\n', stdout);
+        if (is_raw)
+            (void)fwrite(all[i], 1, strlen(all[i]) + 1, stdout);
+        else
+            print_line(str_of(all[i]));
     }
     mem_free(all);
 }
@@ -55,12 +69,8 @@ static int take_line(struct context *ctx, struct lines *l, struct str line)
         (void)fputc('\n', stdout);
         return 0;
     }
-    const char *change = text_of(one, "change");
-    buf_printf(&l->text, "%c %s%s",
-               *change == 'a'   ? 'A'
-               : *change == 'm' ? 'M'
-                                : 'D',
-               text_of(one, "path"), strcmp(text_of(one, "type"), "directory") == 0 ? "/" : "");
+    if (diff_line_read(&l->text, one) == -EILSEQ)
+        return err_set(&ctx->err, ERR_INTERNAL, "the service's answer has a line that tells of no difference");
     buf_append_char(&l->text, '\0');
     l->n++;
     if (buf_error(&l->text) < 0)
@@ -82,7 +92,7 @@ static void append_side(struct buf *b, struct service *s, struct context *ctx, c
     (void)url_encode(b, str_of(id ? id : text), true);
 }
 
-static int print_difference(struct context *ctx, const char *a, const char *b)
+static int print_difference(struct context *ctx, const char *a, const char *b, bool is_raw)
 {
     AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
     struct lines lines = {.text = BUF_INIT(LINES_BYTES)};
@@ -110,7 +120,7 @@ static int print_difference(struct context *ctx, const char *a, const char *b)
     if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
     if (!ctx->json && r >= 0)
-        print_lines(&lines);
+        print_lines(&lines, is_raw);
     buf_fini(&lines.text);
     return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
@@ -118,15 +128,20 @@ static int print_difference(struct context *ctx, const char *a, const char *b)
 static int run(struct context *ctx)
 {
     const char *value;
-    int flag = context_next_flag(ctx, &value);
+    bool is_raw = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0)
+        is_raw = true;
     if (flag < 0)
         return context_exit(ctx);
+    if (is_raw && ctx->json)
+        return context_usage(ctx, "give one of -z and --json");
     int n = context_operands(ctx);
     char *const *operands = ctx->argv + ctx->argi;
     if (n < 1 || n > 2)
         return context_usage(ctx, n ? "give one sandbox or snapshot, or two"
                                     : "of what? give a sandbox's id, or a snapshot's name");
-    return n == 1 ? print_difference(ctx, NULL, operands[0]) : print_difference(ctx, operands[0], operands[1]);
+    return print_difference(ctx, n == 1 ? NULL : operands[0], operands[n - 1], is_raw);
 }
 
 const struct command cmd_diff = {
@@ -141,10 +156,19 @@ const struct command cmd_diff = {
         " M /path    modified: other bytes, another owner or mode\n"
         " D /path    deleted; a directory that is gone stands for all that was in it\n"
         "\n"
-        "Directories end with a slash. Sorted by path. With --json one object a line, in no order: change, type, path, mode, size.",
+        "Directories end with a slash. Sorted by path. In names, control characters, those that change the direction of text and bytes that are not UTF-8 "
+        "are written as \\xNN, a backslash as \\\\, wherever it goes; with -z names are as they are.\n"
+        "\n"
+        "With --json one object a line, in no order: change, type, path, mode, size. Where a path is not UTF-8, path_base64 has its bytes, and path has U+FFFD "
+        "where they are not.\n"
+        "\n"
+        "/etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what Cove itself wrote. A comparison that takes more than 20 million "
+        "look-ups of names fails: then nothing is printed, and with --json what was is not all.",
     .examples = "cove diff i3k\n"
                 "cove diff before-the-upgrade i3k\n"
+                "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"
                 "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
     .operands = "ids",
+    COMMAND_FLAGS(flags),
     .run = run,
 };

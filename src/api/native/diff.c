@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { PIECE = 64 * 1024, IN_MAX = PIECE + DIFF_PATH_MAX + 64, LINE_MAX_BYTES = 8 * DIFF_PATH_MAX };
+enum { PIECE = 64 * 1024, IN_MAX = PIECE + DIFF_PATH_MAX + 64, LINE_MAX_BYTES = 10 * DIFF_PATH_MAX };
 
 struct diff {
     struct call *call; /* NULL: its client has gone */
@@ -111,6 +111,11 @@ static bool take_record(struct diff *d)
     buf_printf(&line, "{\"change\":\"%s\",\"type\":\"%s\",\"path\":", kind_of(r.kind), type_of(r.type));
     AUTO_FREE char *path = mem_printf("/%.*s", (int)r.path_len, buf_data(&d->in) + sizeof(r));
     buf_append_json_string(&line, str_of(path));
+    if (!str_is_utf8(str_of(path))) { /* several such have the same "path" */
+        (void)buf_append_cstr(&line, ",\"path_base64\":\"");
+        (void)buf_append_base64(&line, str_of(path));
+        (void)buf_append_cstr(&line, "\"");
+    }
     buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", r.mode, (unsigned long long)r.size);
     buf_consume(&d->in, sizeof(r) + r.path_len);
     begin(d);

@@ -6,17 +6,22 @@ UNIT := /usr/local/lib/systemd/system/cove.service
 DOC := /usr/local/share/doc/cove
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-run check-start run start stop test unit check fuzz bench format install uninstall clean
+.PHONY: help deps build check-run check-start check-install run start stop test unit check fuzz bench format install uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## install what the build needs, compile to build/
+build: ## compile to build/; root has what that needs installed before
 	@tools/install-deps build
+	@theirs="$$(find $(BUILD) ! -writable -print -quit 2>/dev/null)"; [ -z "$$theirs" ] || { \
+	    echo "make: $$theirs is another user's: give all of it to yourself, as root: chown -R $$(id -un) $(CURDIR)/$(BUILD)" >&2; exit 1; }
 	@tools/compile
 
 check-run check-start: check-%:
 	@tools/service check $*
+
+check-install:
+	@[ -n "$(DESTDIR)" ] || [ -w /usr/local/bin ] || { echo "make: /usr/local is for root to write to: sudo make install" >&2; exit 1; }
 
 run: check-run build ## set up everything, start the service here, run a first sandbox
 	@tools/install-deps run
@@ -55,7 +60,7 @@ format: ## clang-format the C sources in place
 deps: ## install everything that any target needs
 	@tools/install-deps build run test bench
 
-install: build ## install to /usr/local, with a systemd unit (DESTDIR is honoured)
+install: check-install build ## install to /usr/local, with a systemd unit (DESTDIR is honoured)
 	@meson install -C $(BUILD) --no-rebuild --quiet
 	@install -Dm 644 dist/cove.service $(DESTDIR)$(UNIT)
 	@install -Dm 644 README.md $(DESTDIR)$(DOC)/README.md

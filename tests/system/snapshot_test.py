@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """cove snapshot, fork, diff, gc and pool."""
 
+import base64
 import json
+import os
 import re
+import signal
+import time
 
 import pytest
+from leaks import processes, running
+from service import UnixConnection, children, read, wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
 
@@ -88,6 +94,194 @@ def test_diff_tells_what_was_added_changed_and_deleted(service, sandbox, snapsho
     assert {(e["change"], e["path"]) for e in back} == {("added", "/home/user/a"), ("deleted", "/home/user/c"), ("modified", "/home/user/d/b")}
     assert service.cove("diff", name, name).stdout == ""
     assert "cove snapshot ls" in service.cove("diff", "no-such-thing").stderr
+
+
+def test_what_cove_wrote_itself_is_no_change(service, sandbox, snapshots):
+    assert service.cove("diff", sandbox).stdout == service.cove("diff", "base", sandbox).stdout == ""
+    name = service.cove("snapshot", sandbox, "untouched").stdout.strip()
+    fork = service.create(template=name)
+    for sides in ((name,), ("base", name), (name, fork), (fork, sandbox)):
+        assert service.cove("diff", *sides).stdout == "", sides
+    sh(service, fork, "echo 10.0.0.9 db | sudo tee -a /etc/hosts; echo web1 | sudo tee /etc/hostname")
+    assert service.cove("diff", fork).stdout == "M /etc/hostname\nM /etc/hosts\n"
+    changed = service.cove("snapshot", fork, "changed").stdout.strip()
+    assert service.cove("diff", name, changed).stdout == "M /etc/hostname\nM /etc/hosts\n"
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    assert service.cove("diff", sandbox).stdout == ""
+
+
+NAMES = [b"a\nD passwd", b"back\\x0aslash", b"b\x1b[31mred", b"c\xff\xfe", b"d\xe2\x80\xaetxt", "e\u00e9".encode()]
+PRINTED = ["a\\x0aD passwd", "b\\x1b[31mred", "back\\\\x0aslash", "c\\xff\\xfe", "d\\xe2\\x80\\xaetxt", "e\u00e9"]
+
+
+def test_names_are_told_such_that_each_can_be_had_back(service, sandbox, snapshots):
+    script = f"for n in {NAMES!r}: open(b'/home/user/' + n, 'w')"
+    assert service.cove("exec", sandbox, "--", "python3", "-c", script).returncode == 0
+    assert service.cove("diff", sandbox).stdout.split("\n") == [f"A /home/user/{name}" for name in PRINTED] + [""]
+    raw = service.cove("diff", "-z", sandbox, text=False).stdout
+    assert raw == b"".join(b"A /home/user/" + name + b"\0" for name in sorted(NAMES))
+    told = [json.loads(line) for line in service.cove("diff", "--json", sandbox).stdout.splitlines()]
+    assert {base64.b64decode(e["path_base64"]) if "path_base64" in e else e["path"].encode() for e in told} == {b"/home/user/" + n for n in NAMES}
+    assert [e["path"] for e in told if "path_base64" in e] == ["/home/user/c\ufffd\ufffd"]
+    assert service.cove("diff", "-z", "--json", sandbox).returncode == 2
+
+
+# ---- what comparisons cost, and their ends ----
+
+LOOKUPS = re.compile(r"compare files: (\d+) look-ups")
+DEPTH, ROUNDS, FILES = 12, 6, 5000
+
+
+def lookups(service):
+    """Of each comparison so far."""
+    return [int(n) for n in LOOKUPS.findall(read(service.log))]
+
+
+def diff_lookups(service, *sides):
+    """(what was told, look-ups)"""
+    before = len(lookups(service))
+    done = service.cove("diff", *sides)
+    assert done.returncode == 0, done.stderr
+    assert wait_until(lambda: len(lookups(service)) > before, 10)
+    return done.stdout, lookups(service)[before]
+
+
+@pytest.fixture(scope="module")
+def talkative():
+    """A service that says what comparisons cost."""
+    with running(COVE_LOG="debug") as (service, _):
+        yield service
+
+
+def test_chains_renamed_over_several_snapshots_cost_their_length_and_no_more(talkative):
+    """Each directory gets another parent and another name in each snapshot, so that each has an absolute path to where it was."""
+    service = talkative
+    box = service.create()
+    path = "/".join(f"a{i}" for i in range(DEPTH))
+    sh(service, box, f"mkdir -p {path}; echo x > {path}/f")
+    names = [service.cove("snapshot", box, "chain0").stdout.strip()]
+    for n in range(1, ROUNDS + 1):
+        box = service.create(template=names[-1])
+        old, new = ([f"{chr(ord('a') + of)}{i}" for i in range(DEPTH)] for of in (n - 1, n))
+        apart = [("/".join(old[:i + 1]), new[i]) for i in range(DEPTH - 1, -1, -1)]
+        together = [(new[i], f"{new[i - 1]}/{new[i]}") for i in range(DEPTH - 1, 0, -1)]
+        done = service.cove("exec", box, "--", "python3", "-c", f"import os\nfor a, b in {apart + together}: os.rename(a, b)")
+        assert done.returncode == 0, done.stderr
+        names.append(service.cove("snapshot", box, f"chain{n}").stdout.strip())
+    layer = next(s["layer"] for s in json.loads(service.cove("snapshot", "ls", "--json").stdout) if s["ref"] == names[-1])
+    last = service.state / "pool" / "layers" / layer / "u" / "home" / "user"
+    for i in range(DEPTH):
+        last /= new[i]
+        assert os.getxattr(last, "trusted.overlay.redirect").startswith(b"/") or i == 0
+    told, used = diff_lookups(service, names[0], names[-1])
+    path = "/home/user"
+    expected = {f"D {path}/a0/"}
+    for i in range(DEPTH):
+        path += f"/{new[i]}"
+        expected.add(f"A {path}/")
+    assert set(told.splitlines()) == expected | {f"A {path}/f"}
+    assert used < 12 * (DEPTH + 4) * (ROUNDS + 2) * 4 # their square at most: DEPTH ** ROUNDS would be 3 million
+    service.remove_all()
+
+
+@pytest.fixture(scope="module")
+def alike(talkative):
+    """Two snapshots whose files have the same bytes in other copies: comparing them takes a while and tells nothing."""
+    service = talkative
+    box = service.create()
+    sh(service, box, f"mkdir d; cd d; i=0; while [ $i -lt {FILES} ]; do echo $i > $i; i=$((i+1)); done")
+    first = service.cove("snapshot", box, "first").stdout.strip()
+    box = service.create(template=first)
+    sh(service, box, "find d -type f -exec chmod 600 {} +; find d -type f -exec chmod 644 {} +")
+    second = service.cove("snapshot", box, "second").stdout.strip()
+    told, used = diff_lookups(service, first, second)
+    assert told == "" and used > 3 * FILES
+    return first, second, used
+
+
+def comparing(service):
+    """Pids of comparisons that are under way: children of coved that bear its name and are nobody's user."""
+    return [pid for pid in children(service.coved.pid) if read(f"/proc/{pid}/comm").strip() == "coved" and re.search(r"^Uid:\t1879048191\t", read(f"/proc/{pid}/status"), re.M)]
+
+
+def held_in_the_middle(service, first, second, others=()):
+    """(connection, pid): somebody waits for a comparison, none of the others, that stands still in the middle."""
+    for _ in range(20):
+        connection = UnixConnection(str(service.run / "cove.sock"))
+        connection.request("GET", f"/v1/diff?a={first}&b={second}")
+        end = time.monotonic() + 10
+        before = len(lookups(service))
+        while time.monotonic() < end and len(lookups(service)) == before:
+            for pid in set(comparing(service)) - set(others):
+                try:
+                    os.kill(pid, signal.SIGSTOP)
+                except ProcessLookupError:
+                    continue
+                if wait_until(lambda pid=pid: re.search(r"^State:\tT", read(f"/proc/{pid}/status"), re.M), 1) and len(lookups(service)) == before:
+                    return connection, pid
+        connection.close()
+    raise AssertionError("comparisons end before they can be held")
+
+
+def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
+    service, (first, second, used) = talkative, alike
+    connection, pid = held_in_the_middle(service, first, second)
+    before = len(lookups(service))
+    connection.close()
+    time.sleep(0.5) # cove-api sees it
+    os.kill(pid, signal.SIGCONT)
+    assert wait_until(lambda: len(lookups(service)) > before, 10)
+    assert lookups(service)[before] < used
+    assert wait_until(lambda: not comparing(service), 10)
+
+
+def test_comparisons_of_one_sandbox_leave_room_for_those_of_others(talkative, alike):
+    service, (first, second, _) = talkative, alike
+    held = []
+    try:
+        held.append(held_in_the_middle(service, first, second))
+        held.append(held_in_the_middle(service, first, second, [pid for _, pid in held]))
+        waiting = []
+        for _ in range(4):
+            connection = UnixConnection(str(service.run / "cove.sock"))
+            connection.request("GET", f"/v1/diff?a={first}&b={second}")
+            waiting.append(connection)
+        other = service.create()
+        sh(service, other, "echo x > x")
+        assert service.cove("diff", other).stdout == "A /home/user/x\n"
+        assert sorted(comparing(service)) == sorted(pid for _, pid in held)
+        for connection in waiting[:2]:
+            connection.close()
+        for _, pid in held:
+            os.kill(pid, signal.SIGCONT)
+        for connection in [c for c, _ in held] + waiting[2:]:
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"")
+    finally:
+        for connection, pid in held:
+            connection.close()
+            if pid in comparing(service):
+                os.kill(pid, signal.SIGCONT)
+        service.remove_all()
+    assert wait_until(lambda: not comparing(service), 10)
+
+
+def test_nothing_is_left_of_a_comparison_when_coved_is_killed(talkative, alike):
+    service, (first, second, used) = talkative, alike
+    service.remove_all()
+    connection, pid = held_in_the_middle(service, first, second)
+    try:
+        service.coved.kill()
+        service.coved.wait(10)
+    finally:
+        connection.close()
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 10)
+    service.start()
+    assert comparing(service) == [] and pid not in processes(service.state)
+    assert wait_until(lambda: not list((service.state / "pool").glob("trash/*")), 60)
+    assert list((service.state / "pool").glob("new/*")) == []
+    told, again = diff_lookups(service, first, second)
+    assert told == "" and again == used
 
 
 def test_what_nobody_needs_goes(service, sandbox, snapshots):

@@ -23,6 +23,10 @@ enum {
     FLAG_MEMORY,
     FLAG_ARG,
     FLAG_NO_CACHE,
+    FLAG_REGISTRY_USER,
+    FLAG_REGISTRY_PASSWORD,
+    FLAG_DOCKER_CONFIG,
+    FLAG_DOCKER_CONFIG_FILE,
     FLAG_OFF
 };
 
@@ -39,8 +43,13 @@ static const struct flag flags[] = {
     {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG; may be repeated."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
+    {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
+    {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
+    {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
+     "build: takes the registry's user and password from Docker's configuration."},
+    {FLAG_DOCKER_CONFIG_FILE, 0, "docker-config-file", "FILE", "build: the same from this file."},
     {FLAG_OFF, 0, "off", NULL, "tag: takes the tags away; publish: makes it private again."},
-    {'q', 'q', "quiet", NULL, "build: prints the template's id alone; ls: names alone."},
+    {'q', 'q', "quiet", NULL, "build: prints the template's id alone; ls: names alone; tag, publish: nothing."},
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -84,14 +93,43 @@ static void add_row(struct table *t, const json_t *one)
     table_add(t, str_of(text_of(one, "status")));
     table_add(t, buf_len(&tags) ? buf_str(&tags) : STR("-"));
     table_add(t, at ? str_of(age) : STR("-"));
-    table_add(t, str_of(memory));
-    table_addf(t, "%g", (double)json_integer_value(json_object_get(one, "cpu_milli")) / 1000);
+    const json_t *cpus = json_object_get(one, "cpu_milli"); /* of one without a good build nothing is said */
+    table_add(t, cpus ? str_of(memory) : STR("-"));
+    if (cpus)
+        table_addf(t, "%g", (double)json_integer_value(cpus) / 1000);
+    else
+        table_add(t, STR("-"));
     table_addf(t, "%lld", (long long)json_integer_value(json_object_get(one, "spawns")));
+}
+
+static bool has_failed(const json_t *one)
+{
+    return strcmp(text_of(one, "status"), "failed") == 0;
+}
+
+/* On one line, and no longer than a person reads in a table: show has all of it. */
+static void add_reason(struct table *t, const json_t *one)
+{
+    enum { MOST = 80 };
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+    const char *step = json_string_value(json_object_get(one, "step"));
+    if (step)
+        buf_printf(&b, "step %s: ", step);
+    buf_append_cstr(&b, text_of(one, "reason"));
+    struct str s = buf_str(&b);
+    for (size_t i = 0; i < s.n; i++)
+        if (buf_data(&b)[i] == '\n' || buf_data(&b)[i] == '\t')
+            buf_data(&b)[i] = ' ';
+    bool cut = s.n > MOST;
+    s.n = MIN(s.n, (size_t)MOST);
+    while (cut && s.n && !str_is_utf8(s))
+        s.n--;
+    table_addf(t, "%.*s%s", STR_ARG(s), cut ? "..." : "");
 }
 
 static int list(struct context *ctx, bool quiet)
 {
-    static const char *const heads[] = {"NAME", "ID", "STATUS", "TAGS", "AGE", "MEMORY", "CPUS", "USES"};
+    static const char *const heads[] = {"NAME", "ID", "STATUS", "TAGS", "AGE", "MEMORY", "CPUS", "USES", "REASON"};
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
     const json_t *one;
@@ -104,8 +142,14 @@ static int list(struct context *ctx, bool quiet)
         print_json(all);
         return STATUS_OK;
     }
-    table_init(&t, ARRAY_SIZE(heads));
-    for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
+    bool has_reasons = false;
+    json_array_foreach(all, i, one)
+    {
+        has_reasons |= has_failed(one);
+    }
+    size_t n_heads = ARRAY_SIZE(heads) - !has_reasons;
+    table_init(&t, n_heads);
+    for (size_t h = 0; h < n_heads; h++)
         table_add(&t, str_of(heads[h]));
     json_array_foreach(all, i, one)
     {
@@ -114,6 +158,10 @@ static int list(struct context *ctx, bool quiet)
                          json_is_string(json_object_get(one, "name")) ? text_of(one, "name") : text_of(one, "id"));
         else
             add_row(&t, one);
+        if (!quiet && has_failed(one))
+            add_reason(&t, one);
+        else if (!quiet && has_reasons)
+            table_add(&t, STR("-"));
     }
     if (!quiet)
         table_print(&t, stdout);
@@ -123,8 +171,8 @@ static int list(struct context *ctx, bool quiet)
 
 static int show(struct context *ctx, const char *ref)
 {
-    static const char *const fields[] = {"id",        "name",      "status", "created_at", "updated_at",
-                                         "start_cmd", "ready_cmd", "user",   "workdir"};
+    static const char *const fields[] = {"id",   "name",      "status",    "created_at", "updated_at", "reason",
+                                         "step", "start_cmd", "ready_cmd", "user",       "workdir"};
     AUTO_FREE char *target = target_of(ref);
     AUTO_JSON json_t *answer = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -138,6 +186,9 @@ static int show(struct context *ctx, const char *ref)
         return STATUS_OK;
     }
     for (size_t k = 0; k < ARRAY_SIZE(fields); k++) {
+        bool is_of_failed = strcmp(fields[k], "reason") == 0 || strcmp(fields[k], "step") == 0;
+        if (is_of_failed && !has_failed(one))
+            continue;
         (void)printf("%-12s", fields[k]);
         terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text_of(one, fields[k])));
         (void)fputc('\n', stdout);
@@ -167,20 +218,42 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
     return STATUS_OK;
 }
 
-static int tag(struct context *ctx, const char *ref, bool off)
+/* What was done, where a person sees it; programs have the exit code, and --json. */
+static void tell(const struct context *ctx, bool quiet, const char *ref, const char *text)
 {
+    if (quiet || ctx->json || isatty(STDOUT_FILENO) != 1)
+        return;
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(ref));
+    (void)fputs(": ", stderr);
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
+    (void)fputc('\n', stderr);
+}
+
+static int tag(struct context *ctx, const char *ref, bool off, bool quiet)
+{
+    AUTO_BUF struct buf names = BUF_INIT(65536);
     AUTO_JSON json_t *body = json_object();
     json_t *tags = json_array();
     (void)json_object_set_new(body, off ? "remove_tags" : "add_tags", tags);
-    for (int i = ctx->argi + 2; i < ctx->argc; i++)
+    for (int i = ctx->argi + 2; i < ctx->argc; i++) {
         (void)json_array_append_new(tags, json_string(ctx->argv[i]));
-    return change(ctx, "PATCH", ref, body);
+        buf_printf(&names, "%s%s", i == ctx->argi + 2 ? "" : ", ", ctx->argv[i]);
+    }
+    int status = change(ctx, "PATCH", ref, body);
+    buf_append_cstr(&names, off ? " taken away" : ctx->argc - ctx->argi > 3 ? " lead to it" : " leads to it");
+    buf_append_char(&names, '\0');
+    if (status == STATUS_OK && buf_error(&names) == 0)
+        tell(ctx, quiet, ref, buf_data(&names));
+    return status;
 }
 
-static int publish(struct context *ctx, const char *ref, bool off)
+static int publish(struct context *ctx, const char *ref, bool off, bool quiet)
 {
     AUTO_JSON json_t *body = json_pack("{s:b}", "public", !off);
-    return change(ctx, "PATCH", ref, body);
+    int status = change(ctx, "PATCH", ref, body);
+    if (status == STATUS_OK)
+        tell(ctx, quiet, ref, off ? "private again" : "public");
+    return status;
 }
 
 static int remove_all(struct context *ctx)
@@ -228,6 +301,18 @@ static int take(struct context *ctx, struct template_build_options *o, bool *off
     case FLAG_NO_CACHE:
         o->no_cache = true;
         return STATUS_OK;
+    case FLAG_REGISTRY_USER:
+        o->registry_user = value;
+        return STATUS_OK;
+    case FLAG_REGISTRY_PASSWORD:
+        o->registry_password_stdin = true;
+        return STATUS_OK;
+    case FLAG_DOCKER_CONFIG:
+        o->docker_config = o->docker_config ? o->docker_config : "";
+        return STATUS_OK;
+    case FLAG_DOCKER_CONFIG_FILE:
+        o->docker_config = value;
+        return STATUS_OK;
     case FLAG_OFF:
         *off = true;
         return STATUS_OK;
@@ -267,6 +352,22 @@ static int wrong_form(struct context *ctx, const char *what)
                          what);
 }
 
+static int check_build(struct context *ctx, const struct template_build_options *o)
+{
+    bool has_auth = o->registry_user || o->docker_config;
+    if ((o->from_image != NULL) + (o->from_template != NULL) + (o->from_oci != NULL) > 1)
+        return context_usage(ctx, "--from-image, --from-template and --from-oci exclude each other");
+    if ((o->registry_user != NULL) != o->registry_password_stdin)
+        return context_usage(ctx, "--registry-user and --registry-password-stdin go together");
+    if (o->registry_user && o->docker_config)
+        return context_usage(ctx, "--registry-user and --docker-config exclude each other");
+    if (o->registry_user && !*o->registry_user)
+        return context_usage(ctx, "--registry-user: the name is empty");
+    if (has_auth && (o->from_template || o->from_oci))
+        return context_usage(ctx, "only an image of a registry needs credentials");
+    return STATUS_OK;
+}
+
 static int run(struct context *ctx)
 {
     struct template_build_options o = {.context = "."};
@@ -285,19 +386,18 @@ static int run(struct context *ctx)
     if (strcmp(what, "ls") == 0 && n == 1)
         return list(ctx, o.quiet);
     if (strcmp(what, "build") == 0 && n <= 2) {
-        if ((o.from_image != NULL) + (o.from_template != NULL) + (o.from_oci != NULL) > 1)
-            return context_usage(ctx, "--from-image, --from-template and --from-oci exclude each other");
+        int r = check_build(ctx, &o);
         o.context = ref ? ref : ".";
-        return template_build_run(ctx, &o);
+        return r == STATUS_OK ? template_build_run(ctx, &o) : r;
     }
     if (strcmp(what, "show") == 0 && n == 2)
         return show(ctx, ref);
     if (strcmp(what, "rm") == 0 && n >= 2)
         return remove_all(ctx);
     if (strcmp(what, "tag") == 0 && n >= 3)
-        return tag(ctx, ref, off);
+        return tag(ctx, ref, off, o.quiet);
     if (strcmp(what, "publish") == 0 && n == 2)
-        return publish(ctx, ref, off);
+        return publish(ctx, ref, off, o.quiet);
     return wrong_form(ctx, what);
 }
 
@@ -308,16 +408,24 @@ const struct command cmd_template = {
                 "tag [--off] TEMPLATE TAG...\npublish [--off] TEMPLATE",
     .description =
         "A template is what sandboxes are made from. build makes one: of a Dockerfile and the files of the directory (less those that .dockerignore names), of an "
-        "image, or of another template. Each step runs in a sandbox and is kept, so that the next build begins where something changed. The log goes to "
-        "stderr, the template's id to stdout; with --json both go there, one object a line.\n"
+        "image, or of another template. Each step runs in a sandbox and is kept, so that the next build begins where something changed. The log, with what each "
+        "step took and added, goes to stderr, the template's id to stdout; with --json both go there, one object a line. Without --cpus and --memory it gets what "
+        "the template has that it begins with.\n"
+        "\n"
+        "FROM takes the template here that has this name, if there is one, else an image of a registry; docker.io/library/NAME is the image in any case. "
+        "Credentials of a private registry are read from stdin (--registry-user, --registry-password-stdin) or, when asked, from the \"auths\" of Docker's "
+        "configuration; they go to the service for this one build and are not kept.\n"
         "\n"
         "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start command). Stages that copy from each other and "
         "here-documents are refused.\n"
+        "\n"
+        "ls shows why the build failed of a template that has no good one; rm removes it.\n"
         "\n"
         "tag leads tags to what TEMPLATE (a name with or without a tag) names now.",
     .examples = "cove template build --name app\n"
                 "cove template build --name tools:v2 --from-template base -f Dockerfile .\n"
                 "cove run --template app -- ./server\n"
+                "cove template build --from-image ghcr.io/me/tool --registry-user me --registry-password-stdin <token\n"
                 "cove template tag app:v2 stable",
     .operands = "=build ls show rm tag publish",
     COMMAND_FLAGS(flags),

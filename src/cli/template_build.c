@@ -7,11 +7,14 @@
 #include "base/path.h"
 #include "cli/build_context.h"
 #include "cli/dockerfile.h"
+#include "cli/secret_input.h"
 #include "cli/service.h"
+#include "cli/template_build_auth.h"
 #include "cli/terminal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +28,8 @@ struct making {
     struct build_context *context;
     struct service *s;
     json_t *spec;
+    struct arena secrets; /* wiped */
+    struct secret_input password;
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -76,6 +81,56 @@ static int find_dockerfile(struct making *m, struct err *err)
         (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
                        "name a Dockerfile with -f, or what to begin with: --from-template base");
     return -1;
+}
+
+/* ---- credentials of the registry ---- */
+
+/* The service is told along with the image; it keeps them no longer than the build. */
+static int add_auth(struct making *m, const char *image)
+{
+    const struct template_build_options *o = m->o;
+    const char *registry = registry_of(&m->secrets, image);
+    struct registry_auth auth = {0};
+    if (o->registry_user) {
+        auth.user = o->registry_user;
+        auth.password = arena_strndup(&m->secrets, m->password.bytes, m->password.n);
+    } else if (o->docker_config) {
+        if (registry_auth_load(*o->docker_config ? o->docker_config : NULL, registry, &m->secrets, &auth,
+                               &m->ctx->err) < 0)
+            return -1;
+        say(m, auth.user ? arena_printf(&m->arena, "the configuration of Docker has credentials for %s", registry)
+                         : arena_printf(&m->arena, "the configuration of Docker has no credentials for %s", registry));
+    }
+    if (!auth.user)
+        return 0;
+    json_t *given = json_pack("{s:s,s:s,s:s}", "type", "registry", "username", auth.user, "password", auth.password);
+    if (!given)
+        return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's user name or password is not UTF-8");
+    (void)json_object_set_new(m->spec, "fromImageRegistry", given);
+    return 0;
+}
+
+/* Before anything else, so that whoever types it is not kept waiting. */
+static int read_password(struct making *m)
+{
+    if (m->o->registry_user || m->o->docker_config)
+        (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (!m->o->registry_user)
+        return 0;
+    if (secret_input_read(m->ctx, "the registry's password", NULL, &m->password) < 0)
+        return -1;
+    return memchr(m->password.bytes, '\0', m->password.n)
+               ? err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's password holds a NUL")
+               : 0;
+}
+
+static void forget_auth(struct making *m)
+{
+    const json_t *password = json_object_get(json_object_get(m->spec, "fromImageRegistry"), "password");
+    if (password)
+        mem_wipe((char *)(uintptr_t)json_string_value(password), json_string_length(password));
+    secret_input_wipe(&m->password);
+    arena_wipe(&m->secrets);
 }
 
 /* ---- sending ---- */
@@ -185,7 +240,10 @@ static int make_spec(struct making *m)
     } else if (o->from_template) {
         set_text(m->spec, "fromTemplate", o->from_template);
     } else {
-        set_text(m->spec, "fromImage", o->from_image ? o->from_image : m->file.image);
+        const char *image = o->from_image ? o->from_image : m->file.image;
+        set_text(m->spec, o->from_image ? "fromImage" : "from", image);
+        if (add_auth(m, image) < 0)
+            return -1;
     }
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
     set_text(m->spec, "startCmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
@@ -221,7 +279,8 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
             return -1;
         const json_t *build = json_object_get(answer, "build");
         print_lines(m, answer, &after);
-        bool is_over = strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "error") == 0;
+        bool is_over =
+            strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "failed") == 0;
         if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
             *ret_build = json_deep_copy(build);
             return 0;
@@ -271,7 +330,7 @@ static int begin(struct making *m, json_t **ret_build)
 static int build(struct making *m)
 {
     AUTO_JSON json_t *build = NULL, *end = NULL;
-    if (find_dockerfile(m, &m->ctx->err) < 0)
+    if (read_password(m) < 0 || find_dockerfile(m, &m->ctx->err) < 0)
         return context_fail(m->ctx, STATUS_FAILED);
     m->s = service_open(m->ctx);
     if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, text_of(build, "id"), &end) < 0)
@@ -288,10 +347,9 @@ static int build(struct making *m)
     const char *step = text_of(end, "step");
     (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
                   text_of(end, "reason"));
-    if (strcmp(step, "base") == 0 && m->file.image && json_object_get(m->spec, "fromImage") && !m->o->from_image)
-        (void)snprintf(
-            m->ctx->hint, sizeof(m->ctx->hint),
-            "FROM names an image of a registry; to begin with a template that is here: --from-template NAME");
+    if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
+        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
+                       "FROM means a template here when one has that name ('cove template ls'), else an image");
     return context_fail(m->ctx, STATUS_FAILED);
 }
 
@@ -299,6 +357,7 @@ int template_build_run(struct context *ctx, const struct template_build_options 
 {
     struct making m = {.ctx = ctx, .o = options};
     int status = build(&m);
+    forget_auth(&m);
     json_decref(m.spec);
     build_context_close(m.context);
     service_close(m.s);

@@ -14,6 +14,9 @@ struct template_build_options {
     size_t n_tags, n_build_args;
     uint32_t cpu_milli;
     uint64_t memory_bytes;
+    const char *registry_user; /* its password comes on stdin; NULL: none */
+    const char *docker_config; /* "": the one that Docker uses; NULL: not asked for */
+    bool registry_password_stdin;
     bool no_cache, quiet;
 };
 

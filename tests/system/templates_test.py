@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import tarfile
 import tempfile
 import time
@@ -174,17 +175,27 @@ def test_an_unchanged_prefix_costs_nothing(templates):
     started = time.monotonic()
     (second, _), log = templates.ready(steps)
     took = time.monotonic() - started
-    assert log.count("CACHED") == 2
+    assert log.count("CACHED") == 3
     print(f"all cached: {took * 1000:.0f} ms with the client's polls")
     assert templates.run(second, "cat /home/user/random") == random
     (third, _), log = templates.ready([*steps[:2], ("RUN", ["cp one three"])])
-    assert log.count("CACHED") == 1
+    assert log.count("CACHED") == 2
     assert templates.run(third, "cat /home/user/three /home/user/random") == f"{mark}\n{random}"
     # What is forced is run, and so is all behind it.
     (fourth, _), log = templates.ready([{"type": "RUN", "args": steps[0][1], "force": True}, *steps[1:]])
     assert "CACHED" not in log and templates.run(fourth, "cat /home/user/random") != random
     (_, _), log = templates.ready(steps, force=True)
     assert "CACHED" not in log
+
+
+def test_each_kind_of_step_is_cached(templates):
+    steps = [("ENV", ["A", uuid.uuid4().hex]), ("WORKDIR", ["/srv/new"]), ("WORKDIR", ["/srv/new"]), ("USER", ["user"]), ("USER", ["bob"]), ("RUN", ["pwd >~/where"])]
+    _, log = templates.ready(steps)
+    assert "CACHED" not in log
+    (template, _), log = templates.ready(steps)
+    assert [f"CACHED [builder {n}/6] {step[0]}" in log for n, step in enumerate(steps, 1)] == [True] * 6, log
+    assert "6 of 6 steps from the cache" in log
+    assert templates.run(template, "whoami; pwd; echo $A; cat ~/where") == f"bob\n/srv/new\n{steps[0][1][1]}\n/srv/new"
 
 
 def test_files_are_copied(templates):
@@ -273,6 +284,40 @@ def test_what_is_in_use_is_not_deleted(templates):
     assert templates.call("DELETE", f"/templates/{template}")[0] == 204
     status, answer = templates.call("DELETE", "/templates/base")
     assert status == 400, answer
+
+
+def test_an_upload_link_is_good_once(templates):
+    ids = templates.request()
+    digest = uuid.uuid4().hex * 2
+
+    def link():
+        status, answer = templates.call("GET", f"/templates/{ids[0]}/files/{digest}")
+        assert status == 201, answer
+        url = urlsplit(answer["url"])
+        return f"{url.path}?{url.query}", answer["present"]
+
+    def put(target, content):
+        return templates.call("PUT", target, content, key=False)
+    first, present = link()
+    assert not present
+    # One that ends in the middle may be sent again.
+    with socket.create_connection(("127.0.0.1", templates.service.port)) as broken:
+        broken.sendall(f"PUT {first} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nsome".encode())
+        time.sleep(0.2)
+    assert not link()[1]
+    content = os.urandom(300_000)
+    assert put(first, content)[0] == 200
+    assert put(first, content)[0] == 200 # its answer got lost, the client believes
+    for other in (os.urandom(300_000), content[:-1] + bytes([content[-1] ^ 1]), content[:1000], b"", content + b"x"):
+        status, answer = put(first, other)
+        assert status == 403 and "ask for another" in answer["message"], answer
+    path = templates.service.state / "api" / "uploads" / digest
+    assert path.read_bytes() == content
+    second, present = link()
+    assert present
+    assert put(second, b"other")[0] == 200 and path.read_bytes() == b"other"
+    assert put(first, content)[0] == 403 and path.read_bytes() == b"other"
+    assert {p.name for p in path.parent.iterdir() if p.name.startswith("part-")} == set()
 
 
 def test_log_comes_in_pages(templates):
@@ -459,6 +504,133 @@ def image_archive(path):
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
+
+
+def made(templates, *arguments, **options):
+    """The last object that a build tells, and all of stderr."""
+    done = templates.service.cove("template", "build", *arguments, **options)
+    told = templates.service.cove("template", "build", *arguments, "--json", **options)
+    assert done.returncode == told.returncode == 0, (done, told)
+    return json.loads(told.stdout.splitlines()[-1]), done.stderr
+
+
+def show(templates, name):
+    done = templates.service.cove("template", "show", name, "--json")
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+def test_sizes_come_from_what_it_begins_with(templates, tmp_path):
+    base = show(templates, "base")
+    assert base["memory_bytes"] > 512 << 20
+    (tmp_path / "Dockerfile").write_text("FROM base\nRUN echo 1 >/one\n")
+    made(templates, "--name", "as-base", str(tmp_path))
+    assert (show(templates, "as-base")["memory_bytes"], show(templates, "as-base")["cpu_milli"]) == (base["memory_bytes"], base["cpu_milli"])
+    made(templates, "--name", "named", "--memory", "640MiB", "--cpus", "1.5", "--from-template", "base")
+    made(templates, "--name", "grandchild", "--cpus", "0.5", "--from-template", "named")
+    assert (show(templates, "grandchild")["memory_bytes"], show(templates, "grandchild")["cpu_milli"]) == (640 << 20, 500)
+    sandbox = templates.service.request("GET", f"/v1/sandboxes/{templates.service.create(template='as-base')}")[2]
+    assert sandbox["memory_bytes"] == base["memory_bytes"], sandbox
+    # E2B's API has sizes of its own for who says none.
+    status, ids = templates.call("POST", "/v3/templates", {"name": "e2b-sizes"})
+    assert status == 202
+    ids = (ids["templateID"], ids["buildID"])
+    assert templates.start(ids)[0] == 202 and templates.wait(ids)[0]["status"] == "ready"
+    build = templates.call("GET", f"/templates/{ids[0]}")[1]["builds"][0]
+    assert (build["cpuCount"], build["memoryMB"]) == (2, 1024)
+
+
+def test_from_names_a_template_that_is_here(templates, tmp_path):
+    def log_of(image, *flags):
+        (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN cat /here\n")
+        return templates.service.cove("template", "build", "--name", "child", *flags, str(tmp_path)).stderr
+    name = f"own{uuid.uuid4().hex[:8]}"
+    templates.ready([("RUN", ["echo it is mine >/here", "root"])], f"me/{name}:v2")
+    for image in (f"{name}:v2", f"me/{name}:v2"):
+        log = log_of(image, "--no-cache")
+        assert f"FROM template {image}" in log and "it is mine" in log and f"the image of that name is docker.io/{'' if '/' in image else 'library/'}{image}" in log, log
+    # Somebody else's image of that name, one by its full name, and one whose tag we have not: none is ours.
+    for image, flags in ((f"you/{name}:v2", ()), (f"docker.io/library/{name}:v2", ()), (f"{name}:v3", ()), ("other", ("--from-image", f"{name}:v2"))):
+        log = log_of(image, *flags)
+        taken = flags[1] if flags else image
+        assert f"FROM image {taken}" in log and "it is mine" not in log and "FROM template" not in log, log
+    assert "no finished build of that tag" in log_of(f"{name}:v3")
+    # An alias of the configuration comes after what is here.
+    assert "the template base stands for the image ubuntu:22.04" in log_of("ubuntu:22.04")
+
+
+def test_a_failed_first_build_says_why_and_can_be_removed(templates):
+    name = f"never-{uuid.uuid4().hex[:8]}"
+    ids, last, _ = templates.build([("RUN", ["echo 'no such luck' >&2; exit 9"])], name)
+    assert last["status"] == "error"
+    cove = templates.service.cove
+    listed = cove("template", "ls").stdout.splitlines()
+    assert listed[0].split()[-1] == "REASON", listed
+    row = next(line for line in listed if name in line)
+    assert " failed " in row and "step 1: failed to run command" in row, row
+    assert next(line for line in listed if line.startswith("base ")).split()[-1] == "-"
+    found = show(templates, name)
+    assert (found["status"], found["step"]) == ("failed", "1") and "exit status 9" in found["reason"], found
+    shown = cove("template", "show", name).stdout
+    assert "exit status 9" in shown and "failed" in shown
+    assert "reason" not in cove("template", "show", "base").stdout
+    for target in ("/templates", "/v2/templates"):
+        mine = next(t for t in templates.call("GET", target)[1] if t["templateID"] == ids[0])
+        assert mine["buildStatus"] == "error", mine
+    assert templates.service.request("POST", "/v1/sandboxes", {"template": name})[0] == 404
+    assert templates.call("POST", "/sandboxes", {"templateID": name})[0] == 404
+    removed = cove("template", "rm", name)
+    assert removed.returncode == 0, removed
+    assert name not in cove("template", "ls").stdout
+    # One that has a good build stays ready when a later one fails.
+    templates.ready([("RUN", ["true"])], name)
+    assert templates.build([("RUN", ["false"])], name)[1]["status"] == "error"
+    assert show(templates, name)["status"] == "ready" and "reason" not in show(templates, name)
+
+
+def on_a_terminal(service, *arguments):
+    """Exit code and all that the command writes there."""
+    ours, theirs = os.openpty()
+    process = service.popen(*arguments, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError:
+        pass
+    os.close(ours)
+    return process.wait(30), text.decode().replace("\r\n", "\n")
+
+
+def test_changes_say_so_on_a_terminal(templates):
+    name = f"told-{uuid.uuid4().hex[:8]}"
+    templates.ready([], name)
+    for arguments, said in ((("tag", name, "one"), f"{name}: one leads to it\n"), (("tag", name, "two", "three"), f"{name}: two, three lead to it\n"),
+                            (("tag", "--off", name, "one"), f"{name}: one taken away\n"), (("publish", name), f"{name}: public\n"),
+                            (("publish", "--off", name), f"{name}: private again\n")):
+        assert on_a_terminal(templates.service, "template", *arguments) == (0, said)
+        assert on_a_terminal(templates.service, "template", *arguments, "-q") == (0, "")
+        done = templates.service.cove("template", *arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = templates.service.cove("template", "tag", name, "no:tag")
+    assert done.returncode == 1 and done.stderr.count("nvalid tag") == 1, done.stderr
+
+
+def test_credentials_go_with_an_image(templates, tmp_path):
+    def usage(*arguments):
+        done = templates.service.cove("template", "build", *arguments)
+        assert done.returncode == 2, done
+        return done.stderr
+    assert "go together" in usage("--from-image", "a", "--registry-user", "me")
+    assert "go together" in usage("--from-image", "a", "--registry-password-stdin")
+    assert "needs credentials" in usage("--from-template", "base", "--docker-config")
+    assert "exclude" in usage("--from-image", "a", "--registry-user", "me", "--registry-password-stdin", "--docker-config")
+    (tmp_path / "config.json").write_text('{"auths":{"r.example":{"auth":"bm90LXNvLXNlY3JldA=="}}}')
+    done = templates.service.cove("template", "build", "--name", "x", "--from-image", "r.example/y", "--docker-config-file", str(tmp_path / "config.json"))
+    assert done.returncode == 1 and "makes no sense" in done.stderr and "bm90" not in done.stderr and "secret" not in done.stderr, done
+    done = templates.service.cove("template", "build", "--name", "x", "--from-image", "r.example/y", "--docker-config", env={"DOCKER_CONFIG": str(tmp_path / "no")})
+    assert done.returncode == 1 and "no/config.json" in done.stderr, done
 
 
 def test_an_image_in_an_archive(templates, tmp_path):

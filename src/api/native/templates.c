@@ -33,7 +33,7 @@ static struct builder *builder_of(struct call *c)
 
 static const char *status_name(enum template_status status)
 {
-    static const char *const names[] = {"waiting", "building", "ready", "error"};
+    static const char *const names[] = {"waiting", "building", "ready", "failed"};
     return names[status];
 }
 
@@ -72,6 +72,10 @@ static void append_template(struct buf *b, const struct core *core, const struct
     buf_append_json_string(b, str_of(info->id));
     append_text(b, "name", info->name);
     append_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
+    if (info->build && info->build->status == TEMPLATE_FAILED) {
+        append_text(b, "reason", info->build->reason);
+        append_text(b, "step", info->build->reason_step);
+    }
     append_time(b, "created_at", info->created);
     append_time(b, "updated_at", info->updated);
     append_time(b, "spawned_at", info->spawned);

@@ -241,7 +241,7 @@ const struct command cmd_policy = {
     .name = "policy",
     .summary = "show, set and check what a sandbox may reach",
     .synopsis =
-        "show ID\nset [-q] ID FILE\nset [-q] ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "show ID\nset ID FILE [-q]\nset ID [-q] [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
         "check [--method METHOD] ID URL",
     .description =
         "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "

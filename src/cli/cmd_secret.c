@@ -154,7 +154,7 @@ static int run(struct context *ctx)
 const struct command cmd_secret = {
     .name = "secret",
     .summary = "set, list and remove secrets",
-    .synopsis = "set [-q] NAME [-f FILE]\nls\nrm NAME...",
+    .synopsis = "set NAME [-f FILE] [-q]\nls\nrm NAME...",
     .description =
         "Keeps credentials for requests that sandboxes make, without any sandbox ever holding one: a network policy names a secret, as in "
         "\"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the hosts that the policy says, on their way out.\n"

@@ -254,7 +254,7 @@ int net_flags_policy(struct context *ctx, struct net_flags *f, json_t **env, jso
     if (json_array_size(json_object_get(policy, "inject")) == 0)
         (void)json_object_del(policy, "inject");
     if (check(ctx, policy) < 0)
-        return f->policy_file ? err_prefix(&ctx->err, "%s", f->policy_file) : -1;
+        return err_prefix(&ctx->err, "%s", f->policy_file ? f->policy_file : "--secret"); /* the rules are good */
     *ret_policy = TAKE_PTR(policy);
     return 0;
 }

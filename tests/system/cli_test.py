@@ -8,6 +8,8 @@ import pty
 import re
 import select
 import signal
+import socket
+import ssl
 import stat
 import struct
 import subprocess
@@ -15,6 +17,7 @@ import termios
 import time
 
 import pytest
+from leaks import running
 from service import BUILD, wait_until
 
 ID = re.compile(r"\bi[0-9a-z]{20}\b")
@@ -185,10 +188,79 @@ def test_run_says_what_is_wrong(service):
     assert "nothing" in done.stderr
     done = service.cove("run", "--json", "--template", "nothing", "--", "true")
     assert json.loads(done.stderr)["error"]["code"] == "not_found"
-    done = service.cove("run", "--memory", "1", "--", "true")
-    assert done.returncode == 125
     done = service.cove("run", "--timeout", "1000000h", "--", "true")
     assert done.returncode == 125
+
+
+@pytest.mark.parametrize("flag, value, message", [
+    ("--memory", "1", "a number alone counts bytes, and the least is 16 MiB; write 1G"),
+    ("--memory", "512", "write 512M"),
+    ("--memory", "1M", "the least is 16 MiB"),
+    ("--memory", "0", "the least is 16 MiB"),
+    ("--memory", "much", "write a size such as 512M"),
+    ("--disk", "2", "write 2M"),
+])
+def test_run_says_what_a_size_lacks(service, flag, value, message):
+    done = service.cove("run", flag, value, "--", "true")
+    assert (done.returncode, f"{flag} {value}: " in done.stderr, message in done.stderr) == (2, True, True), done.stderr
+
+
+@pytest.mark.parametrize("flags", [
+    ["--allow", "a b"], ["--allow", "a.b:99999"], ["--allow", "a.b:"], ["--allow", ""], ["--deny", "10.0.0.0/99"], ["--deny", "x..y"],
+    ["--net", "maybe"], ["--policy", "/no/such/file"], ["--policy", "FILE"], ["--secret", "=x"], ["--secret", "A B=x.y"],
+], ids=" ".join)
+def test_what_is_no_policy_is_misuse_everywhere(service, sandbox, tmp_path, flags):
+    (tmp_path / "policy").write_text("default: allow\nrules: [{allow: 1}]\n")
+    flags = [str(tmp_path / "policy") if word == "FILE" else word for word in flags]
+    commands = [["run", *flags, "--", "true"]] + ([["policy", "set", sandbox, *flags]] if flags[0] != "--secret" else [])
+    for command in commands:
+        done = service.cove(*command)
+        assert done.returncode == 2 and (flags[0] in done.stderr or flags[1] in done.stderr), (command, done)
+        assert json.loads(service.cove(*command[:1], "--json", *command[1:]).stderr)["error"]["code"] in ("invalid_argument", "not_found"), command
+    assert [s["id"] for s in service.sandboxes()] == [sandbox]
+
+
+def test_what_was_done_is_said_unless_it_shall_not_be(service, sandbox, tmp_path):
+    (tmp_path / "f").write_text("12345")
+    for command, said in ((["warm", "base", "1"], "1 of base is kept ready from now on\n"), (["warm", "base", "0"], "none of base is kept ready any more\n"),
+                          (["policy", "set", sandbox, "--allow", "a.test"], f"{sandbox}: 1 rule, else deny\n"),
+                          (["cp", f"{tmp_path}/f", f"{sandbox}:g"], f"copied {tmp_path}/f to {sandbox}:g (5 B)\n"),
+                          (["cp", f"{sandbox}:g", f"{tmp_path}/h"], f"copied {sandbox}:g to {tmp_path}/h (5 B)\n")):
+        done = service.cove(*command)
+        assert (done.returncode, done.stdout) == (0, said), done
+        assert service.cove(*command, "-q").stdout == ""
+        json.loads(service.cove(*command, "--json").stdout)
+    assert service.cove("cp", f"{sandbox}:g", "-").stdout == "12345"
+    if service.child("cove-egress"):
+        assert service.cove("secret", "set", "SAID", input="x").stdout == "SAID is set\n"
+        assert service.cove("secret", "set", "-q", "SAID", input="x").stdout == ""
+        assert service.cove("secret", "rm", "SAID").stdout == "SAID\n"
+
+
+def test_names_that_look_like_flags_are_refused(service, sandbox):
+    for target, body in (("/v1/volumes", {"name": "-x"}), (f"/v1/sandboxes/{sandbox}/snapshots", {"name": "-x"}),
+                         (f"/v1/sandboxes/{sandbox}/snapshots", {"name": "-me/x"})):
+        status, _, answer = service.request("POST", target, body)
+        assert (status, answer["error"]["code"]) == (400, "invalid_argument"), answer
+    assert service.cove("volume", "create", "--", "-x").returncode == 1
+    if service.child("cove-egress"):
+        assert service.cove("secret", "set", "--", "-x", input="x").returncode == 1
+    assert service.cove("volume", "create", "x-").stdout == "x-\n"
+    assert service.cove("volume", "rm", "x-").returncode == 0
+
+
+def test_a_volume_where_none_can_be_is_the_requests_mistake(service):
+    assert service.cove("volume", "create", "misplaced").returncode == 0
+    headers = {"X-API-KEY": service.key, "Content-Type": "application/json"}
+    try:
+        for path, why in (("/etc/passwd", "not a directory"), ("/etc/passwd/x", "etc/passwd"), ("/bin/x", "symbolic link"), ("/proc/x", "/proc/x")):
+            status, _, answer = service.request("POST", "/v1/sandboxes", {"volumes": [{"name": "misplaced", "path": path}]})
+            assert (status, answer["error"]["code"], why in answer["error"]["message"]) == (400, "invalid_argument", True), (path, answer)
+            body = {"templateID": "base", "volumeMounts": [{"name": "misplaced", "path": path}]}
+            status, _, answer = service.request("POST", "/sandboxes", body, headers)
+            assert (status, answer["code"]) == (400, 400), (path, answer)
+    finally:
+        assert wait_until(lambda: service.cove("volume", "rm", "misplaced").returncode == 0, 15)
 
 
 def test_a_reader_that_leaves_ends_the_command(service):
@@ -472,6 +544,37 @@ def test_cp_says_what_is_wrong(service, sandbox, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_cp_says_that_the_sandbox_was_paused(service, sandbox, direction):
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "head -c 50000000 /dev/zero > big").returncode == 0
+    if direction == "down":
+        process = service.popen("cp", f"{sandbox}:big", "-", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.read(1) == b"\0"
+    else:
+        process = service.popen("cp", "-", f"{sandbox}:new", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"x" * (1 << 20))
+        process.stdin.flush()
+        assert wait_until(lambda: service.cove("exec", sandbox, "--", "sh", "-c", "ls -A | grep -v big").stdout, 10)
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"sandbox {sandbox} was paused while this was copied".encode() in said and f"cove resume {sandbox}".encode() in said, said
+    done = service.cove("cp", f"{sandbox}:big", "/tmp/never")
+    assert done.returncode == 1 and "is paused" in done.stderr and "cove resume" in done.stderr
+
+
+def test_policy_of_a_sandbox_that_has_ended(service, sandbox):
+    assert service.cove("policy", "set", sandbox, "--net", "deny").returncode == 0
+    assert service.cove("pause", sandbox).returncode == 0
+    assert service.cove("policy", "show", sandbox).stdout == "else  deny\n"
+    assert service.cove("rm", sandbox).returncode == 0
+    for command, status in ((["show", sandbox], 1), (["set", sandbox, "--net", "allow"], 1), (["check", sandbox, "https://a.test/"], 125)):
+        done = service.cove("policy", *command)
+        assert done.returncode == status and f"{sandbox} has ended" in done.stderr and "cove log" in done.stderr, done
+    done = service.cove("policy", "show", "i00000000000000000000")
+    assert done.returncode == 1 and "there is no sandbox" in done.stderr
+
+
 # ---- logs, log ----
 
 
@@ -569,6 +672,52 @@ def test_every_command_explains_itself(service):
     assert service.cove().returncode == 2
 
 
+def test_the_exit_codes_are_told(service):
+    table = service.cove("help", "exit-codes")
+    assert table.returncode == 0
+    for code in ("0", "1", "2", "N", "128+N", "124", "125", "126", "127"):
+        assert re.search(rf"^ +{re.escape(code)} +\w", table.stdout, re.M), code
+    assert "cove help exit-codes" in service.cove("--help").stdout
+    assert service.cove("help", "no-such-topic").returncode == 2
+
+
+def certificate(port, ca):
+    """The one that is shown to clients, or None."""
+    context = ssl.create_default_context(cafile=ca)
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain, \
+            context.wrap_socket(plain, server_hostname="api.sandbox.localhost") as channel:
+        return channel.getpeercert(binary_form=True)
+
+
+def test_domain_set_finds_out_who_has_the_port():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, _):
+            for more in ([], ["--json"]):
+                done = service.cove("domain", "set", "sandbox.localhost", *more)
+                assert (done.returncode, done.stdout) == (1, ""), done
+                for part in (f"127.0.0.1:{port}", "another program's", f"ss -ltnp sport = :{port}", "COVE_LISTEN_TLS"):
+                    assert part in done.stderr, (part, done.stderr)
+            assert service.cove("domain", "show").returncode == 1 # nothing was changed
+            other.close()
+            shown = []
+            for _ in range(2): # the second time the port is the service's own
+                done = service.cove("domain", "set", "sandbox.localhost", "--json")
+                said = json.loads(done.stdout)
+                assert (done.returncode, said["in_use"]) == (0, True), done
+                shown.append(certificate(port, said["ca"])) # without waiting: that was waited for
+            assert shown[0] != shown[1]
+            # One that listens elsewhere than is said here.
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                elsewhere = f"127.0.0.1:{free.getsockname()[1]}"
+            done = service.cove("domain", "set", "sandbox.localhost", env={"COVE_LISTEN_TLS": elsewhere})
+            assert done.returncode == 1 and f"does not answer at {elsewhere}" in done.stderr and "from now on" not in done.stdout, done
+            assert service.cove("domain", "unset").returncode == 0
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts_are_valid(service, shell, tmp_path):
     script = service.cove("completion", shell)
@@ -596,6 +745,7 @@ def test_bash_completes_commands_flags_and_ids(service, sandbox):
     assert complete("cove run --mem") == ["--memory"]
     assert complete(f"cove exec {sandbox[:4]}") == [sandbox]
     assert complete("cove completion z") == ["zsh"]
+    assert complete("cove help ex") == ["exec", "exit-codes"]
 
 
 def test_doctor_measures_this_machine(service):

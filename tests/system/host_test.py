@@ -3,14 +3,17 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from leaks import BUILD, read, running
-from service import Service, wait_until
+from service import TOP, Service, wait_until
 
 # A starter of coved with everything ignored that can be, by the system call itself: the C library won't touch 32 and 33.
 IGNORER = """#!{python}
@@ -67,6 +70,57 @@ def test_root_file_systems_in_either_mode(mode):
             for sandbox in sandboxes:
                 sandbox.kill()
     assert read("/proc/self/mountinfo") == host
+
+
+def coved(*arguments, **options):
+    return subprocess.run([BUILD / "coved", *arguments], capture_output=True, text=True, timeout=30, check=False, **options)
+
+
+@pytest.mark.parametrize("user", [0, 65534])
+def test_coved_explains_itself(user):
+    """Nobody needs to be root to be told how."""
+    for words in (["--help"], ["help"], ["run", "--help"], ["prepare", "-h"], ["doctor", "--help"], ["version", "--help"], ["help", "run"]):
+        done = coved(*words, user=user)
+        assert (done.returncode, done.stderr) == (0, ""), words
+        titles = re.findall(r"^[A-Z ]+$", done.stdout, re.M)
+        assert titles[:2] == ["NAME", "SYNOPSIS"] and titles[-2:] == ["ENVIRONMENT", "EXIT STATUS"], words
+        assert all(len(line) <= 80 for line in done.stdout.splitlines()), words
+    assert coved("help", "run", user=user).stdout == coved("run", "--help", user=user).stdout
+    assert coved("--version", user=user).stdout == coved("version", user=user).stdout
+    for words, blamed in (([], "the command is missing"), (["nothing"], "nothing"), (["--nothing"], "--nothing"), (["help", "nothing"], "nothing"),
+                          (["run", "--nothing"], "--nothing"), (["run", "x"], "x"), (["run", "--ready-fd"], "--ready-fd"),
+                          (["prepare", "--force", "--from", "x"], "--from"), (["prepare", "--from"], "--from"),
+                          (["doctor", "--json", "x"], "x"), (["version", "--json"], "--json")):
+        done = coved(*words, user=user)
+        assert (done.returncode, done.stdout) == (2, "") and blamed in done.stderr and "--help' shows how it is used" in done.stderr, done
+    assert coved("run", "--ready-fd", "2", env={**os.environ, "COVE_CONFIG": "/dev/null"}).returncode == 2
+
+
+def install_deps(*groups, path=None):
+    """As nobody, who may not even be allowed to read the sources' directory."""
+    with open(TOP / "tools" / "install-deps", "rb") as script:
+        return subprocess.run(["bash", "-s", *groups], stdin=script, capture_output=True, text=True, timeout=60, check=False, user=65534, group=65534,
+                              extra_groups=[], cwd="/", env={"PATH": f"{path or ''}:/usr/local/bin:/usr/bin:/bin"})
+
+
+def test_who_is_not_root_is_told_what_root_has_to_install():
+    directory = Path(tempfile.mkdtemp(prefix="cove-test-")) # pytest's own are root's alone
+    try:
+        directory.chmod(0o755)
+        for name, text in (("dpkg-query", '/usr/bin/dpkg-query "$@" | grep -v -e libwslay -e libarchive'),
+                           ("pkg-config", '[ "$2" != libarchive ] && exec /usr/bin/pkg-config "$@"')):
+            (directory / name).write_text(f"#!/bin/bash\n{text}\n")
+            (directory / name).chmod(0o755)
+        here = install_deps("build")
+        if here.returncode != 0:
+            pytest.skip("what the build needs is not all here: " + here.stderr)
+        assert (here.stdout, here.stderr) == ("", "") # and the build goes on
+        done = install_deps("build", path=directory)
+        assert done.returncode == 1 and "root" in done.stderr, done
+        assert done.stderr.splitlines()[-1] == ("install-deps: apt-get update && apt-get install --no-install-recommends "
+                                                "libarchive-dev libwslay-dev"), done
+    finally:
+        shutil.rmtree(directory)
 
 
 def test_an_unknown_overlay_mode_is_refused(tmp_path):

@@ -124,7 +124,7 @@ def assert_unseen(value, *texts):
 
 def test_a_secret_is_set_listed_and_removed(egress):
     done = egress.secret("set", "TOKEN", input=VALUE + "\n")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "TOKEN is set\n", "")
     assert egress.secret("set", "ALSO", input=VALUE).returncode == 0
     listed = egress.secret("ls")
     assert re.fullmatch(r"NAME +SET SINCE\nALSO +\d+m?s\nTOKEN +\d+m?s\n", listed.stdout)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds on a pool of btrfs in a file: their limit of disk, start commands, layers that are shared and given back, images of a registry."""
 
+import json
 import os
 import shutil
 import uuid
@@ -61,6 +62,36 @@ def test_a_cached_build_makes_no_layers(service, templates):
     before = pool(service)["layers"]
     (_, _), log = templates.ready(steps)
     assert log.count("CACHED") == 3 and pool(service)["layers"] == before, log
+
+
+def steps_of(service, *arguments, name=None):
+    """{step: (bytes, cached)} and what is told of the build."""
+    done = service.cove("template", "build", "--json", "--name", name or f"sizes-{uuid.uuid4().hex[:8]}", *arguments)
+    assert done.returncode == 0, done
+    build = json.loads(done.stdout.splitlines()[-1])
+    return {s["step"]: (s["bytes"], s["cached"]) for s in build["steps"]}, build
+
+
+def test_each_step_says_what_it_added(service, templates, tmp_path):
+    mark = uuid.uuid4().hex
+    (tmp_path / "Dockerfile").write_text(f"FROM base\nRUN echo {mark} >/home/user/mark\nENV A=b\nRUN head -c 20000000 /dev/urandom >/srv/a\n"
+                                         "COPY big /srv/big\nRUN rm /srv/a\n")
+    (tmp_path / "big").write_bytes(os.urandom(5_000_000))
+    name = f"sized-{mark[:8]}"
+    steps, build = steps_of(service, str(tmp_path), name=name)
+    # USER root and WORKDIR / come first, USER user and WORKDIR /home/user last.
+    assert list(steps) == [str(n) for n in range(1, 10)] and not any(cached for _, cached in steps.values()), steps
+    assert steps["1"][0] == steps["2"][0] == steps["4"][0] == 0 and steps["3"][0] < 300_000, steps
+    assert 20_000_000 <= steps["5"][0] < 21_000_000 and 5_000_000 <= steps["6"][0] < 6_000_000 and steps["7"][0] < 300_000, steps
+    again, _ = steps_of(service, str(tmp_path), name=name)
+    assert again == {step: (size, True) for step, (size, _) in steps.items()}, (steps, again)
+    log = service.cove("template", "build", "--name", name, str(tmp_path)).stderr
+    assert f"RUN head -c 20000000 /dev/urandom >/srv/a ({steps['5'][0] / (1 << 20):.1f} MiB)" in log, log
+    assert service.request("GET", f"/v1/builds/{build['id']}")[2]["steps"] == build["steps"]
+    (base,) = service.request("GET", "/v1/templates?ref=base")[2]["templates"]
+    (made,) = service.request("GET", f"/v1/templates?ref={name}")[2]["templates"]
+    if base["size_bytes"]:
+        assert made["size_bytes"] == base["size_bytes"] + sum(size for size, _ in steps.values())
 
 
 def test_what_is_deleted_gives_its_space_back(service, templates):

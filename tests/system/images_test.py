@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates from the images of a real registry (Debian's docker-registry, filled by skopeo): credentials, digests, and registries that fail."""
 
+import base64
+import json
 import os
 import shutil
 import socket
@@ -230,6 +232,42 @@ def test_with_credentials(world, templates):
     fails(templates, fromImage=image, fromImageRegistry={**given, "password": WRONG})
     for secret in (PASSWORD, WRONG):
         assert in_what_is_kept(world.service, secret) == []
+
+
+def test_with_credentials_by_the_command_line(world, templates, tmp_path):
+    image, told = f"{world.closed.host}/tiny:v1", []
+    config = tmp_path / "docker" / "config.json"
+    config.parent.mkdir()
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN echo $FROM_IMAGE >/made\n")
+
+    def build(*arguments, **options):
+        done = world.service.cove("template", "build", "--name", "closed", "--no-cache", *arguments, **options)
+        told.append(done.stdout + done.stderr)
+        return done
+    given = ("--registry-user", USER, "--registry-password-stdin")
+    done = build("--from-image", image, *given, input=PASSWORD + "\n")
+    assert done.returncode == 0, done.stderr
+    done = build(str(tmp_path), *given, "--json", input=PASSWORD)
+    assert done.returncode == 0, done.stderr
+    assert templates.run("closed", "cat /made") == "yes"
+    done = build("--from-image", image, *given, input=WRONG)
+    assert done.returncode == 1 and "at step base" in done.stderr, done.stderr
+    assert build("--from-image", image, *given, input="").returncode == 1
+    # What stands in the configuration of Docker is used when asked for, and only for the registry that it names.
+    auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    config.write_text(json.dumps({"auths": {f"http://{world.closed.host}/v2/": {"auth": auth}}}))
+    environment = {"DOCKER_CONFIG": str(config.parent)}
+    assert build(str(tmp_path), env=environment).returncode == 1
+    done = build(str(tmp_path), "--docker-config", env=environment)
+    assert done.returncode == 0 and f"has credentials for {world.closed.host}" in done.stderr, done.stderr
+    assert build(str(tmp_path), "--docker-config-file", str(config)).returncode == 0
+    assert build(str(tmp_path), "--docker-config", env={"HOME": str(tmp_path)}).returncode == 1
+    config.write_text(json.dumps({"auths": {"ghcr.io": {"auth": auth}}}))
+    done = build(str(tmp_path), "--docker-config", env=environment)
+    assert done.returncode == 1 and f"no credentials for {world.closed.host}" in done.stderr, done.stderr
+    rows = json.dumps(world.service.request("GET", "/v1/templates?ref=closed")[2])
+    for secret in (PASSWORD, WRONG, auth):
+        assert secret not in "".join(told) + rows and in_what_is_kept(world.service, secret) == []
 
 
 def test_what_is_not_there(world, templates):

@@ -4,10 +4,13 @@
 import hashlib
 import http.client
 import io
+import itertools
 import json
 import os
+import select
 import shutil
 import socket
+import subprocess
 import tarfile
 import tempfile
 import time
@@ -318,6 +321,74 @@ def test_an_upload_link_is_good_once(templates):
     assert put(second, b"other")[0] == 200 and path.read_bytes() == b"other"
     assert put(first, content)[0] == 403 and path.read_bytes() == b"other"
     assert {p.name for p in path.parent.iterdir() if p.name.startswith("part-")} == set()
+
+
+class Small:
+    """A service whose uploads lie on a disk of their own, with 40 MiB above the reserve."""
+
+    def __init__(self, directory):
+        self.service = Service(directory)
+        self.uploads = self.service.state / "api" / "uploads"
+
+    def __enter__(self):
+        self.service.start()
+        assert self.service.stop() == 0
+        owner = self.uploads.stat().st_uid
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={1024 + 40}m,mode=0700,uid={owner},gid={owner}", "tmpfs", self.uploads], check=True)
+        self.service.start()
+        return self
+
+    def __exit__(self, *_):
+        self.service.stop()
+        subprocess.run(["umount", self.uploads], check=True)
+
+    def put(self, link, head, pieces):
+        """Sends until it is answered; the status and the body."""
+        url = urlsplit(link["url"])
+        with socket.create_connection(("127.0.0.1", self.service.port), timeout=30) as connection:
+            connection.sendall(f"PUT {url.path}?{url.query} HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode())
+            for piece in pieces:
+                if select.select([connection], [], [], 0)[0]:
+                    break
+                connection.sendall(piece)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            return answer.status, answer.read()
+
+
+def test_uploads_leave_the_disk_its_reserve(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix="test-uploads-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    try:
+        with Small(directory) as small:
+            templates = Templates(small.service)
+            ids = templates.request()
+            digest = "a" * 64
+
+            def link():
+                return templates.call("GET", f"/templates/{ids[0]}/files/{digest}")[1]
+            first = link()
+            # Refused for what it announces, before it is sent; and where it gets to when it announces nothing.
+            status, body = small.put(first, f"Content-Length: {60 << 20}", [])
+            assert status == 507 and b"not enough room" in body and b"above its reserve" in body, (status, body)
+            mib = b"100000\r\n" + os.urandom(1 << 20) + b"\r\n"
+            status, body = small.put(first, "Transfer-Encoding: chunked", itertools.repeat(mib, 60))
+            assert status == 507 and b"not enough room" in body, (status, body)
+            assert not link()["present"] and wait_until(lambda: list(small.uploads.iterdir()) == [], 5)
+            # The command line says so in its words.
+            (tmp_path / "Dockerfile").write_text("FROM base\nCOPY big /big\n")
+            (tmp_path / "big").write_bytes(os.urandom(45 << 20))
+            failed = small.service.cove("template", "build", "--json", str(tmp_path))
+            assert failed.returncode == 1 and json.loads(failed.stderr.splitlines()[-1])["error"]["code"] == "resource_exhausted", failed
+            assert wait_until(lambda: list(small.uploads.iterdir()) == [], 5)
+            # The link was not used up by what failed, and what fits goes on.
+            content = os.urandom(10 << 20)
+            assert small.put(first, f"Content-Length: {len(content)}", [content])[0] == 200
+            assert link()["present"] and (small.uploads / digest).read_bytes() == content
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_log_comes_in_pages(templates):

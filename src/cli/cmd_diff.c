@@ -58,12 +58,22 @@ static const char *text_of(const json_t *object, const char *name)
     return text ? text : "";
 }
 
+static enum err_code code_of(const char *name)
+{
+    for (enum err_code code = ERR_CANCELED; code < ERR_CODE_MAX; code++)
+        if (strcmp(err_code_name(code), name) == 0)
+            return code;
+    return ERR_UNKNOWN;
+}
+
 static int take_line(struct context *ctx, struct lines *l, struct str line)
 {
     AUTO_JSON json_t *one = json_loadb(line.p, line.n, 0, NULL);
     const json_t *error = json_object_get(one, "error");
-    if (error)
-        return err_set(&ctx->err, ERR_UNKNOWN, "%s", text_of(error, "message"));
+    if (error) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", text_of(error, "hint"));
+        return err_set(&ctx->err, code_of(text_of(error, "code")), "%s", text_of(error, "message"));
+    }
     if (ctx->json) {
         (void)fwrite(line.p, 1, line.n, stdout);
         (void)fputc('\n', stdout);

@@ -73,19 +73,30 @@ static void begin(struct diff *d)
                                   (struct http_header[]){HTTP_HEADER("content-type", "application/x-ndjson")}, 1, -1);
 }
 
+static const char too_much[] =
+    "wait until other comparisons have ended, or compare what is closer, such as a sandbox with its last snapshot";
+
 static void finish(struct diff *d)
 {
     struct call *c = d->call;
     if (!c || !d->ended || !d->answered)
         return;
+    /* The usual advice is about sandboxes that run. */
+    bool is_too_much = d->err.code == ERR_RESOURCE_EXHAUSTED;
     if (d->err.code && !http_response_begun(c->req)) {
-        native_error(c, &d->err);
+        native_error_hint(c, &d->err, is_too_much ? too_much : NULL);
         return;
     }
     begin(d);
     if (d->err.code) {
         AUTO_BUF struct buf b = BUF_INIT(4096);
-        native_error_json(&b, &d->err);
+        if (is_too_much) {
+            buf_printf(&b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(d->err.code));
+            buf_append_json_string(&b, str_of(d->err.msg));
+            buf_printf(&b, ",\"hint\":\"%s\"}}", too_much);
+        } else {
+            native_error_json(&b, &d->err);
+        }
         buf_append_char(&b, '\n');
         (void)http_response_write(c->req, buf_str(&b));
     }

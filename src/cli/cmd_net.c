@@ -96,7 +96,8 @@ static void append_misuse(struct buf *b, const json_t *d)
 
 static void append_policy(struct buf *b, const json_t *d)
 {
-    buf_printf(b, "# policy set: %lld rules, else %s", number_of(d, "n_rules"), events_text(d, "default"));
+    long long n = number_of(d, "n_rules");
+    buf_printf(b, "# policy set: %lld rule%s, else %s", n, n == 1 ? "" : "s", events_text(d, "default"));
 }
 
 static void append_failed(struct buf *b, const json_t *d)

@@ -152,7 +152,7 @@ struct option {
 struct command {
     const char *name, *help;
     struct option options[2];
-    bool needs_root;
+    bool needs_root, is_for_people; /* who see how far it is: what is logged at info is none of that */
     int (*run)(const struct config *config, const char *option, const char *value); /* option NULL: none was given */
 };
 
@@ -190,10 +190,10 @@ static int command_version(const struct config *config UNUSED, const char *optio
 }
 
 static const struct command commands[] = {
-    {"run", run_help, {{"--ready-fd", true}}, true, command_run},
-    {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, command_prepare},
-    {"doctor", doctor_help, {{"--json", false}}, true, command_doctor},
-    {"version", version_help, {{0}}, false, command_version},
+    {"run", run_help, {{"--ready-fd", true}}, true, false, command_run},
+    {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, true, command_prepare},
+    {"doctor", doctor_help, {{"--json", false}}, true, false, command_doctor},
+    {"version", version_help, {{0}}, false, false, command_version},
 };
 
 static const struct command *find_command(const char *name)
@@ -257,7 +257,7 @@ static int run_command(const struct command *command, int argc, char **argv)
         log_init("coved", LOG_INFO);
         if (config_load(NULL, &config, &err) < 0)
             return fail(&err);
-        log_init("coved", config->log_level);
+        log_init("coved", command->is_for_people && config->log_level == LOG_INFO ? LOG_WARN : config->log_level);
         if (geteuid() != 0) {
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");
             return fail(&err);

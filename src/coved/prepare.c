@@ -382,7 +382,7 @@ static int build_into(const struct config *config, struct storage *storage, cons
     if (open_pool(storage, dir, &pool, err) < 0)
         return -1;
     if (!from)
-        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", about 30 s, once)\n");
+        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", once: half a minute to a minute)\n");
     int r = build_layer(config, pool, from, ret_digest, err);
     int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
     return r < 0 ? err_prefix(err, "base template") : 0;

@@ -201,6 +201,7 @@ static usec_t rest_until(struct boxes *b)
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
     usec_t now = clock_mono(), look_at = MIN(boxes_watch_freezing(b), boxes_keep_tick(b));
+    look_at = MIN(look_at, boxes_memory_tick(b));
     bool more = false;
     if (b->clean_at && now >= b->clean_at)
         boxes_clean_again(b);

@@ -82,6 +82,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
         boxes_stop_reaped(e);
     else if (!e->is_silent)
         boxes_copy_is_stale(e);
+    boxes_memory_stays(e);
     if (e->copy)
         e->copy->entry = NULL;
     set_cause(e, &info);

@@ -2,7 +2,7 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_volume.c (volumes that are mounted).
+ * boxes_volume.c (volumes that are mounted), boxes_memory.c (memory that paused ones give back).
  */
 #pragma once
 
@@ -130,6 +130,9 @@ struct entry {
     struct copy *copy; /* under way */
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
+
+    struct giving *giving; /* its memory is being taken; it stands still */
+    bool has_given;        /* since it was paused */
 };
 
 struct boxes {
@@ -158,6 +161,8 @@ struct boxes {
     struct map wants; /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;
     size_t n_doomed;
+    size_t n_giving;
+    usec_t memory_at; /* monotonic: how much memory there is is looked at again */
 };
 
 /* ---- boxes.c ---- */
@@ -204,6 +209,11 @@ void boxes_pause_begin(struct task *t);
 void boxes_resume_begin(struct task *t);
 void boxes_pause_frozen(struct task *t, int r);
 int boxes_freeze_error(const struct entry *e, int r, struct err *err);
+
+/* ---- boxes_memory.c ---- */
+
+usec_t boxes_memory_tick(struct boxes *b);
+void boxes_memory_stays(struct entry *e); /* it is going to run, or has ended */
 
 /* ---- boxes_ahead.c ---- */
 

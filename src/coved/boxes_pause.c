@@ -111,6 +111,7 @@ void boxes_pause_frozen(struct task *t, int r)
     if (r < 0)
         log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
     boxes_copy_later(e);
+    e->has_given = false;
     boxes_task_end(t, NULL);
 }
 
@@ -122,6 +123,7 @@ void boxes_resume_begin(struct task *t)
         if (r < 0)
             log_warn("keep the memory of control group %s: %s", e->box.group, strerror(-r));
         boxes_copy_is_stale(e);
+        boxes_memory_stays(e);
         boxes_enter(e, BOX_RUNNING);
         boxes_thaw(e);
     }

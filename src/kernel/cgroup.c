@@ -244,6 +244,11 @@ int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first)
     return t->features.memory ? t->ops->yield_memory(t, name, first) : 0;
 }
 
+int cgroup_reclaim(struct cgroup_tree *t, const char *name)
+{
+    return t->features.reclaim ? t->ops->reclaim(t, name) : -EOPNOTSUPP;
+}
+
 int cgroup_kill(struct cgroup_tree *t, const char *name)
 {
     if (t->features.version == 2 && cgroup_write(t->parent_fds[0], name, "cgroup.kill", "1") == 0)

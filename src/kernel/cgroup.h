@@ -29,6 +29,7 @@ struct cgroup_usage {
 struct cgroup_features {
     int version; /* 1 or 2 */
     bool memory, cpu, pids, freeze;
+    bool reclaim; /* memory can be taken from a group that has no need of it now */
 };
 
 /* Finds the mounted hierarchies and makes the parent group `name` in them. force_version: 0, or 1 or 2 for tests. */
@@ -74,10 +75,17 @@ int cgroup_freeze(struct cgroup_tree *t, const char *name, bool frozen) WARN_UNU
 int cgroup_is_frozen(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /*
- * first: when the machine runs out of memory, it is taken from this group before others. Version 1: the soft limit. Version 2 takes from all by
- * their size; nothing there costs nothing until it is needed.
+ * first: when the machine runs out of memory, it is taken from this group before others, where the kernel can (version 1: the soft limit), and may be
+ * swapped out beyond what the group may swap otherwise (version 2).
  */
 int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first) WARN_UNUSED;
+
+/*
+ * Takes the group's memory now, as much as can be had: pages of files are dropped, or written out; what is no file's goes to the swap, where there is any. For what
+ * stands still: what runs gets it back at once. Works for as long as there is something to take: milliseconds for each 100 MiB that is clean. A signal ends it. Version 1:
+ * memory.force_empty. Version 2: memory.reclaim (Linux 5.19), else memory.high. -EOPNOTSUPP: neither.
+ */
+int cgroup_reclaim(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 
 /* SIGKILL to every process in the group. Where the kernel has no call for that, blocks until they are gone (half a second at most, then -EBUSY). */
 int cgroup_kill(struct cgroup_tree *t, const char *name) WARN_UNUSED;

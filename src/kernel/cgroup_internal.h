@@ -14,6 +14,7 @@ struct cgroup_ops {
     int (*is_frozen)(struct cgroup_tree *t, const char *name);
     uint64_t (*dirty_bytes)(struct cgroup_tree *t, const char *name);
     int (*yield_memory)(struct cgroup_tree *t, const char *name, bool first);
+    int (*reclaim)(struct cgroup_tree *t, const char *name);
 };
 
 struct cgroup_tree {

@@ -3,12 +3,14 @@
 #include "base/fd.h"
 #include "kernel/cgroup.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,6 +165,70 @@ static void test_frozen_and_thawed(void **state)
     cgroup_close(t, true);
 }
 
+enum { FILE_MB = 16, OWN_MB = 16 };
+
+/* With FILE_MB of a file in its page cache and OWN_MB of its own; says so. */
+static pid_t start_holder(struct cgroup_tree *t, const char *name, int file)
+{
+    int p[2];
+    char byte;
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        static char block[1 << 20];
+        char *own = mmap(NULL, OWN_MB << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        bool ok = own != MAP_FAILED && cgroup_attach(t, name, 0) == 0;
+        (void)alarm(30);
+        for (int i = 0; ok && i < FILE_MB; i++)
+            ok = write(file, block, sizeof(block)) == sizeof(block);
+        ok = ok && fsync(file) == 0;
+        for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
+            own[i] = (char)(i >> 12 | 1);
+        if (ok && write(p[1], "x", 1) == 1)
+            (void)read(p[0], &byte, 1); /* goes on when it is told to; what it had is there */
+        for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
+            ok = own[i] == (char)(i >> 12 | 1);
+        _exit(ok ? 0 : 1);
+    }
+    assert_int_equal(read(p[0], &byte, 1), 1);
+    assert_int_equal(write(p[1], "y", 1), 1); /* read once it is thawed */
+    (void)close(p[0]);
+    (void)close(p[1]);
+    return pid;
+}
+
+static void test_memory_is_taken(void **state)
+{
+    (void)state;
+    struct cgroup_tree *t = open_tree_of(0);
+    struct cgroup_usage before, after;
+    int status;
+    AUTO_CLOSE int file = open("/var/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (!cgroup_features(t)->reclaim || !cgroup_features(t)->freeze || file < 0) {
+        cgroup_close(t, true);
+        print_message("no reclaiming\n");
+        skip();
+    }
+    assert_int_equal(cgroup_make(t, "m"), 0);
+    pid_t pid = start_holder(t, "m", file);
+    assert_int_equal(cgroup_freeze(t, "m", true), 0);
+    wait_for_frozen(t, "m", 1);
+    assert_int_equal(cgroup_yield_memory(t, "m", true), 0);
+    assert_int_equal(cgroup_usage(t, "m", &before), 0);
+    assert_true(before.memory_bytes >= (FILE_MB + OWN_MB) << 20);
+    assert_int_equal(cgroup_reclaim(t, "m"), 0);
+    assert_int_equal(cgroup_usage(t, "m", &after), 0);
+    assert_true(after.memory_bytes + (FILE_MB / 2 << 20) < before.memory_bytes);
+    assert_int_equal(cgroup_yield_memory(t, "m", false), 0);
+    assert_int_equal(cgroup_freeze(t, "m", false), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    int ignored UNUSED = cgroup_reclaim(t, "m");
+    remove_when_empty(t, "m");
+    assert_true(cgroup_reclaim(t, "m") < 0);
+    cgroup_close(t, true);
+}
+
 static void note(void *ctx, const char *name)
 {
     if (strcmp(name, "x") == 0)
@@ -195,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
         cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_frozen_and_thawed),
         cmocka_unit_test(test_groups_are_listed), cmocka_unit_test(test_names_that_are_too_long),
+        cmocka_unit_test(test_memory_is_taken),
     };
     if (geteuid() != 0) {
         print_message("SKIP: control groups need root\n");

@@ -112,7 +112,12 @@ static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
     return r == -ENOENT || r == -EOPNOTSUPP ? 0 : r; /* on its way out of the kernel */
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory};
+static int reclaim(struct cgroup_tree *t, const char *name)
+{
+    return cgroup_write(t->parent_fds[MEMORY], name, "memory.force_empty", "0");
+}
+
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory, reclaim};
 
 int cgroup_v1_open(struct cgroup_tree *t)
 {
@@ -146,6 +151,7 @@ int cgroup_v1_open(struct cgroup_tree *t)
         .cpu = t->parent_fds[CPU] >= 0 && cgroup_has(t->parent_fds[CPU], "cpu.cfs_quota_us"),
         .pids = t->parent_fds[PIDS] >= 0 && cgroup_has(t->parent_fds[PIDS], "pids.max"),
         .freeze = t->parent_fds[FREEZER] >= 0 && cgroup_has(t->parent_fds[FREEZER], "freezer.state"),
+        .reclaim = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.force_empty"),
     };
     return 0;
 }

@@ -81,12 +81,30 @@ static uint64_t dirty_bytes(struct cgroup_tree *t, const char *name)
     return n;
 }
 
-static int yield_memory(struct cgroup_tree *t UNUSED, const char *name UNUSED, bool first UNUSED)
+/* A group with a limit may not swap (limit()); while it stands still it may, and what is out by then stays. */
+static int yield_memory(struct cgroup_tree *t, const char *name, bool first)
 {
-    return 0; /* memory.high and memory.reclaim take it at once, and the caller waits */
+    bool is_limited = cgroup_is(t->parent_fds[0], name, "memory.max", "max") == 0;
+    int r = cgroup_write(t->parent_fds[0], name, "memory.swap.max", first || !is_limited ? "max" : "0");
+    return r == -ENOENT ? 0 : r;
 }
 
-static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory};
+static int reclaim(struct cgroup_tree *t, const char *name)
+{
+    int fd = t->parent_fds[0];
+    uint64_t bytes = 0;
+    int r = cgroup_read_u64(fd, name, "memory.current", &bytes);
+    r = r ? r : cgroup_write_u64(fd, name, "memory.reclaim", bytes);
+    if (r == -EAGAIN)
+        return 0; /* all that could be had */
+    if (r != -ENOENT)
+        return r;
+    r = cgroup_write(fd, name, "memory.high", "0");
+    int back = cgroup_write(fd, name, "memory.high", "max");
+    return r ? r : back;
+}
+
+static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory, reclaim};
 
 static bool is_cgroup2(const char *path)
 {
@@ -118,6 +136,7 @@ int cgroup_v2_open(struct cgroup_tree *t)
         .cpu = cgroup_has(t->parent_fds[0], "cpu.max"),
         .pids = cgroup_has(t->parent_fds[0], "pids.max"),
         .freeze = cgroup_has(t->parent_fds[0], "cgroup.freeze"),
+        .reclaim = cgroup_has(t->parent_fds[0], "memory.reclaim") || cgroup_has(t->parent_fds[0], "memory.high"),
     };
     return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
 }

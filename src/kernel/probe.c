@@ -349,6 +349,7 @@ const struct probe *probe_list(size_t *ret_n)
         {"process limit", probe_cgroup_pids},
         {"cpu limit", probe_cgroup_cpu},
         {"freezing", probe_cgroup_freeze},
+        {"paused memory", probe_cgroup_reclaim},
         {"captured network", probe_network},
         {"open files", open_files},
         {"landlock", landlock},

@@ -53,4 +53,5 @@ void probe_cgroup_memory(const struct probe_env *env, struct probe_result *r);
 void probe_cgroup_pids(const struct probe_env *env, struct probe_result *r);
 void probe_cgroup_cpu(const struct probe_env *env, struct probe_result *r);
 void probe_cgroup_freeze(const struct probe_env *env, struct probe_result *r);
+void probe_cgroup_reclaim(const struct probe_env *env, struct probe_result *r);
 void probe_network(const struct probe_env *env, struct probe_result *r);

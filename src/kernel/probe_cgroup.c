@@ -5,16 +5,19 @@
 #include "kernel/cgroup.h"
 #include "kernel/probe.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LIMIT_MB = 16, TOUCH_MB = 64, PIDS = 4, CPU_MILLI = 200, CPU_WALL_MS = 400, FROZEN_MS = 50 };
+enum { LIMIT_MB = 16, TOUCH_MB = 64, PIDS = 4, CPU_MILLI = 200, CPU_WALL_MS = 400, FROZEN_MS = 50, HELD_MB = 8 };
 
 struct group {
     struct cgroup_tree *tree;
@@ -177,6 +180,79 @@ void probe_cgroup_freeze(const struct probe_env *env UNUSED, struct probe_result
         else
             probe_say(r, PROBE_DEGRADED, "control groups v%d: a frozen process ran for %llu us (%s)", g.version,
                       (unsigned long long)ran, strerror(-e));
+    }
+    group_close(&g);
+}
+
+/* Memory of both sorts: of a file, and of none. Says 'x' when it has it, then waits. */
+NORETURN static void hold_memory(const struct group *g, int file, int said)
+{
+    size_t n = (size_t)HELD_MB << 20;
+    static char block[1 << 20];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (join(g) < 0)
+        _exit(1);
+    for (int i = 0; i < HELD_MB; i++)
+        if (write(file, block, sizeof(block)) != sizeof(block))
+            _exit(2);
+    volatile char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    volatile const char *f = mmap(NULL, n, PROT_READ, MAP_SHARED, file, 0);
+    if (fsync(file) < 0 || p == MAP_FAILED || f == MAP_FAILED)
+        _exit(3);
+    for (size_t i = 0; i < n; i += 4096)
+        p[i] = (char)(f[i] + 1);
+    if (write(said, "x", 1) == 1)
+        (void)pause();
+    _exit(4);
+}
+
+/* 0 once it has all of it, and stands still. */
+static int start_holding(struct group *g, int file, pid_t *ret_pid)
+{
+    int p[2];
+    char byte;
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -errno;
+    *ret_pid = fork();
+    if (*ret_pid == 0)
+        hold_memory(g, file, p[1]);
+    (void)fd_close(p[1]);
+    bool is_there = *ret_pid > 0 && read(p[0], &byte, 1) == 1;
+    (void)fd_close(p[0]);
+    return is_there ? cgroup_freeze(g->tree, "t", true) : -ECHILD;
+}
+
+void probe_cgroup_reclaim(const struct probe_env *env, struct probe_result *r)
+{
+    struct group g = {0};
+    const struct cgroup_limits none = {0};
+    struct cgroup_usage before = {0}, after = {0};
+    struct sysinfo machine = {0};
+    pid_t pid = 0;
+    AUTO_CLOSE int file = open(env->scratch_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    (void)sysinfo(&machine);
+    if (group_open(&g, &none, r) == 0) {
+        int e = file < 0 ? -errno : start_holding(&g, file, &pid);
+        (void)poll(NULL, 0, FROZEN_MS);
+        e = e ? e : cgroup_yield_memory(g.tree, "t", true);
+        e = e ? e : cgroup_usage(g.tree, "t", &before);
+        e = e ? e : cgroup_reclaim(g.tree, "t");
+        e = e ? e : cgroup_usage(g.tree, "t", &after);
+        uint64_t taken = (before.memory_bytes - MIN(after.memory_bytes, before.memory_bytes)) >> 20;
+        if (pid > 0) {
+            (void)kill(pid, SIGKILL);
+            int thawed UNUSED = cgroup_freeze(g.tree, "t", false);
+            (void)waitpid(pid, NULL, 0);
+        }
+        const char *no_swap = machine.totalswap ? "" : "; there is no swap, so what is in no file stays in memory";
+        if (e < 0)
+            probe_say(r, PROBE_DEGRADED, "control groups v%d: memory of paused sandboxes can't be given to others: %s",
+                      g.version, strerror(-e));
+        else
+            probe_say(r, taken >= HELD_MB / 2 && machine.totalswap ? PROBE_OK : PROBE_DEGRADED,
+                      "control groups v%d: of a frozen process with %d MB of a file and %d MB of its own, %llu MB were"
+                      " given to others%s",
+                      g.version, HELD_MB, HELD_MB, (unsigned long long)taken, no_swap);
     }
     group_close(&g);
 }

@@ -50,7 +50,7 @@ ANSWERS = {
     LISTED: (struct.Struct(f"@II{ID}sIQ"), "id life started"),
     USED: (struct.Struct("@IIi4xQQQQQQII"), "code cpu memory cache memory_limit disk disk_limit pids oom_kills"),
     ENDED: (struct.Struct(f"@II{ID}sIII"), "id cause status oom_kills"),
-    STORED: (struct.Struct(f"@IIi{TEXT}s4xQQ"), "code message frozen_usec total_usec"),
+    STORED: (struct.Struct(f"@IIi{TEXT}s4xQQQ"), "code message frozen_usec total_usec layer_bytes"),
     A_LAYER: (struct.Struct(f"@II{LAYER}s{LAYER}sQI4x"), "layer below bytes in_use"),
     A_VOLUME: (struct.Struct(f"@II{VOLUME}s4xQQ"), "volume used limit"),
     POOLED: (struct.Struct("@IIIIQQ"), "kind limits total free"),

@@ -283,11 +283,11 @@ int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value)
     return r < 0 ? r : str_split(&text, '\n', &line) ? str_to_u64(line, ret_value) : -EBADMSG;
 }
 
-/* Where usage is not known, 0 is what it says. */
-int pool_note_bytes(struct pool *p, int entry_fd, int used_fd)
+/* Where nothing is known, 0 is what it says. */
+int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied)
 {
     char text[24];
-    uint64_t bytes = 0;
+    uint64_t bytes = copied;
     int r UNUSED = p->features.limits ? p->ops->usage(p, used_fd, &bytes) : 0;
     int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)bytes);
     return pool_note(p, entry_fd, "bytes", str_n(text, (size_t)n));

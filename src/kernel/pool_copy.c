@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds copy and reflink: entries are plain directories; a clone walks the tree. Sizes are neither known nor bounded. */
+/* Kinds copy and reflink: entries are plain directories; a clone walks the tree, and counts what it takes. Nothing bounds sizes. */
 #include "base/fd.h"
 #include "kernel/pool_internal.h"
 #include "kernel/tree.h"
@@ -21,7 +21,7 @@ static int clone(struct pool *p, int from_at, const char *from, int to_at, const
     if (r < 0)
         return r;
     r = pool_entry_open(to_at, to, &target);
-    return r ? r : tree_clone(source, "u", target, "u", p->features.kind == POOL_REFLINK);
+    return r ? r : tree_clone(source, "u", target, "u", p->features.kind == POOL_REFLINK, &p->copied);
 }
 
 static int settle(struct pool *p, int at UNUSED, const char *name UNUSED)

@@ -36,6 +36,7 @@ struct pool {
     void *step_ctx;
     struct pool_backing backing;
     bool is_backed;
+    uint64_t copied; /* what the last clone() took, where clones copy */
 };
 
 /*
@@ -62,7 +63,8 @@ int pool_entry_strip(int entry_fd) WARN_UNUSED;
 /* Notes: small files beside u/. They are synced by themselves where the kind's settling is not what comes next. */
 int pool_note(struct pool *p, int entry_fd, const char *file, struct str text) WARN_UNUSED;
 int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUSED; /* reads a number */
-int pool_note_bytes(struct pool *p, int entry_fd, int used_fd) WARN_UNUSED;         /* the size of used_fd's u/ */
+/* The size of used_fd's u/. copied: where that is not known, what was counted when it was copied; 0: nothing was */
+int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied) WARN_UNUSED;
 
 /* It is on disk under this name afterwards. With `replace`, what has the name goes to the trash; else -EEXIST. */
 int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace) WARN_UNUSED;

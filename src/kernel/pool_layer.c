@@ -55,7 +55,7 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
     r = r ? r : pool_below_write(p, entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, p->new_fd, name); /* only then its size is known */
-    r = r ? r : pool_note_bytes(p, entry, entry);
+    r = r ? r : pool_note_bytes(p, entry, entry, 0);
     r = r ? r : p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
     return r == -EEXIST ? pool_to_trash(p, p->new_fd, name) : r;
@@ -86,7 +86,7 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
     r = r ? r : pool_step(p, "pool.stripped");
-    r = r ? r : pool_note_bytes(p, entry, source);
+    r = r ? r : pool_note_bytes(p, entry, source, p->copied);
     r = r ? r : pool_below_write(p, entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     if (r == 0 && !p->ops->clones_settled)

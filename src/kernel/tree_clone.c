@@ -40,6 +40,7 @@ struct walk {
     int to;
     int links; /* -1: no file with several names was met yet */
     int top;   /* borrowed: where `.links` is made */
+    uint64_t bytes;
     struct tree_file file;
 };
 
@@ -81,6 +82,11 @@ static int stand_in(struct walk *w, int from_fd, int to_fd)
     return 0;
 }
 
+static uint64_t bytes_of(const struct stat *st)
+{
+    return (uint64_t)st->st_blocks * 512;
+}
+
 /* Makes the copy of a directory and goes into it. */
 static int enter(struct walk *w, int from_at, const char *name, int to_at, const char *to_name)
 {
@@ -101,6 +107,7 @@ static int enter(struct walk *w, int from_at, const char *name, int to_at, const
     r = r ? r : push(w, &from_st, &to_st);
     if (r < 0)
         return r;
+    w->bytes += bytes_of(&from_st);
     return stand_in(w, TAKE_FD(from), TAKE_FD(to));
 }
 
@@ -160,6 +167,7 @@ static int copy_one(struct walk *w, const char *name)
     if (r != 0)
         return r < 0 ? r : 0;
     r = tree_file_copy(&w->file, dirfd(w->from), name, &st, w->to);
+    w->bytes += bytes_of(&st);
     if (r == 0 && several && linkat(w->to, name, w->links, inode, 0) < 0)
         r = -errno;
     return r;
@@ -179,7 +187,7 @@ static int walk(struct walk *w)
     return r;
 }
 
-int tree_clone(int from, const char *name, int to, const char *to_name, bool share)
+int tree_clone(int from, const char *name, int to, const char *to_name, bool share, uint64_t *ret_bytes)
 {
     struct walk w = {.to = -1, .links = -1, .top = to};
     tree_file_init(&w.file, share);
@@ -194,6 +202,8 @@ int tree_clone(int from, const char *name, int to, const char *to_name, bool sha
     }
     mem_free(w.levels);
     tree_file_fini(&w.file);
+    if (r == 0 && ret_bytes)
+        *ret_bytes = w.bytes;
     return r;
 }
 

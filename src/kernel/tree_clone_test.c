@@ -51,10 +51,12 @@ static int tear_down(void **state)
     return r;
 }
 
-static void clone_it(struct place *p)
+static uint64_t clone_it(struct place *p)
 {
-    assert_int_equal(tree_clone(p->fd, "from", p->fd, "to", share), 0);
+    uint64_t bytes = 0;
+    assert_int_equal(tree_clone(p->fd, "from", p->fd, "to", share, &bytes), 0);
     assert_int_equal(faccessat(p->fd, ".links", F_OK, 0), -1);
+    return bytes;
 }
 
 static void write_at(struct place *p, const char *path, const char *text)
@@ -244,6 +246,27 @@ static void test_depth_and_width(void **state)
     (void)fd_close(at);
 }
 
+static void test_what_it_takes_is_counted(void **state)
+{
+    enum { SIZE = 1 << 20 };
+    struct place *p = *state;
+    AUTO_FREE char *content = mem_zalloc(SIZE + 1);
+    uint64_t empty, with;
+    memset(content, 'x', SIZE);
+    assert_int_equal(mkdirat(p->fd, "from/directory", 0755), 0);
+    write_at(p, "from/directory/small", "s");
+    empty = clone_it(p);
+    assert_true(empty < SIZE / 2);
+    assert_int_equal(tree_remove(p->fd, "to"), 0);
+    write_at(p, "from/directory/large", content);
+    assert_int_equal(linkat(p->fd, "from/directory/large", p->fd, "from/again", 0), 0); /* the same bytes */
+    int fd = openat(p->fd, "from/hole", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, 16 * SIZE), 0);
+    (void)fd_close(fd);
+    with = clone_it(p);
+    assert_in_range(with - empty, SIZE, SIZE + SIZE / 8);
+}
+
 static void test_links_lead_nowhere(void **state)
 {
     struct place *p = *state;
@@ -253,9 +276,9 @@ static void test_links_lead_nowhere(void **state)
     clone_it(p);
     assert_true(S_ISLNK(look(p, "to/etc").st_mode));
     assert_true(S_ISLNK(look(p, "to/up").st_mode));
-    assert_int_equal(tree_clone(p->fd, "alias", p->fd, "other", share), -ENOTDIR);
-    assert_int_equal(tree_clone(p->fd, "from", p->fd, "to", share), -EEXIST);
-    assert_int_equal(tree_clone(p->fd, "missing", p->fd, "other", share), -ENOENT);
+    assert_int_equal(tree_clone(p->fd, "alias", p->fd, "other", share, NULL), -ENOTDIR);
+    assert_int_equal(tree_clone(p->fd, "from", p->fd, "to", share, NULL), -EEXIST);
+    assert_int_equal(tree_clone(p->fd, "missing", p->fd, "other", share, NULL), -ENOENT);
 }
 
 static void test_what_can_share(void **state)
@@ -279,6 +302,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_has_no_business_there_is_left_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bytes_and_holes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_depth_and_width, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_it_takes_is_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_links_lead_nowhere, set_up, tear_down),
     };
     const struct CMUnitTest sharing[] = {cmocka_unit_test_setup_teardown(test_what_can_share, set_up, tear_down)};

@@ -263,7 +263,9 @@ def test_a_snapshot_is_what_was_there_and_the_original_goes_on(coved):
     write(coved, fork, "/root/d/f", "fork")
     assert content(coved, sandbox, "/root/d/f") == "after"
     info = coved.layers()[layer]
-    assert info.below == coved.base and info.in_use == 1
+    assert info.below == coved.base and info.in_use == 1 and info.bytes == answer.layer_bytes
+    pool = coved.must(POOL)
+    assert (info.bytes > 0) == (pool.kind != 2 or bool(pool.limits)) # copies are counted, clones of btrfs known by its quotas
     spin.kill()
     spin.wait(10)
 

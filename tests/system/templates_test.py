@@ -611,6 +611,23 @@ def test_sizes_come_from_what_it_begins_with(templates, tmp_path):
     assert (build["cpuCount"], build["memoryMB"]) == (2, 1024)
 
 
+def test_each_step_says_what_it_added(templates, tmp_path):
+    mark = uuid.uuid4().hex
+    (tmp_path / "Dockerfile").write_text(f"FROM base\nENV A={mark}\nRUN head -c 3000000 /dev/urandom >/srv/a\nRUN echo $A >/srv/b\nRUN rm /srv/a\n")
+    first = templates.service.cove("template", "build", "--name", "sized", "--json", str(tmp_path))
+    steps = {s["step"]: s for s in json.loads(first.stdout.splitlines()[-1])["steps"]}
+    assert list(steps) == [str(n) for n in range(1, 9)] and steps["3"]["bytes"] == steps["6"]["bytes"] == 0, steps
+    assert 3_000_000 <= steps["4"]["bytes"] < 3_300_000 and steps["5"]["bytes"] < 300_000, steps
+    again, log = made(templates, "--name", "sized", str(tmp_path))
+    assert again["steps"] == [{**step, "cached": True} for step in steps.values()], (steps, again)
+    assert f"/srv/a ({steps['4']['bytes'] / (1 << 20):.1f} MiB)\n" in log, log
+    assert "Template is ready: 8 of 8 steps" in log
+    old = templates.service.child("cove-api")
+    os.kill(old, 9)
+    assert wait_until(lambda: templates.service.child("cove-api") not in (None, old) and templates.service.is_healthy(), 30)
+    assert templates.service.request("GET", f"/v1/builds/{again['id']}")[2]["steps"] == []
+
+
 def test_from_names_a_template_that_is_here(templates, tmp_path):
     def log_of(image, *flags):
         (tmp_path / "Dockerfile").write_text(f"FROM {image}\nRUN cat /here\n")

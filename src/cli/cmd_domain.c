@@ -208,20 +208,10 @@ static int set(struct context *ctx, const char *name, const char *cert, const ch
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "take it out there (and COVE_DOMAIN), or set that one");
         return context_fail(ctx, STATUS_FAILED);
     }
-    AUTO_BUF struct buf before = BUF_INIT(DOMAIN_FILE_MAX);
-    struct domain now;
-    int r = domain_store_load(config->state_dir, &before, &now, &ctx->err);
-    if (r < 0 && (ctx->err.errnum == EACCES || ctx->err.errnum == EPERM))
-        return broken(ctx);
-    if (r <= 0) /* a damaged file is replaced */
-        now = (struct domain){.name = STR_NULL};
-    r = domain_check_ports(ctx, config, &now);
-    if (before.data)
-        mem_wipe(before.data, before.cap);
-    if (r < 0)
+    if (domain_check_ports(ctx, config) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    r = cert ? put_given(ctx, config->state_dir, name, cert, key)
-             : domain_store_make(config->state_dir, name, &ctx->err);
+    int r = cert ? put_given(ctx, config->state_dir, name, cert, key)
+                 : domain_store_make(config->state_dir, name, &ctx->err);
     if (r < 0 || load(ctx, &file, &d, &info) <= 0)
         return broken(ctx);
     bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;

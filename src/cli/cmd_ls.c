@@ -91,9 +91,7 @@ static int run(struct context *ctx)
     }
     static const char *const heads[] = {"ID", "STATE", "TEMPLATE", "AGE", "ENDS IN", "MEMORY", "CPUS", "METADATA"};
     struct table t;
-    table_init(&t, ARRAY_SIZE(heads));
-    for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
-        table_add(&t, str_of(heads[h]));
+    table_heads(&t, heads, ARRAY_SIZE(heads));
     json_array_foreach(all, i, one)
     {
         add_row(&t, one);

@@ -37,9 +37,7 @@ static void print_table(struct service *s UNUSED, const json_t *all)
     struct table t;
     json_t *one;
     size_t i;
-    table_init(&t, ARRAY_SIZE(heads));
-    for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
-        table_add(&t, str_of(heads[h]));
+    table_heads(&t, heads, ARRAY_SIZE(heads));
     json_array_foreach(all, i, one)
     {
         char memory[UNIT_TEXT_MAX];

@@ -8,6 +8,7 @@
 #include "cli/tls_probe.h"
 #include "config/config.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -19,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PROBE_MS = 2000, FREED_MS = 5000, SHOWN_MS = 10000, AGAIN_MS = 50 };
+enum { PROBE_MS = 2000, SHOWN_MS = 30000, REFUSED_MS = 5000, AGAIN_MS = 50 };
 
 /* ---- telling it ---- */
 
@@ -85,11 +86,42 @@ static int try_listen(const struct config_listen *at)
     return bind(fd, (const struct sockaddr *)&at->address, at->address_len) < 0 || listen(fd, 1) < 0 ? -errno : 0;
 }
 
-static void pause_before(usec_t until)
+static bool is_same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
 {
-    const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
-    if (clock_mono() < until)
-        (void)nanosleep(&pause, NULL);
+    const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const struct sockaddr_in *)b;
+    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const struct sockaddr_in6 *)b;
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET)
+        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    return a->ss_family == AF_INET6 && a6->sin6_port == b6->sin6_port &&
+           memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0;
+}
+
+/* Is this descriptor of the process a socket that listens there? */
+static bool is_listener(int process, int number, const struct config_listen *at)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof(address), size = sizeof(int);
+    int listens = 0;
+    AUTO_CLOSE int fd = pidfd_getfd(process, number, 0);
+    return fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &n) == 0 && is_same(&address, &at->address) &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens;
+}
+
+/* coved holds the listeners, whoever accepts on them. */
+static bool listens_at(pid_t coved, const struct config_listen *at)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/fd", (int)coved);
+    AUTO_CLOSE int process = pidfd_open(coved, 0);
+    DIR *dir = process >= 0 ? opendir(path) : NULL;
+    bool found = false;
+    uint64_t number;
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        found = str_to_u64(str_of(entry->d_name), &number) == 0 && is_listener(process, (int)number, at);
+    if (dir)
+        (void)closedir(dir);
+    return found;
 }
 
 static int is_taken(struct context *ctx, const struct config_listen *at)
@@ -103,33 +135,26 @@ static int is_taken(struct context *ctx, const struct config_listen *at)
                    "%s, where the service is to listen with TLS, is another program's", at->text);
 }
 
-/* A domain that was just unset, or set, may keep the service busy with its listeners for a moment. */
-static int check_port(struct context *ctx, const struct config_listen *at, const struct domain *now, bool is_running)
+static int check_port(struct context *ctx, const struct config_listen *at, pid_t coved)
 {
-    usec_t until = is_running ? clock_mono() + FREED_MS * USEC_PER_MS : 0;
-    do {
-        int r = try_listen(at);
-        if (r == 0 || r == -EACCES) /* who may not, may not change the domain either, and hears of that */
-            return 0;
-        if (r == -EADDRNOTAVAIL) {
-            (void)snprintf(ctx->hint, sizeof(ctx->hint),
-                           "listen_tls, or COVE_LISTEN_TLS, must be one that 'ip address' shows");
-            return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "this machine does not have the address %s", at->text);
-        }
-        if (r != -EADDRINUSE)
-            return err_errno(&ctx->err, r, "listen on %s", at->text);
-        if (is_running && now->name.p && probe(at, now) == TLS_PROBE_SAME)
-            return 0;
-        pause_before(until);
-    } while (clock_mono() < until);
-    return is_taken(ctx, at);
+    int r = try_listen(at);
+    if (r == 0 || geteuid() != 0) /* who can't look may not change the domain either, and hears of that */
+        return 0;
+    if (r == -EADDRNOTAVAIL) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "listen_tls, or COVE_LISTEN_TLS, must be one that 'ip address' shows");
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "this machine does not have the address %s", at->text);
+    }
+    if (r != -EADDRINUSE)
+        return err_errno(&ctx->err, r, "listen on %s", at->text);
+    return coved > 0 && listens_at(coved, at) ? 0 : is_taken(ctx, at);
 }
 
-int domain_check_ports(struct context *ctx, const struct config *config, const struct domain *now)
+int domain_check_ports(struct context *ctx, const struct config *config)
 {
-    bool is_running = find_coved(config) > 0;
+    pid_t coved = find_coved(config);
     for (size_t i = 0; i < config->n_listen_tls; i++)
-        if (check_port(ctx, &config->listen_tls[i], now, is_running) < 0)
+        if (check_port(ctx, &config->listen_tls[i], coved) < 0)
             return -1;
     return 0;
 }
@@ -146,17 +171,19 @@ static int is_not_shown(struct context *ctx, const struct config_listen *at, enu
 
 int domain_await(struct context *ctx, const struct config *config, const struct domain *d)
 {
-    usec_t began = clock_mono(), until = began + SHOWN_MS * USEC_PER_MS;
-    enum tls_probe found = TLS_PROBE_NOBODY;
-    const struct config_listen *at = NULL;
+    const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
+    usec_t began = clock_mono();
+    enum tls_probe found = TLS_PROBE_SILENT;
+    const struct config_listen *at = &config->listen_tls[0]; /* there is one at least */
     struct progress p;
     progress_start(&p, ctx->json);
     for (size_t i = 0; i < config->n_listen_tls; i++) {
         at = &config->listen_tls[i];
-        while ((found = probe(at, d)) != TLS_PROBE_SAME && clock_mono() < until) {
+        while ((found = probe(at, d)) != TLS_PROBE_SAME &&
+               clock_mono() - began < (found == TLS_PROBE_REFUSED ? REFUSED_MS : SHOWN_MS) * USEC_PER_MS) {
             progress_show(&p, "waiting for the service to show the certificate, %llu s",
                           (unsigned long long)((clock_mono() - began) / USEC_PER_SEC));
-            pause_before(until);
+            (void)nanosleep(&pause, NULL);
         }
         if (found != TLS_PROBE_SAME)
             break;

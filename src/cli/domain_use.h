@@ -8,11 +8,8 @@
 #include "cli/command.h"
 #include "config/domain.h"
 
-/*
- * Before a domain is set: is each address of listen_tls free, or the service's already, which shows as that it answers with the certificate of `now`
- * (name.p NULL: there is none)? -1: ctx->err and what to do.
- */
-int domain_check_ports(struct context *ctx, const struct config *config, const struct domain *now) WARN_UNUSED;
+/* Before a domain is set: is each address of listen_tls free, or the service's already? -1: ctx->err and what to do. */
+int domain_check_ports(struct context *ctx, const struct config *config) WARN_UNUSED;
 
 /* Has the service read the domain anew. False: none runs here that can be told. */
 bool domain_tell(const struct config *config);

@@ -72,6 +72,13 @@ void table_fini(struct table *t)
     buf_fini(&t->text);
 }
 
+void table_heads(struct table *t, const char *const heads[], size_t columns)
+{
+    table_init(t, columns);
+    for (size_t i = 0; i < columns; i++)
+        table_add(t, str_of(heads[i]));
+}
+
 void table_add(struct table *t, struct str cell)
 {
     /* Escaped here as for a terminal: a NUL, tab or line break would break the columns anywhere. */

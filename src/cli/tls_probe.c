@@ -52,7 +52,7 @@ static enum tls_probe shake_hands(SSL *ssl, int fd, const X509 *expected, usec_t
         if (why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE)
             return TLS_PROBE_OTHER;
         if (!wait_for(fd, why == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, until))
-            return TLS_PROBE_NOBODY;
+            return TLS_PROBE_SILENT;
     }
     X509 *shown = SSL_get1_peer_certificate(ssl);
     bool is_same = shown && X509_cmp(shown, expected) == 0;
@@ -66,7 +66,7 @@ enum tls_probe tls_probe(const struct sockaddr *address, socklen_t length, const
     usec_t until = clock_mono() + (usec_t)timeout_ms * USEC_PER_MS;
     AUTO_CLOSE int fd = dial(address, length, until);
     if (fd < 0)
-        return TLS_PROBE_NOBODY;
+        return fd == -ECONNREFUSED ? TLS_PROBE_REFUSED : TLS_PROBE_SILENT;
     enum tls_probe found = TLS_PROBE_OTHER;
     X509 *expected = first_certificate(pem);
     SSL_CTX *tls = SSL_CTX_new(TLS_client_method());

@@ -8,9 +8,10 @@
 #include <sys/socket.h>
 
 enum tls_probe {
-    TLS_PROBE_SAME,   /* it shows the first certificate of `pem` */
-    TLS_PROBE_OTHER,  /* somebody is there, who shows another one, or speaks no TLS */
-    TLS_PROBE_NOBODY, /* no connection, or no answer in time */
+    TLS_PROBE_SAME,    /* it shows the first certificate of `pem` */
+    TLS_PROBE_OTHER,   /* somebody is there, who shows another one, or speaks no TLS */
+    TLS_PROBE_SILENT,  /* somebody may be there, but does not answer in time */
+    TLS_PROBE_REFUSED, /* nobody is */
 };
 
 /* server_name: what the client asks for (SNI). Blocks for timeout_ms at most. */

@@ -27,8 +27,8 @@ static void free_task(struct task *t)
 static void answer(struct boxes *b, const struct task *t, const struct err *err)
 {
     if (t->asked && t->kind == TASK_SNAPSHOT)
-        b->events.stored(b->events.ctx, t->asked, t->frozen_for, t->begun ? clock_mono() - t->begun : 0,
-                         t->layer_bytes, err);
+        b->events.stored(b->events.ctx, t->asked, t->frozen_for, t->begun ? clock_mono() - t->begun : 0, t->layer_bytes,
+                         err);
     else if (t->asked)
         b->events.done(b->events.ctx, t->asked, err);
 }

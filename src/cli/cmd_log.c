@@ -101,6 +101,33 @@ static int verify(struct context *ctx, struct service *s, const char *id)
     return intact ? STATUS_OK : STATUS_FAILED;
 }
 
+/* A sandbox, or a volume: by its name, or by its id, which is how one is called that is gone. */
+static int resolve(struct context *ctx, struct service *s, const char *text, char **ret_id)
+{
+    enum { VOLUME_ID = 24 };
+    AUTO_JSON json_t *answer = NULL;
+    const json_t *one;
+    size_t i;
+    if (strlen(text) == VOLUME_ID && str_starts(str_of(text), STR("vol-"))) {
+        *ret_id = mem_strdup(text);
+        return 0;
+    }
+    if (service_resolve(s, text, ret_id) == 0)
+        return 0;
+    const struct err why = ctx->err;
+    if (service_call(s, "GET", "/v1/volumes", NULL, "listing volumes", &answer) < 0)
+        return -1;
+    json_array_foreach(json_object_get(answer, "volumes"), i, one)
+    {
+        if (strcmp(text_of(one, "name"), text) == 0) {
+            *ret_id = mem_strdup(text_of(one, "id"));
+            return 0;
+        }
+    }
+    ctx->err = why;
+    return -1;
+}
+
 static int run(struct context *ctx)
 {
     const char *value, *from = "1";
@@ -125,7 +152,7 @@ static int run(struct context *ctx)
 
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+    if (!s || resolve(ctx, s, ctx->argv[ctx->argi], &id) < 0)
         return context_fail(ctx, STATUS_FAILED);
     return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
 }
@@ -137,7 +164,7 @@ const struct command cmd_log = {
     .description =
         "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
         "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
-        "outlives the sandbox; of one that has ended, the whole id is needed.\n"
+        "outlives the sandbox; of one that has ended, the whole id is needed. A volume has one, too: its name is enough, or its id once it is gone.\n"
         "\n"
         "Each event carries the hash of all before it. --verify computes them again and says where they differ.\n"
         "\n"
@@ -146,7 +173,8 @@ const struct command cmd_log = {
         " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
     .examples = "cove log i3k\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
-                "cove log --verify i3k",
+                "cove log --verify i3k\n"
+                "cove log data",
     .operands = "id",
     COMMAND_FLAGS(flags),
     .run = run,

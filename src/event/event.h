@@ -70,6 +70,16 @@ enum event_kind {
     EVENT_NET_UP,         /* its policy is in force again */
     EVENT_NET_DOWN,       /* nothing gets out */
 
+    /* In the log of the volume, which is under its own id; those of mounts in the sandbox's, too. */
+    EVENT_VOLUME_CREATE, /* action */
+    EVENT_VOLUME_CREATED,
+    EVENT_VOLUME_DROP, /* action */
+    EVENT_VOLUME_DROPPED,
+    EVENT_VOLUME_FAILED, /* it could not be made, or dropped */
+    EVENT_VOLUME_MOUNTED,
+    EVENT_VOLUME_UNMOUNTED,
+    EVENT_VOLUME_REFUSED, /* data.what: create, drop, mount */
+
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,
     EVENT_LIMIT_DISK,
@@ -105,7 +115,7 @@ enum event_grade {
 };
 
 enum {
-    EVENT_ID_MAX = 63,      /* bytes of a sandbox id */
+    EVENT_ID_MAX = 63,      /* bytes of the id of a sandbox, or a volume */
     EVENT_ACTOR_MAX = 128,  /* a longer one is cut */
     EVENT_DATA_MAX = 16384, /* bytes of the data text; see event_append() for longer ones */
     EVENT_HASH_SIZE = 32,

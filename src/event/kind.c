@@ -60,6 +60,15 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_NET_UP] = {.name = "net.up"},
     [EVENT_NET_DOWN] = {.name = "net.down"},
 
+    [EVENT_VOLUME_CREATE] = {.name = "volume.create", .action = true},
+    [EVENT_VOLUME_CREATED] = {.name = "volume.created"},
+    [EVENT_VOLUME_DROP] = {.name = "volume.drop", .action = true},
+    [EVENT_VOLUME_DROPPED] = {.name = "volume.dropped"},
+    [EVENT_VOLUME_FAILED] = {.name = "volume.failed"},
+    [EVENT_VOLUME_MOUNTED] = {.name = "volume.mounted"},
+    [EVENT_VOLUME_UNMOUNTED] = {.name = "volume.unmounted"},
+    [EVENT_VOLUME_REFUSED] = {.name = "volume.refused"},
+
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},
     [EVENT_LIMIT_DISK] = {.name = "limit.disk"},

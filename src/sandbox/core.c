@@ -41,8 +41,8 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->retention = retention_new(core);
     core->networks = networks_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
-        template_registry_load(core->templates, config->store, err) < 0 || recovery_run(core, err) < 0 ||
-        volumes_load(core, err) < 0 || spares_load(core, err) < 0) {
+        template_registry_load(core->templates, config->store, err) < 0 || volumes_load(core, err) < 0 ||
+        recovery_run(core, err) < 0 || volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }

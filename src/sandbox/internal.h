@@ -51,6 +51,7 @@ struct sandbox {
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     bool is_mounted;            /* its volumes are in place */
+    size_t n_mounted;           /* so many of them */
     struct network *network;    /* owned; never NULL */
     bool is_ready;              /* its agent has answered */
     struct list node;           /* in core->live */
@@ -184,9 +185,14 @@ void layers_fresh(struct core *core,
 
 /* volume.c */
 struct volumes *volumes_new(struct core *core);
-int volumes_load(struct core *core, struct err *err) WARN_UNUSED;
-void volumes_abandon(struct core *core, const struct err *why); /* the core closes */
+int volumes_load(struct core *core, struct err *err) WARN_UNUSED;  /* what the store knows; before the sandboxes */
+int volumes_check(struct core *core, struct err *err) WARN_UNUSED; /* against what coved has */
+void volumes_abandon(struct core *core, const struct err *why);    /* the core closes */
 void volumes_free(struct volumes *all);
+
+/* volume_log.c */
+void volume_log_mounted(struct sandbox *sb);   /* the next of its volumes is */
+void volume_log_unmounted(struct sandbox *sb); /* all that were */
 
 /* mount.c */
 int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err) WARN_UNUSED;

@@ -130,6 +130,7 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     }
     loop_alarm_clear(sb->core->loop, &sb->kill_alarm);
     network_end_log(sb);
+    volume_log_unmounted(sb);
     sb->info.ended = clock_real();
     sb->info.end_cause = sb->fails ? "failed" : sb->end_cause;
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);

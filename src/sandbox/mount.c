@@ -78,6 +78,7 @@ static void finish(struct mounting *m, const struct err *err)
     if (err) {
         why = *err;
         const struct volume_mount *at = &sb->info.mounts[m->i];
+        volume_log_refused(sb, at, err);
         (void)err_prefix(&why, "mount volume %.*s", STR_ARG(at->name));
     }
     mem_free(m);
@@ -117,6 +118,7 @@ static void on_mounted(void *ctx, const union sup_message *answer, int fd, const
         return;
     }
     m->i++;
+    volume_log_mounted(m->sb);
     next(m);
 }
 

@@ -96,6 +96,8 @@ static void leave_paused(struct sandbox *sb)
         network_recover(sb);
     else
         network_forget(sb);
+    if (!has_memory)
+        volume_log_unmounted(sb);
     if (was_paused && !is_lost)
         return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ended sandboxes leave in the store is bounded in age and in number. The oldest one too many is taken away in bounded steps (events,
+ * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest one too many is taken away in bounded steps (events,
  * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it.
  */
 #include "base/log.h"
@@ -8,6 +8,7 @@
 #include "sandbox/internal.h"
 #include "store/artefact.h"
 #include "store/store.h"
+#include "store/volume_rows.h"
 
 #include <stdio.h>
 
@@ -17,8 +18,14 @@ enum { LOOK_MS = 60000, FIRST_LOOK_MS = 1000, STEP_MS = 5, KEEP_DEFAULT = 10000 
 struct retention {
     struct core *core;
     struct loop_alarm alarm;
-    char id[ID_SANDBOX_LEN + 1]; /* that is being taken away; "": none */
+    char id[EVENT_ID_MAX + 1]; /* that is being taken away; "": none */
 };
+
+static void note_volume(void *ctx, const char *id)
+{
+    struct retention *r = ctx;
+    (void)snprintf(r->id, sizeof(r->id), "%s", id);
+}
 
 static bool note_id(const struct store_sandbox *row, void *ctx)
 {
@@ -36,7 +43,10 @@ static int look(struct retention *r, struct err *err)
     if (sandbox_rows_ended_cut(c->store, c->keep_ended ? c->keep_ended : KEEP_DEFAULT, &cut, err) < 0)
         return -1;
     usec_t before = MAX(now > keep_usec ? now - keep_usec : 0, cut ? cut + 1 : 0);
-    return before ? sandbox_rows_each_expired(c->store, before, 1, note_id, r, err) : 0;
+    if (before && sandbox_rows_each_expired(c->store, before, 1, note_id, r, err) < 0)
+        return -1;
+    bool finds_volumes = !r->id[0] && now > keep_usec;
+    return finds_volumes ? volume_rows_log_expired(c->store, now - keep_usec, note_volume, r, err) : 0;
 }
 
 /* 1: there is more of it. */

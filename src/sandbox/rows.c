@@ -239,5 +239,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->envs = get_pairs(a, row->envs, &i->n_envs);
     sb->end_cause = text_or_null(a, row->end_cause);
     extra_fill(sb, row->extra);
+    bool is_kept = !i->has_memory && (i->state == SANDBOX_PAUSED || i->state == SANDBOX_RESUMING);
+    sb->n_mounted = is_kept || i->state == SANDBOX_CREATING ? 0 : i->n_mounts;
     network_from_row(sb, row->network);
 }

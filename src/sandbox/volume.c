@@ -172,9 +172,12 @@ static void on_made(void *ctx, const union sup_message *answer, int fd, const st
     fault_point("core.volume.made");
     if (answer) {
         v->is_busy = false;
+        volume_observe(v, EVENT_VOLUME_CREATED, STR("{}"));
         finish(w, &v->v, NULL);
         return;
     }
+    if (!v->core->closing)
+        volume_failed(v, "create", err);
     /* Nobody knows whether it was made: the row stays for the next start to find out, and its name is taken until then. */
     bool is_unknown = err->code == ERR_UNAVAILABLE || err->code == ERR_DEADLINE_EXCEEDED;
     bool is_over = !v->core->closing && !is_unknown;
@@ -195,8 +198,12 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     if (!name_is(name) || name.p[0] == '-') /* which those from before this was refused may begin with */
         return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-], the first not -",
                        VOLUME_NAME_MAX);
-    if (map_get(&all->by_name, name))
-        return err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
+    struct vol *taken = map_get(&all->by_name, name);
+    if (taken) {
+        (void)err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
+        volume_refused(taken, actor, "create", err);
+        return -1;
+    }
     if (map_count(&all->by_id) >= VOLUMES_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d volumes, which is the limit", VOLUMES_MAX);
     id_token(id + 4, VOLUME_ID_LEN - 4);
@@ -207,7 +214,11 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     v->is_busy = true;
     struct store_volume row = {
         .id = v->v.id, .name = v->v.name, .token = v->v.token, .limit_bytes = limit_bytes, .created_at = v->v.created};
-    if (volume_rows_insert(core->config.store, &row, err) < 0 || keeper_commit(core->keeper, err) < 0) {
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "name", name);
+    event_data_u64(&d, "limit_bytes", limit_bytes);
+    if (volume_act(v, actor, EVENT_VOLUME_CREATE, event_data_end(&d), err) < 0 ||
+        volume_rows_insert(core->config.store, &row, err) < 0 || keeper_commit(core->keeper, err) < 0) {
         vol_free(v);
     } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
         fault_point("core.volume.asked");
@@ -249,10 +260,12 @@ static void on_dropped(void *ctx, const union sup_message *answer, int fd, const
     }
     if (!answer && err->code != ERR_NOT_FOUND) {
         v->is_busy = false;
+        volume_failed(v, "drop", err);
         finish(w, NULL, err);
         return;
     }
     fault_point("core.volume.dropped");
+    volume_observe(v, EVENT_VOLUME_DROPPED, STR("{}"));
     bool is_kept = delete_row(v, &local) < 0;
     finish(w, NULL, is_kept ? &local : NULL);
     vol_free(v);
@@ -296,7 +309,13 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!v)
         return unknown(ref, err);
-    if (refuse_users(v, err) < 0)
+    if (refuse_users(v, err) < 0) {
+        volume_refused(v, actor, "drop", err);
+        return -1;
+    }
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "name", str_of(v->v.name));
+    if (volume_act(v, actor, EVENT_VOLUME_DROP, event_data_end(&d), err) < 0)
         return -1;
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};
@@ -398,9 +417,12 @@ static void on_all_there(void *ctx, const union sup_message *answer, int fd, con
 
 int volumes_load(struct core *core, struct err *err)
 {
+    return volume_rows_each(core->config.store, load, core->volumes, err);
+}
+
+int volumes_check(struct core *core, struct err *err)
+{
     union sup_message m = {.head = {.type = SUP_VOLUMES}};
-    if (volume_rows_each(core->config.store, load, core->volumes, err) < 0)
-        return -1;
     return map_count(&core->volumes->by_id)
                ? supervisor_call_with(core->supervisor, &m, -1, on_there, on_all_there, core->volumes, err)
                : 0;

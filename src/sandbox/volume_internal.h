@@ -25,10 +25,19 @@ struct vol {
     bool is_busy;  /* is being made or dropped */
     bool is_there; /* coved has it */
     struct work *retrying;
+    uint64_t action_seq; /* of what is being done to it; 0: nothing */
     struct opener opener;
 };
 
 struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
+
+/* volume_log.c: its events. An action that can't be recorded is not done. */
+int volume_act(struct vol *v, const struct actor *actor, enum event_kind kind, struct str data,
+               struct err *err) WARN_UNUSED;
+void volume_observe(struct vol *v, enum event_kind kind, struct str data); /* of the last action */
+void volume_failed(struct vol *v, const char *what, const struct err *why);
+void volume_refused(struct vol *v, const struct actor *actor, const char *what, const struct err *why);
+void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const struct err *why);
 
 /* opener.c */
 void opener_init(struct vol *v);

@@ -248,6 +248,84 @@ static void mounted(void **state)
     assert_string_equal(world_agent(w, sb)->mounted, expected);
 }
 
+/* Under the volume's id; its mounts in the sandbox's, too. */
+static void recorded(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    char id[64], of[ID_SANDBOX_LEN + 1];
+    (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_CREATE), 1);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_CREATE), "\"name\":\"data\""));
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_CREATED), 1);
+    struct volume_mount mount = {STR("data"), STR("/mnt"), true};
+    struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1};
+    struct sandbox *sb = world_sandbox(w, &spec);
+    memcpy(of, sandbox_info(sb)->id, sizeof(of));
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), 1);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_MOUNTED), of));
+    assert_non_null(strstr(world_event_data(w, of, EVENT_VOLUME_MOUNTED), id));
+    assert_non_null(strstr(world_event_data(w, of, EVENT_VOLUME_MOUNTED), "\"path\":\"/mnt\",\"read_only\":true"));
+    assert_int_equal(drop(w, "data", outcome(0), &err), -1);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_REFUSED), "\"what\":\"drop\""));
+    assert_int_equal(volume_make(w->core, &test_actor, STR("data"), 0, on_volume, outcome(0), &err), -1);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_REFUSED), "\"what\":\"create\""));
+    for (int i = 0; i < 100; i++) /* whoever goes on asking does not fill the log */
+        assert_int_equal(drop(w, "data", outcome(0), &err), -1);
+    assert_in_range(world_count_events(w, id, EVENT_VOLUME_REFUSED), 3, 30);
+
+    world_pause(w, sb, true);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), 0);
+    sb = world_restart(w, of);
+    world_resume(w, sb, &(struct sandbox_resume){.cold = true});
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), 1);
+    assert_int_equal(world_count_events(w, of, EVENT_VOLUME_UNMOUNTED), 1);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), 2);
+    world_pause(w, sb, true);
+    world_lose_memory(w);
+    sb = world_restart(w, of);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), 2);
+    w->mount_error = ERR_NOT_FOUND;
+    struct world_outcome o = {0};
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_REFUSED), "\"what\":\"mount\""));
+    assert_int_equal(world_count_events(w, of, EVENT_VOLUME_REFUSED), 1);
+    w->mount_error = 0;
+    world_resume(w, sb, NULL);
+    struct outcome *gone = outcome(0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, gone, &err), 0);
+    WAIT(w, gone->calls && sandbox_info(sb)->state == SANDBOX_ENDED);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), 3);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), 3);
+
+    /* Our own looking into it is none of its mounts. */
+    struct outcome *a = outcome(1);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, a, &err), 0);
+    WAIT(w, a->calls);
+    volume_release(w->core, a->sb);
+    sandbox_unref(a->sb);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), 3);
+    w->volume_error = ERR_INTERNAL;
+    gone = outcome(0);
+    assert_int_equal(drop(w, "data", gone, &err), 0);
+    WAIT(w, gone->calls);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_VOLUME_FAILED), "\"what\":\"drop\""));
+    w->volume_error = 0;
+    gone = outcome(0);
+    assert_int_equal(drop(w, "data", gone, &err), 0);
+    WAIT(w, gone->calls);
+    assert_int_equal(gone->err.code, ERR_OK);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_DROP), 2);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_DROPPED), 1);
+
+    /* Its log outlives it, for a while. */
+    world_close(w);
+    world_open(w);
+    w->core->config.keep_ended_ms = 1;
+    WAIT(w, world_count_events(w, id, EVENT_VOLUME_DROPPED) == 0);
+}
+
 static void opened(void **state)
 {
     struct world *w = *state;
@@ -301,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(made_and_dropped, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(opened, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,6 +95,10 @@ const char *const sql_texts[SQL_MAX] = {
 
     [SQL_VOLUME_INSERT] = "INSERT INTO volumes (id, name, token, limit_bytes, created_at) VALUES (?,?,?,?,?)",
     [SQL_VOLUME_DELETE] = "DELETE FROM volumes WHERE id = ?1",
+    [SQL_VOLUME_LOG_EXPIRED] =
+        "SELECT sandbox FROM event_heads h WHERE sandbox >= 'vol-' AND sandbox < 'vol.' AND NOT EXISTS "
+        "(SELECT 1 FROM volumes WHERE id = h.sandbox) AND COALESCE((SELECT time FROM events e WHERE e.log = h.log AND "
+        "e.seq = h.last_seq), 0) < ?1 LIMIT 1",
     [SQL_VOLUME_EACH] = "SELECT id, name, token, limit_bytes, created_at FROM volumes ORDER BY name",
     [SQL_SPARES_PUT] = "REPLACE INTO template_spares (template, count) VALUES (?,?)",
     [SQL_SPARES_EACH] = "SELECT template, count FROM template_spares",

@@ -43,6 +43,20 @@ int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_v
     return r < 0 ? -1 : 0;
 }
 
+int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx, const char *id), void *ctx,
+                            struct err *err)
+{
+    sqlite3_stmt *q = db_stmt(s, SQL_VOLUME_LOG_EXPIRED, err);
+    if (!q)
+        return -1;
+    db_bind_u64(q, 1, before);
+    int r = db_row(s, q, "look for logs of volumes that are gone", err);
+    if (r == 1)
+        fn(ctx, db_text(q, 0));
+    db_done(q);
+    return r < 0 ? -1 : 0;
+}
+
 int spare_rows_put(struct store *s, const char *template_id, uint32_t count, struct err *err)
 {
     sqlite3_stmt *q = writing(s, SQL_SPARES_PUT, err);

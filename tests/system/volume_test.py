@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from service import wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
 
@@ -78,3 +79,26 @@ def test_content_by_its_token_alone(service, volume):
     assert [e["name"] for e in json.loads(ask("GET", f"{base}/dir?path=/&depth=2", *token)[1])] == ["a", "b", "l"]
     assert ask("DELETE", f"{base}/path?path=/a", *token)[0] == 204
     assert ask("DELETE", f"{base}/path?path=/a", *token)[0] == 404
+
+
+def test_what_happens_to_it_is_on_record(service):
+    def events(ref):
+        done = service.cove("log", "--json", ref)
+        assert done.returncode == 0, done
+        return [json.loads(line) for line in done.stdout.splitlines()]
+    assert service.cove("volume", "create", "data").returncode == 0
+    box = service.create(volumes=[{"name": "data", "path": "/v", "read_only": True}])
+    assert service.cove("volume", "rm", "data").returncode == 1
+    assert service.cove("rm", box).returncode == 0
+    wait_until(lambda: "volume.unmounted" in {e["kind"] for e in events("data")}, 10)
+    found = events("data")
+    ref = found[0]["sandbox"]
+    assert [e["kind"] for e in found] == ["volume.create", "volume.created", "volume.mounted", "volume.refused", "volume.unmounted"], found
+    assert found[0]["actor"] and found[0]["data"]["name"] == "data"
+    assert found[2]["data"] == {"sandbox": box, "path": "/v", "read_only": True}
+    assert found[3]["data"]["what"] == "drop" and box in found[3]["data"]["message"]
+    assert next(e["data"]["volume"] for e in events(box) if e["kind"] == "volume.mounted") == ref
+    assert service.cove("volume", "rm", "data").returncode == 0
+    assert [e["kind"] for e in events(ref)][-2:] == ["volume.drop", "volume.dropped"] # by its id, as long as those of sandboxes
+    assert service.cove("log", "--verify", ref).returncode == 0
+    assert service.cove("log", "data").returncode == 1

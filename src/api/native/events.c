@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox's record: events as a stream, log lines, and the check of the chain.
+ * The record of a sandbox, or of a volume: events as a stream, log lines, and the check of the chain.
  *
  * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (on_drain), again when the log has
  * more (wake). It ends when the log is drained and nothing is followed, or when the sandbox has ended.
@@ -10,6 +10,7 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
+#include "sandbox/volumes.h"
 
 #include <uv.h>
 
@@ -175,7 +176,8 @@ static void pump(struct stream *s)
         if (r == EVENT_NEXT_GAP && !s->is_logs)
             write_gap(s, &gap);
         if (r == EVENT_NEXT_EVENT) {
-            s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED;
+            s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED ||
+                          e.kind == EVENT_VOLUME_DROPPED;
             s->logs_due = s->is_logs;
             if (!s->is_logs && str_starts(e.kind_name, s->kind))
                 write_event(s, &e);
@@ -201,22 +203,35 @@ static void on_keepalive(uv_timer_t *timer)
         (void)http_response_write(s->call->req, STR(":\n\n"));
 }
 
+/* Of a sandbox, or of a volume, by its name too; those that are gone may have a log still. False: answered. */
+static bool find_log(struct call *c, bool may_be_volume)
+{
+    const struct volume *v = may_be_volume ? volume_find(c->native->config.core, c->id) : NULL;
+    if (v)
+        c->id = arena_str(http_arena(c->req), str_of(v->id));
+    if (v || id_is_sandbox(c->id) ||
+        (may_be_volume && c->id.n == VOLUME_ID_LEN && str_starts(c->id, STR("vol-")) && !str_has_nul(c->id)))
+        return true;
+    native_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
+                  (int)MIN(c->id.n, 64), c->id.p);
+    return false;
+}
+
 /* The log may still be there when the sandbox is long gone. from UINT64_MAX: what comes. NULL: answered. */
-static struct stream *stream_new(struct call *c, uint64_t from)
+static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volume)
 {
     struct err err;
-    struct sandbox *sb = sandbox_find(c->native->config.core, c->id);
     struct event_bounds bounds;
-    if (!id_is_sandbox(c->id)) {
-        native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
-        return NULL;
-    }
     bool follow;
+    if (!find_log(c, may_be_volume))
+        return NULL;
+    const struct sandbox *sb = sandbox_find(c->native->config.core, c->id);
+    bool lives = sb ? sandbox_info(sb)->ended == 0 : volume_find(c->native->config.core, c->id) != NULL;
     if (native_query_bool(c, "follow", &follow) < 0)
         return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
-    s->is_follow = follow && sb && sandbox_info(sb)->ended == 0;
+    s->is_follow = follow && lives;
     if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
         event_subscribe(c->native->config.events, c->id.p, from == UINT64_MAX ? bounds.last + 1 : from, on_wake, s,
                         &s->cursor, &err) < 0) {
@@ -237,7 +252,7 @@ void native_events_stream(struct call *c)
     if (last.p && str_to_u64(last, &last_id) == 0 && last_id < UINT64_MAX)
         from = last_id + 1;
 
-    struct stream *s = stream_new(c, from);
+    struct stream *s = stream_new(c, from, true);
     if (!s)
         return;
     (void)native_query(c, "kind", &s->kind);
@@ -258,7 +273,7 @@ void native_events_stream(struct call *c)
 
 void native_events_logs(struct call *c)
 {
-    struct stream *s = stream_new(c, UINT64_MAX);
+    struct stream *s = stream_new(c, UINT64_MAX, false);
     if (!s)
         return;
     s->is_logs = s->logs_due = true;
@@ -275,7 +290,7 @@ struct verification {
     uv_work_t work;
     struct native_config config;
     struct wait *wait;
-    char id[ID_SANDBOX_LEN + 1];
+    char id[EVENT_ID_MAX + 1];
     struct event_verdict verdict;
     struct err err;
     int r;
@@ -312,13 +327,11 @@ static void verify_done(uv_work_t *work, int status)
 
 void native_events_verify(struct call *c)
 {
-    if (!id_is_sandbox(c->id)) {
-        native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
+    if (!find_log(c, true))
         return;
-    }
     struct verification *v = mem_new(struct verification);
     v->config = c->native->config;
-    memcpy(v->id, c->id.p, ID_SANDBOX_LEN);
+    memcpy(v->id, c->id.p, c->id.n);
     v->wait = native_wait_new(c);
     int r = uv_queue_work(core_loop(c->native->config.core), &v->work, verify_work, verify_done);
     assert(r == 0); /* fails for a NULL callback only */

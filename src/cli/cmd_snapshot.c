@@ -109,7 +109,7 @@ const struct command cmd_snapshot = {
         "written, and goes on. A snapshot is a template: sandboxes are made from it with 'cove run --template SNAPSHOT', and their files are "
         "theirs alone. What is in memory is not part of it.\n"
         "\n"
-        "Prints what the snapshot is called. NAME is [NAMESPACE/]NAME[:TAG]; a name and tag that are in use mean the new snapshot from then on.\n"
+        "Prints what the snapshot is called. NAME is [NAMESPACE/]NAME[:TAG], neither of the first two beginning with -; a name and tag that are in use mean the new snapshot from then on.\n"
         "\n"
         "rm removes snapshots: NAME:TAG of a name with other tags is that one alone, NAME all of it. One that living sandboxes were made from is refused. Its space is free when 'cove gc', or the service by itself "
         "after a while, has found that nothing needs it.",

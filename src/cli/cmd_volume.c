@@ -121,7 +121,7 @@ const struct command cmd_volume = {
         "A volume is a directory with a name that outlives sandboxes: 'cove run --volume NAME:/PATH' mounts it, into several sandboxes at a "
         "time if wanted, and what one writes the others see. It belongs to the sandbox's user when it is new.\n"
         "\n"
-        "create prints the name: letters, digits, '.', '_' and '-', up to 63. ls shows how much is in each (- where the pool does not know). rm "
+        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know). rm "
         "removes volumes with all that is in them, and refuses one that a sandbox has mounted.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"

@@ -242,6 +242,11 @@ def test_names_that_look_like_flags_are_refused(service, sandbox):
                          (f"/v1/sandboxes/{sandbox}/snapshots", {"name": "-me/x"})):
         status, _, answer = service.request("POST", target, body)
         assert (status, answer["error"]["code"]) == (400, "invalid_argument"), answer
+    headers = {"X-API-KEY": service.key, "Content-Type": "application/json"}
+    for target, body in (("/volumes", {"name": "-x"}), ("/v3/templates", {"name": "-x"}), ("/v3/templates", {"name": "-me/x"}),
+                         (f"/sandboxes/{sandbox}/snapshots", {"name": "-x"})):
+        status, _, answer = service.request("POST", target, body, headers)
+        assert (status, answer["code"]) == (400, 400), (target, answer)
     assert service.cove("volume", "create", "--", "-x").returncode == 1
     if service.child("cove-egress"):
         assert service.cove("secret", "set", "--", "-x", input="x").returncode == 1

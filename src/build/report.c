@@ -49,8 +49,9 @@ static void add(struct build_job *j)
     struct builder *b = j->b;
     struct report *r = find(b, j->id);
     if (!r) {
-        if (b->n_reports >= REPORTS_MAX)
-            report_free(b, LIST_FIRST(struct report, &b->reports, node));
+        struct report *oldest = LIST_FIRST(struct report, &b->reports, node);
+        if (oldest && b->n_reports >= REPORTS_MAX)
+            report_free(b, oldest);
         r = mem_new(struct report);
         memcpy(r->id, j->id, sizeof(r->id));
         list_append(&b->reports, &r->node);

@@ -334,7 +334,7 @@ static void put(struct upload *up)
 static int open_file(struct upload *up, int64_t size, struct err *err)
 {
     struct uploads *u = up->all;
-    uint64_t there;
+    uint64_t there = 0;
     if (up->repeats) {
         if (uploads_open(u, up->hash, &up->fd, &there, err) < 0 || (size >= 0 && (uint64_t)size != there))
             return denied(err);

@@ -90,7 +90,7 @@ static uint64_t bytes_of(const struct stat *st)
 /* Makes the copy of a directory and goes into it. */
 static int enter(struct walk *w, int from_at, const char *name, int to_at, const char *to_name)
 {
-    struct stat from_st, to_st;
+    struct stat from_st = {0}, to_st;
     AUTO_CLOSE int from = -1, to = -1;
     int r = open_below(from_at, name, &from);
     if (r < 0)

@@ -420,7 +420,8 @@ static bool do_step(struct build_job *j)
         j->n_cached++;
         return true;
     }
-    j->ran = true;
+    /* Variables come out the same each time: what is behind them may be known all the same. */
+    j->ran |= s->type != BUILD_ENV || s->force || j->spec.force;
     if (s->type == BUILD_ENV) {
         if (set_envs(j, s, &err) < 0) {
             job_fail(j, "%s", err.msg);

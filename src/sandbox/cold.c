@@ -124,7 +124,7 @@ static void start(struct sandbox *sb)
 {
     struct err err;
     union sup_message m;
-    sb->is_ready = sb->is_launched = sb->is_certified = false;
+    sb->is_ready = sb->is_launched = sb->is_certified = sb->is_certifying = false;
     sb->start_failed = NULL;
     sb->cpu_at = sb->cpu_usec = 0;
     sb->oom_kills = 0;

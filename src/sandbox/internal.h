@@ -101,6 +101,7 @@ struct sandbox {
     bool session_broke; /* since it began to be paused, or to be resumed */
     bool is_attaching;  /* it has been thawed; its agent is to answer a new session */
     bool is_half_made;  /* paused for everybody, but coved has what an earlier worker began to make of its files */
+    bool is_certifying; /* told, or about to be, while its first certificate is on its way */
     bool is_certified;  /* the certificate was tried, in this start on its files */
     const char *start_failed; /* why its start command did, in the last one; NULL: it did not */
     uint64_t pause_seq;       /* the event that began the last pause or resume */

@@ -11,7 +11,8 @@
  *     agent that lives and only closed its socket.
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
  *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered and its volumes are in
- *     place; its creator hears of it when the certificate that its policy asks for is inside as well.
+ *     place. The certificate that its policy asks for is on its way to the agent before its creator hears of it: an agent does one thing after the
+ *     other, so nothing runs, and nobody reads a file, before it is inside. When it can't be put there, the sandbox fails.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -337,14 +338,23 @@ void sandbox_launched(struct sandbox *sb, const struct err *err)
     fail(sb, &why);
 }
 
-/* What is left when it runs: the certificate inside, if its policy asks for one; then its creator may know. */
-static void told_or_certified(struct sandbox *sb)
+static void certify_and_tell(struct sandbox *sb)
 {
     struct err err;
-    if (!network_wants_ca(sb))
-        tell_started(sb);
-    else if (network_install_ca(sb, &err) < 0)
+    if (network_wants_ca(sb) && network_install_ca(sb, &err) < 0) {
         fail(sb, &err);
+        return;
+    }
+    sb->is_certifying = network_wants_ca(sb);
+    tell_started(sb);
+}
+
+static void on_certified(struct sandbox *sb, const struct err *err)
+{
+    sb->is_certifying = false;
+    /* One that is on its way to sleep is certified when it wakes up. */
+    if (err && sb->info.state == SANDBOX_RUNNING)
+        fail(sb, err);
 }
 
 static void start(struct sandbox *sb)
@@ -360,7 +370,7 @@ static void start(struct sandbox *sb)
     sandbox_count_creating(sb, false);
     sandbox_enlist(sb);
     usage_start(sb);
-    told_or_certified(sb);
+    certify_and_tell(sb);
 }
 
 /* Its agent answers, and its network is what it is to be. */
@@ -397,7 +407,9 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
 {
     if (sandbox_state_is_over(sb->info.state))
         return;
-    if (sb->info.state == SANDBOX_RESUMING) {
+    if (sb->is_certifying) {
+        on_certified(sb, err);
+    } else if (sb->info.state == SANDBOX_RESUMING) {
         cold_on_network(sb, err);
     } else if (sb->info.state == SANDBOX_RUNNING && sb->is_told) {
         if (err)
@@ -406,7 +418,7 @@ void sandbox_on_network(struct sandbox *sb, const struct err *err)
     } else if (err) {
         fail(sb, err);
     } else if (sb->info.state == SANDBOX_RUNNING) {
-        told_or_certified(sb);
+        certify_and_tell(sb);
     } else {
         sandbox_prepare(sb);
     }

@@ -459,6 +459,6 @@ const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
         {STR("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), STR(NETWORK_CA_BUNDLE)},
         {STR("JAVA_TOOL_OPTIONS"), STR("-Djavax.net.ssl.trustStore=" NETWORK_CA_JAVA)},
     };
-    *ret_n = sb->network->has_ca ? ARRAY_SIZE(envs) : 0;
+    *ret_n = sb->network->has_ca || sb->network->install ? ARRAY_SIZE(envs) : 0;
     return envs;
 }

@@ -2,6 +2,7 @@
 /* What cove-egress is told of a sandbox and when, what the client is told, and what an egress that lies can do. */
 #include "base/mem.h"
 #include "sandbox/network.h"
+#include "sandbox/pause.h"
 #include "sandbox/test_world.h"
 #include "wire/egress.h"
 
@@ -372,7 +373,8 @@ static void run_env(struct world *w, struct sandbox *sb, const struct pair *envs
     world_turns(w, 50);
 }
 
-static void a_certificate_is_inside_before_the_creator_knows(void **state)
+/* Whatever its creator asks for comes to the agent behind the certificate, and knows of it. */
+static void a_certificate_is_inside_before_anything_runs(void **state)
 {
     struct world *w = *state;
     AUTO_ARENA struct arena arena = ARENA_INIT;
@@ -380,10 +382,11 @@ static void a_certificate_is_inside_before_the_creator_knows(void **state)
     struct err err;
     w->egress.ca_pem = PEM;
     struct sandbox *sb = make(w, keyed);
+    run_env(w, sb, NULL, 0);
     assert_string_equal(file_of(w, sb, FILE_INSIDE), PEM);
     assert_string_equal(file_of(w, sb, BUNDLE), PEM);
     assert_true(has(row_of(w, id_of(sb), &arena), "c2VhbGVkQ0E="));
-    run_env(w, sb, NULL, 0);
+    assert_true(has(row_of(w, id_of(sb), &arena), "BEGIN CERTIFICATE"));
     const char *env = world_agent(w, sb)->last_env;
     assert_true(has(env, "SSL_CERT_FILE=" BUNDLE) && has(env, "NODE_EXTRA_CA_CERTS=" FILE_INSIDE));
     assert_true(has(env, "REQUESTS_CA_BUNDLE=") && has(env, "CURL_CA_BUNDLE=") && has(env, "GIT_SSL_CAINFO="));
@@ -398,6 +401,62 @@ static void a_certificate_is_inside_before_the_creator_knows(void **state)
     WAIT(w, o.calls);
     assert_string_equal(file_of(w, sb, BUNDLE), "other");
     assert_true(has(egress_policy(w, id_of(sb)), "\"ca\":\"c2VhbGVkQ0E=\""));
+}
+
+static bool is_failed(const struct sandbox *sb)
+{
+    return sandbox_info(sb)->state == SANDBOX_FAILED;
+}
+
+static void without_its_certificate_a_sandbox_fails(void **state)
+{
+    struct world *w = *state;
+    w->egress.ca_pem = PEM;
+    w->trust_refusals = 1;
+    struct sandbox *sb = make(w, keyed);
+    WAIT(w, is_failed(sb));
+    assert_true(
+        has(world_event_data(w, id_of(sb), EVENT_SANDBOX_FAILED), "install the certificate: read-only file system"));
+}
+
+static void say_trusted(struct world *w, const struct sandbox *sb)
+{
+    struct fake_agent *a = world_agent(w, sb);
+    size_t it = 0;
+    for (struct fake_stream *st; (st = map_next(&a->streams, &it));) {
+        if (st->verb == WIRE_TRUST) {
+            fake_end(a, st->id, 0, "", STR_NULL);
+            return;
+        }
+    }
+    fail_msg("no certificate is on its way");
+}
+
+/* Who pauses at once does not wait for it; what was not said to be inside is put there again. */
+static void a_certificate_outlives_a_pause(void **state)
+{
+    struct world *w = *state;
+    for (int memory = 0; memory < 2; memory++) {
+        struct outcome paused = {0}, resumed = {0};
+        struct err err;
+        w->egress.ca_pem = PEM;
+        w->trust_silence = 1;
+        struct sandbox *sb = make(w, keyed);
+        assert_int_equal(sandbox_pause(sb, &test_actor, memory, on_made, &paused, &err), 0);
+        WAIT(w, paused.calls);
+        assert_int_equal(paused.err.code, 0);
+        assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_made, &resumed, &err), 0);
+        if (memory) {
+            world_turns(w, 50);
+            assert_int_equal(resumed.calls, 0); /* waits for the agent's answer */
+            say_trusted(w, sb);
+        }
+        WAIT(w, resumed.calls);
+        assert_non_null(resumed.sb);
+        assert_string_equal(file_of(w, sb, FILE_INSIDE), PEM);
+        run_env(w, sb, NULL, 0);
+        assert_true(has(world_agent(w, sb)->last_env, "SSL_CERT_FILE=" BUNDLE));
+    }
 }
 
 static void a_change_installs_its_certificate(void **state)
@@ -627,7 +686,9 @@ int main(void)
         TEST(a_change_that_fails_changes_nothing),
         TEST(a_change_ends_with_its_sandbox),
         TEST(the_end_is_told_to_egress),
-        TEST(a_certificate_is_inside_before_the_creator_knows),
+        TEST(a_certificate_is_inside_before_anything_runs),
+        TEST(without_its_certificate_a_sandbox_fails),
+        TEST(a_certificate_outlives_a_pause),
         TEST(a_change_installs_its_certificate),
         TEST(a_certificate_that_is_none_is_not_installed),
         TEST(what_egress_sees_is_on_record),

@@ -49,6 +49,7 @@ void resume_runs(struct sandbox *sb)
                                              .data = event_data_end(&d)});
     sandbox_arm_end(sb);
     usage_start(sb);
+    sb->is_certifying = false;
     if (network_wants_ca(sb) && network_install_ca(sb, &err) == 0)
         return; /* sandbox_on_network() tells */
     resume_tell(sb);

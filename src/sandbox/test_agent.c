@@ -344,10 +344,18 @@ static void on_trust(struct fake_agent *a, struct fake_stream *st, struct wire_r
 {
     struct str file = wire_get_str(r), bundle = wire_get_str(r), java = wire_get_str(r), pem = wire_get_str(r);
     assert(wire_done(r) && java.n);
+    if (a->w->trust_refusals) {
+        a->w->trust_refusals--;
+        fake_end(a, st->id, ERR_INTERNAL, "read-only file system", STR_NULL);
+        return;
+    }
     buf_clear(file_at(a, file));
     (void)buf_append_str(file_at(a, file), pem);
     (void)buf_append_str(file_at(a, bundle), pem);
-    fake_end(a, st->id, 0, "", STR_NULL);
+    if (a->w->trust_silence)
+        a->w->trust_silence--;
+    else
+        fake_end(a, st->id, 0, "", STR_NULL);
 }
 
 void fake_watch_event(struct fake_agent *a, uint8_t kind, const char *name)

@@ -174,16 +174,7 @@ static int find_walked(struct pool *pool, const struct compare *c, const struct 
     return 0;
 }
 
-/* There is one as there is one `jobs` in a coved; it has no other owner who would keep it beside them. */
-static struct diff_queue *queue_of(struct jobs *jobs)
-{
-    static struct diff_queue *queue;
-    if (!queue)
-        queue = diff_queue_new(jobs);
-    return queue;
-}
-
-int compare_start(struct jobs *jobs, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
+int compare_start(struct diff_queue *queue, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
                   int fd, uint64_t asked, void (*done_fn)(void *ctx, uint64_t asked, const struct err *err), void *ctx,
                   struct err *err)
 {
@@ -194,7 +185,7 @@ int compare_start(struct jobs *jobs, struct boxes *boxes, const struct tier_host
         find_walked(host->pool, &c, m, &order, err) < 0)
         return -1;
     order.ctx = mem_dup(&c, sizeof(c));
-    if (diff_queue_add(queue_of(jobs), &order, err) < 0) {
+    if (diff_queue_add(queue, &order, err) < 0) {
         mem_free(order.ctx);
         return -1;
     }

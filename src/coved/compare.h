@@ -5,14 +5,13 @@
 #include "base/err.h"
 #include "coved/boxes.h"
 
-struct jobs;
+struct diff_queue;
 struct tier_host;
 
 /*
  * fd: taken, also when this fails. done is called when all is written, or with what went wrong; ERR_RESOURCE_EXHAUSTED: after
- * DIFF_LOOKUPS_MAX look-ups. ERR_NOT_FOUND, ERR_RESOURCE_EXHAUSTED. `jobs` are of comparisons alone, so that these keep only one another waiting; it is the
- * same in each call.
+ * DIFF_LOOKUPS_MAX look-ups. ERR_NOT_FOUND, ERR_RESOURCE_EXHAUSTED.
  */
-int compare_start(struct jobs *jobs, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
+int compare_start(struct diff_queue *queue, struct boxes *boxes, const struct tier_host *host, const struct sup_diff *m,
                   int fd, uint64_t asked, void (*done)(void *ctx, uint64_t asked, const struct err *err), void *ctx,
                   struct err *err) WARN_UNUSED;

@@ -8,12 +8,14 @@
 #include "coved/reserve.h"
 #include "coved/worker.h"
 
+struct diff_queue;
+
 struct requests {
     struct boxes *boxes;
     struct worker *worker;
     struct layers *layers;
     const struct tier_host *host;
-    struct jobs *compares;
+    struct diff_queue *compares;
     struct images *images;
     struct reserve reserve;
     uint32_t default_pids;

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "coved/boxes.h"
+#include "coved/diff_queue.h"
 #include "coved/identity.h"
 #include "coved/image.h"
 #include "coved/job.h"
@@ -63,6 +64,7 @@ struct coved {
     struct identity identity;
     struct network network;
     struct jobs *jobs, *compares; /* compares: their reader can make them wait */
+    struct diff_queue *compare_queue;
     struct images *images;
     char *image_program;
     struct boxes *boxes;
@@ -352,6 +354,7 @@ static int set_up(struct coved *c, struct err *err)
     network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
     c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compares = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
+    c->compare_queue = diff_queue_new(c->compares);
     c->image_program = mem_printf("%s/cove-image", dir);
     c->images = images_new(c->loop, c->jobs, &c->host, &c->stage, c->image_program, c->config->run_dir, requests_done,
                            &c->requests);
@@ -364,7 +367,7 @@ static int set_up(struct coved *c, struct err *err)
         .worker = c->worker,
         .layers = layers_new(c->host.pool, c->boxes),
         .host = &c->host,
-        .compares = c->compares,
+        .compares = c->compare_queue,
         .images = c->images,
         .reserve = {.fd = c->storage.host_fd, .pool = c->host.pool, .bytes = c->config->disk_reserve_bytes},
         .default_pids = c->config->default_pids,
@@ -427,8 +430,10 @@ static void tear_down(struct coved *c)
         images_free(c->images);
     if (c->jobs && jobs_left(c->jobs) == 0)
         jobs_free(c->jobs);
-    if (c->compares && jobs_left(c->compares) == 0)
+    if (c->compares && jobs_left(c->compares) == 0) {
+        diff_queue_free(c->compare_queue);
         jobs_free(c->compares);
+    }
     identity_close(&c->identity);
     listen_close(&c->listeners); /* who connects from here on is refused instead of waiting for nobody */
     if (c->host.pool) {

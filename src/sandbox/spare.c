@@ -121,16 +121,26 @@ struct making {
     char *key;
 };
 
+static size_t length(const struct list *l)
+{
+    size_t n = 0;
+    for (const struct list *it = l->next; it != l; it = it->next)
+        n++;
+    return n;
+}
+
 static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct making *m = ctx;
     struct stock *s = map_get(&m->all->stocks, str_of(m->key));
+    /* One that was dropped while it was made, because fewer are wanted now, is nobody's failure. */
+    bool is_missed = s && length(&s->spares) < s->wanted;
     if (s) {
         s->n_making--;
         if (err)
             s->retry_at = clock_mono() + RETRY_MS * USEC_PER_MS;
     }
-    if (err && !m->all->core->closing)
+    if (err && is_missed && !m->all->core->closing)
         log_warn("make a sandbox ahead of need: %s", err->msg);
     else if (sb)
         sb->is_spare = true;
@@ -160,14 +170,6 @@ static void make_one(struct stock *s, const struct template *t)
         mem_free(m);
     }
     sandbox_unref(sb);
-}
-
-static size_t length(const struct list *l)
-{
-    size_t n = 0;
-    for (const struct list *it = l->next; it != l; it = it->next)
-        n++;
-    return n;
 }
 
 /* ---- how many ---- */

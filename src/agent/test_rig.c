@@ -47,6 +47,8 @@ __attribute__((constructor)) static void run_agent(void)
     agent_fini(&agent);
     mem_free(TAKE_PTR(passwd));
     mem_free(TAKE_PTR(group));
+    if (access("/proc/self", F_OK) < 0) /* confined: the leak checker could not look */
+        _exit(e < 0 ? 3 : 0);
     exit(e < 0 ? 3 : 0);
 }
 

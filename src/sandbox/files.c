@@ -200,6 +200,26 @@ int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, 
     return start(sb, actor, &op, user, path, STR_NULL, done, ctx, ret_call, err);
 }
 
+int file_change(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+                const struct file_change *change, file_entry_fn done, void *ctx, struct file_call **ret_call,
+                struct err *err)
+{
+    enum event_kind kind = change->flags & WIRE_CHANGE_MAKE ? EVENT_FILE_MKDIR : EVENT_FILE_WRITE;
+    uint64_t cause;
+    if (file_begin(sb, actor, kind, user, path, STR_NULL, &cause, err) < 0)
+        return -1;
+    struct file_call *c = file_call_new(sb, kind, cause, ctx);
+    c->to.entry = done;
+    struct buf *b = session_request(sb->session, WIRE_CHANGE);
+    wire_put_str(b, sandbox_user(sb, user));
+    wire_put_str(b, path);
+    wire_put_u8(b, change->flags);
+    wire_put_u32(b, change->uid);
+    wire_put_u32(b, change->gid);
+    wire_put_u32(b, change->mode);
+    return file_call_open(c, b, &entry_ops, ret_call, err);
+}
+
 /* ---- lists: records that frames may cut anywhere ---- */
 
 static void on_list_reply(void *user, struct str head)

@@ -35,6 +35,15 @@ int file_move(struct sandbox *sb, const struct actor *actor, struct str user, st
 int file_remove(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, file_entry_fn done,
                 void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
 
+/* flags: enum wire_change. */
+struct file_change {
+    uint8_t flags;
+    uint32_t uid, gid, mode;
+};
+int file_change(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+                const struct file_change *change, file_entry_fn done, void *ctx, struct file_call **ret_call,
+                struct err *err) WARN_UNUSED;
+
 /* each: as they come; then done with entry NULL. */
 int file_list(struct sandbox *sb, const struct actor *actor, struct str user, struct str path, uint32_t depth,
               void (*each)(void *ctx, const struct file_entry *entry), file_entry_fn done, void *ctx,

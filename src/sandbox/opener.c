@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one. */
+/*
+ * A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one. Before anybody gets it its agent has made the
+ * volume the root of all paths, for good: whatever lies in there, no path and no link leads out.
+ */
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/templates.h"
@@ -81,16 +84,15 @@ static void give(struct opener *o, struct sandbox *sb, const struct err *err)
     }
 }
 
-static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+static void made(struct vol *v, struct sandbox *sb, const struct err *err)
 {
-    struct vol *v = ctx;
     struct opener *o = &v->opener;
     struct err busy;
     o->is_making = false;
     if (err || v->is_busy) {
         (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being dropped", v->v.name);
         give(o, NULL, err ? err : &busy);
-        if (sb)
+        if (sb && !v->core->closing)
             kill_it(sb);
         if (!v->core->closing)
             tell_closed(v);
@@ -100,6 +102,43 @@ static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
     o->watch.fn = on_end;
     sandbox_watch_end(sb, &o->watch);
     give(o, sb, NULL);
+}
+
+struct confining {
+    struct vol *v;
+    struct sandbox *sb; /* a reference */
+};
+
+static void on_confined(void *user, struct str tail, const struct err *err)
+{
+    struct confining *c = user;
+    struct vol *v = c->v;
+    struct sandbox *sb = c->sb;
+    (void)tail;
+    mem_free(c);
+    made(v, sb, err);
+    sandbox_unref(sb);
+}
+
+static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    static const struct stream_ops ops = {.on_end = on_confined};
+    struct vol *v = ctx;
+    struct stream *st;
+    struct err local;
+    if (err) {
+        made(v, NULL, err);
+        return;
+    }
+    struct confining *c = mem_new(struct confining);
+    *c = (struct confining){v, sandbox_ref(sb)};
+    struct buf *b = session_request(sb->session, WIRE_CONFINE);
+    wire_put_str(b, STR(OPENER_PATH));
+    if (stream_open(sb->session, b, &ops, c, SESSION_UNARY_MS, &st, &local) == 0)
+        return;
+    sandbox_unref(c->sb);
+    mem_free(c);
+    made(v, sb, &local);
 }
 
 struct choice {

@@ -295,7 +295,7 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
     struct str path = wire_get_str(r);
     struct buf *file = map_get(&a->files, path);
     st->path = mem_strndup(path.p, path.n);
-    bool needs = st->verb == WIRE_STAT || st->verb == WIRE_READ || st->verb == WIRE_MOVE;
+    bool needs = st->verb == WIRE_STAT || st->verb == WIRE_CHANGE || st->verb == WIRE_READ || st->verb == WIRE_MOVE;
     if (needs && !file) {
         fake_end(a, st->id, ERR_NOT_FOUND, "path does not exist", STR_NULL);
         return;
@@ -431,6 +431,10 @@ static void open_stream(struct fake_agent *a, uint32_t id, struct str payload)
         break;
     case WIRE_TRUST:
         on_trust(a, st, &r);
+        break;
+    case WIRE_CONFINE:
+        a->confined = wire_get_str(&r).n > 0;
+        fake_end(a, id, 0, "", STR_NULL);
         break;
     case WIRE_PING:
         fake_end(a, id, 0, "", STR_NULL);

@@ -164,6 +164,7 @@ struct fake_agent {
     struct fake_process *processes;
     uint32_t last_pid;
     bool deaf; /* reads nothing */
+    bool confined;
     bool is_frozen;
     unsigned launches;                                  /* commands of a template's */
     char mounted[256];                                  /* "volume:path[:ro];" */

@@ -344,6 +344,7 @@ static void opened(void **state)
     assert_int_equal(sandbox_count(w->core), 0);
     assert_int_equal(volume_find(w->core, STR("data"))->mounted, 0);
     assert_non_null(strstr(world_agent(w, a->sb)->mounted, ":/volume;"));
+    assert_true(world_agent(w, a->sb)->confined);
     assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, c, &err), 0);
     assert_int_equal(c->calls, 0);
     WAIT(w, c->calls);

@@ -30,7 +30,7 @@ typedef void (*volume_usage_fn)(void *ctx, uint64_t used_bytes, const struct err
 int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
- * A sandbox of ours, hidden, with the volume at /volume, through which its content is read and written by the file calls (files.h). Made when first
+ * A sandbox of ours, hidden, through which its content is read and written by the file calls (files.h): there the volume is "/", and no link leads out of it. Made when first
  * needed, gone 60 s after the last one let go of it. Each sandbox that done gives is followed by volume_release() and sandbox_unref().
  */
 int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,

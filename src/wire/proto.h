@@ -117,6 +117,17 @@ enum wire_verb {
      * request: str file, str bundle, str java, str pem. tail: empty.
      */
     WIRE_TRUST = 24,
+    /*
+     * From here on, for this session and all to come, the directory is the root of every path: a path, and a symbolic link wherever it lies, that leads out of it
+     * leads back to it. Users are none but root, and nothing in there is executed by accident: what programs need is outside.
+     * request: str path (absolute). tail: empty.
+     */
+    WIRE_CONFINE = 25,
+    /*
+     * Makes a directory, or changes what is there. Owner and mode are set where their flags say so; a link is not followed, and has no mode.
+     * request: str user, str path, u8 flags (enum wire_change), u32 uid, u32 gid, u32 mode. tail: entry.
+     */
+    WIRE_CHANGE = 26,
 
     /* Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused: ERR_UNAVAILABLE. */
     WIRE_DIAL = 32,
@@ -132,6 +143,14 @@ enum wire_exec_flag {
     WIRE_EXEC_PTY = 1,   /* controlling terminal, cols x rows */
     WIRE_EXEC_STDIN = 2, /* stdin is a pipe; else /dev/null */
     WIRE_EXEC_TAG = 4,   /* tag was given */
+};
+
+enum wire_change {
+    WIRE_CHANGE_MAKE = 1,    /* the directory; ERR_ALREADY_EXISTS, ERR_NOT_FOUND: there is nothing to make it in */
+    WIRE_CHANGE_PARENTS = 2, /* and those above it; one that is there is fine, ERR_INVALID_ARGUMENT: something else is */
+    WIRE_CHANGE_UID = 4,
+    WIRE_CHANGE_GID = 8,
+    WIRE_CHANGE_MODE = 16,
 };
 
 enum wire_exit { WIRE_EXITED = 0, WIRE_SIGNALED = 1 };

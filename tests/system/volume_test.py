@@ -58,27 +58,69 @@ def test_what_is_wrong_is_said(service, volume):
     assert service.sandboxes() == []
 
 
-def test_content_by_its_token_alone(service, volume):
+def content_of(service, volume):
+    """A function (method, target below its content, arguments of curl) -> (status, body), with the volume's token."""
     def ask(method, target, *more):
         done = subprocess.run(["curl", "-sS", "-m", "20", "-X", method, "-w", " %{http_code}", service.url + target, *more],
                               capture_output=True, text=True, timeout=30, check=True)
         body, _, status = done.stdout.rpartition(" ")
         return int(status), body
     key = ("-H", f"X-API-KEY: {service.key}")
-    listed = json.loads(ask("GET", "/volumes", *key)[1])
-    ref = next(v["volumeID"] for v in listed if v["name"] == volume)
+    ref = next(v["volumeID"] for v in json.loads(ask("GET", "/volumes", *key)[1]) if v["name"] == volume)
     token = ("-H", "Authorization: Bearer " + json.loads(ask("GET", f"/volumes/{ref}", *key)[1])["token"])
-    base = f"/volumecontent/{ref}"
-    assert ask("GET", f"{base}/path?path=/", *key)[0] == 401
-    assert ask("PUT", f"{base}/file?path=/a/b&mode=384&uid=7&gid=8", *token, "--data-binary", "bytes")[0] == 201
-    entry = json.loads(ask("GET", f"{base}/path?path=/a/b", *token)[1])
+    assert ask("GET", f"/volumecontent/{ref}/path?path=/", *key)[0] == 401
+    return lambda method, target, *more: ask(method, f"/volumecontent/{ref}/{target}", *token, *more)
+
+
+def test_content_by_its_token_alone(service, volume):
+    ask = content_of(service, volume)
+    assert ask("PUT", "file?path=/a/b&mode=384&uid=7&gid=8", "--data-binary", "bytes")[0] == 201
+    entry = json.loads(ask("GET", "path?path=/a/b")[1])
     assert (entry["type"], entry["size"], entry["mode"], entry["uid"], entry["gid"]) == ("file", 5, 0o600, 7, 8)
-    assert ask("GET", f"{base}/file?path=a/b", *token) == (200, "bytes")
-    assert ask("GET", f"{base}/file?path=/../../etc/passwd", *token)[0] == 404
-    assert service.cove("run", "--volume", f"{volume}:/v", "--", "sudo", "sh", "-c", "ln -s /etc/passwd /v/l; cat /v/a/b").stdout == "bytes"
-    assert [e["name"] for e in json.loads(ask("GET", f"{base}/dir?path=/&depth=2", *token)[1])] == ["a", "b", "l"]
-    assert ask("DELETE", f"{base}/path?path=/a", *token)[0] == 204
-    assert ask("DELETE", f"{base}/path?path=/a", *token)[0] == 404
+    assert (entry["path"], entry["name"]) == ("/a/b", "b")
+    assert ask("GET", "file?path=a/b") == (200, "bytes")
+    assert json.loads(ask("PATCH", "path?path=/a/b", "-H", "Content-Type: application/json", "-d", '{"mode":420,"gid":9}')[1])["mode"] == 0o644
+    root = json.loads(ask("GET", "path?path=/")[1])
+    assert (root["type"], root["path"], root["name"]) == ("directory", "/", "/")
+    assert ask("POST", "dir?path=/d/e")[0] == 404
+    made = json.loads(ask("POST", "dir?path=/d/e&force=true&mode=448&uid=5")[1])
+    assert (made["path"], made["mode"], made["uid"]) == ("/d/e", 0o700, 5)
+    assert ask("POST", "dir?path=/d/e")[0] == 409 and ask("POST", "dir?path=/d/e&force=true")[0] == 201
+    assert ask("POST", "dir?path=/a/b&force=true")[0] == 400
+    done = service.cove("run", "--volume", f"{volume}:/v", "--", "sudo", "sh", "-c", "cat /v/a/b; stat -c '%a %u %g' /v/a/b /v/d/e")
+    assert done.stdout == "bytes644 7 9\n700 5 0\n", done
+    assert ask("DELETE", "path?path=/d")[0] == 204
+    assert [e["path"] for e in json.loads(ask("GET", "dir?path=/&depth=2")[1])] == ["/a", "/a/b"]
+    assert ask("DELETE", "path?path=/a")[0] == 204
+    assert ask("DELETE", "path?path=/a")[0] == 404
+
+
+def test_no_link_leads_out_of_the_volume(service, volume):
+    ask = content_of(service, volume)
+    script = """set -e; cd /v; mkdir d; echo inside >d/f; ln -s /etc/passwd absolute; ln -s ../../../../etc/passwd up; ln -s / root; ln -s /etc dir
+                ln -s /d/f own; ln -s d/f beside; ln -s /proc/self/root magic; ln -s loop loop"""
+    assert service.cove("run", "--volume", f"{volume}:/v", "--", "sudo", "sh", "-c", script).returncode == 0
+    for path in ("absolute", "up", "dir/passwd", "root/etc/passwd", "magic/etc/passwd", "../../etc/passwd", "/etc/passwd"):
+        assert ask("GET", f"file?path={path}")[0] == 404, path
+    assert ask("GET", "file?path=own") == ask("GET", "file?path=beside") == ask("GET", "file?path=root/root/d/f") == (200, "inside\n")
+    assert ask("GET", "dir?path=dir")[0] == 404 and ask("GET", "file?path=loop")[0] >= 400
+    found = {e["name"]: e for e in json.loads(ask("GET", "dir?path=/&depth=9")[1])}
+    assert set(found) == {"absolute", "beside", "d", "dir", "f", "loop", "magic", "own", "root", "up"}
+    assert (found["absolute"]["type"], found["absolute"]["target"], found["own"]["target"]) == ("symlink", "/absolute", "/d/f")
+    # What is written through one comes to lie in the volume.
+    assert ask("PUT", "file?path=up&force=true", "--data-binary", "written")[0] == 404
+    assert ask("POST", "dir?path=/etc")[0] == 201
+    assert ask("PUT", "file?path=up&force=true", "--data-binary", "written")[0] == 201
+    assert ask("POST", "dir?path=dir/new")[0] == 201
+    done = service.cove("run", "--volume", f"{volume}:/v", "--", "sudo", "sh", "-c", "cat /v/etc/passwd; echo; ls /v/etc; ls -d /etc/new; head -c 4 /etc/passwd")
+    assert done.stdout == "written\nnew\npasswd\nroot", done
+    # Somebody who has it mounted swaps a directory for a link while it is read.
+    box = service.create(volumes=[{"name": volume, "path": "/v"}])
+    swap = "cd /v; ln -s /etc link; while :; do mv -T d kept; mv -T link d; mv -T d link; mv -T kept d; done"
+    assert service.cove("exec", box, "--", "sudo", "sh", "-c", f"({swap}) >/dev/null 2>&1 &").returncode == 0
+    answers = [ask("GET", "file?path=d/f") for _ in range(60)] + [ask("GET", "file?path=d/hostname") for _ in range(60)]
+    assert {a for a in answers if a[0] == 200} == {(200, "inside\n")}, answers
+    assert all(status in (200, 404) for status, _ in answers), answers
 
 
 def test_what_happens_to_it_is_on_record(service):

@@ -4,19 +4,16 @@
 
 #include "api/e2b/volume_content.h"
 
-#define VOLUME_MOUNT "/volume"
 #define VOLUME_USER STR("root")
 enum { VOLUME_IN_MAX = 1024 * 1024 };
 
 struct content {
-    struct str path; /* inside: VOLUME_MOUNT and what was asked for */
+    struct str path; /* as it was asked for, cleaned: "/" is the volume */
     bool has_uid, has_gid, has_mode, force;
     uint32_t uid, gid, mode, depth;
     void (*go)(struct call *c); /* once the volume is open */
     int ok_status;
     struct sandbox *opened; /* the volume's; ours to release */
-    struct follow *follow;  /* the script's */
-    struct buf output;      /* what it said */
     struct buf listing;
     struct buf in;  /* of an upload: what the volume has not taken yet */
     size_t unacked; /* of a download: what the client has not taken yet */

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation
- *  1. A request opens the volume: a hidden sandbox of ours that has it at /volume. All that is done to it is done in there, as its root: a link in the
- *     volume that leads out of it leads into that sandbox, where nothing is of value.
- *  2. What files.h does not know (owner, mode, "must not be there yet") is done by a short shell script in there, to which all that came from outside
- *     is an argument and never text.
- *  3. The volume is let go of when the request is over, or, when that comes first, once it was opened.
+ *  1. A request opens the volume: a hidden sandbox of ours whose agent has it as the root of all paths. All that is done to it is done in there, as its root;
+ *     absolute links begin at the volume's root, and what would lead above that stays there.
+ *  2. The volume is let go of when the request is over, or, when that comes first, once it was opened.
  */
 #include "api/e2b/volume_content.h"
 
@@ -18,14 +16,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { OUTPUT_MAX = 512, DEPTH_MAX = 64, SCRIPT_MS = 60000 };
+enum { DEPTH_MAX = 64 };
 
 void content_fail(struct call *c, const struct err *err)
 {
-    const struct str path = str_sub(content_of(c)->path, strlen(VOLUME_MOUNT));
+    const struct str path = content_of(c)->path;
 
     if (err->code == ERR_NOT_FOUND)
-        call_fail(c, 404, "path '%.*s' not found", path.n ? (int)MIN(path.n, (size_t)512) : 1, path.n ? path.p : "/");
+        call_fail(c, 404, "path '%.*s' not found", (int)MIN(path.n, (size_t)512), path.p);
     else if (err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS)
         call_fail(c, 409, "%s", err->msg);
     else
@@ -36,10 +34,6 @@ static void cleanup(struct call *c)
 {
     struct content *k = content_of(c);
 
-    if (k->follow)
-        exec_close(k->follow);
-    k->follow = NULL;
-    buf_fini(&k->output);
     buf_fini(&k->listing);
     buf_fini(&k->in);
     if (c->file)
@@ -68,12 +62,11 @@ static void append_entry(struct buf *b, const struct file_entry *e)
                        : e->type == WIRE_FILE_REGULAR   ? "file"
                        : e->type == WIRE_FILE_DIRECTORY ? "directory"
                                                         : "unknown";
-    struct str path = str_starts(e->path, STR(VOLUME_MOUNT)) ? str_sub(e->path, strlen(VOLUME_MOUNT)) : e->path;
 
     buf_append_cstr(b, "{\"name\":");
-    buf_append_json_string(b, path.n <= 1 ? STR("/") : e->name);
+    buf_append_json_string(b, e->path.n <= 1 ? STR("/") : e->name);
     buf_printf(b, ",\"type\":\"%s\",\"path\":", type);
-    buf_append_json_string(b, path.n ? path : STR("/"));
+    buf_append_json_string(b, e->path);
     buf_printf(b, ",\"size\":%" PRIu64 ",\"mode\":%u,\"uid\":%u,\"gid\":%u", e->size,
                (e->is_link ? e->link_mode : e->mode) & 07777, e->uid, e->gid);
     append_time(b, "atime", e->mtime_ns);
@@ -109,104 +102,37 @@ void content_answer_entry(struct call *c)
         content_fail(c, &err);
 }
 
-/* ---- the script ---- */
+/* ---- owner, mode, directories ---- */
 
-static void on_script_output(void *ctx, enum wire_channel channel, struct str bytes)
-{
-    struct content *k = content_of(ctx);
-
-    (void)channel;
-    buf_append_str(&k->output, str_n(bytes.p, MIN(bytes.n, OUTPUT_MAX - MIN(buf_len(&k->output), (size_t)OUTPUT_MAX))));
-    exec_ack(k->follow, bytes.n);
-}
-
-/* Its exit codes: 4 not found, 5 there already, 6 of another type. */
-static void on_script_exit(void *ctx, const struct exec_exit *exit)
-{
-    struct call *c = ctx;
-    struct content *k = content_of(c);
-    struct str path = str_sub(k->path, strlen(VOLUME_MOUNT)), said = str_trim(buf_str(&k->output));
-
-    k->follow = NULL;
-    if (!exit->signaled && exit->code == 0)
-        content_answer_entry(c);
-    else if (exit->code == 4)
-        call_fail(c, 404, "path '%.*s' not found", STR_ARG(path));
-    else if (exit->code == 5)
-        call_fail(c, 409, "path '%.*s' exists already", STR_ARG(path));
-    else if (exit->code == 6)
-        call_fail(c, 400, "path '%.*s' is of another type", STR_ARG(path));
-    else
-        call_fail(c, 500, "%.*s", STR_ARG(said));
-}
-
-static void on_script_start(void *ctx, uint32_t pid)
-{
-    (void)ctx;
-    (void)pid;
-}
-
-static void on_script_error(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-
-    content_of(c)->follow = NULL;
-    content_fail(c, err);
-}
-
-static const struct exec_ops script_ops = {on_script_start, on_script_output, on_script_exit, on_script_error};
-
-/* $1 path, $2 owner ("" for as it is), $3 group, $4 mode in octal, $5 "force" or "". */
-static void run_script(struct call *c, const char *script)
+static void change(struct call *c, uint8_t flags)
 {
     struct content *k = content_of(c);
-    char uid[16] = "", gid[16] = "", mode[16] = "";
+    const struct file_change change = {
+        .flags = (uint8_t)(flags | (k->has_uid ? WIRE_CHANGE_UID : 0) | (k->has_gid ? WIRE_CHANGE_GID : 0) |
+                           (k->has_mode ? WIRE_CHANGE_MODE : 0)),
+        .uid = k->uid,
+        .gid = k->gid,
+        .mode = k->mode,
+    };
     struct err err;
 
-    if (k->has_uid)
-        snprintf(uid, sizeof(uid), "%u", k->uid);
-    if (k->has_gid)
-        snprintf(gid, sizeof(gid), "%u", k->gid);
-    if (k->has_mode)
-        snprintf(mode, sizeof(mode), "%o", k->mode);
-    const struct str args[] = {STR("-c"),   str_of(script), STR("volume"), k->path,
-                               str_of(uid), str_of(gid),    str_of(mode),  k->force ? STR("force") : STR("")};
-    const struct exec_spec spec = {.cmd = STR("/bin/sh"),
-                                   .args = args,
-                                   .n_args = ARRAY_SIZE(args),
-                                   .user = VOLUME_USER,
-                                   .cwd = STR("/"),
-                                   .timeout_ms = SCRIPT_MS};
-
-    if (exec_start(k->opened, &c->actor, &spec, &script_ops, c, &k->follow, &err) < 0)
+    if (file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, on_entry, c, &c->file, &err) < 0)
         content_fail(c, &err);
 }
-
-#define OWNER_AND_MODE                                                                                                 \
-    "if [ -n \"$2$3\" ]; then chown -h -- \"$2${3:+:$3}\" \"$1\" || exit 1; fi\n"                                      \
-    "if [ -n \"$4\" ] && ! [ -L \"$1\" ]; then chmod -- \"$4\" \"$1\" || exit 1; fi\n"
 
 void content_change(struct call *c)
 {
     const struct content *k = content_of(c);
 
-    if (!k->has_uid && !k->has_gid && !k->has_mode) {
+    if (k->has_uid || k->has_gid || k->has_mode)
+        change(c, 0);
+    else
         content_answer_entry(c);
-        return;
-    }
-    run_script(c, "[ -e \"$1\" ] || [ -L \"$1\" ] || exit 4\n" OWNER_AND_MODE);
 }
 
 static void make_dir(struct call *c)
 {
-    run_script(c, "if [ -n \"$5\" ]; then\n"
-                  "  [ ! -e \"$1\" ] || [ -d \"$1\" ] || exit 6\n"
-                  "  mkdir -p -- \"$1\" || exit 1\n"
-                  "else\n"
-                  "  [ ! -e \"$1\" ] && [ ! -L \"$1\" ] || exit 5\n"
-                  "  [ -d \"${1%/*}\" ] || exit 4\n"
-                  "  mkdir -- \"$1\" || exit 1\n"
-                  "fi\n" OWNER_AND_MODE);
+    change(c, WIRE_CHANGE_MAKE | (content_of(c)->force ? WIRE_CHANGE_PARENTS : 0));
 }
 
 /* ---- remove, list ---- */
@@ -380,11 +306,11 @@ static bool read_parameters(struct call *c)
     }
     if (path_clean(arena_str(http_arena(c->req), str_of(arena_printf(http_arena(c->req), "/%.*s", STR_ARG(path)))),
                    clean) < 0 ||
-        strlen(clean) + sizeof(VOLUME_MOUNT) > PATH_TEXT_MAX) {
+        strlen(clean) >= PATH_TEXT_MAX) {
         call_fail(c, 400, "parameter \"path\" is no path");
         return false;
     }
-    k->path = str_of(arena_printf(http_arena(c->req), "%s%s", VOLUME_MOUNT, strcmp(clean, "/") == 0 ? "" : clean));
+    k->path = arena_str(http_arena(c->req), str_of(clean));
     k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
     if (!get_number(c, "uid", INT32_MAX, &k->has_uid, &k->uid) ||
         !get_number(c, "gid", INT32_MAX, &k->has_gid, &k->gid) ||
@@ -421,8 +347,7 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
     what = rest;
     c = call_new(e2b, req, "e2b:volume");
     k = c->state = arena_alloc(http_arena(req), sizeof(*k));
-    *k =
-        (struct content){.output = BUF_INIT(OUTPUT_MAX), .listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
+    *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
     c->cleanup = cleanup;
     if (url_decode(http_arena(req), id, URL_PATH, &part) < 0 || str_has_nul(part)) {
         call_fail(c, 400, "validation error: malformed path");

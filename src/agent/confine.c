@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CONFINE: the agent's root becomes a directory, for good. The kernel then resolves every path, and each link on the way, below it, whoever changes what meanwhile. */
+#include "agent/file.h"
+
+#include <unistd.h>
+
+static void confine_open(struct stream *s, struct wire_reader *r)
+{
+    struct agent *a = s->session->agent;
+    char path[PATH_TEXT_MAX];
+    struct str dir = wire_get_str(r);
+    if (!wire_done(r) || !dir.n || dir.p[0] != '/' || path_clean(dir, path) < 0) {
+        stream_malformed(s);
+        return;
+    }
+    if (chroot(path) < 0 || chdir("/") < 0) {
+        stream_failf(s, failure_code(ERR_INTERNAL, errno), "confine to %s: %s", path, errno_text(errno));
+        return;
+    }
+    /* Whoever writes in there could put accounts of his own there. */
+    a->config.users = (struct user_files){"", ""};
+    stream_end(s);
+}
+
+const struct verb verb_confine = {.size = sizeof(struct stream), .open = confine_open};

@@ -144,6 +144,9 @@ void pause_expired(struct sandbox *sb); /* its time is up, and it is to be pause
 /* Its session broke, which this state explains: true, and there is nothing more to do. */
 bool pause_explains(struct sandbox *sb, const struct err *what);
 void pause_drop_session(struct sandbox *sb);
+/* What came of the pause, or of the resume. */
+void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind, struct event_data *d);
+void pause_unknown(struct sandbox *sb); /* to coved: it ends */
 /* Its processes have ended, its files are kept: lets go of what was of the processes. */
 void pause_let_go(struct sandbox *sb);
 /* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the call. */

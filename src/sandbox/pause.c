@@ -95,6 +95,24 @@ bool pause_explains(struct sandbox *sb, const struct err *what)
     }
 }
 
+void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind, struct event_data *d)
+{
+    (void)sandbox_move(sb, to,
+                       &(struct event_draft){.kind = kind,
+                                             .source = EVENT_HOST,
+                                             .grade = EVENT_OBSERVED_HOST,
+                                             .cause = sb->pause_seq,
+                                             .data = event_data_end(d)});
+}
+
+void pause_unknown(struct sandbox *sb)
+{
+    sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
+                                     .grade = EVENT_OBSERVED_HOST,
+                                     .cause = "lost",
+                                     .what = "the supervisor does not know it"});
+}
+
 static void still(struct sandbox *sb)
 {
     loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
@@ -119,12 +137,7 @@ static void paused(struct sandbox *sb)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
-    (void)sandbox_move(sb, SANDBOX_PAUSED,
-                       &(struct event_draft){.kind = EVENT_SANDBOX_PAUSED,
-                                             .source = EVENT_HOST,
-                                             .grade = EVENT_OBSERVED_HOST,
-                                             .cause = sb->pause_seq,
-                                             .data = event_data_end(&d)});
+    pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
     if (keeper_commit(sb->core->keeper, &err) < 0)
         core_unrecorded(sb->core, &err);
@@ -148,12 +161,7 @@ static void failed(struct sandbox *sb, const struct err *err)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "failed", STR("pause"));
     event_data_str(&d, "message", str_of(why.msg));
-    (void)sandbox_move(sb, SANDBOX_RUNNING,
-                       &(struct event_draft){.kind = EVENT_SANDBOX_RESUMED,
-                                             .source = EVENT_HOST,
-                                             .grade = EVENT_OBSERVED_HOST,
-                                             .cause = sb->pause_seq,
-                                             .data = event_data_end(&d)});
+    pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     keeper_wrote(sb->core->keeper);
     sb->end_retry = clock_mono() + AGAIN_MS * USEC_PER_MS;
     sandbox_arm_end(sb);
@@ -172,10 +180,7 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
     } else if (answer) {
         paused(sb);
     } else if (err->code == ERR_NOT_FOUND) {
-        sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
-                                         .grade = EVENT_OBSERVED_HOST,
-                                         .cause = "lost",
-                                         .what = "the supervisor does not know it"});
+        pause_unknown(sb);
     } else {
         /* Who did not answer in time may have done it all the same. */
         if (err->code == ERR_DEADLINE_EXCEEDED &&

@@ -41,12 +41,7 @@ void resume_runs(struct sandbox *sb)
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
     if (!memory && sb->start_failed)
         event_data_str(&d, "start_failed", str_of(sb->start_failed));
-    (void)sandbox_move(sb, SANDBOX_RUNNING,
-                       &(struct event_draft){.kind = EVENT_SANDBOX_RESUMED,
-                                             .source = EVENT_HOST,
-                                             .grade = EVENT_OBSERVED_HOST,
-                                             .cause = sb->pause_seq,
-                                             .data = event_data_end(&d)});
+    pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     sandbox_arm_end(sb);
     usage_start(sb);
     sb->is_certifying = false;
@@ -65,12 +60,7 @@ void resume_failed(struct sandbox *sb, const struct err *err)
     event_data_str(&d, "failed", STR("resume"));
     event_data_str(&d, "message", str_of(why.msg));
     event_data_bool(&d, "memory", sb->info.has_memory);
-    (void)sandbox_move(sb, SANDBOX_PAUSED,
-                       &(struct event_draft){.kind = EVENT_SANDBOX_PAUSED,
-                                             .source = EVENT_HOST,
-                                             .grade = EVENT_OBSERVED_HOST,
-                                             .cause = sb->pause_seq,
-                                             .data = event_data_end(&d)});
+    pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     rows_extra(sb);
     keeper_wrote(sb->core->keeper);
     sb->wake_err = why;
@@ -113,10 +103,7 @@ static void on_resumed(void *ctx, const union sup_message *answer, int fd, const
     if (sb->info.state != SANDBOX_RESUMING || sb->core->closing) {
         /* It ends, and coved knows. */
     } else if (!answer && err->code == ERR_NOT_FOUND) {
-        sandbox_end(sb, &(struct ending){.kind = EVENT_AGENT_LOST,
-                                         .grade = EVENT_OBSERVED_HOST,
-                                         .cause = "lost",
-                                         .what = "the supervisor does not know it"});
+        pause_unknown(sb);
     } else if (!answer) {
         resume_failed(sb, err);
     } else if (sb->session && !sb->session_broke) {

@@ -13,6 +13,20 @@
 
 enum { LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
 
+/* The sandbox of a request whose body is an object with these members at most. NULL: answered. */
+static struct sandbox *subject(struct call *c, int error, struct str body, const char *const *known, size_t n_known,
+                               json_t **ret_json)
+{
+    struct err err;
+    if (!native_read_object(c, error, body, ret_json))
+        return NULL;
+    struct sandbox *sb = native_sandbox(c);
+    if (!sb || json_only(*ret_json, known, n_known, &err) == 0)
+        return sb;
+    native_error(c, &err);
+    return NULL;
+}
+
 /* ---- pause and resume ---- */
 
 static void changed(void *ctx, struct sandbox *sb, const struct err *err)
@@ -32,12 +46,10 @@ static void pause_body(struct http_request *req, int error, struct str body, voi
     static const char *const known[] = {"memory"};
     bool memory = true;
     struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    struct sandbox *sb = native_sandbox(c);
+    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
     if (!sb)
         return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_bool(json, "memory", &memory, &err) < 0) {
+    if (json_get_bool(json, "memory", &memory, &err) < 0) {
         native_error(c, &err);
         return;
     }
@@ -60,12 +72,10 @@ static void resume_body(struct http_request *req, int error, struct str body, vo
     struct sandbox_resume how = {0};
     int64_t timeout_ms = -1;
     struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    struct sandbox *sb = native_sandbox(c);
+    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
     if (!sb)
         return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_bool(json, "cold", &how.cold, &err) < 0 ||
+    if (json_get_bool(json, "cold", &how.cold, &err) < 0 ||
         json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0) {
         native_error(c, &err);
         return;
@@ -126,12 +136,10 @@ static void snapshot_body(struct http_request *req, int error, struct str body, 
     static const char *const known[] = {"name"};
     struct str name = STR("");
     struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    struct sandbox *sb = native_sandbox(c);
+    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
     if (!sb)
         return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 || json_get_str(json, "name", &name, &err) < 0) {
+    if (json_get_str(json, "name", &name, &err) < 0) {
         native_error(c, &err);
         return;
     }
@@ -286,13 +294,10 @@ static void fork_body(struct http_request *req, int error, struct str body, void
     static const char *const known[] = {"count", "timeout_ms"};
     int64_t count = 1, timeout_ms = -1;
     struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    struct sandbox *sb = native_sandbox(c);
+    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
     if (!sb)
         return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 ||
-        json_get_int(json, "count", 1, FORKS_MAX, &count, &err) < 0 ||
+    if (json_get_int(json, "count", 1, FORKS_MAX, &count, &err) < 0 ||
         json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0) {
         native_error(c, &err);
         return;

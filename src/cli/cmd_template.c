@@ -39,8 +39,8 @@ static const struct flag flags[] = {
     {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: begin with the image in this archive (OCI or docker save)."},
     {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its beginning."},
     {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when what was started is ready."},
-    {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes."},
+    {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG; may be repeated."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
@@ -425,7 +425,7 @@ const struct command cmd_template = {
     .examples = "cove template build --name app\n"
                 "cove template build --name tools:v2 --from-template base -f Dockerfile .\n"
                 "cove run --template app -- ./server\n"
-                "cove template build --from-image ghcr.io/me/tool --registry-user me --registry-password-stdin <token\n"
+                "cove template build --from-image ghcr.io/me/tool --docker-config\n"
                 "cove template tag app:v2 stable",
     .operands = "=build ls show rm tag publish",
     COMMAND_FLAGS(flags),

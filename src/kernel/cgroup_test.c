@@ -185,7 +185,7 @@ static pid_t start_holder(struct cgroup_tree *t, const char *name, int file)
         for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
             own[i] = (char)(i >> 12 | 1);
         if (ok && write(p[1], "x", 1) == 1)
-            (void)read(p[0], &byte, 1); /* goes on when it is told to; what it had is there */
+            ok = read(p[0], &byte, 1) >= 0; /* goes on when it is told to; what it had is there */
         for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
             ok = own[i] == (char)(i >> 12 | 1);
         _exit(ok ? 0 : 1);

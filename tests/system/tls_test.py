@@ -417,7 +417,7 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
 
 @pytest.mark.parametrize("listen, ok", [({"COVE_LISTEN": "0.0.0.0:{}"}, False), ({"COVE_LISTEN_TLS": "0.0.0.0:{}"}, True)])
 def test_beyond_loopback_with_tls_only(listen, ok):
-    with running() as (service, _):
+    with running(COVE_LISTEN_TLS=f"127.0.0.1:{free_port()}") as (service, _):
         assert service.cove("domain", "set", DOMAIN).returncode == 0
         assert service.stop() == 0
         before = dict(service.env)

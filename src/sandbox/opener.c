@@ -89,7 +89,7 @@ static void made(struct vol *v, struct sandbox *sb, const struct err *err)
     struct opener *o = &v->opener;
     struct err busy;
     o->is_making = false;
-    if (err || v->is_busy) {
+    if (!sb || err || v->is_busy) {
         (void)err_set(&busy, ERR_NOT_FOUND, "volume %s is being dropped", v->v.name);
         give(o, NULL, err ? err : &busy);
         if (sb && !v->core->closing)

@@ -63,7 +63,7 @@ struct world {
     struct map layers;      /* name -> struct fake_layer; without the template's */
     struct fake_egress egress;
     unsigned trust_refusals, trust_silence; /* so many certificates are refused; answered by nobody */
-    bool has_no_egress; /* for the next world_open() */
+    bool has_no_egress;                     /* for the next world_open() */
     bool supervisor_lost;
 };
 

@@ -146,8 +146,9 @@ enum wire_exec_flag {
 };
 
 enum wire_change {
-    WIRE_CHANGE_MAKE = 1,    /* the directory; ERR_ALREADY_EXISTS, ERR_NOT_FOUND: there is nothing to make it in */
-    WIRE_CHANGE_PARENTS = 2, /* and those above it; one that is there is fine, ERR_INVALID_ARGUMENT: something else is */
+    WIRE_CHANGE_MAKE = 1, /* the directory; ERR_ALREADY_EXISTS, ERR_NOT_FOUND: there is nothing to make it in */
+    WIRE_CHANGE_PARENTS =
+        2, /* and those above it; one that is there is fine, ERR_INVALID_ARGUMENT: something else is */
     WIRE_CHANGE_UID = 4,
     WIRE_CHANGE_GID = 8,
     WIRE_CHANGE_MODE = 16,

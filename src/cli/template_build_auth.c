@@ -88,7 +88,8 @@ static int read_entry(const json_t *entry, const char *registry, struct arena *a
     return auth && *auth ? decode(auth, registry, arena, ret_auth, err) : 0;
 }
 
-static bool has_helper(const json_t *config, const char *registry)
+/* A store of all credentials leaves an empty entry for each registry that it has some of. */
+static bool has_helper(const json_t *config, const char *registry, bool has_entry)
 {
     const char *key;
     json_t *value;
@@ -97,7 +98,7 @@ static bool has_helper(const json_t *config, const char *registry)
         if (is_of(key, registry))
             return true;
     }
-    return json_is_string(json_object_get(config, "credsStore"));
+    return has_entry && json_is_string(json_object_get(config, "credsStore"));
 }
 
 int registry_auth_parse(struct str text, const char *registry, struct arena *arena, struct registry_auth *ret_auth,
@@ -105,16 +106,20 @@ int registry_auth_parse(struct str text, const char *registry, struct arena *are
 {
     AUTO_JSON json_t *config = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, NULL);
     struct registry_auth found = {0};
+    bool has_entry = false;
     const char *key;
     json_t *entry;
     if (!json_is_object(config))
         return err_set(err, ERR_INVALID_ARGUMENT, "it is no JSON object");
     json_object_foreach(json_object_get(config, "auths"), key, entry)
     {
-        if (!found.user && is_of(key, registry) && read_entry(entry, registry, arena, &found, err) < 0)
+        if (found.user || !is_of(key, registry))
+            continue;
+        has_entry = true;
+        if (read_entry(entry, registry, arena, &found, err) < 0)
             return -1;
     }
-    if (!found.user && has_helper(config, registry))
+    if (!found.user && has_helper(config, registry, has_entry))
         return err_set(err, ERR_UNIMPLEMENTED,
                        "a helper keeps its credentials, which is not asked here: give a name and a password");
     *ret_auth = found;

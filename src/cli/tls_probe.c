@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 /* Until the descriptor is ready or the time is up: false. */
@@ -23,17 +24,23 @@ static bool wait_for(int fd, short events, usec_t until)
     }
 }
 
+/* -errno */
 static int dial(const struct sockaddr *address, socklen_t length, usec_t until)
 {
     int error = 0;
     socklen_t n = sizeof(error);
     AUTO_CLOSE int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return -1;
-    if (connect(fd, address, length) < 0 && (errno != EINPROGRESS || !wait_for(fd, POLLOUT, until) ||
-                                             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0 || error))
-        return -1;
-    return TAKE_FD(fd);
+        return -errno;
+    if (connect(fd, address, length) == 0)
+        return TAKE_FD(fd);
+    if (errno != EINPROGRESS)
+        return -errno;
+    if (!wait_for(fd, POLLOUT, until))
+        return -ETIMEDOUT;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) < 0)
+        return -errno;
+    return error ? -error : TAKE_FD(fd);
 }
 
 static X509 *first_certificate(struct str pem)
@@ -64,16 +71,19 @@ enum tls_probe tls_probe(const struct sockaddr *address, socklen_t length, const
                          int timeout_ms)
 {
     usec_t until = clock_mono() + (usec_t)timeout_ms * USEC_PER_MS;
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     AUTO_CLOSE int fd = dial(address, length, until);
     if (fd < 0)
         return fd == -ECONNREFUSED ? TLS_PROBE_REFUSED : TLS_PROBE_SILENT;
     enum tls_probe found = TLS_PROBE_OTHER;
+    (void)sigaction(SIGPIPE, &ignore, &before); /* of a peer that leaves in the middle; OpenSSL knows no MSG_NOSIGNAL */
     X509 *expected = first_certificate(pem);
     SSL_CTX *tls = SSL_CTX_new(TLS_client_method());
     SSL *ssl = tls ? SSL_new(tls) : NULL;
     if (expected && ssl && SSL_set_fd(ssl, fd) == 1 && SSL_set_tlsext_host_name(ssl, server_name) == 1)
         found = shake_hands(ssl, fd, expected, until);
     SSL_free(ssl);
+    (void)sigaction(SIGPIPE, &before, NULL);
     SSL_CTX_free(tls);
     X509_free(expected);
     ERR_clear_error();

@@ -271,9 +271,12 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_printf("%u", f->owner_uid);
     c->argv[n++] = mem_strdup("--log-level");
     c->argv[n++] = mem_printf("%d", (int)f->log_level);
-    if (f->builds) {
+    AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
+                                  ? NULL
+                                  : mem_printf("disk-reserve=%llu\n", (unsigned long long)f->disk_reserve_bytes);
+    if (f->builds || reserve) {
         c->argv[n++] = mem_strdup("--builds");
-        c->argv[n++] = mem_strdup(f->builds);
+        c->argv[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
     }
     assert(n < ARRAY_SIZE(c->argv));
 }

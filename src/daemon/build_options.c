@@ -24,6 +24,12 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
         return number(value, INT64_MAX / 2000, &config->timeout_ms, err);
     if (str_eqc(key, "disk"))
         return number(value, INT64_MAX, &config->disk_bytes, err);
+    if (str_eqc(key, "disk-reserve")) {
+        if (number(value, INT64_MAX, &config->disk_reserve_bytes, err) < 0)
+            return -1;
+        config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
+        return 0;
+    }
     ssize_t eq = -1;
     for (size_t i = 0; i < value.n; i++)
         if (value.p[i] == '=')

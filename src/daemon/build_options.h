@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How templates are built, as coved tells it in one argument: lines `key=value`. Keys: concurrency, step-timeout-ms, timeout-ms, disk, alias (image=template), insecure. */
+/*
+ * How templates are built, as coved tells it in one argument: lines `key=value`. Keys: concurrency, step-timeout-ms, timeout-ms, disk, disk-reserve (0:
+ * none), alias (image=template), insecure.
+ */
 #pragma once
 
 #include "base/arena.h"

@@ -262,8 +262,11 @@ class Service:
         def more():
             now = self.counts()
             return [f"{what}: {now[what]}, {was} before" for what, was in self.baseline.items() if now[what] > was + SLACK.get(what, 0)]
-        found, end = more(), time.monotonic() + SETTLE_S
-        while found and time.monotonic() < end: # boxes come and go ahead of need: once without more is enough
+        found, begun, renewed = more(), time.monotonic(), False
+        while found and time.monotonic() - begun < SETTLE_S: # boxes come and go ahead of need: once without more is enough
+            if not renewed and time.monotonic() - begun > 2: # they are for what was asked for last, and those that wait for a template hold more than others
+                self.request("DELETE", f"/v1/sandboxes/{self.create()}")
+                renewed = True
             time.sleep(0.05)
             found = more()
         return found

@@ -247,6 +247,8 @@ static void worker_arguments(struct coved *c)
 {
     const struct config *f = c->config;
     size_t n = 0;
+    c->argv[n++] = mem_strdup("--protocol");
+    c->argv[n++] = mem_printf("%d", SUP_VERSION);
     c->argv[n++] = mem_strdup("--state");
     c->argv[n++] = mem_strdup(f->state_dir);
     c->argv[n++] = mem_strdup("--data");

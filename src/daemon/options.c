@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/options.h"
 #include "daemon/arguments.h"
+#include "wire/supervisor.h"
 
 enum option_id {
     OPT_SUPERVISOR_FD = 256,
@@ -20,6 +21,7 @@ enum option_id {
     OPT_MAX_TIMEOUT,
     OPT_MAX_SANDBOXES,
     OPT_BUILDS,
+    OPT_PROTOCOL,
 };
 
 static const struct option known[] = {
@@ -41,6 +43,7 @@ static const struct option known[] = {
     {"max-timeout-ms", required_argument, NULL, OPT_MAX_TIMEOUT},
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
     {"builds", required_argument, NULL, OPT_BUILDS},
+    {"protocol", required_argument, NULL, OPT_PROTOCOL}, /* SUP_VERSION of who starts it */
     {NULL, 0, NULL, 0},
 };
 
@@ -106,6 +109,10 @@ static int apply(void *options, int id, const char *argument)
     case OPT_BUILDS:
         o->builds = argument;
         return 0;
+    case OPT_PROTOCOL:
+        r = argument_number(text, UINT32_MAX, &number);
+        o->protocol = (uint32_t)number;
+        return r;
     default:
         return -EINVAL;
     }
@@ -114,6 +121,7 @@ static int apply(void *options, int id, const char *argument)
 int options_parse(int argc, char **argv, struct options *ret_options, struct err *err)
 {
     struct options o = {
+        .protocol = SUP_VERSION,
         .supervisor_fd = -1,
         .key_fd = -1,
         .tls_fd = -1,
@@ -127,6 +135,10 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
     };
     if (arguments_parse(argc, argv, known, apply, &o, err) < 0)
         return -1;
+    if (o.protocol != SUP_VERSION)
+        return err_set(err, ERR_FAILED_PRECONDITION,
+                       "coved is of another version (it speaks protocol %u, this program %d): restart the service",
+                       o.protocol, SUP_VERSION);
     if (o.supervisor_fd < 0 || o.n_listen == 0 || !o.state_dir || !o.data_dir)
         return err_set(
             err, ERR_INVALID_ARGUMENT,

@@ -13,6 +13,7 @@
 enum { OPTIONS_LISTEN_MAX = 48 };
 
 struct options {
+    uint32_t protocol; /* SUP_VERSION */
     int supervisor_fd; /* SOCK_SEQPACKET to coved */
     int key_fd;        /* the API key, to end of file; -1: there is none */
     int tls_fd;        /* certificate chain and key in PEM, to end of file; -1: there is none */

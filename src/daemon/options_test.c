@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/options.h"
+#include "wire/supervisor.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +52,21 @@ static void what_coved_says_is_understood(void **state)
     assert_int_equal(o.default_timeout_ms, 1000);
     assert_int_equal(o.max_timeout_ms, 2000);
     assert_int_equal(o.max_sandboxes, 3);
+}
+
+/* Programs were replaced under a service that runs: what coved says would be misread. */
+static void coved_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    struct options o;
+    struct err err = {0};
+    char own[16], other[16];
+    (void)snprintf(own, sizeof(own), "%d", SUP_VERSION);
+    (void)snprintf(other, sizeof(other), "%d", SUP_VERSION - 1);
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--protocol", own), 0);
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--protocol", other), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.msg, "restart the service"));
 }
 
 static void the_rest_has_defaults(void **state)
@@ -126,8 +142,11 @@ static void listeners_are_bounded(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_coved_says_is_understood), cmocka_unit_test(the_rest_has_defaults),
-        cmocka_unit_test(wrong_values_are_refused),      cmocka_unit_test(what_is_needed_is_needed),
+        cmocka_unit_test(what_coved_says_is_understood),
+        cmocka_unit_test(the_rest_has_defaults),
+        cmocka_unit_test(coved_of_another_version_is_refused),
+        cmocka_unit_test(wrong_values_are_refused),
+        cmocka_unit_test(what_is_needed_is_needed),
         cmocka_unit_test(listeners_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

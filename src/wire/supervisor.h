@@ -12,7 +12,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 2,
+    SUP_VERSION = 3, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_VOLUME_MAX = 28, /* "vol-" and 20 of [a-z0-9], NUL-terminated */

@@ -26,7 +26,7 @@ static struct event_log *events;
 static struct core *core;
 static int coved;
 static char dir[] = "/tmp/cove-fuzz-XXXXXX";
-static const struct actor actor = {"fuzz"};
+static const struct actor actor = {.name = "fuzz"};
 
 static void clean_up(void)
 {

@@ -29,7 +29,7 @@ static char dir[] = "/tmp/cove-fuzz-XXXXXX";
 static unsigned ends[OPERATIONS];
 static struct follow *follows[OPERATIONS];
 static struct file_call *calls[OPERATIONS];
-static const struct actor actor = {"fuzz"};
+static const struct actor actor = {.name = "fuzz"};
 
 static void clean_up(void)
 {

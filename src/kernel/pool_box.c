@@ -67,6 +67,25 @@ static int limit(struct pool *p, int box_fd, const struct pool_box *box)
     return p->features.limits && set ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
 }
 
+/* What "/" belongs to and lets do is said by the topmost directory of an overlay: as in the layer below. */
+static int make_upper(struct pool *p, int fd, const struct pool_box *box)
+{
+    char below[POOL_LAYER_MAX + 4];
+    struct stat st;
+    if (mkdirat(fd, "u", 0755) < 0)
+        return -errno;
+    if (!box->chain || box->chain->n == 0)
+        return 0;
+    (void)snprintf(below, sizeof(below), "%s/u", box->chain->names[0]);
+    if (fstatat(p->layers_fd, below, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    if ((st.st_uid || st.st_gid) && fchownat(fd, "u", st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    return (st.st_mode & 07777) != 0755 && fchmodat(fd, "u", st.st_mode & 07777, 0) < 0 ? -errno : 0;
+}
+
 /* u/ and w/ of an entry that nobody knows yet, or of one that was cloned or kept. */
 static int fill(struct pool *p, int at, const char *name, const struct pool_box *box, bool is_new)
 {
@@ -78,7 +97,9 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
         r = tree_remove(fd, "w");
     if (r == -ENOENT)
         r = 0;
-    if (r == 0 && ((is_new && mkdirat(fd, "u", 0755) < 0) || mkdirat(fd, "w", 0755) < 0))
+    if (r == 0 && is_new)
+        r = make_upper(p, fd, box);
+    if (r == 0 && mkdirat(fd, "w", 0755) < 0)
         r = -errno;
     r = r ? r : pool_step(p, "pool.made");
     r = r ? r : write_files(fd, box, is_new);

@@ -238,6 +238,26 @@ static void test_box_of_a_layer_starts_as_its_copy(void **state)
     nothing_half_made(p);
 }
 
+static void test_the_root_is_as_in_the_layer_below(void **state)
+{
+    struct test_pool *p = *state;
+    AUTO_CLOSE int fd = -1;
+    struct stat st;
+    make_layer(p, BASE, NULL);
+    AUTO_CLOSE int below = openat(pool_fd(p->pool), "layers/" BASE "/u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(fchown(below, 7, 8), 0);
+    assert_int_equal(fchmod(below, 01770), 0);
+    struct pool_chain chain = {1, {BASE}};
+    const struct pool_box box = {.name = "a", .chain = &chain, .files = box_files, .n_files = 2};
+    assert_int_equal(pool_box_make(p->pool, &box, &fd), 0);
+    AUTO_CLOSE int u = test_pool_upper(p, "a");
+    assert_int_equal(fstat(u, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 01770);
+    assert_int_equal(st.st_uid, 7);
+    assert_int_equal(st.st_gid, 8);
+    assert_true(test_pool_has(p, "boxes/*/a/u/etc/hosts"));
+}
+
 static void test_files_of_a_sandbox_lead_nowhere(void **state)
 {
     struct test_pool *p = *state;
@@ -480,6 +500,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_layer_is_there_when_it_is_committed_and_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_layer_of_a_box_is_its_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_box_of_a_layer_starts_as_its_copy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_the_root_is_as_in_the_layer_below, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_files_of_a_sandbox_lead_nowhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kept_files_come_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_copies_are_kept_where_they_are_cheap, set_up, tear_down),

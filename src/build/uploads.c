@@ -16,7 +16,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { TICKETS_MAX = 4096, TICKET_S = 3600, RUNNING_MAX = 64, FRESH_MS = 100, COMPARE = 16 * 1024 };
+enum { TICKETS_MAX = 4096, TICKET_S = 3600, FRESH_MS = 100, COMPARE = 16 * 1024 };
+enum { RUNNING_MAX = 64, BY_LINK_MAX = 48 }; /* the rest is for the key */
+enum { LINK_FREE_S = 30, LINK_RATE = 1024 };
 
 struct ticket {
     struct list node; /* oldest first */
@@ -42,8 +44,8 @@ struct uploads {
     struct list by_age;
     struct map files; /* by hash */
     struct list by_time;
-    size_t n_running;
-    uint64_t bytes; /* of all, those under way too */
+    size_t n_running, n_by_link; /* the second: of the first */
+    uint64_t bytes;              /* of all, those under way too */
     uint64_t serial;
     usec_t looked; /* monotonic; 0: look now */
     uint64_t room; /* above the reserve: what the disk had then, less what was written since */
@@ -55,6 +57,7 @@ struct upload {
     int fd;
     char hash[UPLOAD_HASH_LEN + 1], name[32];
     uint64_t bytes;
+    usec_t since;
     bool repeats; /* fd is the file that is there already, to be compared */
 };
 
@@ -305,10 +308,13 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
     memcpy(ret_token, t->token, UPLOAD_TOKEN_LEN + 1);
 }
 
-static int denied(struct err *err)
+/* There is other content already. */
+static int differs(const struct upload *up, struct err *err)
 {
-    return err_set(err, ERR_PERMISSION_DENIED,
-                   "this link for an upload was used already, for other content: ask for another");
+    return up->ticket
+               ? err_set(err, ERR_PERMISSION_DENIED,
+                         "this link for an upload was used already, for other content: ask for another")
+               : err_set(err, ERR_ALREADY_EXISTS, "other files were sent as %.12s... before: these are kept", up->hash);
 }
 
 /* ---- one ---- */
@@ -323,6 +329,7 @@ static void put(struct upload *up)
 {
     up->all->n_running--;
     if (up->ticket) {
+        up->all->n_by_link--;
         up->ticket->refs--;
         release(up->ticket);
     }
@@ -337,7 +344,7 @@ static int open_file(struct upload *up, int64_t size, struct err *err)
     uint64_t there = 0;
     if (up->repeats) {
         if (uploads_open(u, up->hash, &up->fd, &there, err) < 0 || (size >= 0 && (uint64_t)size != there))
-            return denied(err);
+            return differs(up, err);
         return 0;
     }
     if (need_room(u, size > 0 ? (uint64_t)size : 1, err) < 0)
@@ -352,17 +359,22 @@ static int begin(struct uploads *u, const char *hash, struct ticket *t, int64_t 
 {
     if (size > 0 && (uint64_t)size > UPLOAD_BYTES_MAX)
         return too_large(err);
-    if (u->n_running >= RUNNING_MAX)
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d uploads are under way: try again in a moment", RUNNING_MAX);
+    if (t && t->refs > 0)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "an upload by this link is under way: wait for its end");
+    if (u->n_running >= RUNNING_MAX || (t && u->n_by_link >= BY_LINK_MAX))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%zu uploads are under way: try again in a moment", u->n_running);
     struct upload *up = mem_new(struct upload);
     up->all = u;
     up->fd = -1;
     up->ticket = t;
-    up->repeats = t && t->used;
+    up->since = clock_mono();
+    up->repeats = t ? t->used : uploads_has(u, hash);
     memcpy(up->hash, hash, UPLOAD_HASH_LEN);
     u->n_running++;
-    if (t)
+    if (t) {
+        u->n_by_link++;
         t->refs++;
+    }
     if (open_file(up, size, err) < 0) {
         put(up);
         return -1;
@@ -394,16 +406,25 @@ static int compare(struct upload *up, struct str bytes, struct err *err)
         if (n < 0)
             return err_errno(err, errno, "read the upload");
         if (n == 0 || memcmp(there, bytes.p, (size_t)n) != 0)
-            return denied(err);
+            return differs(up, err);
         up->bytes += (uint64_t)n;
         bytes = str_sub(bytes, (size_t)n);
     }
     return 0;
 }
 
+bool upload_is_slow(usec_t lasted, uint64_t bytes)
+{
+    uint64_t s = lasted / USEC_PER_SEC;
+    return s > LINK_FREE_S && bytes < (s - LINK_FREE_S) * LINK_RATE;
+}
+
 int upload_write(struct upload *up, struct str bytes, struct err *err)
 {
     struct uploads *u = up->all;
+    if (up->ticket && upload_is_slow(clock_mono() - up->since, up->bytes + bytes.n))
+        return err_set(err, ERR_DEADLINE_EXCEEDED, "an upload by a link brings 1 KiB/s at least after its first %d s",
+                       LINK_FREE_S);
     if (up->bytes + bytes.n > UPLOAD_BYTES_MAX)
         return too_large(err);
     if (up->repeats)
@@ -422,7 +443,7 @@ int upload_write(struct upload *up, struct str bytes, struct err *err)
 static int end_repeated(struct upload *up, struct err *err)
 {
     struct stat st;
-    int r = fstat(up->fd, &st) < 0 || (uint64_t)st.st_size != up->bytes ? denied(err) : 0;
+    int r = fstat(up->fd, &st) < 0 || (uint64_t)st.st_size != up->bytes ? differs(up, err) : 0;
     upload_cancel(up);
     return r;
 }
@@ -432,9 +453,11 @@ int upload_end(struct upload *up, struct err *err)
     struct uploads *u = up->all;
     if (up->repeats)
         return end_repeated(up, err);
-    if (up->ticket && up->ticket->used) { /* by another one meanwhile */
+    if (!up->ticket &&
+        uploads_has(u, up->hash)) { /* another one was faster; they were not compared: sent once more they are */
+        (void)differs(up, err);
         upload_cancel(up);
-        return denied(err);
+        return -1;
     }
     AUTO_FREE char *from = mem_printf("%s/%s", u->path, up->name);
     AUTO_FREE char *to = mem_printf("%s/%s", u->path, up->hash);

@@ -8,10 +8,12 @@
  *  3. The disk keeps its reserve: bytes are taken while it does. Those that are older than an hour make room for it, and the oldest of all for the
  *     bound on all of them.
  *  4. A link is good until a file was sent by it, once. Then it takes that file's very bytes again - somebody's answer got lost - and changes nothing; another
- *     content needs another link, which needs the key.
+ *     content needs another link, which needs the key. One upload at a time goes by a link, and not at a crawl.
+ *  5. By the key the first content of a hash stays, too. Some of the slots for uploads under way are the key's alone.
  */
 #pragma once
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -39,7 +41,8 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
 
 /*
  * size: what was announced, -1: nothing was. ERR_OUT_OF_RANGE: it is too large; ERR_RESOURCE_EXHAUSTED: too many at a time, or the disk is full, which
- * upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or was used for something else.
+ * upload_is_full() tells apart; ERR_PERMISSION_DENIED: the link is none, too old, or was used for something else; ERR_ALREADY_EXISTS: by the key,
+ * and other content is there; ERR_DEADLINE_EXCEEDED: by a link, and too slow.
  */
 int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload,
                  struct err *err) WARN_UNUSED;
@@ -49,6 +52,7 @@ int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, i
 int upload_write(struct upload *up, struct str bytes, struct err *err) WARN_UNUSED;
 int upload_end(struct upload *up, struct err *err) WARN_UNUSED; /* it is there; frees, also when it fails */
 void upload_cancel(struct upload *up);                          /* frees; NULL is fine */
+bool upload_is_slow(usec_t lasted, uint64_t bytes);
 bool upload_is_full(const struct err *err);
 
 /* For reading. -1: ERR_NOT_FOUND. */

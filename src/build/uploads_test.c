@@ -34,11 +34,11 @@ static void files_come_and_stay(void **state)
     assert_false(uploads_has(u, HASH)); /* not before all of it is there */
     assert_int_equal(upload_end(up, &err), 0);
     assert_true(uploads_has(u, HASH));
-    assert_int_equal(upload_begin(u, HASH, -1, &up, &err), 0); /* again, shorter */
-    assert_int_equal(upload_write(up, STR("hey"), &err), 0);
+    assert_int_equal(upload_begin(u, HASH, -1, &up, &err), 0); /* again, the same */
+    assert_int_equal(upload_write(up, STR("hello"), &err), 0);
     assert_int_equal(upload_end(up, &err), 0);
     assert_int_equal(uploads_open(u, HASH, &fd, &size, &err), 0);
-    assert_int_equal(size, 3);
+    assert_int_equal(size, 5);
     (void)fd_close(fd);
     assert_int_equal(upload_begin(u, OTHER, -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("half"), &err), 0);
@@ -110,15 +110,13 @@ static void a_link_is_good_for_one_upload(void **state)
     const struct test_dir *dir = *state;
     char token[UPLOAD_TOKEN_LEN + 1], again[UPLOAD_TOKEN_LEN + 1];
     struct uploads *u;
-    struct upload *up, *slow;
+    struct upload *up;
     struct err err;
     assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
     uploads_grant(u, HASH, token);
     assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err), 0);
     assert_int_equal(upload_write(up, STR("lost on the w"), &err), 0);
     upload_cancel(up); /* one that failed may be tried again */
-    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(token), -1, &slow, &err), 0);
-    assert_int_equal(upload_write(slow, STR("slow"), &err), 0);
     assert_int_equal(send_by_link(u, token, "content", 7), ERR_OK);
     /* The same once more, because the answer got lost; nothing else. */
     assert_int_equal(send_by_link(u, token, "content", 7), ERR_OK);
@@ -128,8 +126,6 @@ static void a_link_is_good_for_one_upload(void **state)
     assert_int_equal(send_by_link(u, token, "content and more", -1), ERR_PERMISSION_DENIED);
     assert_int_equal(send_by_link(u, token, "content and more", 16), ERR_PERMISSION_DENIED);
     assert_int_equal(send_by_link(u, token, "", 0), ERR_PERMISSION_DENIED);
-    assert_int_equal(upload_end(slow, &err), -1); /* it was there first, and comes too late */
-    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
     assert_true(is_there(u, "content"));
     assert_int_equal(uploads_bytes(u), 7);
     uploads_grant(u, HASH, again); /* who has the key may replace it */
@@ -138,6 +134,97 @@ static void a_link_is_good_for_one_upload(void **state)
     assert_int_equal(send_by_link(u, token, "content", 7), ERR_PERMISSION_DENIED);
     assert_int_equal(uploads_bytes(u), 5);
     uploads_free(u);
+}
+
+static enum err_code send_by_key(struct uploads *u, struct str content, int64_t announced)
+{
+    struct upload *up;
+    struct err err;
+    if (upload_begin(u, HASH, announced, &up, &err) < 0)
+        return err.code;
+    if (upload_write(up, content, &err) == 0)
+        return upload_end(up, &err) < 0 ? err.code : ERR_OK;
+    upload_cancel(up);
+    return err.code;
+}
+
+static void by_key_the_first_content_stays(void **state)
+{
+    const struct test_dir *dir = *state;
+    struct uploads *u;
+    struct upload *slow;
+    struct err err;
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    assert_int_equal(upload_begin(u, HASH, -1, &slow, &err), 0);
+    assert_int_equal(upload_write(slow, STR("slow"), &err), 0);
+    assert_int_equal(send_by_key(u, STR("content"), 7), ERR_OK);
+    assert_int_equal(send_by_key(u, STR("content"), 7), ERR_OK);
+    assert_int_equal(send_by_key(u, STR("content"), -1), ERR_OK);
+    assert_int_equal(send_by_key(u, STR("another"), 7), ERR_ALREADY_EXISTS);
+    assert_int_equal(send_by_key(u, STR("conten"), -1), ERR_ALREADY_EXISTS);
+    assert_int_equal(send_by_key(u, STR("content and more"), -1), ERR_ALREADY_EXISTS);
+    assert_int_equal(send_by_key(u, STR("content and more"), 16), ERR_ALREADY_EXISTS);
+    assert_int_equal(upload_end(slow, &err), -1); /* begun first, and too late */
+    assert_int_equal(err.code, ERR_ALREADY_EXISTS);
+    assert_true(is_there(u, "content"));
+    assert_int_equal(uploads_bytes(u), 7);
+    uploads_free(u);
+    AUTO_FREE char *uploads = mem_printf("%s/uploads", dir->path);
+    AUTO_FREE char *file = mem_printf("%s/%s", uploads, HASH);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(uploads), 0); /* nothing half is left */
+}
+
+static void links_leave_slots_to_the_key(void **state)
+{
+    const struct test_dir *dir = *state;
+    char token[UPLOAD_TOKEN_LEN + 1], first[UPLOAD_TOKEN_LEN + 1];
+    struct upload *by_link[64], *by_key[64], *up;
+    size_t n_links = 0, n_keys = 0;
+    struct uploads *u;
+    struct err err;
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    uploads_grant(u, HASH, first);
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &by_link[n_links++], &err), 0);
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &up, &err), -1); /* one at a time */
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_false(upload_is_full(&err));
+    for (;;) {
+        uploads_grant(u, HASH, token);
+        if (upload_begin_by_link(u, STR(HASH), str_of(token), -1, &up, &err) < 0)
+            break;
+        by_link[n_links++] = up;
+    }
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(n_links, 48);
+    while (upload_begin(u, OTHER, -1, &up, &err) == 0)
+        by_key[n_keys++] = up;
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(n_keys, 16);
+    upload_cancel(by_link[0]); /* its link is free, its slot too */
+    assert_int_equal(upload_begin_by_link(u, STR(HASH), str_of(first), -1, &by_link[0], &err), 0);
+    for (size_t i = 0; i < n_links; i++)
+        upload_cancel(by_link[i]);
+    for (n_links = 0; upload_begin(u, OTHER, -1, &up, &err) == 0; n_links++) /* the key may have all */
+        by_link[n_links] = up;
+    assert_int_equal(n_links + n_keys, 64);
+    for (size_t i = 0; i < n_links; i++)
+        upload_cancel(by_link[i]);
+    for (size_t i = 0; i < n_keys; i++)
+        upload_cancel(by_key[i]);
+    uploads_free(u);
+}
+
+static void a_crawl_is_told_apart(void **state)
+{
+    (void)state;
+    assert_false(upload_is_slow(0, 0));
+    assert_false(upload_is_slow(30 * USEC_PER_SEC, 0));
+    assert_true(upload_is_slow(31 * USEC_PER_SEC, 3)); /* a byte each 10 s */
+    assert_false(upload_is_slow(31 * USEC_PER_SEC, 1024));
+    assert_true(upload_is_slow(130 * USEC_PER_SEC, 100 * 1024 - 1));
+    assert_false(upload_is_slow(130 * USEC_PER_SEC, 100 * 1024));
+    assert_false(upload_is_slow(3600 * USEC_PER_SEC, 8 << 20));
 }
 
 static void totals_are_kept(void **state)
@@ -235,7 +322,13 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(files_come_and_stay), TEST(links), TEST(a_link_is_good_for_one_upload),
-                                       TEST(totals_are_kept), TEST(the_disk_keeps_its_reserve)};
+    const struct CMUnitTest tests[] = {TEST(files_come_and_stay),
+                                       TEST(links),
+                                       TEST(a_link_is_good_for_one_upload),
+                                       TEST(by_key_the_first_content_stays),
+                                       TEST(links_leave_slots_to_the_key),
+                                       TEST(a_crawl_is_told_apart),
+                                       TEST(totals_are_kept),
+                                       TEST(the_disk_keeps_its_reserve)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

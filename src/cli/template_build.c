@@ -154,7 +154,9 @@ static int send_fd(struct making *m, const char *hash, int fd)
         sent += n;
     }
     int ignored UNUSED = http_client_end(service_client(m->s)); /* likewise */
-    return service_answer(m->s, "sending files", NULL);
+    if (service_answer(m->s, "sending files", NULL) == 0)
+        return 0;
+    return ctx->err.code == ERR_ALREADY_EXISTS ? 0 : -1; /* somebody was faster: of the same files, as the hash says */
 }
 
 static int is_present(struct making *m, const char *hash)

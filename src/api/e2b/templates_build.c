@@ -126,6 +126,7 @@ static void upload_failed(struct call *c, const struct err *err)
                  : err->code == ERR_OUT_OF_RANGE       ? 413
                  : err->code == ERR_PERMISSION_DENIED  ? 403
                  : err->code == ERR_RESOURCE_EXHAUSTED ? 429
+                 : err->code == ERR_DEADLINE_EXCEEDED  ? 408
                                                        : 500;
     upload_gone(c);
     call_fail(c, status, "%s", err->msg);

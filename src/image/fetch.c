@@ -46,7 +46,8 @@ static bool canceled(void *ctx)
 static void on_warning(void *ctx, const char *text)
 {
     struct job *j = ctx;
-    report_warning(j->report, text);
+    if (!j->registry || !registry_is_told(j->registry, text))
+        report_warning(j->report, text);
 }
 
 /* ---- blobs, wherever they come from ---- */
@@ -317,6 +318,8 @@ int fetch_run(const struct fetch_config *config)
         .data_fd = config->data_fd, .notes_fd = config->notes_fd, .canceled = canceled, .warn = on_warning, .ctx = &j};
     j.feed = feed_new(&feed);
     int r = run(&j, &err);
+    if (r < 0 && j.registry)
+        registry_withhold(j.registry, &err);
     if (r < 0)
         report_error(j.report, &err);
     registry_free(j.registry);

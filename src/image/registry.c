@@ -56,9 +56,14 @@ void registry_free(struct registry *r)
     mem_free(r);
 }
 
-void registry_reason(const struct buf *body, char ret_text[static REGISTRY_REASON_MAX])
+bool registry_is_secretive(const struct registry *r)
 {
-    struct str s = buf_str(body);
+    return r->config.username || r->config.password || r->config.token;
+}
+
+void registry_reason(const struct registry *r, const struct buf *body, char ret_text[static REGISTRY_REASON_MAX])
+{
+    struct str s = registry_is_secretive(r) ? STR("") : buf_str(body);
     size_t n = 0;
     for (size_t i = 0; i < s.n && n < REGISTRY_REASON_MAX - 1; i++)
         if (s.p[i] >= ' ' && s.p[i] <= '~')
@@ -102,7 +107,7 @@ static char *follow(const char *from, const char *location)
 static int refused(const struct fetch *f, const struct http_answer *a, struct err *err)
 {
     char reason[REGISTRY_REASON_MAX];
-    registry_reason(&a->reason, reason);
+    registry_reason(f->r, &a->reason, reason);
     const char *host = f->r->host, *sep = reason[0] ? ": " : "";
     switch (a->status) {
     case 404:

@@ -5,7 +5,8 @@
  *  1. Credentials go to the registry that the image's name says, and as a password to the token service that this registry names; to nobody else: not with
  *     a redirect to another host, not for a challenge of another host.
  *  2. A blob's bytes are handed on once and in order, however often the connection broke: what comes again is left out.
- *  3. Who fails by accident is tried again, REGISTRY_TRIES times without progress; who refuses or lies is not.
+ *  3. With credentials no text of a server's goes into an error: it could be these, as they are or in disguise.
+ *  4. Who fails by accident is tried again, REGISTRY_TRIES times without progress; who refuses or lies is not.
  */
 #pragma once
 
@@ -29,6 +30,13 @@ struct registry;
 struct registry *registry_new(const struct registry_config *config);
 void registry_free(struct registry *r);
 DEFINE_AUTO(struct registry *, registry_free)
+
+/*
+ * Credentials stand in the text, or begin there: plainly, percent-encoded or in base64, four characters at least. Such an error loses its message: servers
+ * choose names of hosts, media types and files.
+ */
+bool registry_is_told(const struct registry *r, const char *text);
+void registry_withhold(const struct registry *r, struct err *err);
 
 /* name: a tag or a digest; of a digest the bytes are verified. Appended to ret_text. ret_type: "" when the server says none. */
 int registry_manifest(struct registry *r, const char *name, struct buf *ret_text, char ret_type[static 128],

@@ -15,6 +15,87 @@ void registry_set_authorization(struct registry *r, const char *scheme, const ch
     r->authorization = mem_printf("%s %s", scheme, value);
 }
 
+/* ---- what is not told ---- */
+
+enum { SECRET_LEAST = 4, SECRET_LOOK = 24 }; /* messages are cut: the beginning of a long one is enough */
+
+static bool holds(const struct buf *texts, size_t n_texts, struct str secret)
+{
+    char look[SECRET_LOOK + 1];
+    size_t n = MIN(secret.n, (size_t)SECRET_LOOK);
+    bool found = false;
+    if (n < SECRET_LEAST)
+        return false;
+    memcpy(look, secret.p, n);
+    look[n] = '\0';
+    for (size_t i = 0; i < n_texts; i++)
+        found = found || strcasestr(buf_data(&texts[i]), look); /* names of hosts lose their case */
+    mem_wipe(look, sizeof(look));
+    return found;
+}
+
+static bool holds_base64(const struct buf *texts, size_t n_texts, const char *secret)
+{
+    AUTO_BUF struct buf b = BUF_INIT(16384);
+    buf_append_base64(&b, str_of(secret));
+    struct str s = buf_str(&b);
+    while (s.n > 0 && s.p[s.n - 1] == '=')
+        s.n--;
+    bool found = holds(texts, n_texts, s);
+    if (s.n > 0)
+        mem_wipe(buf_data(&b), buf_len(&b));
+    return found;
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+static void append_unescaped(struct buf *b, const char *text)
+{
+    for (const char *p = text; *p; p++) {
+        int high = *p == '%' ? digit(p[1]) : -1, low = high < 0 ? -1 : digit(p[2]);
+        int c = low < 0 ? *p : high << 4 | low;
+        buf_append_char(b, (char)(c ? c : ' '));
+        p += low < 0 ? 0 : 2;
+    }
+}
+
+bool registry_is_told(const struct registry *r, const char *text)
+{
+    struct buf texts[2] = {BUF_INIT(4096), BUF_INIT(4096)}; /* as it is, and unescaped */
+    const char *const secrets[] = {r->config.password, r->config.token};
+    const char *value = r->authorization ? strchr(r->authorization, ' ') : NULL;
+    AUTO_FREE char *pair =
+        r->config.username && r->config.password ? mem_printf("%s:%s", r->config.username, r->config.password) : NULL;
+    buf_append_cstr(&texts[0], text);
+    append_unescaped(&texts[1], text);
+    buf_append_char(&texts[0], '\0');
+    buf_append_char(&texts[1], '\0');
+    bool told = buf_error(&texts[0]) || buf_error(&texts[1]);
+    for (size_t i = 0; i < ARRAY_SIZE(secrets) && !told; i++)
+        told = secrets[i] && (holds(texts, 2, str_of(secrets[i])) || holds_base64(texts, 2, secrets[i]));
+    told = told || (value && holds(texts, 2, str_of(value + 1))) || (pair && holds_base64(texts, 2, pair));
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        if (told && buf_len(&texts[i]) > 0)
+            mem_wipe(buf_data(&texts[i]), buf_len(&texts[i]));
+        buf_fini(&texts[i]);
+    }
+    if (pair)
+        mem_wipe(pair, strlen(pair));
+    return told;
+}
+
+void registry_withhold(const struct registry *r, struct err *err)
+{
+    if (registry_is_secretive(r) && registry_is_told(r, err->msg))
+        (void)err_set(err, err->code, "%.80s fails, and says so with the credentials that it was given: not shown",
+                      r->config.ref->host);
+}
+
+/* ---- credentials ---- */
+
 static char *basic(const struct registry *r)
 {
     AUTO_BUF struct buf pair = BUF_INIT(8192), text = BUF_INIT(16384);
@@ -68,6 +149,12 @@ static bool is_token(struct str token)
     return token.n > 0;
 }
 
+/* With credentials not as the registry calls it, which may have written them into the URL. */
+static const char *service_name(const struct registry *r, const struct challenge *c)
+{
+    return registry_is_secretive(r) ? r->host : c->realm;
+}
+
 static int take_token(struct registry *r, const struct challenge *c, struct str body, struct err *err)
 {
     json_t *json = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
@@ -78,7 +165,8 @@ static int take_token(struct registry *r, const struct challenge *c, struct str 
     if (good)
         registry_set_authorization(r, "Bearer", json_string_value(token));
     json_decref(json);
-    return good ? 0 : err_set(err, ERR_UNAVAILABLE, "the token service %.120s answers with no token", c->realm);
+    return good ? 0
+                : err_set(err, ERR_UNAVAILABLE, "the token service %.120s answers with no token", service_name(r, c));
 }
 
 static int ask_for_token(struct registry *r, const struct challenge *c, const char *authorization, struct err *err)
@@ -99,7 +187,7 @@ static int ask_for_token(struct registry *r, const struct challenge *c, const ch
         return err_prefix(err, "ask the registry's token service");
     int status = answer.status;
     char reason[REGISTRY_REASON_MAX];
-    registry_reason(&answer.reason, reason);
+    registry_reason(r, &answer.reason, reason);
     http_answer_fini(&answer);
     int result;
     if (status == 200)
@@ -107,7 +195,7 @@ static int ask_for_token(struct registry *r, const struct challenge *c, const ch
     else if (status == 401 || status == 403)
         result = need_credentials(r, err);
     else
-        result = err_set(err, ERR_UNAVAILABLE, "the token service %.80s answers %d%s%s", c->realm, status,
+        result = err_set(err, ERR_UNAVAILABLE, "the token service %.80s answers %d%s%s", service_name(r, c), status,
                          reason[0] ? ": " : "", reason);
     if (buf_len(&body) > 0)
         mem_wipe(buf_data(&body), buf_len(&body));

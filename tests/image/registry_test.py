@@ -77,6 +77,63 @@ def test_basic_credentials(jobs, registry, image):
     assert jobs.pull(registry, name, auth={"username": "u", "password": "wrong"}).error == "unauthenticated"
 
 
+def test_credentials_are_not_repeated(jobs, registry, image):
+    """Whatever a server makes of what it was sent, no line of the job's and nothing on stderr holds it."""
+    user, password = "someone", "pa/ss+word%of&mine"
+    pair, alone = (base64.b64encode(text.encode()).decode() for text in (f"{user}:{password}", password))
+    quoted = "".join(f"%{byte:02x}" for byte in password.encode())
+    layer = "/blobs/" + image.manifest["layers"][0]["digest"]
+    name = registry.put(image)
+
+    def refused(auth, *secrets):
+        result = jobs.pull(registry, name, auth=auth)
+        assert result.code == 1 and result.message, result
+        told = (result.raw.decode() + result.stderr).lower()
+        assert not [s for s in secrets if s.lower() in told], result
+        return result
+
+    def echoes(status, header=None):
+        def answer(handler):
+            sent = handler.headers.get("Authorization")
+            if not sent:
+                return handler.answer(401, b"", {"WWW-Authenticate": header or "Basic realm=x"})
+            return handler.answer(status, f"{sent.split()[1]} {password} {alone} {quoted}".encode())
+        return answer
+    secrets = (password, pair, alone, quoted, pair[:20], alone[:20])
+    login = {"username": user, "password": password}
+    # The token service, asked with them.
+    service = f'Bearer realm="http://{registry.host}/token"'
+    registry.on["/manifests/latest"] = echoes(403, service)
+    registry.on["/token"] = echoes(429)
+    assert "answers 429" in refused(login, *secrets).message
+    # Its URL, which the registry chooses.
+    for text in (alone, quoted):
+        challenge(registry, f'Bearer realm="http://{registry.host}/{text}/token"')
+        registry.on["/token"] = lambda h: h.answer(500, b"no")
+        refused(login, *secrets)
+    # The registry: with them, and with a token that was given or fetched.
+    for status in (400, 403):
+        registry.on["/manifests/latest"] = echoes(status)
+        refused(login, *secrets)
+        registry.on["/manifests/latest"] = lambda h, status=status: h.answer(status, h.headers["Authorization"].encode())
+        refused({"token": "a-given-token"}, "a-given-token")
+        registry.on["/token"] = lambda h: h.answer(200, b'{"token": "a-fetched-token"}')
+        registry.on["/manifests/latest"] = echoes(status, service)
+        refused(login, "a-fetched-token", *secrets)
+    # Where it sends us, and what it says a thing is.
+    del registry.on["/manifests/latest"]
+    given = {"token": "agiventoken"}
+    registry.on[layer] = lambda h: h.answer(307, b"", {"Location": "http://AGivenToken.invalid/"})
+    assert "not shown" in refused(given, "agiventoken").message
+    registry.on["/manifests/latest"] = lambda h: h.answer(200, b"{}", {"Content-Type": "text/agiventoken"})
+    refused(given, "agiventoken")
+    registry.on["/manifests/latest"] = lambda h: h.answer(200, b'{"a": agiventoken}', {"Content-Type": MANIFEST})
+    refused(given, "agiventoken")
+    # Without any, the server's words are of use.
+    registry.on["/manifests/latest"] = lambda h: h.answer(400, b"too many of you")
+    assert "too many of you" in jobs.pull(registry, name).message
+
+
 def test_bearer_tokens(jobs, registry, image):
     name = registry.put(image)
     challenge(registry, f'Bearer realm="http://{registry.host}/token",service="a b",scope="repository:test/image:pull"')

@@ -263,7 +263,8 @@ const struct command cmd_policy = {
         "check says what would become of a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is "
         "looked up when the policy lets the sandbox do that.\n"
         "\n"
-        "Values of headers are sealed when they are set and can't be read back.",
+        "Values of headers are sealed when they are set, and not shown. Whoever may set the policy of a sandbox can have the values that it has "
+        "sent to other hosts.",
     .exit_status = " 0    it worked; check: the request would be allowed\n"
                    " 1    it did not; check: the request would be denied\n"
                    " 125  check: nobody knows, Cove failed; stderr says why\n"

@@ -160,20 +160,21 @@ const struct command cmd_diff = {
     .synopsis = "A\nA B",
     .description =
         "Shows the paths that A has changed since it was made; or, with two, what B has that A has not. Each is a sandbox, or a snapshot or "
-        "template by its name. It costs what was changed, not what is there.\n"
+        "template by its name. It costs what either has of its own, not what both stand on.\n"
         "\n"
         " A /path    added; a directory with all that is in it\n"
-        " M /path    modified: other bytes, another owner or mode\n"
+        " M /path    modified: other bytes, another owner or mode, other capabilities or access lists\n"
         " D /path    deleted; a directory that is gone stands for all that was in it\n"
         "\n"
-        "Directories end with a slash. Sorted by path. In names, control characters, those that change the direction of text and bytes that are not UTF-8 "
-        "are written as \\xNN, a backslash as \\\\, wherever it goes; with -z names are as they are.\n"
+        "Directories end with a slash. Sorted by path. In names, control characters, those that change the direction of text or take no room, and bytes that "
+        "are not UTF-8 are written as \\xNN, a backslash as \\\\, wherever it goes; with -z names are as they are.\n"
         "\n"
         "With --json one object a line, in no order: change, type, path, mode, size. Where a path is not UTF-8, path_base64 has its bytes, and path has U+FFFD "
         "where they are not.\n"
         "\n"
-        "/etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what Cove itself wrote. A comparison that takes more than 20 million "
-        "look-ups of names fails: then nothing is printed, and with --json what was is not all.",
+        "Times and other attributes are not compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what "
+        "Cove itself wrote. A comparison that takes more than 20 million look-ups of names fails, and so does one of which a side is removed, paused or resumed meanwhile, or has something deeper than 256 directories or "
+        "with a path of more than 4,095 bytes: then nothing is printed, and with --json what was is not all.",
     .examples = "cove diff i3k\n"
                 "cove diff before-the-upgrade i3k\n"
                 "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"

@@ -34,17 +34,42 @@ int diff_line_read(struct buf *b, const json_t *object)
     (void)buf_append_char(b, letter);
     (void)buf_append_char(b, ' ');
     (void)buf_append_str(b, buf_str(&path));
-    if (strcmp(type, "directory") == 0)
+    if (strcmp(type, "directory") == 0 && !str_eqc(buf_str(&path), "/"))
         (void)buf_append_char(b, '/');
     return buf_error(b);
 }
 
+/*
+ * A character that is there and takes no room (U+200B to U+200D, U+2060 to U+2064, U+FEFF). Text that is read may need them, as Persian and some pictures do;
+ * of two names that differ in them alone, nobody would see that they do.
+ */
+static bool is_unseen(struct str s)
+{
+    static const char *const first[] = {"\xe2\x80", "\xe2\x81", "\xef\xbb"};
+    static const unsigned char from[] = {0x8b, 0xa0, 0xbf}, to[] = {0x8d, 0xa4, 0xbf};
+    for (size_t i = 0; s.n >= 3 && i < ARRAY_SIZE(first); i++) {
+        unsigned char last = (unsigned char)s.p[2];
+        if (memcmp(s.p, first[i], 2) == 0 && last >= from[i] && last <= to[i])
+            return true;
+    }
+    return false;
+}
+
 void diff_line_escape(struct buf *b, struct str line)
 {
-    struct str part;
-    for (bool is_first = true; str_split(&line, '\\', &part); is_first = false) {
-        if (!is_first)
+    for (size_t at = 0; line.n > 0; at = 0) {
+        /* Their first bytes are within no other character. */
+        while (at < line.n && line.p[at] != '\\' && !is_unseen(str_sub(line, at)))
+            at++;
+        terminal_escape(b, str_n(line.p, at));
+        line = str_sub(line, at);
+        if (line.n == 0)
+            return;
+        const size_t n = *line.p == '\\' ? 1 : 3;
+        if (n == 1)
             (void)buf_append_cstr(b, "\\\\");
-        terminal_escape(b, part);
+        for (size_t i = 0; n > 1 && i < n; i++)
+            (void)buf_printf(b, "\\x%02x", (unsigned char)line.p[i]);
+        line = str_sub(line, n);
     }
 }

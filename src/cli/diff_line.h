@@ -11,6 +11,6 @@
 int diff_line_read(struct buf *b, const json_t *object) WARN_UNUSED;
 
 /*
- * Appends it for whoever reads lines: what terminal_escape() escapes is \xNN, a backslash \\, so that there is one line for each and the name can be had back.
+ * Appends it for whoever reads lines: what terminal_escape() escapes, and what takes no room, is \xNN, a backslash \\, so that there is one line for each and the name can be had back.
  */
 void diff_line_escape(struct buf *b, struct str line);

@@ -28,6 +28,7 @@ static void test_what_is_read(void **state)
     } good[] = {
         {RECORD("added", "file", "/a b") "}", "A /a b"},
         {RECORD("modified", "directory", "/d") "}", "M /d/"},
+        {RECORD("modified", "directory", "/") "}", "M /"},
         {RECORD("deleted", "link", "/l\\n\\u0007") "}", "D /l\n\a"},
         {RECORD("added", "directory", "/\xef\xbf\xbd") ",\"path_base64\":\"L/8=\"}", "A /\xff/"},
     };
@@ -66,6 +67,11 @@ static void test_what_is_escaped(void **state)
         {STR("D /\xff\xc2\x9b"), "D /\\xff\\xc2\\x9b"},
         {STR("A /\\\\end\\"), "A /\\\\\\\\end\\\\"},
         {STR("A /\xe2\x80\xaegpj"), "A /\\xe2\\x80\\xaegpj"},
+        {STR("A /\xe2\x80\x8b.\xe2\x80\x8c.\xe2\x80\x8d"), "A /\\xe2\\x80\\x8b.\\xe2\\x80\\x8c.\\xe2\\x80\\x8d"},
+        {STR("A /\xe2\x81\xa0\xe2\x81\xa4\\\xef\xbb\xbf"), "A /\\xe2\\x81\\xa0\\xe2\\x81\\xa4\\\\\\xef\\xbb\\xbf"},
+        {STR("A /\xe2\x80\x90\xe2\x81\x9f\xef\xbb\xbe"), "A /\xe2\x80\x90\xe2\x81\x9f\xef\xbb\xbe"},
+        {STR("A /\xe2\x80"), "A /\\xe2\\x80"},
+        {STR("A /\xf0\xe2\x80\x8b"), "A /\\xf0\\xe2\\x80\\x8b"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         AUTO_BUF struct buf b = BUF_INIT(4096);

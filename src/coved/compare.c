@@ -5,13 +5,12 @@
 #include "base/mem.h"
 #include "coved/diff.h"
 #include "coved/diff_queue.h"
+#include "coved/pile.h"
 #include "kernel/pool.h"
+#include "wire/diff.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { POOL_SHARDS_MOST = 256 };
 
 struct side {
     struct boxes_files files; /* of a sandbox: its own, and what it stands on; else all but `stands_on` is empty */
@@ -29,51 +28,7 @@ struct compare {
 
 /* ---- the job ---- */
 
-/* Names from top to bottom, and what they are called by; "" for a sandbox's own files. */
-struct stack {
-    size_t n;
-    int fds[DIFF_STACK_MAX];
-    char names[DIFF_STACK_MAX][SUP_DIGEST_MAX];
-};
-
-/* Which of the directories that boxes are spread over has it, is the pool's business. */
-static int open_own(struct pool *pool, const struct boxes_files *f, int *ret_fd)
-{
-    char path[128];
-    int fd = -1;
-    if (f->kept[0]) {
-        (void)snprintf(path, sizeof(path), "kept/%s/u", f->kept);
-        fd = openat(pool_fd(pool), path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    }
-    for (unsigned i = 0; fd < 0 && f->box[0] && i < POOL_SHARDS_MOST; i++) {
-        (void)snprintf(path, sizeof(path), "boxes/%02x/%s/u", i, f->box);
-        fd = openat(pool_fd(pool), path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    }
-    if (fd < 0)
-        return -ENOENT;
-    *ret_fd = fd;
-    return 0;
-}
-
-static int build(struct pool *pool, const struct side *side, struct stack *s)
-{
-    const struct boxes_files *f = &side->files;
-    struct pool_chain chain = {.n = 0};
-    int r = 0;
-    if (f->box[0] || f->kept[0]) {
-        r = open_own(pool, f, &s->fds[0]);
-        s->n = r == 0;
-    }
-    r = r || !f->stands_on[0] ? r : pool_chain_read(pool, f->stands_on, &chain);
-    r = r ? r : pool_chain_open(pool, &chain, s->fds + s->n);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < chain.n; i++)
-        memcpy(s->names[s->n++], chain.names[i], sizeof(s->names[0]));
-    return 0;
-}
-
-static void drop_first(struct stack *s)
+static void drop_first(struct pile *s)
 {
     if (s->n == 0)
         return;
@@ -85,9 +40,9 @@ static void drop_first(struct stack *s)
 static int run(void *ctx)
 {
     const struct compare *c = ctx;
-    static struct stack a, b;
-    int r = build(c->host->pool, c->a_is_below ? &c->b : &c->a, &a);
-    r = r ? r : build(c->host->pool, &c->b, &b);
+    static struct pile a, b;
+    int r = pile_open(c->host->pool, c->a_is_below ? &c->b.files : &c->a.files, &a);
+    r = r ? r : pile_open(c->host->pool, &c->b.files, &b);
     if (r < 0)
         return r;
     if (c->a_is_below)
@@ -102,6 +57,12 @@ static int run(void *ctx)
     uint64_t lookups = 0;
     r = diff_confine(c->host->first_uid - 1);
     r = r ? r : diff_write(&d, &lookups);
+    /* What is removed reads as if there were nothing, up to the end. */
+    if (r != -EDQUOT && r != -EPIPE) {
+        int gone = c->a_is_below ? 0 : pile_check(c->host->pool, &c->a.files, &a);
+        gone = gone ? gone : pile_check(c->host->pool, &c->b.files, &b);
+        r = gone ? gone : r;
+    }
     log_debug("compare files: %llu look-ups", (unsigned long long)lookups);
     return r;
 }
@@ -117,6 +78,15 @@ static void done(void *ctx, int r)
         (void)err_set(&err, ERR_RESOURCE_EXHAUSTED,
                       "the comparison was given up after %d look-ups: what was told of it is not all",
                       DIFF_LOOKUPS_MAX);
+    else if (r == -ESTALE)
+        (void)err_set(&err, ERR_ABORTED,
+                      "a sandbox or snapshot that was compared was removed meanwhile, or a sandbox paused or resumed: "
+                      "what was told of it may not be all");
+    else if (r == -ENAMETOOLONG)
+        (void)err_set(&err, ERR_OUT_OF_RANGE,
+                      "all was told but what lies deeper than %d directories or has a path of more than %d bytes: "
+                      "that was not compared",
+                      DIFF_DEPTH_MAX, DIFF_PATH_MAX);
     else if (r < 0)
         (void)err_errno(&err, r, "compare files");
     c->done(c->ctx, c->asked, r < 0 ? &err : NULL);
@@ -132,7 +102,7 @@ static int find(struct boxes *boxes, const char *name, struct side *side, struct
     return boxes_files(boxes, name, &side->files, err);
 }
 
-/* What a stack consists of, topmost first, as `struct stack` has it; a sandbox's own files by its id. */
+/* What a stack consists of, topmost first, as `struct pile` has it; a sandbox's own files by its id. */
 static int names_of(struct pool *pool, const struct side *side, const char *id,
                     char ret_names[static DIFF_STACK_MAX][SUP_DIGEST_MAX], size_t *ret_n, struct err *err)
 {

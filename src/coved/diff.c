@@ -2,6 +2,7 @@
 #include "coved/diff.h"
 #include "base/fd.h"
 #include "coved/diff_own.h"
+#include "coved/diff_same.h"
 #include "coved/diff_stack.h"
 #include "kernel/caps.h"
 #include "wire/diff.h"
@@ -16,7 +17,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READER_MS = 30000, BLOCK = 65536 };
+enum { CHUNK = 4096 /* what a pipe that is ready takes without waiting */, READER_MS = 30000 };
 
 struct walk {
     const struct diff *d;
@@ -24,6 +25,7 @@ struct walk {
     struct stack a, b;
     char path[DIFF_PATH_MAX + 1];
     size_t path_n, depth;
+    bool is_cut; /* something lies too deep, or is called too long */
     char buffer[CHUNK];
     size_t n;
 };
@@ -96,82 +98,6 @@ static int tell(struct walk *w, char kind, const struct stat *st)
     return r ? r : put(w, w->path, w->path_n);
 }
 
-/* ---- what is the same ---- */
-
-static int open_file(const struct found *f)
-{
-    struct stat st;
-    int fd = openat(f->dir_fd, f->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
-        fd = fd_close(fd);
-    return fd;
-}
-
-/* The first byte from `at` on that is in no hole; `size` behind the last. */
-static off_t next_data(int fd, off_t at, off_t size)
-{
-    off_t next = lseek(fd, at, SEEK_DATA);
-    return next >= 0 ? MIN(next, size) : errno == ENXIO ? size : at;
-}
-
-/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have. */
-static int same_bytes(struct effort *e, const struct found *a, const struct found *b)
-{
-    static char block_a[BLOCK], block_b[BLOCK];
-    AUTO_CLOSE int fd_a = open_file(a);
-    AUTO_CLOSE int fd_b = open_file(b);
-    if (fd_a < 0 || fd_b < 0)
-        return 0;
-    const off_t size = a->st.st_size;
-    for (off_t at = 0; at < size;) {
-        off_t data_a = next_data(fd_a, at, size), data_b = next_data(fd_b, at, size);
-        int r = effort_spend(e);
-        if (r < 0)
-            return r;
-        at = MIN(data_a, data_b);
-        ssize_t n_a = pread(fd_a, block_a, sizeof(block_a), at);
-        ssize_t n_b = pread(fd_b, block_b, sizeof(block_b), at);
-        if (n_a != n_b || n_a < 0 || memcmp(block_a, block_b, (size_t)n_a) != 0 || (n_a == 0 && at < size))
-            return 0;
-        at += n_a;
-    }
-    return 1;
-}
-
-static bool same_link(const struct found *a, const struct found *b)
-{
-    char to_a[DIFF_PATH_MAX], to_b[DIFF_PATH_MAX];
-    ssize_t n_a = readlinkat(a->dir_fd, a->name, to_a, sizeof(to_a));
-    ssize_t n_b = readlinkat(b->dir_fd, b->name, to_b, sizeof(to_b));
-    return n_a >= 0 && n_a == n_b && memcmp(to_a, to_b, (size_t)n_a) == 0;
-}
-
-static bool same_time(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-/* 1: it is. */
-static int is_same(struct effort *e, const struct found *a, const struct found *b)
-{
-    const struct stat *x = &a->st, *y = &b->st;
-    if (x->st_dev == y->st_dev && x->st_ino == y->st_ino)
-        return 1;
-    if (x->st_mode != y->st_mode || x->st_uid != y->st_uid || x->st_gid != y->st_gid)
-        return 0;
-    if (S_ISLNK(x->st_mode))
-        return same_link(a, b);
-    if (S_ISCHR(x->st_mode) || S_ISBLK(x->st_mode))
-        return x->st_rdev == y->st_rdev;
-    if (!S_ISREG(x->st_mode))
-        return 1;
-    if (x->st_size != y->st_size)
-        return 0;
-    /* The kernel alone sets the time of change, and clones have their source's. */
-    bool is_clone = x->st_ino == y->st_ino && same_time(x->st_ctim, y->st_ctim) && same_time(x->st_mtim, y->st_mtim);
-    return is_clone ? 1 : same_bytes(e, a, b);
-}
-
 /* ---- the walk ---- */
 
 /* The number of the layer, counted so that layers which both have are called the same. */
@@ -216,7 +142,7 @@ static int judge(struct walk *w, const struct found *a, const struct found *b)
         return 0;
     bool is_dir = S_ISDIR(b->st.st_mode);
     char kind = !a->is_there ? 'A' : (a->st.st_mode & S_IFMT) != (b->st.st_mode & S_IFMT) ? 'M' : 0;
-    int same = kind ? 0 : is_same(&w->effort, a, b);
+    int same = kind ? 0 : diff_same(&w->effort, a, b);
     if (same < 0)
         return same;
     if (!kind && !same)
@@ -229,8 +155,10 @@ static int judge_name(struct walk *w, const struct view *a, const struct view *b
 {
     struct found x = {.is_there = false}, y = {.is_there = false};
     size_t n = strlen(name), before = w->path_n, slash = before ? 1 : 0;
-    if (before + slash + n > DIFF_PATH_MAX)
+    if (w->depth > DIFF_DEPTH_MAX || before + slash + n > DIFF_PATH_MAX) {
+        w->is_cut = true;
         return 0;
+    }
     if (slash)
         w->path[w->path_n++] = '/';
     memcpy(w->path + w->path_n, name, n);
@@ -294,8 +222,6 @@ static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
     struct lists l = {.n = 0};
     bool all = !same_below(w, a, b);
     int r = 0;
-    if (w->depth == DIFF_DEPTH_MAX)
-        return 0;
     add_lists(&l, b, all ? SIZE_MAX : common_from(w->d, true));
     add_lists(&l, a, all ? SIZE_MAX : common_from(w->d, false));
     w->depth++;
@@ -303,6 +229,20 @@ static int walk_dir(struct walk *w, const struct view *a, const struct view *b)
         r = walk_list(w, &l, i, a, b);
     w->depth--;
     return r;
+}
+
+/* The root has no name to be found by. */
+static int judge_root(struct walk *w)
+{
+    struct found x = {.is_there = true, .view = {.n = 1}}, y = x;
+    if (!w->a.root.n || !w->b.root.n)
+        return 0;
+    x.view.at[0] = w->a.root.at[0];
+    y.view.at[0] = w->b.root.at[0];
+    if (fstat(x.view.at[0].fd, &x.st) < 0 || fstat(y.view.at[0].fd, &y.st) < 0)
+        return -errno;
+    int same = diff_same(&w->effort, &x, &y);
+    return same < 0 ? same : same ? 0 : tell(w, 'M', &y.st);
 }
 
 int diff_write(const struct diff *d, uint64_t *ret_lookups)
@@ -313,8 +253,11 @@ int diff_write(const struct diff *d, uint64_t *ret_lookups)
     w.effort = (struct effort){.most = d->lookups_most, .out = d->out};
     int r = stack_open(&w.a, d->a, d->n_a, &w.effort);
     r = r ? r : stack_open(&w.b, d->b, d->n_b, &w.effort);
+    r = r ? r : judge_root(&w);
     r = r ? r : walk_dir(&w, &w.a.root, &w.b.root);
     r = r ? r : flush(&w);
+    if (r == 0 && w.is_cut)
+        r = -ENAMETOOLONG;
     stack_close(&w.a);
     stack_close(&w.b);
     *ret_lookups = w.effort.used;

@@ -26,7 +26,8 @@ struct diff {
 };
 
 /*
- * Reading overlayfs's attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. ret_lookups:
+ * -ENAMETOOLONG: all was told but what lies too deep or is called too long (wire/diff.h). What is removed while this reads it looks as if
+ * it had never been there: whoever called makes sure that it was not. Reading overlayfs's attributes takes CAP_SYS_ADMIN; without it, renamed directories look empty. May take long. ret_lookups:
  * what it took, also when it failed.
  */
 int diff_write(const struct diff *d, uint64_t *ret_lookups) WARN_UNUSED;

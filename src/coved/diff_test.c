@@ -165,7 +165,7 @@ static void test_depth_is_bounded(void **state)
         assert_int_equal(chdir("d"), 0);
     }
     assert_int_equal(chdir(diff_rig_top()), 0);
-    assert_int_equal(diff_rig_run(&(struct diff_rig_run){0}, "1", "01", 1, &out, &lookups), 0);
+    assert_int_equal(diff_rig_run(&(struct diff_rig_run){0}, "1", "01", 1, &out, &lookups), -ENAMETOOLONG);
     size_t n = 0;
     for (size_t at = 0; at < buf_len(&out); n++) {
         struct diff_record r;
@@ -173,6 +173,47 @@ static void test_depth_is_bounded(void **state)
         at += sizeof(r) + r.path_len;
     }
     assert_int_equal(n, DIFF_DEPTH_MAX);
+}
+
+static void make_deep(const char *layer, const char *name, int depth)
+{
+    assert_int_equal(chdir(layer), 0);
+    for (int i = 0; i < depth; i++) {
+        diff_rig_dir(name);
+        assert_int_equal(chdir(name), 0);
+    }
+    assert_int_equal(chdir(diff_rig_top()), 0);
+}
+
+static void test_what_is_left_out_is_an_error_and_what_is_not_is_none(void **state)
+{
+    (void)state;
+    char name[200];
+    AUTO_BUF struct buf out = BUF_INIT(OUT_MAX);
+    uint64_t lookups;
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = 0;
+    make_deep("0", "d", DIFF_DEPTH_MAX); /* just fits */
+    make_deep("2", name, DIFF_PATH_MAX / (int)sizeof(name));
+    make_deep("4", name, DIFF_PATH_MAX / (int)sizeof(name) + 1);
+    const struct diff_rig_run usual = {0};
+    assert_int_equal(diff_rig_run(&usual, "1", "01", 1, &out, &lookups), 0);
+    assert_int_equal(diff_rig_run(&usual, "3", "23", 1, &out, &lookups), 0);
+    assert_int_equal(diff_rig_run(&usual, "3", "43", 1, &out, &lookups), -ENAMETOOLONG);
+    assert_int_equal(diff_rig_run(&usual, "43", "43", 2, &out, &lookups), 0);
+    assert_int_equal(diff_rig_run(&usual, "43", "3", 1, &out, &lookups), 0); /* gone with all in it */
+}
+
+static void test_the_root_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(chmod("0", 0700), 0);
+    (void)diff_rig_expect("1", "01", 1, " Md");
+    assert_int_equal(chmod("0", 0755), 0);
+    assert_int_equal(chown("0", 0, 1000), 0);
+    (void)diff_rig_expect("1", "01", 1, " Md");
+    (void)diff_rig_expect("01", "01", 2, "");
+    (void)diff_rig_expect("", "01", 0, "");
 }
 
 static void test_it_ends_with_its_parent(void **state)
@@ -216,6 +257,8 @@ int main(void)
         TEST(test_what_is_renamed_on_the_way_to_what_was_renamed),
         TEST(test_redirects_that_lead_nowhere),
         TEST(test_depth_is_bounded),
+        TEST(test_what_is_left_out_is_an_error_and_what_is_not_is_none),
+        TEST(test_the_root_counts),
         TEST(test_it_ends_with_its_parent),
     };
     if (geteuid() != 0) {

@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from leaks import processes, running
 from service import UnixConnection, children, read, wait_until
+from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
 
@@ -110,8 +112,53 @@ def test_what_cove_wrote_itself_is_no_change(service, sandbox, snapshots):
     assert service.cove("diff", sandbox).stdout == ""
 
 
-NAMES = [b"a\nD passwd", b"back\\x0aslash", b"b\x1b[31mred", b"c\xff\xfe", b"d\xe2\x80\xaetxt", "e\u00e9".encode()]
-PRINTED = ["a\\x0aD passwd", "b\\x1b[31mred", "back\\\\x0aslash", "c\\xff\\xfe", "d\\xe2\\x80\\xaetxt", "e\u00e9"]
+ALIKE = 200
+
+
+def write_alike(service, sandbox, letter):
+    sh(service, sandbox, f"cd; i=0; while [ $i -lt {ALIKE} ]; do echo {letter}$i > alike$i; i=$((i+1)); done")
+
+
+def forks_differ(service, sandbox):
+    """Their files have sizes, times and often numbers in common."""
+    sh(service, sandbox, "echo same > untouched")
+    forks = service.cove("fork", "-n", "2", "--timeout", "5m", sandbox).stdout.split()
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(write_alike, [service, service], forks, ["a", "b"]))
+    lines = service.cove("diff", *forks).stdout.splitlines()
+    assert lines == sorted(f"M /home/user/alike{i}" for i in range(ALIKE))
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(write_alike, [service, service], forks, ["c", "c"]))
+    assert service.cove("diff", *forks).stdout == ""
+
+
+def test_forks_that_did_the_same_at_once_with_other_bytes_differ(service, sandbox, snapshots):
+    forks_differ(service, sandbox)
+
+
+def test_forks_on_btrfs_that_did_the_same_at_once_with_other_bytes_differ():
+    """There they are subvolumes, which count their inodes alike."""
+    with prepared(COVE_POOL="btrfs") as service:
+        service.start()
+        forks_differ(service, service.create())
+        service.remove_all()
+        assert service.stop() == 0, service.tail()
+
+
+def test_the_root_and_what_lies_too_deep(service, sandbox, snapshots):
+    sh(service, sandbox, "sudo chmod 711 /")
+    assert service.cove("diff", sandbox).stdout == "M /\n"
+    sh(service, sandbox, "sudo chmod 755 /")
+    script = "import os\nfor _ in range(300):\n os.mkdir('d')\n os.chdir('d')"
+    assert service.cove("exec", sandbox, "--", "python3", "-c", script).returncode == 0
+    done = service.cove("diff", sandbox)
+    assert done.returncode == 1 and "deeper than 256" in done.stderr and done.stdout == ""
+    told = service.cove("diff", "--json", sandbox)
+    assert told.returncode == 1 and len(told.stdout.splitlines()) == 256 - len(["home", "user"])
+
+
+NAMES = [b"a\nD passwd", b"back\\x0aslash", b"b\x1b[31mred", b"c\xff\xfe", b"d\xe2\x80\xaetxt", "e\u00e9".encode(), "f\u200b\ufeff".encode()]
+PRINTED = ["a\\x0aD passwd", "b\\x1b[31mred", "back\\\\x0aslash", "c\\xff\\xfe", "d\\xe2\\x80\\xaetxt", "e\u00e9", "f\\xe2\\x80\\x8b\\xef\\xbb\\xbf"]
 
 
 def test_names_are_told_such_that_each_can_be_had_back(service, sandbox, snapshots):
@@ -233,6 +280,27 @@ def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
     assert wait_until(lambda: len(lookups(service)) > before, 10)
     assert lookups(service)[before] < used
     assert wait_until(lambda: not comparing(service), 10)
+
+
+def test_a_comparison_of_which_a_side_is_removed_does_not_end_well(talkative, alike):
+    service, (first, _, used) = talkative, alike
+    box = service.create(template=first)
+    sh(service, box, "find d -type f -exec chmod 600 {} +; find d -type f -exec chmod 644 {} +")
+    connection, pid = held_in_the_middle(service, first, box)
+    before = len(lookups(service))
+    try:
+        assert service.cove("rm", box).returncode == 0
+        assert wait_until(lambda: not list((service.state / "pool").glob(f"boxes/*/{box}*")), 10)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    assert answer.status in (200, 409), text
+    told = json.loads(text.splitlines()[-1])
+    error = told["error"] if answer.status == 200 else told
+    assert error["code"] == "aborted" and "was removed" in error["message"], text
+    assert wait_until(lambda: len(lookups(service)) > before, 10)
 
 
 def test_comparisons_of_one_sandbox_leave_room_for_those_of_others(talkative, alike):

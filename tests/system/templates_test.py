@@ -323,6 +323,43 @@ def test_an_upload_link_is_good_once(templates):
     assert {p.name for p in path.parent.iterdir() if p.name.startswith("part-")} == set()
 
 
+def test_links_leave_uploads_to_the_key(templates):
+    ids, digest = templates.request(), uuid.uuid4().hex * 2
+
+    def begun(target):
+        connection = socket.create_connection(("127.0.0.1", templates.service.port), timeout=20)
+        connection.sendall(f"PUT {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nsome".encode())
+        return connection
+
+    def link():
+        url = urlsplit(templates.call("GET", f"/templates/{ids[0]}/files/{digest}")[1]["url"])
+        return f"{url.path}?{url.query}"
+    slow = []
+    try:
+        one = link()
+        slow.append(begun(one))
+        for _ in range(3): # the same link again, until the first has ended
+            status, answer = templates.call("PUT", one, b"x" * 1000, key=False)
+            assert status == 429 and "by this link" in answer["message"], answer
+        slow += [begun(link()) for _ in range(60)]
+        assert wait_until(lambda: sum(bool(select.select([c], [], [], 0)[0]) for c in slow) == 61 - 48, 10)
+        assert templates.call("PUT", link(), b"x", key=False)[0] == 429
+        put = templates.service.request
+        assert put("PUT", f"/v1/uploads/{digest}", b"by the key")[0] == 204
+    finally:
+        for connection in slow:
+            connection.close()
+    assert wait_until(lambda: templates.call("PUT", one, b"by a link", key=False)[0] == 200, 10)
+    path = templates.service.state / "api" / "uploads" / digest
+    # By the key the first content stays; another link replaces it.
+    assert put("PUT", f"/v1/uploads/{digest}", b"by a link")[0] == 204
+    for other in (b"by a lin?", b"by a", b"", b"by a link and more"):
+        status, _, answer = put("PUT", f"/v1/uploads/{digest}", other)
+        assert status == 409 and answer["error"]["code"] == "already_exists", answer
+    assert path.read_bytes() == b"by a link"
+    assert wait_until(lambda: not [p for p in path.parent.iterdir() if p.name.startswith("part-")], 5)
+
+
 class Small:
     """A service whose uploads lie on a disk of their own, with 40 MiB above the reserve."""
 

@@ -115,20 +115,22 @@ def test_what_cove_wrote_itself_is_no_change(service, sandbox, snapshots):
 ALIKE = 200
 
 
-def write_alike(service, sandbox, letter):
-    sh(service, sandbox, f"cd; i=0; while [ $i -lt {ALIKE} ]; do echo {letter}$i > alike$i; i=$((i+1)); done")
+def write_alike(service, sandboxes, letters):
+    """The same in each, at the same moment: what they make has sizes and, on some file systems, times and numbers in common."""
+    script = ("import sys, time\ntime.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
+              f"for i in range({ALIKE}):\n with open(f'/home/user/alike{{i}}', 'w') as f: f.write(sys.argv[1] * 5000)")
+    at = str(time.time() + 2)
+    with ThreadPoolExecutor(len(sandboxes)) as all_of_them:
+        for done in all_of_them.map(lambda box, letter: service.cove("exec", box, "--", "python3", "-c", script, letter, at), sandboxes, letters):
+            assert done.returncode == 0, done.stderr
 
 
 def forks_differ(service, sandbox):
-    """Their files have sizes, times and often numbers in common."""
-    sh(service, sandbox, "echo same > untouched")
     forks = service.cove("fork", "-n", "2", "--timeout", "5m", sandbox).stdout.split()
-    with ThreadPoolExecutor(2) as both:
-        list(both.map(write_alike, [service, service], forks, ["a", "b"]))
-    lines = service.cove("diff", *forks).stdout.splitlines()
-    assert lines == sorted(f"M /home/user/alike{i}" for i in range(ALIKE))
-    with ThreadPoolExecutor(2) as both:
-        list(both.map(write_alike, [service, service], forks, ["c", "c"]))
+    for letters in ("ab", "cd", "ef"):
+        write_alike(service, forks, letters)
+        assert service.cove("diff", *forks).stdout.splitlines() == sorted(f"M /home/user/alike{i}" for i in range(ALIKE))
+    write_alike(service, forks, "gg")
     assert service.cove("diff", *forks).stdout == ""
 
 

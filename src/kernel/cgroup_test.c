@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,12 +168,12 @@ static void test_frozen_and_thawed(void **state)
 
 enum { FILE_MB = 16, OWN_MB = 16 };
 
-/* With FILE_MB of a file in its page cache and OWN_MB of its own; says so. */
-static pid_t start_holder(struct cgroup_tree *t, const char *name, int file)
+/* With FILE_MB of a file in its page cache and OWN_MB of its own. What it had is there when it is told to go on. */
+static pid_t start_holder(struct cgroup_tree *t, const char *name, int file, int *ret_go)
 {
-    int p[2];
+    int s[2];
     char byte;
-    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     pid_t pid = fork();
     if (pid == 0) {
         static char block[1 << 20];
@@ -184,16 +185,14 @@ static pid_t start_holder(struct cgroup_tree *t, const char *name, int file)
         ok = ok && fsync(file) == 0;
         for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
             own[i] = (char)(i >> 12 | 1);
-        if (ok && write(p[1], "x", 1) == 1)
-            ok = read(p[0], &byte, 1) >= 0; /* goes on when it is told to; what it had is there */
+        ok = ok && write(s[1], "x", 1) == 1 && read(s[1], &byte, 1) == 1;
         for (int i = 0; ok && i < OWN_MB << 20; i += 4096)
             ok = own[i] == (char)(i >> 12 | 1);
         _exit(ok ? 0 : 1);
     }
-    assert_int_equal(read(p[0], &byte, 1), 1);
-    assert_int_equal(write(p[1], "y", 1), 1); /* read once it is thawed */
-    (void)close(p[0]);
-    (void)close(p[1]);
+    (void)close(s[1]);
+    assert_int_equal(read(s[0], &byte, 1), 1);
+    *ret_go = s[0];
     return pid;
 }
 
@@ -210,7 +209,8 @@ static void test_memory_is_taken(void **state)
         skip();
     }
     assert_int_equal(cgroup_make(t, "m"), 0);
-    pid_t pid = start_holder(t, "m", file);
+    AUTO_CLOSE int go = -1;
+    pid_t pid = start_holder(t, "m", file, &go);
     assert_int_equal(cgroup_freeze(t, "m", true), 0);
     wait_for_frozen(t, "m", 1);
     assert_int_equal(cgroup_yield_memory(t, "m", true), 0);
@@ -221,6 +221,7 @@ static void test_memory_is_taken(void **state)
     assert_true(after.memory_bytes + (FILE_MB / 2 << 20) < before.memory_bytes);
     assert_int_equal(cgroup_yield_memory(t, "m", false), 0);
     assert_int_equal(cgroup_freeze(t, "m", false), 0);
+    assert_int_equal(write(go, "y", 1), 1);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     int ignored UNUSED = cgroup_reclaim(t, "m");

@@ -165,7 +165,12 @@ static int judge_name(struct walk *w, const struct view *a, const struct view *b
     w->path_n += n;
     int r = view_find(&w->a, a, name, &x);
     r = r ? r : view_find(&w->b, b, name, &y);
-    r = r ? r : judge(w, &x, &y);
+    if (r == -ENAMETOOLONG) {
+        w->is_cut = true;
+        r = 0;
+    } else {
+        r = r ? r : judge(w, &x, &y);
+    }
     view_close(&x.view);
     view_close(&y.view);
     w->path_n = before;

@@ -202,8 +202,10 @@ static int find_place(struct stack *s, size_t layer, struct place *p)
         }
         at = next;
         enum renamed how = is_opaque(at) ? RENAMED_NOWHERE : read_redirect(at, to);
-        if (how == RENAMED_NOWHERE || (how != RENAMED_NOT && !rename_part(p->below, rest, how, to)))
+        if (how == RENAMED_NOWHERE)
             p->is_last = true;
+        else if (how != RENAMED_NOT && !rename_part(p->below, rest, how, to))
+            return -ENAMETOOLONG;
     }
     if (r == 0)
         p->fd = TAKE_FD(at);
@@ -250,7 +252,7 @@ static int find_path(struct stack *s, size_t layer, char path[static PATH_BYTES]
         char now[PATH_BYTES];
         int n = snprintf(now, sizeof(now), "%s/%s", p->below, below == BELOW_BESIDE ? to : name);
         if (n < 0 || (size_t)n >= sizeof(now))
-            return 0;
+            return -ENAMETOOLONG;
         memcpy(path, now, (size_t)n + 1);
     }
     return 0;

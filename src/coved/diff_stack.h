@@ -60,6 +60,6 @@ struct stack {
 int stack_open(struct stack *s, const int *fds, size_t n, struct effort *effort) WARN_UNUSED;
 void stack_close(struct stack *s);
 
-/* v: of this stack. ret_found is overwritten; close its view. */
+/* v: of this stack. ret_found is overwritten; close its view. -ENAMETOOLONG: where it lies below has too long a path. */
 int view_find(struct stack *s, const struct view *v, const char *name, struct found *ret_found) WARN_UNUSED;
 void view_close(struct view *v);

@@ -204,6 +204,27 @@ static void test_what_is_left_out_is_an_error_and_what_is_not_is_none(void **sta
     assert_int_equal(diff_rig_run(&usual, "43", "3", 1, &out, &lookups), 0); /* gone with all in it */
 }
 
+static void test_a_path_below_that_is_too_long_is_an_error(void **state)
+{
+    (void)state;
+    char name[251], path[64] = "1", from[64] = "";
+    AUTO_BUF struct buf out = BUF_INIT(OUT_MAX);
+    uint64_t lookups;
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = 0;
+    for (int i = 0; i < 20; i++) { /* each is called by a long name below */
+        memcpy(path + strlen(path), "/d", 3);
+        memcpy(from + strlen(from), "/d", 3);
+        diff_rig_dir(path);
+        diff_rig_mark(path, "redirect", name);
+    }
+    diff_rig_dir("0/t");
+    diff_rig_mark("0/t", "redirect", from);
+    diff_rig_file("0/z", "told all the same");
+    assert_int_equal(diff_rig_run(&(struct diff_rig_run){0}, "12", "012", 2, &out, &lookups), -ENAMETOOLONG);
+    assert_int_equal(buf_len(&out), sizeof(struct diff_record) + 1);
+}
+
 static void test_the_root_counts(void **state)
 {
     (void)state;
@@ -258,6 +279,7 @@ int main(void)
         TEST(test_redirects_that_lead_nowhere),
         TEST(test_depth_is_bounded),
         TEST(test_what_is_left_out_is_an_error_and_what_is_not_is_none),
+        TEST(test_a_path_below_that_is_too_long_is_an_error),
         TEST(test_the_root_counts),
         TEST(test_it_ends_with_its_parent),
     };

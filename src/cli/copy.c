@@ -236,6 +236,15 @@ static int send_body(struct copy *c, int fd, uint64_t size, bool sized)
     return r;
 }
 
+/* A file that only its owner may read is that from its first byte on: one that exists keeps its mode when it is written. */
+static int make_private(struct copy *c, const char *to)
+{
+    static const char script[] = "[ -e \"$1\" ] || { mkdir -p -- \"$(dirname -- \"$1\")\" && umask 077 && : >\"$1\"; }";
+    AUTO_FREE char *text = mem_strdup(script), *dest = mem_strdup(to);
+    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, text, (char[]){"sh"}, dest, NULL};
+    return run_inside(c, argv, -1, -1);
+}
+
 static int send_file(struct copy *c, const char *from, const char *to)
 {
     struct stat st;
@@ -246,6 +255,8 @@ static int send_file(struct copy *c, const char *from, const char *to)
         return err_errno(&c->ctx->err, errno, "open %s", from);
     bool sized = !is_stdin && S_ISREG(st.st_mode);
     AUTO_FREE char *target = files_target(c, to);
+    if (sized && !(st.st_mode & 077) && make_private(c, to) < 0)
+        return -1;
     if (service_begin(c->service, "PUT", target, sized ? st.st_size : -1) < 0 ||
         send_body(c, fd, (uint64_t)st.st_size, sized) < 0)
         return -1;
@@ -254,7 +265,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
         return service_broken(c->service, r, "copy");
     if (service_answer(c->service, "waiting for the file to be written", NULL) < 0)
         return -1;
-    if (sized && (st.st_mode & 0111)) {
+    if (sized && (st.st_mode & 0777) != 0644) {
         AUTO_FREE char *dest = mem_strdup(to), *mode = mem_printf("%o", st.st_mode & 0777);
         char *argv[] = {(char[]){"chmod"}, mode, (char[]){"--"}, dest, NULL};
         return run_inside(c, argv, -1, -1);

@@ -13,6 +13,7 @@
 #include "cli/terminal.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -265,16 +266,49 @@ static void print_lines(const struct making *m, const json_t *answer, json_int_t
         if (m->ctx->json) {
             (void)json_dumpf(line, stdout, JSON_COMPACT);
             (void)fputc('\n', stdout);
+            (void)fflush(stdout);
         } else if (strcmp(text_of(line, "level"), "debug") != 0) {
             say(m, text_of(line, "message"));
         }
     }
 }
 
+static volatile sig_atomic_t interrupted; /* by this signal; a second one ends us at once */
+
+static void on_signal(int sig)
+{
+    interrupted = sig;
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction catch = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction now;
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &catch, NULL);
+}
+
+/* Who started it and leaves does not want it any more. Does not return, but when it can't be cancelled. */
+static int cancel(struct making *m, const char *id)
+{
+    AUTO_FREE char *target = mem_printf("/v1/builds/%s", id);
+    if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
+        return err_prefix(&m->ctx->err, "cancel the build");
+    say(m, "the build was cancelled");
+    (void)signal(interrupted, SIG_DFL);
+    (void)raise(interrupted);
+    return err_set(&m->ctx->err, ERR_ABORTED, "the build was cancelled");
+}
+
 static int follow(struct making *m, const char *id, json_t **ret_build)
 {
     json_int_t after = 0;
+    catch_signals();
     for (;;) {
+        if (interrupted)
+            return cancel(m, id);
         AUTO_FREE char *target = mem_printf("/v1/builds/%s/log?after=%lld", id, (long long)after);
         AUTO_JSON json_t *answer = NULL;
         if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)

@@ -480,6 +480,39 @@ def test_cp_keeps_content_and_permissions(service, sandbox, tmp_path):
     assert [p.name for p in sorted(back.iterdir())] == ["named", "x y"]
 
 
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o664, 0o644, 0o700])
+def test_cp_keeps_private_files_private(service, sandbox, tmp_path, mode):
+    secret = tmp_path / "secret"
+    secret.write_text("key")
+    secret.chmod(mode)
+    assert service.cove("cp", secret, f"{sandbox}:deep/er/").returncode == 0
+    assert service.cove("cp", secret, f"{sandbox}:/tmp/over").returncode == 0
+    assert service.cove("cp", secret, f"{sandbox}:/tmp/over").returncode == 0
+    listed = service.cove("exec", sandbox, "--", "stat", "-c", "%a %U %s", "deep/er/secret", "/tmp/over").stdout
+    assert listed == f"{mode:o} user 3\n" * 2
+    assert service.cove("exec", sandbox, "--", "stat", "-c", "%a", "deep", "deep/er").stdout == "755\n755\n"
+
+
+@pytest.mark.parametrize("how, options", [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
+def test_who_interrupts_a_build_cancels_it(service, tmp_path, how, options):
+    (tmp_path / "Dockerfile").write_text("FROM base\nRUN echo begun; sleep 60\n")
+    build = service.popen("template", "build", "--name", "interrupted", *options, str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out = build.stdout if options else build.stderr
+    for line in out: # they come as they are made, also into a pipe
+        if "begun" in line and "RUN" not in line:
+            break
+    build.send_signal(how)
+    rest = out.read()
+    assert build.wait(20) == -how
+    assert options or "cancelled" in rest, rest
+    build.stdout.close()
+    build.stderr.close()
+    assert wait_until(lambda: not service.sandboxes(), 20)
+    shown = service.cove("template", "show", "interrupted", "--json")
+    assert shown.returncode or json.loads(shown.stdout)["status"] != "ready", shown
+    service.cove("template", "rm", "interrupted")
+
+
 def test_cp_uses_stdin_and_stdout(service, sandbox):
     assert service.cove("cp", "-", f"{sandbox}:f", input="text").returncode == 0
     assert service.cove("cp", f"{sandbox}:f", "-").stdout == "text"

@@ -39,7 +39,7 @@ static bool holds_base64(const struct buf *texts, size_t n_texts, const char *se
     AUTO_BUF struct buf b = BUF_INIT(16384);
     buf_append_base64(&b, str_of(secret));
     struct str s = buf_str(&b);
-    while (s.n > 0 && s.p[s.n - 1] == '=')
+    while (s.p && s.n > 0 && s.p[s.n - 1] == '=')
         s.n--;
     bool found = holds(texts, n_texts, s);
     if (s.n > 0)

@@ -148,11 +148,18 @@ class World:
 
     def settled(self):
         """All sandboxes, none of them on its way."""
+        def all_of_them():
+            found, page = [], self.must("GET", "sandboxes")
+            while page["next"]:
+                found += page["sandboxes"]
+                page = self.must("GET", f"sandboxes?after={page['next']}")
+            return found + page["sandboxes"]
+
         def look():
-            found = self.must("GET", "sandboxes")["sandboxes"]
+            found = all_of_them()
             return None if any(s["state"] not in ("running", "paused", "ended", "failed") for s in found) else [found]
         found = wait_until(look, SETTLE_S)
-        assert found, self.must("GET", "sandboxes")
+        assert found, all_of_them()
         return [s for s in found[0] if s["state"] in ("running", "paused")]
 
     def check_whole(self):

@@ -395,7 +395,7 @@ static void say_ready(struct coved *c)
 static int loop_forever(struct coved *c, struct err *err)
 {
     usec_t next = 0;
-    bool worker_told = false;
+    bool worker_told = false, network_told = false;
     for (;;) {
         int n = loop_turn(c->loop, next);
         if (n < 0)
@@ -411,9 +411,13 @@ static int loop_forever(struct coved *c, struct err *err)
             (boxes_left(c->boxes) + images_left(c->images) == 0 || clock_mono() > c->stop_at)) {
             worker_told = true;
             worker_stop(c->worker);
+        }
+        /* After who talks to it: else the worker might take its end for a failure. */
+        if (worker_told && !network_told && worker_is_gone(c->worker)) {
+            network_told = true;
             network_stop(&c->network);
         }
-        if (worker_told && worker_is_gone(c->worker) && network_is_gone(&c->network))
+        if (network_told && worker_is_gone(c->worker) && network_is_gone(&c->network))
             return 0;
         if (c->stopping)
             next = MIN(next, clock_mono() + 20 * USEC_PER_MS);

@@ -45,9 +45,11 @@ test('keys have their meaning in a terminal', async (t) => {
   await screen.type('echoed\n')
   assert.ok(await screen.shows(/echoed\r\nechoed\r\n/), screen.text)
   await screen.type('\x03')
+  assert.ok(await screen.shows(/\^C[^]*\$ /), screen.text) // what comes before bash asks for more is lost, as on any terminal
   await screen.type('echo sleep""ing; sleep 60\n')
   assert.ok(await screen.shows(/[\r\n]sleeping\r/), screen.text)
   await screen.type('\x03')
+  assert.ok(await screen.shows(/\^C[^]*\^C[^]*\$ /), screen.text)
   await screen.type('echo al""ive; exit 7\n')
   await assert.rejects(screen.pty.wait(), (error) => error instanceof CommandExitError && error.exitCode === 7)
   assert.match(screen.text, /[\r\n]alive\r/)

@@ -19,7 +19,7 @@ enum {
     QUEUE_MAX = 32 << 20,
     MESSAGES_PER_TURN = 64,
     BUFFER_BYTES = 4 << 20,
-    SOON_MS = 5,
+    SOON_MS = 50,
     SOON_BYTES = 64 * 1024
 };
 

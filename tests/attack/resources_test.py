@@ -15,6 +15,7 @@ import pytest
 from client import Sandbox
 from rig import PROBE_INSIDE, answers, hog, inside, install, must, text, wait_until
 from service import read
+from storage_test import prepared, running
 
 MIB = 1 << 20
 
@@ -156,9 +157,33 @@ def test_R02_out_of_memory_is_told(service):
         pytest.fail("no limit.oom event within 12 s")
 
 
-def test_R03_disk(service):
-    pytest.skip("NOT PROTECTED: the storage pool is plain directories, which have no quota; a sandbox can fill the host's disk. "
-                "Limits come with a pool that has them (btrfs qgroups)")
+DISK = 64 * MIB
+FILLERS = {  # each asks for three times the limit or more, and says what it got: KiB, or entries
+    "bytes": "cat /dev/zero > full; for i in $(seq 50); do head -c 4000000 /dev/zero > full$i; done; du -sk . | cut -f1",
+    "promises": "fallocate -l 1T one; for i in $(seq 60); do fallocate -l 4M more$i; done; du -sk . | cut -f1",
+    "names": "python3 -c \"import os; [os.symlink('x' * 1500, f'{n:0200}') for n in range(150000)]\"; ls -f | wc -l",
+}
+
+
+@pytest.mark.parametrize("kind", FILLERS)
+def test_R03_disk(kind):
+    """Each way to fill a disk ends at the sandbox's own limit; what the neighbour writes, and the host, lose nothing."""
+    with prepared() as service, running(service) as client:
+        service.client = client
+        neighbour = install(client.create())
+        box = service.create(disk_bytes=DISK)
+        greedy = Sandbox(client, box, client.get(box).json.get("envdAccessToken") or "")
+        before = service.file.stat().st_blocks
+        with Watch(service, neighbour):
+            got = must(greedy, f"mkdir -p f && cd f && ({FILLERS[kind]}) 2>/dev/null", timeout=100)
+            print(f"{kind}: {got}")
+            code, _, err = greedy.sh("head -c 8000000 /dev/urandom > f/last", timeout=60)
+            assert code != 0 and (b"quota" in err or b"No space" in err), (code, err)
+            assert must(neighbour, "head -c 100000000 /dev/urandom > mine; sync mine; wc -c < mine", timeout=60) == "100000000\n"
+        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{box}/events")[2], 20)
+        assert (service.file.stat().st_blocks - before) * 512 < DISK + 300 * MIB, "the pool's file holds more than the two have"
+        must(greedy, "rm -rf f; echo again > f", timeout=60)
+        service.remove_all()
 
 
 def test_R03_flood_on_stdout(service, make):

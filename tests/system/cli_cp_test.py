@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cove cp, both ways, with what may come out of a sandbox that means harm."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+from service import wait_until
+
+
+def test_cp_keeps_content_and_permissions(service, sandbox, tmp_path):
+    data = os.urandom(3 << 20)
+    script = tmp_path / "it's.sh"
+    script.write_bytes(data)
+    script.chmod(0o750)
+    assert service.cove("cp", script, f"{sandbox}:").returncode == 0
+    assert service.cove("cp", script, f"{sandbox}:new/dir/").returncode == 0
+    assert service.cove("cp", script, f"{sandbox}:/tmp/x y").returncode == 0
+    listed = service.cove("exec", sandbox, "--", "stat", "-c", "%a %U %s", "it's.sh", "new/dir/it's.sh", "/tmp/x y").stdout
+    assert listed == f"750 user {len(data)}\n" * 3
+    back = tmp_path / "back"
+    back.mkdir()
+    assert service.cove("cp", f"{sandbox}:/tmp/x y", back).returncode == 0
+    assert service.cove("cp", f"{sandbox}:it's.sh", back / "named").returncode == 0
+    for name in ("x y", "named"):
+        assert (back / name).read_bytes() == data
+        assert stat.S_IMODE((back / name).stat().st_mode) == 0o750
+    assert [p.name for p in sorted(back.iterdir())] == ["named", "x y"]
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o664, 0o644, 0o700])
+def test_cp_keeps_private_files_private(service, sandbox, tmp_path, mode):
+    secret = tmp_path / "secret"
+    secret.write_text("key")
+    secret.chmod(mode)
+    assert service.cove("cp", secret, f"{sandbox}:deep/er/").returncode == 0
+    assert service.cove("cp", secret, f"{sandbox}:/tmp/over").returncode == 0
+    assert service.cove("cp", secret, f"{sandbox}:/tmp/over").returncode == 0
+    listed = service.cove("exec", sandbox, "--", "stat", "-c", "%a %U %s", "deep/er/secret", "/tmp/over").stdout
+    assert listed == f"{mode:o} user 3\n" * 2
+    assert service.cove("exec", sandbox, "--", "stat", "-c", "%a", "deep", "deep/er").stdout == "755\n755\n"
+
+
+def test_cp_uses_stdin_and_stdout(service, sandbox):
+    assert service.cove("cp", "-", f"{sandbox}:f", input="text").returncode == 0
+    assert service.cove("cp", f"{sandbox}:f", "-").stdout == "text"
+    assert service.cove("cp", f"{sandbox}:/proc/version", "-").stdout.startswith("Linux")
+    assert service.cove("cp", "-", f"{sandbox}:/tmp", input="text").returncode == 1
+
+
+def test_cp_takes_trees_both_ways(service, sandbox, tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "sub" / "empty").mkdir(parents=True)
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o755)
+    (tree / "sub" / "\u00fc\n.txt").write_text("odd name")
+    (tree / "link").symlink_to("run")
+    (tree / "big").write_bytes(os.urandom(1 << 20))
+    os.mkfifo(tree / "fifo")
+    assert service.cove("cp", tree, f"{sandbox}:").returncode == 0
+    assert service.cove("cp", tree, f"{sandbox}:deep/other").returncode == 0
+    listed = service.cove("exec", sandbox, "--", "sh", "-c", "cd tree && find . ! -name '*.txt' | sort && stat -c %a:%U run && readlink link")
+    assert listed.stdout.split() == [".", "./big", "./link", "./run", "./sub", "./sub/empty", "755:user", "run"]
+    assert service.cove("exec", sandbox, "--", "diff", "-r", "tree", "deep/other").returncode == 0
+    assert service.cove("cp", f"{sandbox}:tree", tmp_path / "out").returncode == 0
+    assert service.cove("cp", f"{sandbox}:tree/.", tmp_path / "out").returncode == 0
+    (tree / "fifo").unlink()
+    assert subprocess.run(["diff", "-r", "--no-dereference", tree, tmp_path / "out"], check=False).returncode == 0
+    assert stat.S_IMODE((tmp_path / "out" / "run").stat().st_mode) == 0o755
+
+
+def test_cp_does_not_trust_a_tree_from_a_sandbox(service, sandbox, tmp_path):
+    """tar inside is the sandbox's: here it sends an archive that climbs out, follows its own link, and brings set-id bits."""
+    out = tmp_path / "out"
+    hostile = f"""
+import io, sys, tarfile
+with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
+    def add(name, data=b"evil", **fields):
+        entry = tarfile.TarInfo(name)
+        for key, value in fields.items():
+            setattr(entry, key, value)
+        entry.size = len(data)
+        tar.addfile(entry, io.BytesIO(data))
+    add("good", b"good", mode=0o6755)
+    add("link", b"", type=tarfile.SYMTYPE, linkname="{tmp_path}")
+    add("{'link/' + 'through'}")
+"""
+    fake = "cat > /usr/local/bin/tar && chmod 755 /usr/local/bin/tar"
+    for program, escaped in ((hostile, "through"), (hostile.replace("link/through", "../climbed"), "climbed"),
+                             (hostile.replace("link/through", f"{tmp_path}/absolute"), "absolute")):
+        made = service.cove("exec", "-i", "-u", "root", sandbox, "--", "sh", "-c", fake, input="#!/usr/bin/python3" + program)
+        assert made.returncode == 0
+        done = service.cove("cp", f"{sandbox}:/tmp", out)
+        # A link in the way is replaced by the directory that the archive claims; names that point out are refused.
+        assert done.returncode == (0 if escaped == "through" else 1), escaped
+        assert not (tmp_path / escaped).exists()
+        assert (out / "good").read_bytes() == b"good"
+        assert stat.S_IMODE((out / "good").stat().st_mode) == 0o755
+        subprocess.run(["rm", "-rf", out], check=True)
+
+
+def test_cp_says_what_is_wrong(service, sandbox, tmp_path):
+    assert service.cove("cp", "a", "b").returncode == 2
+    assert service.cove("cp", f"{sandbox}:a", f"{sandbox}:b").returncode == 2
+    for source, target, message in ((tmp_path / "none", f"{sandbox}:", "none"), (f"{sandbox}:none", tmp_path, "none"),
+                                    (f"{sandbox}:/etc/hostname", "/no/such/place", "/no/such/place"),
+                                    (f"{sandbox}:/dev/null", tmp_path, "neither"), ("/etc/hostname", f"{sandbox}:/proc/nothing", "")):
+        done = service.cove("cp", source, target)
+        assert done.returncode == 1, (source, target)
+        assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_cp_says_that_the_sandbox_was_paused(service, sandbox, direction):
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "head -c 50000000 /dev/zero > big").returncode == 0
+    if direction == "down":
+        process = service.popen("cp", f"{sandbox}:big", "-", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.read(1) == b"\0"
+    else:
+        process = service.popen("cp", "-", f"{sandbox}:new", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"x" * (1 << 20))
+        process.stdin.flush()
+        assert wait_until(lambda: service.cove("exec", sandbox, "--", "sh", "-c", "ls -A | grep -v big").stdout, 10)
+    assert service.cove("pause", "--files-only", sandbox).returncode == 0
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"sandbox {sandbox} was paused while this was copied".encode() in said and f"cove resume {sandbox}".encode() in said, said
+    done = service.cove("cp", f"{sandbox}:big", "/tmp/never")
+    assert done.returncode == 1 and "is paused" in done.stderr and "cove resume" in done.stderr

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cove exec, and the terminal that it connects."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+
+from service import wait_until
+
+
+def test_exec_runs_in_the_same_sandbox(service, sandbox):
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept > f").returncode == 0
+    assert service.cove("exec", sandbox[:8], "cat", "f").stdout == "kept\n"
+    assert service.cove("exec", "-i", sandbox, "--", "wc", "-c", input="12345").stdout == "5\n"
+    done = service.cove("exec", "--json", "-u", "root", "-w", "/", sandbox, "--", "sh", "-c", "pwd; id -un; exit 4")
+    assert done.returncode == 4
+    assert json.loads(done.stdout) == {"exit_code": 4, "signal": None, "stdout": "/\nroot\n", "stderr": ""}
+
+
+def test_exec_says_what_is_wrong(service, sandbox):
+    assert service.cove("exec", sandbox).returncode == 2
+    assert service.cove("exec").returncode == 2
+    done = service.cove("exec", "i00000000000000000000", "--", "true")
+    assert (done.returncode, "there is no sandbox" in done.stderr) == (125, True)
+    done = service.cove("exec", "zzz", "--", "true")
+    assert (done.returncode, "there is no sandbox zzz" in done.stderr, "cove ls" in done.stderr) == (125, True, True)
+    done = service.cove("exec", "-t", sandbox, "--", "true")
+    assert (done.returncode, "terminal" in done.stderr) == (2, True)
+    done = service.cove("exec", "-u", "nobody-here", sandbox, "--", "true")
+    assert (done.returncode, "nobody-here" in done.stderr) == (125, True)
+
+
+def test_exec_ends_when_its_sandbox_is_removed(service, sandbox):
+    process = service.popen("exec", sandbox, "--", "sh", "-c", "echo up; sleep 100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    assert service.cove("rm", sandbox).stdout == f"{sandbox}\n"
+    assert process.wait(20) == 125
+    assert b"ended" in process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+
+
+class Terminal:
+    """cove with a terminal of ours."""
+
+    def __init__(self, service, *arguments, rows=30, columns=100):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.before = termios.tcgetattr(slave)
+        self.slave = slave
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        self.process = service.popen(*arguments, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal)
+        self.seen = b""
+
+    def expect(self, text, seconds=15):
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
+            assert ready, f"{text!r} did not come; this did: {self.seen!r}"
+            self.seen += os.read(self.master, 65536)
+        self.seen = self.seen[self.seen.index(text) + len(text):]
+
+    def send(self, text):
+        os.write(self.master, text)
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def end(self):
+        status = self.process.wait(20)
+        restored = termios.tcgetattr(self.slave) == self.before
+        os.close(self.master)
+        os.close(self.slave)
+        return status, restored
+
+
+def test_a_terminal_has_our_size_and_follows_it(service, sandbox):
+    terminal = Terminal(service, "exec", "-it", sandbox, "--", "bash", "--norc")
+    terminal.expect(b"$ ")
+    terminal.send(b"stty size\r")
+    terminal.expect(b"30 100\r\n")
+    terminal.resize(41, 77)
+    terminal.send(b"sleep 0.2; stty size; tty\r")
+    terminal.expect(b"41 77\r\n")
+    terminal.expect(b"/dev/pts/")
+    terminal.send(b"exit 5\r")
+    assert terminal.end() == (5, True)
+
+
+def test_control_c_on_a_terminal_is_the_commands(service):
+    terminal = Terminal(service, "run", "-it", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.1; done")
+    terminal.expect(b"up\r\n")
+    terminal.send(b"\x03")
+    terminal.expect(b"caught\r\n")
+    assert terminal.end() == (9, True)
+    assert service.sandboxes() == []
+
+
+def test_the_terminal_is_restored_when_the_sandbox_goes(service, sandbox):
+    terminal = Terminal(service, "exec", "-it", sandbox, "--", "sleep", "100")
+    assert wait_until(lambda: termios.tcgetattr(terminal.slave) != terminal.before, 10)
+    service.cove("rm", sandbox)
+    assert terminal.end() == (125, True)

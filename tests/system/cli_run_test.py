@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cove run, as a person or a script uses it."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+
+import pytest
+from service import wait_until
+
+ID = re.compile(r"\bi[0-9a-z]{20}\b")
+
+
+def is_running(service, sandbox):
+    return any(s["id"] == sandbox for s in service.sandboxes())
+
+
+def test_run_passes_output_and_exit_code_through(service):
+    done = service.cove("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    assert service.sandboxes() == []
+
+
+def test_run_needs_no_dashes_and_leaves_the_commands_flags_alone(service):
+    done = service.cove("run", "echo", "-n", "--json", "-e")
+    assert (done.returncode, done.stdout) == (0, "--json -e")
+
+
+@pytest.mark.parametrize("command, status, message", [
+    (["sh", "-c", "kill -9 $$"], 137, ""),
+    (["sh", "-c", "kill -TERM $$"], 143, ""),
+    (["no-such-command"], 127, "not found"),
+    (["/etc/passwd"], 126, "permission denied"),
+    (["/no/such/file"], 127, "no such file"),
+])
+def test_run_ends_as_shells_do(service, command, status, message):
+    done = service.cove("run", "--", *command)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert service.sandboxes() == []
+
+
+def test_run_reads_what_is_piped_in_unless_told_not_to(service, tmp_path):
+    assert service.cove("run", "-i", "--", "cat", input="a\nb").stdout == "a\nb"
+    assert service.cove("run", "--", "cat", input="a\nb").stdout == "a\nb"
+    assert service.cove("run", "-n", "--", "cat", input="a\nb").stdout == ""
+    (tmp_path / "list").write_text("from a file\n")
+    with open(tmp_path / "list") as file:
+        assert service.cove("run", "--", "cat", stdin=file).stdout == "from a file\n"
+    assert service.cove("run", "python3", "-", input="print(6 * 7)").stdout == "42\n"
+
+
+def test_a_command_at_a_terminal_that_has_nothing_to_read_is_explained(service):
+    ours, theirs = os.openpty()
+    try:
+        done = service.cove("run", "--", "python3", stdin=theirs)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "-it gives it a terminal" in done.stderr
+        assert service.cove("run", "--", "true", stdin=theirs).stderr == ""
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_run_says_that_memory_ran_out(service):
+    done = service.cove("run", "--memory", "64M", "--", "python3", "-c", "x = b'a' * (500 << 20)")
+    assert done.returncode == 137
+    assert "ran out of memory: it may use 64 MiB\n" in done.stderr and "--memory" in done.stderr
+    done = service.cove("run", "--", "sh", "-c", "kill -9 $$")
+    assert (done.returncode, done.stderr) == (137, "")
+
+
+def test_run_refuses_what_the_machine_has_not(service):
+    for flag, value, what in (("--memory", "1000T", "GiB of memory"), ("--cpus", "99999", "CPUs")):
+        done = service.cove("run", flag, value, "--", "true")
+        assert done.returncode in (2, 125) and (what in done.stderr or "write a number" in done.stderr), done.stderr
+    done = service.cove("run", "--cpus", str(os.cpu_count() + 1), "--", "true")
+    assert (done.returncode, f"this machine has: {os.cpu_count()}" in done.stderr) == (125, True), done.stderr
+    done = service.cove("run", "--secret", "NO_SUCH_SECRET=example.com", "--", "true")
+    assert done.returncode == 2 and "there is no secret NO_SUCH_SECRET" in done.stderr and "cove secret set" in done.stderr
+    assert service.sandboxes() == []
+
+
+def test_run_sets_environment_directory_and_user(service):
+    done = service.cove("run", "-e", "A=1 2", "-e", "FROM_HERE", "-e", "NOT_HERE", "-w", "/tmp", "-u", "root", "--", "sh", "-c",
+                        'echo "$A|$FROM_HERE|${NOT_HERE-unset}|$PWD|$(id -u)"', env={"FROM_HERE": "here"})
+    assert done.stdout == "1 2|here|unset|/tmp|0\n"
+
+
+def test_run_limits_what_the_sandbox_may_use(service):
+    process = service.popen("run", "--memory", "256M", "--cpus", "0.5", "--metadata", "who=me", "--", "sleep", "100",
+                            stdin=subprocess.DEVNULL)
+    try:
+        assert wait_until(service.sandboxes, 10)
+        sandbox = service.sandboxes()[0]
+        assert (sandbox["memory_bytes"], sandbox["cpu_milli"], sandbox["metadata"]) == (256 << 20, 500, {"who": "me"})
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    assert service.sandboxes() == []
+
+
+def test_run_ends_at_its_timeout(service):
+    done = service.cove("run", "--timeout", "1s", "--", "sleep", "100")
+    assert done.returncode == 124
+    assert "time was up" in done.stderr
+    assert service.sandboxes() == []
+
+
+def test_run_keeps_the_sandbox_when_told(service):
+    done = service.cove("run", "--keep", "--", "touch", "mark")
+    sandbox = ID.search(done.stderr)[0]
+    assert is_running(service, sandbox)
+    assert service.cove("exec", sandbox, "--", "ls").stdout == "mark\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_run_passes_signals_on_and_removes_the_sandbox(service, number):
+    process = service.popen("run", "--", "sh", "-c", "echo up; exec sleep 100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(number)
+    assert process.wait(20) == 128 + number
+    process.stdout.close()
+    assert service.sandboxes() == []
+
+
+def test_run_gives_up_at_the_second_signal(service):
+    process = service.popen("run", "--", "sh", "-c", "trap 'echo no' INT; echo up; while :; do sleep 0.1; done", stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == b"no\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    process.stdout.close()
+    assert service.sandboxes() == []
+
+
+def test_run_that_is_killed_leaves_a_sandbox_with_little_time(service):
+    process = service.popen("run", "--", "sh", "-c", "echo up; sleep 100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"up\n"
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+    assert service.sandboxes()[0]["timeout_ms"] <= 120000
+
+
+def test_run_as_json(service):
+    done = service.cove("run", "--json", "--", "sh", "-c", "printf 'a\\377'; echo b >&2; exit 3")
+    result = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert ID.fullmatch(result["sandbox"])
+    assert (result["exit_code"], result["signal"], result["stdout"], result["stderr"]) == (3, None, "a\ufffd", "b\n")
+    done = service.cove("run", "--json", "--", "sh", "-c", "kill -9 $$")
+    assert (json.loads(done.stdout)["exit_code"], json.loads(done.stdout)["signal"], done.returncode) == (None, 9, 137)
+
+
+def test_run_says_what_is_wrong(service):
+    done = service.cove("run", "--template", "nothing", "--", "true")
+    assert done.returncode == 125
+    assert "nothing" in done.stderr
+    done = service.cove("run", "--json", "--template", "nothing", "--", "true")
+    assert json.loads(done.stderr)["error"]["code"] == "not_found"
+    done = service.cove("run", "--timeout", "1000000h", "--", "true")
+    assert done.returncode == 125
+
+
+@pytest.mark.parametrize("flag, value, message", [
+    ("--memory", "1", "a number alone counts bytes, and the least is 16 MiB; write 1G"),
+    ("--memory", "512", "write 512M"),
+    ("--memory", "1M", "the least is 16 MiB"),
+    ("--memory", "0", "the least is 16 MiB"),
+    ("--memory", "much", "write a size such as 512M"),
+    ("--disk", "2", "write 2M"),
+])
+def test_run_says_what_a_size_lacks(service, flag, value, message):
+    done = service.cove("run", flag, value, "--", "true")
+    assert (done.returncode, f"{flag} {value}: " in done.stderr, message in done.stderr) == (2, True, True), done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_command(service):
+    process = service.popen("run", "--", "yes", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.read(4) == b"y\ny\n"
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_data_goes_through_both_ways_at_once(service):
+    data = os.urandom(24 << 20)
+    done = service.cove("run", "-i", "--", "cat", input=data, text=False, timeout=100)
+    assert done.returncode == 0
+    assert done.stdout == data
+
+
+def test_a_slow_reader_slows_the_command_down(service):
+    """Nothing is gathered on the way: what is not read is not written."""
+    process = service.popen("run", "--", "sh", "-c", "head -c 100000000 /dev/zero; echo done >&2", stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    api = service.child("cove-api")
+    try:
+        def rss():
+            with open(f"/proc/{api}/status") as status:
+                return int(re.search(r"^VmRSS:\s+(\d+)", status.read(), re.M)[1]) << 10
+        assert process.stdout.read(1) == b"\0"
+        before = rss()
+        readable, _, _ = select.select([process.stderr], [], [], 1.0)
+        assert not readable
+        assert rss() - before < 16 << 20
+        assert len(process.stdout.read()) == 100000000 - 1
+        assert process.stderr.read() == b"done\n"
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+        process.stderr.close()

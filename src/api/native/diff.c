@@ -4,6 +4,7 @@
  *
  *  1. The pipe is read no faster than the client takes what came of it; coved's job waits meanwhile, or gives up.
  *  2. The answer ends when the pipe has ended and coved has said how it went. A client that leaves closes the pipe; the object waits for coved.
+ *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv would forget with the handle.
  */
 #include "wire/diff.h"
 #include "api/native/call.h"
@@ -22,7 +23,7 @@ struct diff {
     int fd;
     struct buf in;
     struct err err; /* of coved, or what was wrong with the records */
-    bool polling, ended /* the pipe */, answered /* by coved */, closing;
+    bool polling, ended /* the pipe */, answered /* by coved */, closed /* the handle */;
 };
 
 static const char *kind_of(char kind)
@@ -43,20 +44,20 @@ static const char *type_of(char type)
     return "unknown";
 }
 
-static void freed(uv_handle_t *handle)
+static void let_go(struct diff *d)
 {
-    struct diff *d = container_of((uv_poll_t *)handle, struct diff, poll);
-    (void)fd_close(d->fd);
+    if (!d->closed || !d->answered)
+        return;
     buf_fini(&d->in);
     mem_free(d);
 }
 
-static void let_go(struct diff *d)
+static void handle_closed(uv_handle_t *handle)
 {
-    if (d->closing || d->call || !d->answered)
-        return;
-    d->closing = true;
-    uv_close((uv_handle_t *)&d->poll, freed);
+    struct diff *d = container_of((uv_poll_t *)handle, struct diff, poll);
+    (void)fd_close(d->fd);
+    d->closed = true;
+    let_go(d);
 }
 
 static void stop(struct diff *d)
@@ -181,11 +182,8 @@ static void on_done(void *ctx, const struct err *err)
 static void on_closed(struct call *c)
 {
     struct diff *d = c->op;
-    stop(d);
     d->call = NULL;
-    (void)fd_close(d->fd);
-    d->fd = -1;
-    let_go(d);
+    uv_close((uv_handle_t *)&d->poll, handle_closed);
 }
 
 void native_diff(struct call *c)
@@ -217,9 +215,8 @@ void native_diff(struct call *c)
     d->fd = TAKE_FD(ours);
     if (layers_diff(c->native->config.core, a, b, TAKE_FD(theirs), on_done, d, &err) < 0) {
         d->answered = true;
-        d->call = NULL;
         native_error(c, &err);
-        let_go(d);
+        uv_close((uv_handle_t *)&d->poll, handle_closed);
         return;
     }
     c->op = d;

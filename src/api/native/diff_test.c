@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A comparison whose client leaves. What the core and the other handlers do is stood in for here: who compares is this test. */
+#include "api/native/call.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "http/server.h"
+#include "sandbox/layers.h"
+#include "wire/diff.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { OTHERS = 16 };
+
+static struct world {
+    uv_loop_t loop;
+    pool_done_fn done; /* of the comparison that is under way */
+    void *ctx;
+    bool is_over; /* its request */
+} w;
+
+uv_loop_t *core_loop(const struct core *core)
+{
+    (void)core;
+    return &w.loop;
+}
+
+int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx, struct err *err)
+{
+    struct diff_record r = {.kind = 'A', .type = 'f', .path_len = 1};
+    (void)core, (void)a, (void)b, (void)err;
+    w.done = done;
+    w.ctx = ctx;
+    assert_int_equal(write(fd, &r, sizeof(r)), sizeof(r));
+    assert_int_equal(write(fd, "x", 1), 1);
+    (void)fd_close(fd);
+    return 0;
+}
+
+bool native_query(struct call *c, const char *name, struct str *ret_value)
+{
+    return http_query_get(c->req, name, ret_value) == 1;
+}
+
+bool native_is_full(const struct call *c)
+{
+    (void)c;
+    return false;
+}
+
+void native_refuse(struct call *c, enum err_code code, const char *fmt, ...)
+{
+    (void)c, (void)code;
+    fail_msg("%s", fmt);
+}
+
+void native_error(struct call *c, const struct err *err)
+{
+    (void)c;
+    fail_msg("%s", err->msg);
+}
+
+void native_error_hint(struct call *c, const struct err *err, const char *hint)
+{
+    (void)c, (void)hint;
+    fail_msg("%s", err->msg);
+}
+
+void native_error_json(struct buf *b, const struct err *err)
+{
+    (void)b;
+    fail_msg("%s", err->msg);
+}
+
+static void on_close(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    (void)req;
+    c->closed(c);
+    w.is_over = true;
+}
+
+static void on_request(struct http_request *req, void *ctx)
+{
+    struct call *c = arena_alloc(http_arena(req), sizeof(*c));
+    c->native = ctx;
+    c->req = req;
+    http_on_close(req, on_close, c);
+    native_diff(c);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Turns the loop until the condition holds. */
+#define TURN_UNTIL(condition)                                                                                          \
+    for (int turns_ = 0; !(condition); turns_++) {                                                                     \
+        assert_true(turns_ < 5000);                                                                                    \
+        (void)uv_run(&w.loop, UV_RUN_ONCE);                                                                            \
+    }
+
+static void on_flag(void *ctx)
+{
+    *(bool *)ctx = true;
+}
+
+static int listen_anywhere(struct http_server *s)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(addr);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(http_server_listen(s, fd, NULL), 0);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&addr, len), 0);
+    return client;
+}
+
+struct other {
+    uv_poll_t poll;
+    int fds[2];
+    bool heard;
+};
+
+static void on_other(uv_poll_t *poll, int status, int events)
+{
+    struct other *o = container_of(poll, struct other, poll);
+    (void)status, (void)events;
+    o->heard = true;
+    (void)uv_poll_stop(poll);
+}
+
+static bool all_heard(const struct other *others)
+{
+    for (int i = 0; i < OTHERS; i++)
+        if (!others[i].heard)
+            return false;
+    return true;
+}
+
+/* Descriptors get the lowest free number: one of those that come next has that of the pipe. */
+static void who_comes_after_it_stays_in_the_loop(void **state)
+{
+    static const char request[] = "GET /?a=x&b=y HTTP/1.1\r\nHost: x\r\n\r\n";
+    static struct other others[OTHERS];
+    struct native native = {0};
+    uv_timer_t tick;
+    bool closed = false;
+    (void)state;
+    assert_int_equal(uv_loop_init(&w.loop), 0);
+    assert_int_equal(uv_timer_init(&w.loop, &tick), 0);
+    assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
+    struct http_server *s = http_server_new(&w.loop, &HTTP_LIMITS_DEFAULT, on_request, &native);
+    int client = listen_anywhere(s);
+
+    assert_int_equal(send(client, request, sizeof(request) - 1, 0), sizeof(request) - 1);
+    TURN_UNTIL(w.done);
+    (void)fd_close(client);
+    TURN_UNTIL(w.is_over);
+    (void)uv_run(&w.loop, UV_RUN_ONCE);
+
+    for (int i = 0; i < OTHERS; i++) {
+        assert_int_equal(pipe2(others[i].fds, O_CLOEXEC | O_NONBLOCK), 0);
+        assert_int_equal(uv_poll_init(&w.loop, &others[i].poll, others[i].fds[0]), 0);
+        assert_int_equal(uv_poll_start(&others[i].poll, UV_READABLE, on_other), 0);
+    }
+    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    w.done(w.ctx, NULL);
+    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    for (int i = 0; i < OTHERS; i++)
+        assert_int_equal(write(others[i].fds[1], "x", 1), 1);
+    TURN_UNTIL(all_heard(others));
+
+    for (int i = 0; i < OTHERS; i++)
+        uv_close((uv_handle_t *)&others[i].poll, NULL);
+    uv_close((uv_handle_t *)&tick, NULL);
+    http_server_close(s, on_flag, &closed);
+    while (uv_run(&w.loop, UV_RUN_DEFAULT))
+        continue;
+    assert_true(closed);
+    for (int i = 0; i < OTHERS; i++) {
+        (void)fd_close(others[i].fds[0]);
+        (void)fd_close(others[i].fds[1]);
+    }
+    assert_int_equal(uv_loop_close(&w.loop), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(who_comes_after_it_stays_in_the_loop)};
+    return cmocka_run_group_tests_name("native_diff", tests, NULL, NULL);
+}

@@ -100,19 +100,24 @@ static void on_addrinfo(void *ctx, int status, int timeouts, struct ares_addrinf
         ares_freeaddrinfo(info);
 }
 
+/*
+ * ares_getsock(3): bit i means that socket i is to be read, bit i + ARES_GETSOCK_MAXNUM that it is to be written. The
+ * macros for that shift a 1 into the sign.
+ */
+static short events_of(uint32_t bits, unsigned i)
+{
+    return (short)((bits >> i & 1 ? POLLIN : 0) | (bits >> (i + ARES_GETSOCK_MAXNUM) & 1 ? POLLOUT : 0));
+}
+
 /* One turn of the wheel: waits for the resolver's sockets and lets it work. */
 static void turn(struct resolve *r, usec_t left)
 {
     ares_socket_t socks[ARES_GETSOCK_MAXNUM];
     struct pollfd polls[ARES_GETSOCK_MAXNUM];
-    int bits = ares_getsock(r->channel, socks, ARES_GETSOCK_MAXNUM);
+    uint32_t bits = (uint32_t)ares_getsock(r->channel, socks, ARES_GETSOCK_MAXNUM);
     nfds_t n = 0;
-    for (int i = 0; i < ARES_GETSOCK_MAXNUM; i++) {
-        short events = 0;
-        if (ARES_GETSOCK_READABLE((unsigned)bits, i))
-            events |= POLLIN;
-        if (ARES_GETSOCK_WRITABLE((unsigned)bits, i))
-            events |= POLLOUT;
+    for (unsigned i = 0; i < ARES_GETSOCK_MAXNUM; i++) {
+        short events = events_of(bits, i);
         if (events)
             polls[n++] = (struct pollfd){.fd = socks[i], .events = events};
     }

@@ -41,6 +41,12 @@ int loop_add(struct loop *l, struct source *s, int fd, uint32_t events, void (*f
     return 0;
 }
 
+int loop_change(struct loop *l, struct source *s, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.ptr = s};
+    return epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, s->fd, &e) < 0 ? -errno : 0;
+}
+
 void loop_remove(struct loop *l, struct source *s)
 {
     if (s->fd < 0)

@@ -19,6 +19,9 @@ void loop_free(struct loop *l);
 int loop_add(struct loop *l, struct source *s, int fd, uint32_t events,
              void (*fn)(struct source *s, uint32_t events)) WARN_UNUSED;
 
+/* Waits for these of it from now on. */
+int loop_change(struct loop *l, struct source *s, uint32_t events) WARN_UNUSED;
+
 /* Also from inside its own or another source's callback: events already fetched for it are dropped. */
 void loop_remove(struct loop *l, struct source *s);
 

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "coved/outbox.h"
 #include "kernel/caps.h"
 
 #include <fcntl.h>
@@ -36,7 +37,8 @@ struct worker {
     struct loop *loop;
     struct worker_spec spec;
     struct source sock, pidfd;
-    int sock_fd, pid_fd;               /* owned */
+    int sock_fd, pid_fd; /* owned */
+    struct outbox outbox;
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
     bool stopping, is_due; /* is_due: to be replaced, on purpose */
@@ -49,6 +51,7 @@ struct worker *worker_new(struct loop *loop, const struct worker_spec *spec)
     w->spec = *spec;
     w->sock.fd = w->pidfd.fd = w->sock_fd = w->pid_fd = -1;
     w->start_at = clock_mono();
+    outbox_init(&w->outbox);
     return w;
 }
 
@@ -56,6 +59,7 @@ void worker_free(struct worker *w)
 {
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
+    outbox_clear(&w->outbox);
     (void)fd_close(w->sock_fd);
     (void)fd_close(w->pid_fd);
     mem_free(w);
@@ -180,6 +184,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
         return;
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
+    outbox_clear(&w->outbox);
     w->sock_fd = fd_close(w->sock_fd);
     w->pid_fd = fd_close(w->pid_fd);
     w->kill_at = 0;
@@ -204,9 +209,24 @@ static void kill_it(struct worker *w, int signal)
         (void)pidfd_send_signal(w->pid_fd, signal, NULL, 0);
 }
 
-static void on_readable(struct source *s, uint32_t events UNUSED)
+/* What did not go out, or goes out again, r says. */
+static void settle_outbox(struct worker *w, int r)
+{
+    if (r == 0 && w->sock.fd >= 0)
+        r = loop_change(w->loop, &w->sock, outbox_is_empty(&w->outbox) ? EPOLLIN : EPOLLIN | EPOLLOUT);
+    if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
+        log_error("%s does not take messages (%s); it is replaced", w->spec.name, strerror(-r));
+        kill_it(w, SIGKILL);
+    }
+}
+
+static void on_sock(struct source *s, uint32_t events)
 {
     struct worker *w = container_of(s, struct worker, sock);
+    if (events & EPOLLOUT)
+        settle_outbox(w, outbox_flush(&w->outbox, w->sock_fd));
+    if (!(events & ~(uint32_t)EPOLLOUT))
+        return;
     for (int i = 0; i < 64; i++) {
         union sup_message m;
         AUTO_CLOSE int fd = -1;
@@ -230,6 +250,18 @@ static void on_readable(struct source *s, uint32_t events UNUSED)
     }
 }
 
+/* One that nobody would hear of. */
+static void unmake(struct worker *w, pid_t pid)
+{
+    loop_remove(w->loop, &w->pidfd);
+    w->sock_fd = fd_close(w->sock_fd);
+    w->pid_fd = fd_close(w->pid_fd);
+    if (pid > 0) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+}
+
 static int start(struct worker *w)
 {
     static const int size = BUFFER_BYTES;
@@ -246,19 +278,21 @@ static int start(struct worker *w)
     pid_t pid = fork();
     if (pid == 0)
         run(&w->spec, pair[1], key_fd, pem_fd);
+    r = pid < 0 ? -errno : 0;
     (void)fd_close(pair[1]);
     w->sock_fd = pair[0];
-    if (pid < 0)
-        return -errno;
-    w->pid_fd = pidfd_open(pid, 0);
-    if (w->pid_fd < 0)
-        return -errno;
+    w->pid_fd = r < 0 ? -1 : pidfd_open(pid, 0);
+    if (r == 0 && w->pid_fd < 0)
+        r = -errno;
+    r = r ? r : loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
+    r = r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_sock);
+    if (r < 0) {
+        unmake(w, pid);
+        return r;
+    }
     w->started = clock_mono();
-    r = loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
-    r = r < 0 ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_readable);
-    if (r == 0)
-        w->spec.on_start(w->spec.ctx);
-    return r;
+    w->spec.on_start(w->spec.ctx);
+    return 0;
 }
 
 void worker_send(struct worker *w, const void *message, size_t n, int fd)
@@ -270,11 +304,10 @@ void worker_send_fds(struct worker *w, const void *message, size_t n, const int 
 {
     if (w->sock_fd < 0)
         return;
-    int r = fd_send(w->sock_fd, message, n, fds, n_fds);
-    if (r < 0 && r != -EPIPE && r != -ECONNRESET) {
-        log_error("%s does not take messages (%s); it is replaced", w->spec.name, strerror(-r));
-        kill_it(w, SIGKILL);
-    }
+    bool was_empty = outbox_is_empty(&w->outbox);
+    int r = outbox_send(&w->outbox, w->sock_fd, message, n, fds, n_fds);
+    if (r < 0 || was_empty != outbox_is_empty(&w->outbox))
+        settle_outbox(w, r);
 }
 
 usec_t worker_tick(struct worker *w)

@@ -48,7 +48,7 @@ int worker_go_to_host(const struct stage *s) WARN_UNUSED;
 struct worker *worker_new(struct loop *loop, const struct worker_spec *spec);
 void worker_free(struct worker *w);
 
-/* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages is killed and replaced. */
+/* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages (coved/outbox.h bounds what waits) is killed and replaced. */
 void worker_send(struct worker *w, const void *message, size_t n, int fd);
 void worker_send_fds(struct worker *w, const void *message, size_t n, const int *fds, size_t n_fds);
 

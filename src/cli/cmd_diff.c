@@ -52,28 +52,10 @@ static void print_lines(const struct lines *l, bool is_raw)
     mem_free(all);
 }
 
-static const char *text_of(const json_t *object, const char *name)
+/* Takes `one`. */
+static int take_line(struct context *ctx, struct lines *l, struct str line, json_t *taken)
 {
-    const char *text = json_string_value(json_object_get(object, name));
-    return text ? text : "";
-}
-
-static enum err_code code_of(const char *name)
-{
-    for (enum err_code code = ERR_CANCELED; code < ERR_CODE_MAX; code++)
-        if (strcmp(err_code_name(code), name) == 0)
-            return code;
-    return ERR_UNKNOWN;
-}
-
-static int take_line(struct context *ctx, struct lines *l, struct str line)
-{
-    AUTO_JSON json_t *one = json_loadb(line.p, line.n, 0, NULL);
-    const json_t *error = json_object_get(one, "error");
-    if (error) {
-        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", text_of(error, "hint"));
-        return err_set(&ctx->err, code_of(text_of(error, "code")), "%s", text_of(error, "message"));
-    }
+    AUTO_JSON json_t *one = taken;
     if (ctx->json) {
         (void)fwrite(line.p, 1, line.n, stdout);
         (void)fputc('\n', stdout);
@@ -108,6 +90,7 @@ static int print_difference(struct context *ctx, const char *a, const char *b, b
     struct lines lines = {.text = BUF_INIT(LINES_BYTES)};
     struct progress p;
     struct str line;
+    json_t *one;
     int r;
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
@@ -122,9 +105,9 @@ static int print_difference(struct context *ctx, const char *a, const char *b, b
         return context_usage(ctx, "these are no names: they are too long");
     progress_start(&p, ctx->json);
     r = service_stream(s, "GET", buf_data(&target));
-    while (r >= 0 && (r = service_line(s, &line)) > 0) {
+    while (r >= 0 && (r = service_object(s, &line, &one)) > 0) {
         progress_show(&p, "comparing, %zu so far", lines.n);
-        r = take_line(ctx, &lines, line);
+        r = take_line(ctx, &lines, line, one);
     }
     progress_end(&p);
     if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)

@@ -43,29 +43,19 @@ static void print_event(const json_t *e, bool is_tty)
     (void)fputc('\n', stdout);
 }
 
-/* An error in the middle of a stream is a line of its own. */
-static bool is_error(struct context *ctx, const json_t *line)
-{
-    const char *message = json_string_value(json_object_get(json_object_get(line, "error"), "message"));
-    if (message)
-        (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
-    return message != NULL;
-}
-
 static int print_events(struct context *ctx, struct service *s, const char *id, const char *from, bool follows)
 {
     AUTO_FREE char *target = service_target(id, "/events?from=%s&follow=%d", from, follows);
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
+    json_t *object;
     int r;
     if (service_stream(s, "GET", target) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (follows)
         http_client_timeout(service_client(s), -1);
-    while ((r = service_line(s, &line)) > 0) {
-        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
-        if (is_error(ctx, event))
-            return context_fail(ctx, STATUS_FAILED);
+    while ((r = service_object(s, &line, &object)) > 0) {
+        AUTO_JSON json_t *event = object;
         if (ctx->json) {
             (void)fwrite(line.p, 1, line.n, stdout);
             (void)fputc('\n', stdout);

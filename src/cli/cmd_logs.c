@@ -24,6 +24,20 @@ static void print_lines(const struct printer *p, const char *mark, struct str te
     }
 }
 
+/* What is not UTF-8 is told as base64, by a member whose name says so: appends the bytes, and returns the name without that. */
+static struct str append_value(struct buf *b, const char *key, const json_t *value)
+{
+    const struct str name = str_of(key), mark = STR("_base64");
+    struct str text = str_n(json_string_value(value), json_string_length(value));
+    AUTO_BUF struct buf bytes = BUF_INIT(1 << 20);
+    if (str_ends(name, mark) && buf_append_unbase64(&bytes, text) == 0) {
+        (void)buf_append_str(b, buf_str(&bytes));
+        return str_n(name.p, name.n - mark.n);
+    }
+    (void)buf_append_str(b, text);
+    return name;
+}
+
 /* "  key=value" for each member that is not nested. */
 static void append_members(struct buf *b, const json_t *data)
 {
@@ -33,8 +47,15 @@ static void append_members(struct buf *b, const json_t *data)
     {
         if (json_is_object(value) || json_is_array(value))
             continue;
-        AUTO_FREE char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
-        buf_printf(b, " %s=%s", key, text ? text : json_string_value(value));
+        AUTO_BUF struct buf text = BUF_INIT(1 << 20);
+        struct str name = str_of(key);
+        AUTO_FREE char *number = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        if (number)
+            buf_append_cstr(&text, number);
+        else
+            name = append_value(&text, key, value);
+        buf_printf(b, " %.*s=", STR_ARG(name));
+        buf_append_str(b, buf_str(&text));
     }
 }
 
@@ -62,9 +83,11 @@ static void print_output(const struct printer *p, const json_t *data)
     {
         json_object_foreach(piece, channel, value)
         {
-            if (json_is_string(value))
-                print_lines(p, strcmp(channel, "stderr") == 0 ? "!" : " ",
-                            str_n(json_string_value(value), json_string_length(value)));
+            if (!json_is_string(value))
+                continue;
+            AUTO_BUF struct buf text = BUF_INIT(1 << 20);
+            struct str name = append_value(&text, channel, value);
+            print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
         }
     }
 }

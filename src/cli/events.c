@@ -22,17 +22,12 @@ static int print_all(struct context *ctx, struct service *s, const struct events
 {
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
+    json_t *object;
     int r;
-    while ((r = service_line(s, &line)) > 0) {
-        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
-        const char *message = events_text(json_object_get(event, "error"), "message");
-        if (*message) {
-            (void)err_set(&ctx->err, ERR_UNKNOWN, "%s", message);
-            r = -1;
-            break;
-        }
-        const char *kind = json_string_value(json_object_get(event, "kind"));
-        if (ctx->json && kind && str_starts(str_of(kind), str_of(what->json_kinds)))
+    while ((r = service_object(s, &line, &object)) > 0) {
+        AUTO_JSON json_t *event = object;
+        const char *kind = events_text(event, "kind");
+        if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
             (void)printf("%.*s\n", STR_ARG(line));
         else if (!ctx->json)
             what->print(event, is_tty);

@@ -167,17 +167,23 @@ static const char *advice(const struct service *s, enum err_code code, struct st
                : NULL;
 }
 
+enum err_code service_error_code(const json_t *error, enum err_code otherwise)
+{
+    const char *code = string_member(error, "code");
+    for (int c = ERR_CANCELED; c < ERR_CODE_MAX; c++)
+        if (strcmp(err_code_name((enum err_code)c), code) == 0)
+            return (enum err_code)c;
+    return otherwise;
+}
+
 /* An answer of 400 and up: {"error":{...}} of the native API, or {"code":n,"message":""} of the server itself. */
 static int refused(struct service *s, const json_t *answer)
 {
     struct context *ctx = s->ctx;
     const json_t *error = json_object_get(answer, "error");
-    const char *message = string_member(error ? error : answer, "message"), *code = string_member(error, "code");
+    const char *message = string_member(error ? error : answer, "message");
     int status = http_client_status(s->client);
-    enum err_code found = status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN;
-    for (int c = ERR_CANCELED; c < ERR_CODE_MAX; c++)
-        if (strcmp(err_code_name((enum err_code)c), code) == 0)
-            found = (enum err_code)c;
+    enum err_code found = service_error_code(error, status == 404 ? ERR_NOT_FOUND : ERR_UNKNOWN);
     (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", string_member(error, "hint"));
     const char *hint = advice(s, found, str_of(message));
     if (hint)
@@ -196,7 +202,7 @@ static int read_answer(struct service *s, json_t **ret_json)
     if (r < 0)
         return service_broken(s, r, "read the answer");
     json_error_t why;
-    AUTO_JSON json_t *json = buf_len(&b) ? json_loadb(buf_data(&b), buf_len(&b), 0, &why) : NULL;
+    AUTO_JSON json_t *json = buf_len(&b) ? json_loadb(buf_data(&b), buf_len(&b), JSON_ALLOW_NUL, &why) : NULL;
     if (status >= 400)
         return refused(s, json);
     if (!json && ret_json)
@@ -305,6 +311,27 @@ int service_line(struct service *s, struct str *ret_line)
             return 0;
         buf_commit(&s->line, (size_t)n);
     }
+}
+
+/* NUL is allowed because what commands write is in it. */
+int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
+{
+    struct str line;
+    int r = service_line(s, &line);
+    if (r <= 0)
+        return r;
+    AUTO_JSON json_t *object = json_loadb(line.p, line.n, JSON_ALLOW_NUL, NULL);
+    const json_t *error = json_object_get(object, "error");
+    if (!json_is_object(object))
+        return err_set(&s->ctx->err, ERR_INTERNAL,
+                       "the service at %s sent a line that is no JSON object; is it a Cove?", s->endpoint);
+    if (error) {
+        (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "%s", string_member(error, "hint"));
+        return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", string_member(error, "message"));
+    }
+    *ret_line = line;
+    *ret_object = TAKE_PTR(object);
+    return 1;
 }
 
 char *service_target(const char *id, const char *fmt, ...)

@@ -39,6 +39,15 @@ int service_upgrade(struct service *s, const char *target, const json_t *body, c
 /* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
 int service_line(struct service *s, struct str *ret_line) WARN_UNUSED;
 
+/*
+ * The same for a stream of JSON objects, one a line. -1 also for a line that is none, and for {"error":{...}}, which is how a stream ends that can't be gone
+ * on with. *ret_object: json_decref().
+ */
+int service_object(struct service *s, struct str *ret_line, json_t **ret_object) WARN_UNUSED;
+
+/* The code that an error of the service has: {"code":"not_found",...}. */
+enum err_code service_error_code(const json_t *error, enum err_code otherwise);
+
 /* The full id of what the person wrote, which may be the beginning of one. -1: none or several. */
 int service_resolve(struct service *s, const char *text, char **ret_id) WARN_UNUSED;
 

@@ -161,6 +161,20 @@ def test_logs_tell_what_ran(service, sandbox):
     assert (kinds[0], kinds[-1]) == ("exec.start", "exec.exit")
 
 
+def test_nothing_that_is_written_hides_it_from_the_logs(service, sandbox):
+    """NUL, terminal escapes, bytes that are not UTF-8: what was written is shown, and what came behind it."""
+    def logs():
+        return service.cove("logs", sandbox, errors="replace").stdout
+    for script in (r"printf 'a\000b\n'; printf '\033[2Kc\n' >&2", r"printf '\377d\n'; sleep 0.1; printf '\377e\n' >&2; sleep 0.1; echo last"):
+        service.cove("exec", sandbox, "--", "sh", "-c", script, errors="replace")
+    assert wait_until(lambda: logs().count("exit_code=0") == 2, 5)
+    assert set(re.findall(r"^[\d:.]{12} ([ !]) (.*)$", logs(), re.M)) == {
+        (" ", "a\0b"), ("!", "\x1b[2Kc"), (" ", "\ufffdd"), ("!", "\ufffde"), (" ", "last")}, logs()
+    lines = service.cove("log", sandbox).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [str(n + 1) for n in range(len(lines))]
+    assert any(r"a\u0000b\n" in line for line in lines)
+
+
 def test_the_log_is_gapless_chained_and_outlives_the_sandbox(service, sandbox):
     service.cove("exec", sandbox, "--", "true")
     service.cove("rm", sandbox)

@@ -3,11 +3,10 @@
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/exec_input.h"
+#include "cli/exec_report.h"
 
 #include <stdio.h>
 #include <unistd.h>
-
-enum { CAPTURE_MAX = 64 << 20 };
 
 static const struct flag flags[] = {
     EXEC_STDIN_FLAGS,
@@ -17,24 +16,11 @@ static const struct flag flags[] = {
     {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
 };
 
-static void print_json(const struct exec_result *result, const struct buf *out, const struct buf *err)
-{
-    AUTO_BUF struct buf b = BUF_INIT(8 * CAPTURE_MAX);
-    buf_printf(&b, result->signaled ? "{\"exit_code\":null,\"signal\":%u" : "{\"exit_code\":%u,\"signal\":null",
-               result->code);
-    buf_append_cstr(&b, ",\"stdout\":");
-    buf_append_json_string(&b, buf_str(out));
-    buf_append_cstr(&b, ",\"stderr\":");
-    buf_append_json_string(&b, buf_str(err));
-    buf_append_cstr(&b, "}\n");
-    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
-}
-
 static int run_in(struct context *ctx, struct exec_request *request)
 {
     AUTO(service_close) struct service *s = NULL;
     AUTO_FREE char *id = NULL;
-    AUTO_BUF struct buf out = BUF_INIT(CAPTURE_MAX), err = BUF_INIT(CAPTURE_MAX);
+    AUTO_BUF struct buf out = BUF_INIT(EXEC_CAPTURE_MAX), err = BUF_INIT(EXEC_CAPTURE_MAX);
     struct exec_result result = {0};
     const struct exec_io io = {
         .stdin_fd = STDIN_FILENO,
@@ -51,11 +37,11 @@ static int run_in(struct context *ctx, struct exec_request *request)
     exec_block_signals();
     bool failed = exec_in_sandbox(ctx, s, request, &io, &result) < 0;
     int status = exec_status(&result, failed);
+    if (ctx->json && (result.started || result.interrupted))
+        exec_report_print("", &(struct exec_report){&result, exec_report_reason(&result, failed), &out, &err});
     if (failed)
         return context_fail(ctx, status);
-    if (ctx->json)
-        print_json(&result, &out, &err);
-    else
+    if (!ctx->json)
         exec_explain_silence(ctx, request, &result);
     return status;
 }
@@ -116,8 +102,9 @@ const struct command cmd_exec = {
         "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Input, output, exit code and signals "
         "are as with cove run. The command lives on when cove exec is killed.\n"
         "\n"
-        "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end: exit_code, signal, stdout, "
-        "stderr.",
+        "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end of its own: "
+        "exit_code and signal (null then), reason (null, interrupted, or failed, with the error on stderr), truncated, stdout, stderr. "
+        "Of a command that never started there is the error alone.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 125    Cove failed: no service, no such sandbox; stderr says which\n"

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/environment.h"
 #include "cli/exec_input.h"
+#include "cli/exec_report.h"
 #include "cli/net_flags.h"
 #include "cli/size_flag.h"
 #include "cli/terminal.h"
@@ -21,7 +22,7 @@
 
 /* What coved gives to none; less of a disk is a slip of the pen. */
 enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
-enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 2000, CAPTURE_MAX = 64 << 20 };
+enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 2000 };
 
 enum {
     FLAG_MEMORY = 256,
@@ -70,7 +71,13 @@ struct run {
     bool was_killed;         /* the command, by SIGKILL */
     uint64_t memory_bytes;
     enum exec_stdin stdin_choice;
+    usec_t started;
+    struct buf out, err; /* what it wrote, for --json */
+    struct exec_result result;
+    const char *reason; /* of the end, when it is not the command's own, or not for a reason of its own; for --json */
 };
+
+static const char reason_timeout[] = "timeout";
 
 /* What stands for a secret is the sandbox's to know, so that whatever is started in it later knows it too. */
 static int add_network(struct context *ctx, struct run *r)
@@ -265,8 +272,8 @@ static const char *end_cause(struct run *r, json_t **ret_sandbox)
     return json_string_value(json_object_get(*ret_sandbox, "end_cause"));
 }
 
-/* Says why, when the sandbox ended under the command; true when that was its timeout. */
-static bool explain(struct run *r)
+/* Says why, when the sandbox ended under the command. */
+static void explain(struct run *r)
 {
     static const struct timespec pause = {.tv_nsec = 20000000};
     AUTO_JSON json_t *sandbox = NULL;
@@ -278,13 +285,13 @@ static bool explain(struct run *r)
         (void)nanosleep(&pause, NULL);
     }
     if (!cause)
-        return false;
+        return;
     bool timed_out = strcmp(cause, "timeout") == 0;
+    r->reason = timed_out ? reason_timeout : "sandbox_ended";
     if (timed_out)
         (void)err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up");
     else
         (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended under the command (%.32s)", cause);
-    return timed_out;
 }
 
 static int remove_sandbox(struct run *r)
@@ -293,34 +300,24 @@ static int remove_sandbox(struct run *r)
     return service_call(r->service, "DELETE", target, NULL, "removing the sandbox", NULL);
 }
 
-static void print_json(const struct run *r, const struct exec_result *result, const struct buf *out,
-                       const struct buf *err, usec_t started)
+static void print_report(const struct run *r)
 {
-    AUTO_BUF struct buf b = BUF_INIT(8 * CAPTURE_MAX);
-    buf_printf(&b, "{\"sandbox\":\"%s\",\"kept\":%s,\"exit_code\":", r->id, r->keeps ? "true" : "false");
-    if (result->signaled)
-        buf_printf(&b, "null,\"signal\":%u", result->code);
-    else
-        buf_printf(&b, "%u,\"signal\":null", result->code);
-    buf_printf(&b, ",\"duration_ms\":%llu,\"stdout\":", (unsigned long long)((clock_mono() - started) / USEC_PER_MS));
-    buf_append_json_string(&b, buf_str(out));
-    buf_append_cstr(&b, ",\"stderr\":");
-    buf_append_json_string(&b, buf_str(err));
-    buf_append_cstr(&b, "}\n");
-    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+    AUTO_FREE char *head =
+        mem_printf("\"sandbox\":\"%s\",\"kept\":%s,\"duration_ms\":%llu,", r->id, r->keeps ? "true" : "false",
+                   (unsigned long long)((clock_mono() - r->started) / USEC_PER_MS));
+    exec_report_print(head, &(struct exec_report){&r->result, r->reason, &r->out, &r->err});
 }
 
-static int run_command(struct run *r, usec_t started)
+static int run_command(struct run *r)
 {
     struct context *ctx = r->ctx;
-    AUTO_BUF struct buf out = BUF_INIT(CAPTURE_MAX), err = BUF_INIT(CAPTURE_MAX);
-    struct exec_result result = {0};
+    struct exec_result *result = &r->result;
     const struct exec_io io = {
         .stdin_fd = STDIN_FILENO,
         .stdout_fd = ctx->json ? -1 : STDOUT_FILENO,
         .stderr_fd = ctx->json ? -1 : STDERR_FILENO,
-        .captured_stdout = &out,
-        .captured_stderr = &err,
+        .captured_stdout = &r->out,
+        .captured_stderr = &r->err,
         .forwards_signals = true,
         .tick = r->pauses                    ? watch_pause
                 : r->has_timeout || r->keeps ? NULL
@@ -329,19 +326,17 @@ static int run_command(struct run *r, usec_t started)
         .tick_ms = r->pauses ? WATCH_MS : RENEW_MS,
     };
     AUTO(service_close) struct service *s = service_open(ctx);
-    bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, &result) < 0;
-    int status = exec_status(&result, failed);
+    bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, result) < 0;
+    r->reason = r->was_paused ? reason_timeout : exec_report_reason(result, failed);
     if (failed) {
-        if (r->was_paused || (result.started && explain(r)))
-            status = STATUS_TIMEOUT;
-        return context_fail(ctx, status);
+        if (!r->was_paused && result->started)
+            explain(r);
+        return context_fail(ctx, r->reason == reason_timeout ? STATUS_TIMEOUT : exec_status(result, failed));
     }
-    r->was_killed = result.signaled ? result.code == SIGKILL : result.code == STATUS_SIGNAL + SIGKILL;
-    if (ctx->json)
-        print_json(r, &result, &out, &err, started);
-    else
-        exec_explain_silence(ctx, &r->exec, &result);
-    return status;
+    r->was_killed = result->signaled ? result->code == SIGKILL : result->code == STATUS_SIGNAL + SIGKILL;
+    if (!ctx->json)
+        exec_explain_silence(ctx, &r->exec, result);
+    return exec_status(result, failed);
 }
 
 /*
@@ -353,12 +348,13 @@ static bool ran_out_of_memory(struct run *r)
     AUTO(service_close) struct service *s = service_open(&scratch);
     AUTO_FREE char *target = service_target(r->id, "/events?from=1&follow=1");
     struct str line;
+    json_t *object;
     r->ctx->config = scratch.config;
     if (!s || service_stream(s, "GET", target) < 0)
         return false;
     http_client_timeout(service_client(s), LOG_MS);
-    while (service_line(s, &line) > 0) {
-        AUTO_JSON json_t *event = json_loadb(line.p, line.n, 0, NULL);
+    while (service_object(s, &line, &object) > 0) {
+        AUTO_JSON json_t *event = object;
         const char *kind = json_string_value(json_object_get(event, "kind"));
         if (kind && strcmp(kind, "limit.oom") == 0)
             return true;
@@ -370,10 +366,15 @@ static bool ran_out_of_memory(struct run *r)
 static void explain_kill(struct run *r)
 {
     char size[UNIT_TEXT_MAX];
+    bool of_memory = !r->keeps && ran_out_of_memory(r);
     unit_format_size(r->memory_bytes, size);
+    if (of_memory)
+        r->reason = "out_of_memory";
+    if (r->ctx->json)
+        return;
     if (r->keeps)
         (void)fprintf(stderr, "cove run: the command was killed (SIGKILL); it may use %s of memory\n", size);
-    else if (ran_out_of_memory(r))
+    else if (of_memory)
         (void)fprintf(stderr,
                       "cove run: killed because it ran out of memory: it may use %s\n"
                       "  give it more with --memory SIZE\n",
@@ -383,13 +384,13 @@ static void explain_kill(struct run *r)
 static int run_all(struct run *r)
 {
     struct context *ctx = r->ctx;
-    usec_t started = clock_mono();
+    r->started = clock_mono();
     exec_block_signals();
     r->service = service_open(ctx);
     if (!r->service || create(r) < 0)
         return context_fail(ctx, STATUS_COVE);
     int sig = exec_pending_signal();
-    int status = sig ? STATUS_SIGNAL + sig : run_command(r, started);
+    int status = sig ? STATUS_SIGNAL + sig : run_command(r);
     if (r->keeps) {
         if (!ctx->json)
             (void)fprintf(stderr, "cove run: sandbox %s is %s; 'cove %s %s' %s\n", r->id,
@@ -399,14 +400,17 @@ static int run_all(struct run *r)
         (void)context_fail(ctx, 0);
         r->was_killed = false;
     }
-    if (r->was_killed && !ctx->json)
+    if (r->was_killed)
         explain_kill(r);
+    if (ctx->json && (r->result.started || r->result.interrupted))
+        print_report(r);
     return status;
 }
 
 static int run(struct context *ctx)
 {
-    struct run r = {.ctx = ctx, .spec = json_object()};
+    struct run r = {
+        .ctx = ctx, .spec = json_object(), .out = BUF_INIT(EXEC_CAPTURE_MAX), .err = BUF_INIT(EXEC_CAPTURE_MAX)};
     int status = parse(ctx, &r);
     if (status < 0)
         status = run_all(&r);
@@ -414,6 +418,8 @@ static int run(struct context *ctx)
     json_decref(r.spec);
     json_decref(r.exec.env);
     net_flags_fini(&r.net);
+    buf_fini(&r.out);
+    buf_fini(&r.err);
     mem_free(r.id);
     return status;
 }
@@ -436,8 +442,9 @@ const struct command cmd_run = {
         "It may connect to all public addresses unless flags say otherwise; 'cove net' shows what it did, 'cove policy --help' says what rules are. "
         "Secrets never enter the sandbox.\n"
         "\n"
-        "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end: sandbox, kept, "
-        "exit_code, signal, duration_ms, stdout, stderr.",
+        "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end "
+        "of its own: sandbox, kept, duration_ms, exit_code and signal (null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or "
+        "failed, with the error on stderr), truncated, stdout, stderr. Of a command that never started there is the error alone.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
                    " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"

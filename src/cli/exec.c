@@ -120,9 +120,15 @@ static void read_exit(struct session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
     const json_t *sig = json_object_get(json, "signal"), *code = json_object_get(json, "code");
+    x->ended = true;
+    if (!json_is_integer(sig ? sig : code)) { /* 0 would say that it worked */
+        (void)err_set(&x->ctx->err, ERR_INTERNAL, "the service does not say how the command ended");
+        x->failed = true;
+        return;
+    }
+    x->result->ended = true;
     x->result->signaled = sig != NULL;
     x->result->code = (uint32_t)json_integer_value(sig ? sig : code);
-    x->ended = true;
 }
 
 /*
@@ -154,16 +160,19 @@ static void explain_refusal(struct session *x, const char *message)
 static void read_error(struct session *x, struct str payload)
 {
     AUTO_JSON json_t *json = json_loadb(payload.p, payload.n, 0, NULL);
-    const char *code = json_string_value(json_object_get(json, "code"));
     const char *message = json_string_value(json_object_get(json, "message"));
-    enum err_code found = ERR_UNKNOWN;
-    for (int c = ERR_CANCELED; code && c < ERR_CODE_MAX; c++)
-        if (strcmp(err_code_name((enum err_code)c), code) == 0)
-            found = (enum err_code)c;
-    (void)err_set(&x->ctx->err, found, "%s", message ? message : "the command could not be run");
+    (void)err_set(&x->ctx->err, service_error_code(json, ERR_UNKNOWN), "%s",
+                  message ? message : "the command could not be run");
     if (!x->result->started && message)
         explain_refusal(x, message);
     x->ended = x->failed = true;
+}
+
+static void capture(struct session *x, struct sink *k, struct str payload)
+{
+    size_t room = k->capture->max - buf_len(k->capture);
+    x->result->dropped |= payload.n > room;
+    (void)buf_append(k->capture, payload.p, MIN(payload.n, room));
 }
 
 static void take_frame(struct session *x, const struct exec_stream_frame *f)
@@ -180,7 +189,7 @@ static void take_frame(struct session *x, const struct exec_stream_frame *f)
         if (k->fd >= 0)
             k->waiting = f->payload;
         else if (k->capture)
-            (void)buf_append(k->capture, f->payload.p, MIN(f->payload.n, k->capture->max - buf_len(k->capture)));
+            capture(x, k, f->payload);
         break;
     case EXEC_STREAM_EXIT:
         read_exit(x, f->payload);

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from service import wait_until
 
+
 @pytest.mark.parametrize("how, options", [(signal.SIGINT, []), (signal.SIGTERM, ["--json"])])
 def test_who_interrupts_a_build_cancels_it(service, tmp_path, how, options):
     (tmp_path / "Dockerfile").write_text("FROM base\nRUN echo begun; sleep 60\n")

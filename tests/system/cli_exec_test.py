@@ -20,7 +20,7 @@ def test_exec_runs_in_the_same_sandbox(service, sandbox):
     assert service.cove("exec", "-i", sandbox, "--", "wc", "-c", input="12345").stdout == "5\n"
     done = service.cove("exec", "--json", "-u", "root", "-w", "/", sandbox, "--", "sh", "-c", "pwd; id -un; exit 4")
     assert done.returncode == 4
-    assert json.loads(done.stdout) == {"exit_code": 4, "signal": None, "stdout": "/\nroot\n", "stderr": ""}
+    assert json.loads(done.stdout) == {"exit_code": 4, "signal": None, "reason": None, "truncated": False, "stdout": "/\nroot\n", "stderr": ""}
 
 
 def test_exec_says_what_is_wrong(service, sandbox):
@@ -45,6 +45,17 @@ def test_exec_ends_when_its_sandbox_is_removed(service, sandbox):
     assert b"ended" in process.stderr.read()
     process.stdout.close()
     process.stderr.close()
+
+
+def test_exec_as_json_has_the_output_when_its_sandbox_is_removed(service, sandbox):
+    process = service.popen("exec", "--json", sandbox, "--", "sh", "-c", "echo up; sleep 100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    assert wait_until(lambda: "up" in service.cove("logs", sandbox).stdout, 10)
+    assert service.cove("rm", sandbox).returncode == 0
+    out, err = process.communicate(timeout=20)
+    result = json.loads(out)
+    assert (process.returncode, result["reason"], result["exit_code"], result["stdout"]) == (125, "failed", None, "up\n")
+    assert "ended" in json.loads(err)["error"]["message"]
 
 
 class Terminal:

@@ -158,6 +158,46 @@ def test_run_as_json(service):
     assert (json.loads(done.stdout)["exit_code"], json.loads(done.stdout)["signal"], done.returncode) == (None, 9, 137)
 
 
+def test_run_as_json_has_the_output_whatever_the_end(service):
+    done = service.cove("run", "--json", "--timeout", "1s", "--", "sh", "-c", "echo begun; echo so >&2; sleep 100")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["reason"], result["stdout"], result["stderr"]) == (124, "timeout", "begun\n", "so\n")
+    assert (result["exit_code"], result["signal"], result["kept"]) == (None, None, False)
+    assert json.loads(done.stderr)["error"]["code"] == "deadline_exceeded"
+    done = service.cove("run", "--json", "--timeout", "1s", "--pause-on-timeout", "--", "sh", "-c", "echo begun; sleep 100")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["reason"], result["stdout"], result["kept"]) == (124, "timeout", "begun\n", True)
+    done = service.cove("run", "--json", "--memory", "64M", "--", "python3", "-c", "print('begun', flush=True); x = b'a' * (500 << 20)")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["signal"], result["reason"], result["stdout"], done.stderr) == (137, 9, "out_of_memory", "begun\n", "")
+    for command in (["sh", "-c", "kill -9 $$"], ["sh", "-c", "exit 4"]):
+        assert json.loads(service.cove("run", "--json", "--", *command).stdout)["reason"] is None
+    done = service.cove("run", "--json", "--", "no-such-command") # never started: there is nothing to say of it
+    assert (done.returncode, done.stdout, json.loads(done.stderr)["error"]["code"]) == (127, "", "invalid_argument")
+
+
+def test_run_as_json_says_that_it_was_interrupted(service):
+    process = service.popen("run", "--json", "--", "sh", "-c", "trap 'echo no' INT; echo up; while :; do sleep 0.1; done", stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE)
+    assert wait_until(lambda: any("up" in service.cove("logs", s["id"]).stdout for s in service.sandboxes()), 10)
+    process.send_signal(signal.SIGINT)
+    assert wait_until(lambda: any("no" in service.cove("logs", s["id"]).stdout for s in service.sandboxes()), 10)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    result = json.loads(out)
+    assert (process.returncode, result["reason"], result["exit_code"], result["signal"]) == (130, "interrupted", None, None)
+    assert result["stdout"] == "up\nno\n"
+    assert service.sandboxes() == []
+
+
+def test_run_as_json_says_what_was_dropped(service):
+    """And is valid whatever was written: each of these bytes takes six."""
+    done = service.cove("run", "--json", "--", "sh", "-c", "head -c 70000000 /dev/zero")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["exit_code"], result["truncated"]) == (0, 0, True)
+    assert result["stdout"] == "\0" * (64 << 20)
+
+
 def test_run_says_what_is_wrong(service):
     done = service.cove("run", "--template", "nothing", "--", "true")
     assert done.returncode == 125

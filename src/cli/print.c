@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/print.h"
+
+#include "base/buf.h"
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+enum { PIECE = 64 * 1024, CHARACTER_MAX = 4 };
+
+void print_json(const json_t *json)
+{
+    (void)json_dumpf(json, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
+    (void)fputc('\n', stdout);
+}
+
+/* How much goes into the next piece: no character is cut in two. */
+static size_t piece_of(struct str text)
+{
+    if (text.n <= PIECE)
+        return text.n;
+    for (size_t n = PIECE; n > PIECE - CHARACTER_MAX; n--)
+        if (((unsigned char)text.p[n] & 0xc0) != 0x80)
+            return n;
+    return PIECE; /* no character has so many bytes that continue it */
+}
+
+void print_json_string(FILE *out, struct str text)
+{
+    AUTO_BUF struct buf b = BUF_INIT(6 * PIECE + 2);
+    (void)fputc('"', out);
+    while (text.n > 0) {
+        size_t n = piece_of(text);
+        buf_clear(&b);
+        buf_append_json_string(&b, str_n(text.p, n));
+        (void)fwrite(buf_data(&b) + 1, 1, buf_len(&b) - 2, out); /* less its quotes */
+        text = str_sub(text, n);
+    }
+    (void)fputc('"', out);
+}
+
+void print_text(const char *text)
+{
+    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text));
+}
+
+void print_line(const char *text)
+{
+    print_text(text);
+    (void)fputc('\n', stdout);
+}

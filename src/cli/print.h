@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands write to stdout: JSON for programs, and text that others wrote, which may come from a sandbox or from a service that is not to be trusted. */
+#pragma once
+
+#include "base/str.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+void print_json(const json_t *json); /* on one line, as everything that --json writes */
+
+/* A JSON string of any length, in pieces: escaped, it may be six times as long. Bytes that are not UTF-8 become U+FFFD. */
+void print_json_string(FILE *out, struct str text);
+
+/* As terminal_print(); print_line() ends the line, too. */
+void print_text(const char *text);
+void print_line(const char *text);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/print.h"
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* What print_json_string() writes; free with mem_free(). */
+static char *printed(struct str text, size_t most)
+{
+    char *all = mem_alloc(most);
+    FILE *out = fmemopen(all, most, "w");
+    assert_non_null(out);
+    print_json_string(out, text);
+    assert_int_equal(fclose(out), 0);
+    return all;
+}
+
+static void strings_are_escaped(void **state)
+{
+    (void)state;
+    AUTO_FREE char *plain = printed(STR("a\"\\\n\x1b\xff"), 64), *empty = printed(STR(""), 64);
+    assert_string_equal(plain, "\"a\\\"\\\\\\n\\u001b\\ufffd\"");
+    assert_string_equal(empty, "\"\"");
+}
+
+/* In one piece or in several, wherever the pieces end: the same text. */
+static void long_strings_are_the_same_in_pieces(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"\xf0\x9f\x90\xa6", "\xc3\xa9", "\x80", "\x01", "\xf0\x9f\x90"};
+    enum { BYTES = 300 * 1024 };
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
+        for (size_t shift = 0; shift < 4; shift++) {
+            AUTO_BUF struct buf text = BUF_INIT(BYTES + 8), whole = BUF_INIT(8 * BYTES);
+            for (size_t k = 0; k < shift; k++)
+                buf_append_char(&text, 'x');
+            while (buf_len(&text) < BYTES)
+                buf_append_cstr(&text, parts[i]);
+            buf_append_json_string(&whole, buf_str(&text));
+            buf_append_char(&whole, '\0');
+            AUTO_FREE char *pieces = printed(buf_str(&text), 8 * BYTES);
+            assert_int_equal(buf_error(&whole), 0);
+            assert_string_equal(pieces, buf_data(&whole));
+        }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strings_are_escaped),
+        cmocka_unit_test(long_strings_are_the_same_in_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

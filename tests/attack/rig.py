@@ -22,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "system"))
 
 from client import Client  # noqa: E402
-from service import BUILD, SETTLE_S, Service, link, wait_until  # noqa: E402
+from leaks import end_whole  # noqa: E402
+from service import BUILD, Service, link, wait_until  # noqa: E402
 
 PROBE = BUILD / "attack-probe"
 PROBE_INSIDE = "/usr/local/bin/probe"
@@ -180,10 +181,7 @@ def attacked(canary, programs):
         service.baseline = service.settle()
         service.held = descriptors(service)
         yield service
-        namespaces = service.namespaces()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
-        assert service.left_behind(namespaces) == []
+        end_whole(service)
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()

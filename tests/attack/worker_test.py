@@ -15,6 +15,7 @@ from pathlib import Path
 
 import puppet
 import pytest
+from leaks import end_whole
 from rig import BUILD, HERE, wait_until
 from service import Service, children, copy_template, kept_templates, link, read
 
@@ -68,11 +69,8 @@ def stage():
     try:
         service.puppet = service.start_puppet()
         yield service
-        namespaces = service.namespaces()
         service.puppet.close()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), 20)
-        assert service.left_behind(namespaces) == []
+        end_whole(service)
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()
@@ -271,7 +269,7 @@ def test_attaching_again_and_again(worker, stage):
     box = new_id()
     code, message, fd = worker.create(box, stage.layer)
     assert code == 0, message
-    before = len(os.listdir(f"/proc/{stage.coved.pid}/fd"))
+    before = stage.settle()["descriptors of coved"] # boxes are made ahead meanwhile, and each has some
     for _ in range(300):
         os.close(fd)
         tag = worker.new_tag()
@@ -281,7 +279,7 @@ def test_attaching_again_and_again(worker, stage):
     session = puppet.Session(fd)
     assert session.run("true")[0] == 0
     session.close()
-    assert len(os.listdir(f"/proc/{stage.coved.pid}/fd")) <= before + 2
+    assert wait_until(lambda: stage.counts()["descriptors of coved"] <= before + 2, 10), (before, stage.counts())
 
 
 def wrong_messages():

@@ -4,7 +4,8 @@ import shutil
 import tempfile
 
 import pytest
-from service import BUILD, SETTLE_S, Service, prepare_templates, wait_until
+from leaks import end_whole
+from service import BUILD, Service, prepare_templates
 
 
 def pytest_sessionstart(session):
@@ -32,10 +33,7 @@ def session_service():
             now = service.settle()
             service.baseline = {what: max(n, (service.baseline or now)[what]) for what, n in now.items()}
         yield service
-        namespaces = service.namespaces()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), SETTLE_S)
-        assert service.left_behind(namespaces) == []
+        end_whole(service)
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()

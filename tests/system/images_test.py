@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from leaks import end_whole
 from service import BUILD, Service, wait_until
 from templates_test import Templates, image_archive
 
@@ -156,10 +157,7 @@ def world(tmp_path_factory):
         service.env.update(COVE_IMAGE_INSECURE=",".join((world.open.host, world.closed.host, world.thin.host)))
         service.start()
         yield world
-        namespaces = service.namespaces()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), 20)
-        assert service.left_behind(namespaces) == []
+        end_whole(service)
     finally:
         if world:
             world.stop()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from service import BUILD, Service, copy_template, kept_templates, wait_until
+from service import BUILD, SETTLE_S, Service, copy_template, kept_templates, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -115,6 +115,12 @@ def mount_tables():
     return tables
 
 
+def host_mounts(ours=None):
+    """The table of whoever runs the tests, but for what the directories of tests have in it, other than ours."""
+    others = re.compile(r"/(?:test|cove)-[a-z-]+-\w{8}/|/pytest-of-\w+/")
+    return [line for line in read("/proc/self/mountinfo").splitlines() if (ours and str(ours) in line) or not others.search(line)]
+
+
 def mounts(state, run):
     return [line for table in mount_tables().values() for line in table.splitlines() if str(state) in line or str(run) in line]
 
@@ -155,6 +161,13 @@ class Footprint:
         found += [f"control group {path}" for path in groups(self.state)]
         found += [f"pool {path}" for path in pool(self.state)]
         return found
+
+
+def end_whole(service):
+    """Stops a service; nothing of it may be left on the machine."""
+    footprint = Footprint(service.state, service.run).look()
+    assert service.stop() == 0, service.tail()
+    assert wait_until(lambda: not footprint.left(), SETTLE_S), footprint.left()
 
 
 def rss_kib(pid):

@@ -2,6 +2,7 @@
 """A service of our own for system tests: started on a state directory that is thrown away, with all that it may leak counted."""
 
 import ctypes
+import fcntl
 import http.client
 import json
 import os
@@ -70,11 +71,12 @@ def prepare_templates():
     """The base template for all runs; made anew only when its recipe has changed, which may take minutes."""
     kept, installed = kept_templates(), Path("/var/lib/cove")
     has_one = any((installed / "pool" / "layers").glob("*/u"))
-    if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists() and has_one:
-        copy_template(installed, kept)
-    subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null",
-                                                            "COVE_POOL": "copy"},
-                   stdin=subprocess.DEVNULL, timeout=900, check=True)
+    with open(f"{kept}.lock", "w", encoding="utf-8") as lock: # several test programs may begin at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists() and has_one:
+            copy_template(installed, kept)
+        subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null", "COVE_POOL": "copy"},
+                       stdin=subprocess.DEVNULL, timeout=900, check=True)
 
 
 def end_with_parent():
@@ -222,21 +224,6 @@ class Service:
 
     def mounts(self):
         return [line for line in read("/proc/self/mountinfo").splitlines() if str(self.directory) in line]
-
-    def namespaces(self):
-        """Network namespaces of our processes."""
-        return {link(f"/proc/{pid}/ns/net") for pid in self.processes()} - {"", link("/proc/self/ns/net")}
-
-    def left_behind(self, namespaces):
-        """What is still there of a service that has ended, in words. namespaces: those that it had."""
-        found = [f"process {pid} {name}" for pid, name in self.processes().items()]
-        found += [f"control group {path}" for path in self.groups()] + [f"mount {line}" for line in self.mounts()]
-        found += [f"in the pool: {path}" for part in ("boxes/*/*", "new/*") for path in (self.state / "pool").glob(part)]
-        for process in Path("/proc").iterdir():
-            if process.name.isdigit():
-                held = {link(process / "ns" / "net"), *(link(fd) for fd in (process / "fd").glob("*"))}
-                found += [f"network namespace {name} held by {process.name}" for name in held & namespaces]
-        return found
 
     def counts(self):
         """What must be back to where it was when all sandboxes are gone."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from leaks import BUILD, read
+from leaks import BUILD, host_mounts, read
 from service import Service, kept_templates, wait_until
 
 GIB = 1 << 30
@@ -67,7 +67,7 @@ def running(service):
 
 
 def test_nobody_else_sees_it_and_nothing_is_left():
-    host = read("/proc/self/mountinfo")
+    host = host_mounts()
     with prepared() as service:
         assert service.file.stat().st_mode & 0o777 == 0o600
         assert service.file.stat().st_blocks * 512 < service.file.stat().st_size / 2 # holes
@@ -75,7 +75,7 @@ def test_nobody_else_sees_it_and_nothing_is_left():
         with running(service) as client:
             assert f"storage pool: btrfs in {service.file}" in read(service.log)
             assert len(loop_devices(service.file)) == 1
-            assert read("/proc/self/mountinfo") == host
+            assert host_mounts(service.directory) == host
             table = [line.split() for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
             pool = next(line for line in table if line[4] == "/pool")
             assert "btrfs" in pool and {"nosuid", "nodev", "noexec"} <= set(pool[5].split(",")), pool
@@ -87,7 +87,7 @@ def test_nobody_else_sees_it_and_nothing_is_left():
             assert len(loop_devices(service.file)) == 1
             sandbox.kill()
         assert wait_until(lambda: loop_devices(service.file) == [], 10)
-        assert read("/proc/self/mountinfo") == host
+        assert host_mounts(service.directory) == host
 
 
 def test_it_is_whole_after_a_death():

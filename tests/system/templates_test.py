@@ -18,6 +18,7 @@ import uuid
 from urllib.parse import quote, urlsplit
 
 import pytest
+from leaks import end_whole
 from service import BUILD, Service, wait_until
 
 STEP_TIMEOUT_S = 8
@@ -137,10 +138,7 @@ def own_service():
     service.env.update(COVE_IMAGE_ALIASES="ubuntu:22.04=base", COVE_BUILD_STEP_TIMEOUT=f"{STEP_TIMEOUT_S}s")
     try:
         yield service.start()
-        namespaces = service.namespaces()
-        assert service.stop() == 0, service.tail()
-        wait_until(lambda: not service.left_behind(namespaces), 20)
-        assert service.left_behind(namespaces) == []
+        end_whole(service)
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()

@@ -13,6 +13,7 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/envd_entry.h"
 #include "api/e2b/files_call.h"
+#include "api/e2b/upload_queue.h"
 #include "base/id.h"
 
 enum { SOURCES_MAX = 1024, TOKEN = 16 };
@@ -24,7 +25,7 @@ struct compose {
     struct file_call *read, *write;
     struct buf waiting; /* read, and not yet taken by the write */
     size_t unacked;
-    bool ready, all_read;
+    bool ready, all_read, eof_sent;
     struct buf reply;
     struct err err; /* why it failed, while the temporary file is being removed */
 };
@@ -92,6 +93,7 @@ static void push(struct call *c)
     m->unacked = 0;
     if (m->all_read) {
         m->all_read = false;
+        m->eof_sent = true;
         file_write_eof(m->write);
     }
 }
@@ -205,6 +207,8 @@ static void on_written(void *ctx, const struct file_entry *entry, const struct e
     m->write = NULL;
     if (err)
         fail(c, err);
+    else if (!m->eof_sent && err_set(&move_err, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
+        fail(c, &move_err);
     else if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &move_err) <
              0)
         fail(c, &move_err);

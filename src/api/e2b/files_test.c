@@ -9,6 +9,7 @@
 #include "http/url.h"
 
 #include <stdio.h>
+#include <sys/socket.h>
 
 static struct buf *file_at(struct facade *f, const struct sandbox *sb, const char *path)
 {
@@ -384,6 +385,44 @@ static void directories_are_listed_and_watched(void **state)
     world_turns(f->w, 50);
 }
 
+/* The stream of the write that is under way; 0: none. */
+static uint32_t writing(const struct fake_agent *a)
+{
+    const struct fake_stream *st;
+    size_t it = 0;
+
+    while ((st = map_next(&a->streams, &it)))
+        if (st->verb == WIRE_WRITE && buf_len(&st->in))
+            return st->id;
+    return 0;
+}
+
+/* It says that all is written while most is still to come. */
+static void a_write_that_the_agent_ends_early_is_no_success(void **state)
+{
+    AUTO_BUF struct buf head = BUF_INIT(2048), data = BUF_INIT(1 << 20), entry = BUF_INIT(4096), b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+    struct fake_agent *a = world_agent(f->w, sb);
+    int fd = facade_connect(f);
+    uint32_t id;
+
+    fill(&data, 400000);
+    buf_printf(&head, "POST /files?path=/t/early HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s%s\r\n",
+               buf_len(&data), octets, facade_headers(sb, 49983));
+    facade_send(f, fd, buf_str(&head));
+    facade_send(f, fd, str_n(buf_data(&data), 1000));
+    WAIT(f->w, (id = writing(a)));
+    fake_put_entry(&entry, "/t/early", 1000);
+    fake_end(a, id, 0, "", buf_str(&entry));
+    world_turns(f->w, 20);
+    facade_send(f, fd, str_sub(buf_str(&data), 1000));
+    shutdown(fd, SHUT_WR);
+    facade_receive(f, fd, &b, NULL);
+    assert_null(memmem(buf_data(&b) ? buf_data(&b) : "", buf_len(&b), " 200 ", 5));
+    (void)fd_close(fd);
+}
+
 static void other_ports_are_relayed_and_explained(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(2048), head = BUF_INIT(16384);
@@ -422,6 +461,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_are_joined, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(an_upload_may_end_with_its_client_or_its_sandbox, facade_setup,
                                         facade_teardown),
+        cmocka_unit_test_setup_teardown(a_write_that_the_agent_ends_early_is_no_success, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_signature_finds_its_sandbox, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(directories_are_listed_and_watched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(other_ports_are_relayed_and_explained, facade_setup, facade_teardown),

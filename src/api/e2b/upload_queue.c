@@ -121,9 +121,13 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
 {
     struct upload_queue *q = ctx;
     struct upload *first = LIST_FIRST(struct upload, &q->files, node);
-    struct err begin_err;
+    struct err local;
 
     q->write = NULL;
+    if (!err && !q->eof_sent) { /* whoever says so inside lies */
+        (void)err_set(&local, ERR_INTERNAL, FILES_ENDED_EARLY);
+        err = &local;
+    }
     if (err) {
         fail(q, err);
         return;
@@ -131,8 +135,8 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
     assert(first); /* the one that was being written */
     upload_free(first);
     q->ops->on_written(q->ctx, entry);
-    if (!list_empty(&q->files) && write_first(q, &begin_err) < 0)
-        fail(q, &begin_err);
+    if (!list_empty(&q->files) && write_first(q, &local) < 0)
+        fail(q, &local);
     else if (!upload_queue_is_busy(q))
         q->ops->on_idle(q->ctx);
 }

@@ -10,6 +10,9 @@
 
 #include "sandbox/files.h"
 
+/* A write that succeeds before it was told the end of the file. */
+#define FILES_ENDED_EARLY "the sandbox ended the file before all of it was there"
+
 struct upload_queue;
 
 struct upload_queue_ops {

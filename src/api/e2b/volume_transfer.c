@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of volumes, out and in, at the pace of the slower side. */
+#include "api/e2b/upload_queue.h"
 #include "api/e2b/volume_call.h"
 
 #include "base/fd.h"
@@ -104,6 +105,8 @@ static void on_written(void *ctx, const struct file_entry *entry, const struct e
     c->file = NULL;
     if (err)
         content_fail(c, err);
+    else if (!content_of(c)->eof_sent)
+        call_fail(c, 500, FILES_ENDED_EARLY);
     else
         content_change(c);
 }

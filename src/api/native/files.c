@@ -238,6 +238,10 @@ static void write_end(void *ctx, const struct file_entry *entry, const struct er
         native_error(t->call, err);
         return;
     }
+    if (!t->eof_sent) {
+        native_refuse(t->call, ERR_INTERNAL, "the sandbox ended the file before all of it was there");
+        return;
+    }
     append_entry(&b, entry);
     native_json(t->call, 200, &b);
 }

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/domain_store.h"
 #include "cli/domain_use.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "config/config.h"
 
@@ -67,8 +68,8 @@ static void say_trust(const char *ca, struct str name)
         ca, ca, ca, ca, STR_ARG(name));
 }
 
-static void print_json(const struct config *config, const struct domain *d, const struct tls_cert_info *info,
-                       int in_use)
+static void print_as_json(const struct config *config, const struct domain *d, const struct tls_cert_info *info,
+                          int in_use)
 {
     char until[CLOCK_TEXT_MAX];
     AUTO_FREE char *ca = domain_store_ca(config->state_dir), *written = as_written(config, d->name);
@@ -80,8 +81,7 @@ static void print_json(const struct config *config, const struct domain *d, cons
         (void)json_object_set_new(o, "ca", json_string(ca));
     if (in_use >= 0)
         (void)json_object_set_new(o, "in_use", json_boolean(in_use));
-    (void)json_dumpf(o, stdout, JSON_COMPACT);
-    (void)fputc('\n', stdout);
+    print_json(o);
 }
 
 static void say(const struct config *config, const struct domain *d, const struct tls_cert_info *info)
@@ -216,7 +216,7 @@ static int set(struct context *ctx, const char *name, const char *cert, const ch
         return broken(ctx);
     bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
     if (ctx->json)
-        print_json(config, &d, &info, in_use);
+        print_as_json(config, &d, &info, in_use);
     else
         say(config, &d, &info);
     if (is_told && !in_use)
@@ -248,7 +248,7 @@ static int tell(struct context *ctx,
     if (r == 0)
         return no_domain(ctx);
     if (ctx->json)
-        print_json(ctx->config, &d, &info, -1);
+        print_as_json(ctx->config, &d, &info, -1);
     else
         print(ctx->config, &d, &info);
     return STATUS_OK;

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/each.h"
+#include "cli/print.h"
 #include "config/units.h"
 
 enum { FLAG_TIMEOUT = 256 };
@@ -26,7 +27,7 @@ static int print(struct context *ctx, const json_t *answer)
         const char *hint = json_string_value(json_object_get(json_object_get(one, "error"), "hint"));
         if (id) {
             if (!ctx->json)
-                (void)printf("%s\n", id);
+                print_line(id);
             continue;
         }
         status = STATUS_FAILED;
@@ -38,8 +39,7 @@ static int print(struct context *ctx, const json_t *answer)
         }
     }
     if (ctx->json) {
-        (void)json_dumpf(answer, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
+        print_json(answer);
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/print.h"
 
 #include <jansson.h>
 
@@ -35,8 +36,7 @@ static int run(struct context *ctx)
         json_t *answer = found ? describe(found) : json_array();
         for (size_t i = 0; !found && ctx->commands[i]; i++)
             (void)json_array_append_new(answer, describe(ctx->commands[i]));
-        (void)json_dumpf(answer, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
+        print_json(answer);
         json_decref(answer);
     } else if (found) {
         help_command(found, stdout);

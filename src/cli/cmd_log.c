@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 
@@ -75,9 +76,10 @@ static int verify(struct context *ctx, struct service *s, const char *id)
     if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
         return context_fail(ctx, STATUS_FAILED);
     bool intact = json_is_true(json_object_get(verdict, "intact"));
+    if (intact) /* "intact" is no fault */
+        (void)json_object_set_new(verdict, "fault", json_null());
     if (ctx->json) {
-        (void)json_dumpf(verdict, stdout, JSON_COMPACT);
-        (void)fputc('\n', stdout);
+        print_json(verdict);
     } else if (intact) {
         (void)printf("intact: %lld events, %lld to %lld\n",
                      (long long)json_integer_value(json_object_get(verdict, "checked")),
@@ -85,8 +87,7 @@ static int verify(struct context *ctx, struct service *s, const char *id)
                      (long long)json_integer_value(json_object_get(verdict, "last")));
     } else {
         (void)fputs("broken: ", stdout);
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text_of(verdict, "detail")));
-        (void)fputc('\n', stdout);
+        print_line(text_of(verdict, "detail"));
     }
     return intact ? STATUS_OK : STATUS_FAILED;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
+#include "cli/things.h"
 #include "config/units.h"
 
 #include <unistd.h>
@@ -18,21 +19,6 @@ static const char *text_of(const json_t *sandbox, const char *name)
     return text ? text : "-";
 }
 
-/* "3m" from now to then, or from then to now; "-" when there is no such time. */
-static void add_distance(struct table *t, const json_t *sandbox, const char *name, bool is_past)
-{
-    usec_t at, now = clock_real();
-    char text[UNIT_TEXT_MAX];
-    const char *value = json_string_value(json_object_get(sandbox, name));
-    if (!value || clock_parse(str_of(value), &at) < 0) {
-        table_add(t, STR("-"));
-        return;
-    }
-    uint64_t distance = is_past ? now - MIN(at, now) : at - MIN(at, now);
-    unit_format_duration(distance / USEC_PER_SEC * 1000, text);
-    table_add(t, distance < USEC_PER_SEC ? STR("0s") : str_of(text));
-}
-
 static void add_row(struct table *t, const json_t *s)
 {
     char memory[UNIT_TEXT_MAX];
@@ -44,8 +30,8 @@ static void add_row(struct table *t, const json_t *s)
     table_add(t, str_of(text_of(s, "id")));
     table_add(t, str_of(text_of(s, "state")));
     table_add(t, str_of(alias ? alias : text_of(s, "template")));
-    add_distance(t, s, "started_at", true);
-    add_distance(t, s, "end_at", false);
+    things_add_time(t, s, "started_at", true);
+    things_add_time(t, s, "end_at", false);
     table_add(t, str_of(memory));
     table_addf(t, "%g", (double)json_integer_value(json_object_get(s, "cpu_milli")) / 1000);
     json_object_foreach(json_object_get(s, "metadata"), key, value)
@@ -76,12 +62,14 @@ static int run(struct context *ctx)
     size_t i;
     json_t *one;
     if (ctx->json) {
-        (void)json_dumpf(all, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
+        print_json(all);
         return STATUS_OK;
     }
     if (quiet) {
-        json_array_foreach(all, i, one)(void) printf("%s\n", text_of(one, "id"));
+        json_array_foreach(all, i, one)
+        {
+            print_line(text_of(one, "id"));
+        }
         return STATUS_OK;
     }
     if (json_array_size(all) == 0) {

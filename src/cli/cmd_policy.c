@@ -3,6 +3,7 @@
 #include "cli/alive.h"
 #include "cli/commands.h"
 #include "cli/net_flags.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 #include "config/yaml.h"
@@ -22,17 +23,6 @@ static const char *text_of(const json_t *object, const char *name)
 {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
-}
-
-static void print_text(const char *text)
-{
-    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text));
-}
-
-static void print_json(const json_t *json, size_t how)
-{
-    (void)json_dumpf(json, stdout, how);
-    (void)fputc('\n', stdout);
 }
 
 /* ---- show ---- */
@@ -99,7 +89,7 @@ static int show(struct context *ctx, struct service *s, const char *id)
     if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
-        print_json(policy, JSON_INDENT(2));
+        print_json(policy);
     else
         print_policy(policy);
     return STATUS_OK;
@@ -115,9 +105,11 @@ static int set(struct context *ctx, struct service *s, const char *id, const jso
         return context_fail(ctx, STATUS_FAILED);
     size_t n = json_array_size(json_object_get(now, "rules"));
     if (ctx->json)
-        print_json(now, JSON_INDENT(2));
-    else if (!quiet)
-        (void)printf("%s: %zu rule%s, else %s\n", id, n, n == 1 ? "" : "s", otherwise(now));
+        print_json(now);
+    else if (!quiet) {
+        (void)printf("%s: %zu rule%s, else ", id, n, n == 1 ? "" : "s");
+        print_line(otherwise(now));
+    }
     return STATUS_OK;
 }
 
@@ -165,7 +157,7 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
         return context_fail(ctx, STATUS_COVE);
     }
     if (ctx->json)
-        print_json(answer, JSON_INDENT(2));
+        print_json(answer);
     else
         print_verdict(answer, url);
     return strcmp(text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/each.h"
+#include "cli/print.h"
+#include "cli/service.h"
 #include "cli/terminal.h"
 #include "config/units.h"
 
@@ -33,13 +34,14 @@ static int pool(struct context *ctx)
     if (!s || service_call(s, "GET", "/v1/pool", NULL, "asking", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
-        each_print_json(json_incref(answer));
+        print_json(answer);
         return STATUS_OK;
     }
     unit_format_size(number_of(answer, "total_bytes"), total);
     unit_format_size(number_of(answer, "free_bytes"), left);
     const char *kind = json_string_value(json_object_get(answer, "kind"));
-    (void)printf("kind    %s\n", kind ? kind : "-");
+    (void)fputs("kind    ", stdout);
+    print_line(kind ? kind : "-");
     (void)printf("size    %s, of which %s are free\n", total, left);
     (void)printf("layers  %llu\n", (unsigned long long)number_of(answer, "layers"));
     (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
@@ -76,8 +78,8 @@ static void print_layers(const json_t *layers, bool dry_run)
         bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
         const char *layer = json_string_value(json_object_get(one, "layer"));
         unit_format_size(number_of(one, "bytes"), size);
-        (void)printf("%s  %s%s\n", layer ? layer : "-", number_of(one, "bytes") ? size : "-",
-                     gone ? "" : "  in use after all");
+        print_text(layer ? layer : "-");
+        (void)printf("  %s%s\n", number_of(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
         bytes += gone ? number_of(one, "bytes") : 0;
         n += gone;
     }
@@ -105,7 +107,7 @@ static int gc(struct context *ctx)
     if (!s || service_call(s, "POST", "/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
-        each_print_json(json_incref(answer));
+        print_json(answer);
     else
         print_layers(json_object_get(answer, "layers"), dry_run);
     return STATUS_OK;

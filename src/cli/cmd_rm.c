@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 
@@ -54,8 +55,7 @@ static int run(struct context *ctx)
     progress_end(&p);
     if (ctx->json) {
         AUTO_JSON json_t *answer = json_pack("{s:O}", "removed", removed);
-        (void)json_dumpf(answer, stdout, JSON_COMPACT);
-        (void)fputc('\n', stdout);
+        print_json(answer);
     }
     return status;
 }

@@ -3,11 +3,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/print.h"
 #include "cli/secret_input.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
+#include "cli/things.h"
 #include "cli/vault_client.h"
-#include "config/units.h"
 
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -26,13 +27,6 @@ static int check_name(struct context *ctx, const char *name)
     return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %d characters", VAULT_NAME_MAX);
 }
 
-static void print_json(json_t *json)
-{
-    (void)json_dumpf(json, stdout, JSON_COMPACT);
-    (void)fputc('\n', stdout);
-    json_decref(json);
-}
-
 /* ---- what can be done ---- */
 
 static int set(struct context *ctx, const char *name, const char *file, bool quiet)
@@ -45,10 +39,12 @@ static int set(struct context *ctx, const char *name, const char *file, bool qui
     struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
     if (vault_ask(ctx, &request, &bytes, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json)
-        print_json(json_pack("{s:s}", "set", name));
-    else if (!quiet)
+    if (ctx->json) {
+        AUTO_JSON json_t *said = json_pack("{s:s}", "set", name);
+        print_json(said);
+    } else if (!quiet) {
         (void)printf("%s is set\n", name);
+    }
     return STATUS_OK;
 }
 
@@ -69,19 +65,18 @@ static int remove_all(struct context *ctx, char *const *names, size_t n)
         if (!ctx->json)
             (void)printf("%s\n", names[i]);
     }
-    if (ctx->json)
-        print_json(json_pack("{s:O}", "removed", removed));
+    if (ctx->json) {
+        AUTO_JSON json_t *said = json_pack("{s:O}", "removed", removed);
+        print_json(said);
+    }
     return status;
 }
 
 static void add_row(struct table *t, struct str name, uint64_t at)
 {
-    char text[UNIT_TEXT_MAX];
     usec_t now = clock_real();
-    uint64_t age_s = (now - MIN(at, now)) / USEC_PER_SEC;
-    unit_format_duration(age_s * 1000, text);
     table_add(t, name);
-    table_add(t, age_s ? str_of(text) : STR("0s"));
+    things_add_distance(t, now - MIN(at, now));
 }
 
 static int list(struct context *ctx)
@@ -99,8 +94,7 @@ static int list(struct context *ctx)
             clock_format(at, 6, when);
             (void)json_array_append_new(all, json_pack("{s:s%,s:s}", "name", name.p, name.n, "set_at", when));
         }
-        (void)json_dumpf(all, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
+        print_json(all);
         return STATUS_OK;
     }
     if (answer.count == 0) {

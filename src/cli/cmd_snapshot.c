@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/each.h"
+#include "cli/print.h"
 #include "cli/things.h"
 #include "config/units.h"
 
@@ -25,9 +25,9 @@ static int make(struct context *ctx, const char *text, const char *name)
     if (service_call(s, "POST", target, body, "taking a snapshot", &made) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
-        each_print_json(json_incref(made));
+        print_json(made);
     else
-        (void)printf("%s\n", things_text(made, "ref"));
+        print_line(things_text(made, "ref"));
     return STATUS_OK;
 }
 
@@ -44,7 +44,7 @@ static void print_table(struct service *s UNUSED, const json_t *all)
         unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
         table_add(&t, str_of(things_text(one, "ref")));
         table_add(&t, str_of(things_text(one, "sandbox")));
-        things_add_age(&t, one, "at");
+        things_add_time(&t, one, "at", true);
         table_add(&t, str_of(memory));
         table_addf(&t, "%g", (double)json_integer_value(json_object_get(one, "cpu_milli")) / 1000);
     }

@@ -2,10 +2,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/each.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/template_build.h"
 #include "cli/terminal.h"
+#include "cli/things.h"
 #include "config/units.h"
 #include "http/url.h"
 
@@ -66,24 +67,15 @@ static char *target_of(const char *ref)
     return buf_take(&b);
 }
 
-static void print_json(const json_t *json)
-{
-    (void)json_dumpf(json, stdout, JSON_INDENT(2));
-    (void)fputc('\n', stdout);
-}
-
 /* ---- ls, show ---- */
 
 static void add_row(struct table *t, const json_t *one)
 {
-    char memory[UNIT_TEXT_MAX], age[UNIT_TEXT_MAX];
-    usec_t at = 0, now = clock_real();
+    char memory[UNIT_TEXT_MAX];
     AUTO_BUF struct buf tags = BUF_INIT(65536);
     const json_t *tag;
     size_t i;
-    int ignored UNUSED = clock_parse(str_of(text_of(one, "updated_at")), &at);
     unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
-    unit_format_duration((now - MIN(at, now)) / USEC_PER_SEC * 1000, age);
     json_array_foreach(json_object_get(one, "tags"), i, tag)
     {
         buf_printf(&tags, "%s%s", i ? "," : "", text_of(tag, "tag"));
@@ -92,7 +84,7 @@ static void add_row(struct table *t, const json_t *one)
     table_add(t, str_of(text_of(one, "id")));
     table_add(t, str_of(text_of(one, "status")));
     table_add(t, buf_len(&tags) ? buf_str(&tags) : STR("-"));
-    table_add(t, at ? str_of(age) : STR("-"));
+    things_add_time(t, one, "updated_at", true);
     const json_t *cpus = json_object_get(one, "cpu_milli"); /* of one without a good build nothing is said */
     table_add(t, cpus ? str_of(memory) : STR("-"));
     if (cpus)
@@ -154,8 +146,7 @@ static int list(struct context *ctx, bool quiet)
     json_array_foreach(all, i, one)
     {
         if (quiet)
-            (void)printf("%s\n",
-                         json_is_string(json_object_get(one, "name")) ? text_of(one, "name") : text_of(one, "id"));
+            print_line(text_of(one, json_is_string(json_object_get(one, "name")) ? "name" : "id"));
         else
             add_row(&t, one);
         if (!quiet && has_failed(one))
@@ -167,6 +158,17 @@ static int list(struct context *ctx, bool quiet)
         table_print(&t, stdout);
     table_fini(&t);
     return STATUS_OK;
+}
+
+/* What its sandboxes get; of one without a good build nothing is said. */
+static void print_size(const json_t *one)
+{
+    char memory[UNIT_TEXT_MAX];
+    const json_t *cpus = json_object_get(one, "cpu_milli");
+    if (!cpus)
+        return;
+    unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
+    (void)printf("%-12s%s\n%-12s%g\n", "memory", memory, "cpus", (double)json_integer_value(cpus) / 1000);
 }
 
 static int show(struct context *ctx, const char *ref)
@@ -190,12 +192,15 @@ static int show(struct context *ctx, const char *ref)
         if (is_of_failed && !has_failed(one))
             continue;
         (void)printf("%-12s", fields[k]);
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(text_of(one, fields[k])));
-        (void)fputc('\n', stdout);
+        print_line(text_of(one, fields[k]));
     }
+    print_size(one);
     json_array_foreach(json_object_get(one, "tags"), i, tag)
     {
-        (void)printf("%-12s%s  %s\n", i ? "" : "tags", text_of(tag, "tag"), text_of(tag, "build"));
+        (void)printf("%-12s", i ? "" : "tags");
+        print_text(text_of(tag, "tag"));
+        (void)fputs("  ", stdout);
+        print_line(text_of(tag, "build"));
     }
     return STATUS_OK;
 }
@@ -271,8 +276,10 @@ static int remove_all(struct context *ctx)
         if (!ctx->json)
             (void)printf("%s\n", ctx->argv[i]);
     }
-    if (ctx->json)
-        each_print_json(json_pack("{s:O}", "removed", removed));
+    if (ctx->json) {
+        AUTO_JSON json_t *answer = json_pack("{s:O}", "removed", removed);
+        print_json(answer);
+    }
     return status;
 }
 

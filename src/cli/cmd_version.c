@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
+#include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
 
@@ -20,19 +21,17 @@ static int run(struct context *ctx)
     const char *version = json_string_value(json_object_get(info, "version"));
     if (ctx->json) {
         AUTO_JSON json_t *answer = json_pack("{s:s, s:O?}", "cove", COVE_VERSION, "service", info);
-        (void)json_dumpf(answer, stdout, JSON_COMPACT);
-        (void)fputc('\n', stdout);
+        print_json(answer);
         return STATUS_OK;
     }
     (void)printf("cove %s\n", COVE_VERSION);
     if (answered) {
         (void)fputs("service ", stdout);
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(version ? version : "?"));
+        print_text(version ? version : "?");
         (void)printf(", %lld sandboxes\n", (long long)json_integer_value(json_object_get(info, "sandboxes")));
     } else {
         (void)fputs("service: ", stdout);
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(ctx->err.msg));
-        (void)fputc('\n', stdout);
+        print_line(ctx->err.msg);
     }
     return STATUS_OK;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/each.h"
+#include "cli/print.h"
 #include "cli/size_flag.h"
 #include "cli/things.h"
 #include "config/units.h"
+#include "http/url.h"
 
-enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20 };
+enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20, TARGET_MAX = 4096 };
 
 static const struct flag flags[] = {
     {FLAG_SIZE, 0, "size", "SIZE", "create: most that may be in it: 2GiB. Default: no limit but the pool's."},
@@ -27,21 +28,30 @@ static int create(struct context *ctx, const char *name, uint64_t size)
     if (!s || service_call(s, "POST", "/v1/volumes", body, "making a volume", &made) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
-        each_print_json(json_incref(made));
+        print_json(made);
     else
-        (void)printf("%s\n", things_text(made, "name"));
+        print_line(things_text(made, "name"));
     return STATUS_OK;
 }
 
-/* How much is in it; "-" where the pool does not know. */
-static void add_usage(struct table *t, struct service *s, const char *id)
+/* How much is in it; 0 where the pool does not know. */
+static uint64_t usage_of(struct service *s, const json_t *one)
 {
-    AUTO_FREE char *target = mem_printf("/v1/volumes/%s/usage", id);
+    AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
     AUTO_JSON json_t *answer = NULL;
-    char size[UNIT_TEXT_MAX];
-    bool known = service_call(s, "GET", target, NULL, "asking", &answer) == 0;
-    unit_format_size(number_of(answer, "used_bytes"), size);
-    table_add(t, known && number_of(answer, "used_bytes") ? str_of(size) : STR("-"));
+    buf_append_cstr(&target, "/v1/volumes/");
+    (void)url_encode(&target, str_of(things_text(one, "id")), true);
+    buf_append_cstr(&target, "/usage");
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) < 0 || service_call(s, "GET", buf_data(&target), NULL, "asking", &answer) < 0)
+        return 0;
+    return number_of(answer, "used_bytes");
+}
+
+static void add_usage(struct service *s, json_t *one)
+{
+    uint64_t bytes = usage_of(s, one);
+    (void)json_object_set_new(one, "used_bytes", bytes ? json_integer((json_int_t)bytes) : json_null());
 }
 
 static void print_table(struct service *s, const json_t *all)
@@ -53,12 +63,14 @@ static void print_table(struct service *s, const json_t *all)
     table_heads(&t, heads, ARRAY_SIZE(heads));
     json_array_foreach(all, i, one)
     {
-        char limit[UNIT_TEXT_MAX];
+        char limit[UNIT_TEXT_MAX], size[UNIT_TEXT_MAX];
+        uint64_t used = usage_of(s, one);
+        unit_format_size(used, size);
         unit_format_size(number_of(one, "limit_bytes"), limit);
         table_add(&t, str_of(things_text(one, "name")));
         table_add(&t, str_of(things_text(one, "id")));
-        things_add_age(&t, one, "created_at");
-        add_usage(&t, s, things_text(one, "id"));
+        things_add_time(&t, one, "created_at", true);
+        table_add(&t, used ? str_of(size) : STR("-"));
         table_add(&t, number_of(one, "limit_bytes") ? str_of(limit) : STR("-"));
         table_addf(&t, "%llu", (unsigned long long)number_of(one, "mounted"));
     }
@@ -74,6 +86,7 @@ static const struct things volumes = {
     .how_free = "'cove rm' ends the sandboxes that have it mounted",
     .remove = "/v1/volumes/",
     .print = print_table,
+    .complete = add_usage,
 };
 
 static int list(struct context *ctx, bool quiet)
@@ -121,7 +134,7 @@ const struct command cmd_volume = {
         "A volume is a directory with a name that outlives sandboxes: 'cove run --volume NAME:/PATH' mounts it, into several sandboxes at a "
         "time if wanted, and what one writes the others see. It belongs to the sandbox's user when it is new.\n"
         "\n"
-        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know). rm "
+        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know; with --json used_bytes, or null). rm "
         "removes volumes with all that is in them, and refuses one that a sandbox has mounted.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
-#include "cli/each.h"
+#include "cli/print.h"
+#include "cli/service.h"
 
 #include <stdio.h>
 
@@ -32,7 +33,7 @@ static int run(struct context *ctx)
     if (!s || service_call(s, "POST", "/v1/warm", body, "setting it", NULL) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
-        each_print_json(json_incref(body));
+        print_json(body);
     else if (!quiet && count)
         (void)printf("%llu of %s %s kept ready from now on\n", (unsigned long long)count, template,
                      count == 1 ? "is" : "are");

@@ -2,14 +2,8 @@
 #include "cli/each.h"
 
 #include "base/mem.h"
+#include "cli/print.h"
 #include "cli/terminal.h"
-
-void each_print_json(json_t *json)
-{
-    (void)json_dumpf(json, stdout, JSON_COMPACT);
-    (void)fputc('\n', stdout);
-    json_decref(json);
-}
 
 static int do_one(struct context *ctx, struct service *s, const struct each *what, const char *text, json_t *done)
 {
@@ -43,7 +37,9 @@ int each_sandbox(struct context *ctx, const struct each *what)
             status = STATUS_FAILED;
     }
     progress_end(&p);
-    if (ctx->json)
-        each_print_json(json_pack("{s:O}", what->done, done));
+    if (ctx->json) {
+        AUTO_JSON json_t *answer = json_pack("{s:O}", what->done, done);
+        print_json(answer);
+    }
     return status;
 }

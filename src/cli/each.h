@@ -13,6 +13,3 @@ struct each {
 
 /* POSTs to /v1/sandboxes/ID/VERB for each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
 int each_sandbox(struct context *ctx, const struct each *what);
-
-/* A result as one JSON object on stdout; takes it. */
-void each_print_json(json_t *json);

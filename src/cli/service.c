@@ -15,7 +15,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { CONNECT_MS = 5000, ANSWER_MS = 90000, ANSWER_MAX = 64 << 20, LINE_MAX_BYTES = 4 << 20, KEY_MAX = 512 };
+enum {
+    CONNECT_MS = 5000,
+    ANSWER_MS = 90000,
+    ANSWER_MAX = 64 << 20,
+    LINE_MAX_BYTES = 4 << 20,
+    KEY_MAX = 512,
+    SANDBOXES_MAX = 1000000
+};
 
 struct service {
     struct context *ctx;
@@ -352,8 +359,13 @@ int service_sandboxes(struct service *s, json_t **ret_array)
         AUTO_JSON json_t *page = NULL;
         if (service_call(s, "GET", target, NULL, "listing sandboxes", &page) < 0)
             return -1;
-        (void)json_array_extend(all, json_object_get(page, "sandboxes"));
+        const json_t *some = json_object_get(page, "sandboxes");
         const char *next = json_string_value(json_object_get(page, "next"));
+        if (next && (!json_array_size(some) || next[strspn(next, "abcdefghijklmnopqrstuvwxyz0123456789-")] ||
+                     json_array_size(all) > SANDBOXES_MAX))
+            return err_set(&s->ctx->err, ERR_INTERNAL, "the service at %s lists sandboxes without end; is it a Cove?",
+                           s->endpoint);
+        (void)json_array_extend(all, (json_t *)some);
         mem_free(target);
         target = next ? mem_printf("/v1/sandboxes?after=%.64s", next) : NULL;
     }
@@ -380,7 +392,7 @@ int service_resolve(struct service *s, const char *text, char **ret_id)
     json_array_foreach(all, i, one)
     {
         const char *id = string_member(one, "id");
-        if (strncmp(id, text, n) != 0)
+        if (!id_is_sandbox(str_of(id)) || strncmp(id, text, n) != 0)
             continue;
         if (found)
             return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "several sandboxes begin with %s: %s, %s", text, found,

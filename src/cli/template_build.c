@@ -7,6 +7,7 @@
 #include "base/path.h"
 #include "cli/build_context.h"
 #include "cli/dockerfile.h"
+#include "cli/print.h"
 #include "cli/secret_input.h"
 #include "cli/service.h"
 #include "cli/template_build_auth.h"
@@ -264,8 +265,7 @@ static void print_lines(const struct making *m, const json_t *answer, json_int_t
     {
         *after = json_integer_value(json_object_get(line, "seq"));
         if (m->ctx->json) {
-            (void)json_dumpf(line, stdout, JSON_COMPACT);
-            (void)fputc('\n', stdout);
+            print_json(line);
             (void)fflush(stdout);
         } else if (strcmp(text_of(line, "level"), "debug") != 0) {
             say(m, text_of(line, "message"));
@@ -373,10 +373,9 @@ static int build(struct making *m)
         return context_fail(m->ctx, STATUS_FAILED);
     bool ready = strcmp(text_of(end, "status"), "ready") == 0;
     if (m->ctx->json) {
-        (void)json_dumpf(end, stdout, JSON_COMPACT);
-        (void)fputc('\n', stdout);
+        print_json(end);
     } else if (ready) {
-        (void)printf("%s\n", text_of(end, "template"));
+        print_line(text_of(end, "template"));
     }
     if (ready)
         return STATUS_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/things.h"
 #include "base/clock.h"
-#include "cli/each.h"
+#include "cli/print.h"
 #include "config/units.h"
 #include "http/url.h"
 
@@ -16,13 +16,21 @@ const char *things_text(const json_t *one, const char *name)
     return text ? text : "-";
 }
 
-void things_add_age(struct table *t, const json_t *one, const char *name)
+void things_add_distance(struct table *t, uint64_t us)
 {
-    char age[UNIT_TEXT_MAX];
-    usec_t at = 0, now = clock_real();
-    int ignored UNUSED = clock_parse(str_of(things_text(one, name)), &at);
-    unit_format_duration((now - MIN(at, now)) / USEC_PER_SEC * 1000, age);
-    table_add(t, now < at + USEC_PER_SEC ? STR("0s") : str_of(age));
+    char text[UNIT_TEXT_MAX];
+    unit_format_duration(us / USEC_PER_SEC * 1000, text);
+    table_add(t, us < USEC_PER_SEC ? STR("0s") : str_of(text));
+}
+
+void things_add_time(struct table *t, const json_t *one, const char *name, bool is_past)
+{
+    usec_t at, now = clock_real();
+    const char *text = json_string_value(json_object_get(one, name));
+    if (!text || clock_parse(str_of(text), &at) < 0)
+        table_add(t, STR("-"));
+    else
+        things_add_distance(t, is_past ? now - MIN(at, now) : at - MIN(at, now));
 }
 
 int things_list(struct context *ctx, struct service *s, const struct things *what, const char *target, bool quiet)
@@ -35,10 +43,16 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
     json_t *all = json_object_get(answer, what->all), *one;
     size_t i;
     if (ctx->json) {
-        (void)json_dumpf(all, stdout, JSON_INDENT(2));
-        (void)fputc('\n', stdout);
+        json_array_foreach(what->complete ? all : NULL, i, one)
+        {
+            what->complete(s, one);
+        }
+        print_json(all);
     } else if (quiet) {
-        json_array_foreach(all, i, one)(void) printf("%s\n", things_text(one, what->name));
+        json_array_foreach(all, i, one)
+        {
+            print_line(things_text(one, what->name));
+        }
     } else if (json_array_size(all)) {
         what->print(s, all);
     } else if (isatty(STDOUT_FILENO)) {
@@ -81,7 +95,9 @@ int things_remove(struct context *ctx, const struct things *what, char *const *n
         if (!ctx->json)
             (void)printf("%s\n", names[i]);
     }
-    if (ctx->json)
-        each_print_json(json_pack("{s:O}", "removed", removed));
+    if (ctx->json) {
+        AUTO_JSON json_t *answer = json_pack("{s:O}", "removed", removed);
+        print_json(answer);
+    }
     return status;
 }

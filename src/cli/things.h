@@ -12,6 +12,8 @@ struct things {
     const char *how_free;  /* what ends the use of one that can't be removed for that */
     const char *remove;    /* what is asked to DELETE one, with its name behind it: "/v1/volumes/" */
     void (*print)(struct service *s, const json_t *all);
+    void (*complete)(struct service *s,
+                     json_t *one); /* for --json: adds what the list does not tell; NULL: it tells all */
 };
 
 /* target: what is asked for the list. quiet: names only. An exit code. */
@@ -20,5 +22,8 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
 /* Prints the name of each that is gone. One that can't be removed does not keep the others from it. An exit code. */
 int things_remove(struct context *ctx, const struct things *what, char *const *names, int n);
 
-const char *things_text(const json_t *one, const char *name);              /* "-": there is no such text */
-void things_add_age(struct table *t, const json_t *one, const char *name); /* how long the time of this member is ago */
+const char *things_text(const json_t *one, const char *name); /* "-": there is no such text */
+
+/* "3m", how long the time of this member is ago, or when it will be; "-": there is no such time. things_add_distance() is of so many microseconds. */
+void things_add_time(struct table *t, const json_t *one, const char *name, bool is_past);
+void things_add_distance(struct table *t, uint64_t us);

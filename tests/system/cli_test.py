@@ -206,6 +206,21 @@ def test_log_follows_until_the_sandbox_ends(service, sandbox):
 # ---- what needs no sandbox ----
 
 
+def test_what_is_shown_as_json_is_one_line(service, sandbox):
+    service.cove("volume", "create", "listed")
+    for command in (["ls"], ["volume", "ls"], ["snapshot", "ls"], ["template", "ls"], ["template", "show", "base"], ["secret", "ls"], ["pool"], ["version"],
+                    ["policy", "show", sandbox], ["policy", "set", sandbox, "--net", "deny"], ["policy", "check", sandbox, "https://a.test/"], ["key"],
+                    ["gc", "--dry-run"], ["log", "--verify", sandbox], ["help"], ["doctor"]):
+        done = service.cove(*command, "--json")
+        assert len(done.stdout.splitlines()) == 1, (command, done)
+        json.loads(done.stdout)
+    assert json.loads(service.cove("log", "--verify", "--json", sandbox).stdout)["fault"] is None
+    volume, = [v for v in json.loads(service.cove("volume", "ls", "--json").stdout) if v["name"] == "listed"]
+    assert volume["used_bytes"] is None or volume["used_bytes"] > 0 # as the kind of the pool knows it
+    assert re.search(r"^memory +1 GiB\ncpus +2$", service.cove("template", "show", "base").stdout, re.M)
+    assert service.cove("volume", "rm", "listed").returncode == 0
+
+
 def test_key_prints_the_key_and_it_opens_the_door(service):
     key = service.cove("key").stdout.strip()
     assert len(key) > 20

@@ -2,7 +2,8 @@
 /*
  * A new start on kept files. As at a creation the network's policy is told while coved makes the box; when both have answered come its volumes, its certificate
  * if that is another one than before, and the start command of its template. It is resuming until that is ready: who asked for it, and who came by traffic,
- * waits. What fails leaves it paused (rule 4 of pause.c), but for the start command: who can't start his server any more must still get at his files.
+ * waits. What fails leaves it paused (rule 4 of pause.c), but for the start command, and volumes for which its files have no place any more (mount.c): who can't
+ * start his server any more must still get at his files.
  */
 #include "base/fault.h"
 #include "base/fd.h"
@@ -71,7 +72,7 @@ void cold_furnished(struct sandbox *sb)
         log_warn("resume sandbox %s: %s", sb->info.id, err.msg);
     }
     fault_point("core.resume.furnished");
-    if (sb->start_cmd && !sb->is_launched)
+    if (sb->start_cmd && !sb->is_launched && !sb->mount_failed)
         launch_begin(sb);
     else
         cold_launched(sb, NULL);
@@ -125,7 +126,7 @@ static void start(struct sandbox *sb)
     struct err err;
     union sup_message m;
     sb->is_ready = sb->is_launched = sb->is_certified = sb->is_certifying = false;
-    sb->start_failed = NULL;
+    sb->start_failed = sb->mount_failed = NULL;
     sb->cpu_at = sb->cpu_usec = 0;
     sb->oom_kills = 0;
     if (network_begin_again(sb, &err) < 0) {

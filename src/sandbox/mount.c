@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes into a sandbox: for each a directory, which the agent makes, then the mount, which coved makes; before anybody hears of the sandbox. */
+/*
+ * Volumes into a sandbox: for each a directory, which the agent makes, then the mount, which coved makes; before anybody hears of the sandbox.
+ *
+ * Where a volume can't be put the way the path is now, a new sandbox is refused. One that starts anew on its files is not: it may have put a link or a file
+ * in the way itself, and nobody could ever take that away. It comes back without this volume and those behind it, and without its start command, which
+ * would write where the volume is not.
+ */
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "sandbox/session.h"
@@ -71,21 +78,39 @@ static void refuse(struct sandbox *sb, struct err *why)
     done(sb->create_ctx, NULL, why);
 }
 
+static bool is_over(const struct mounting *m)
+{
+    return m->sb->core->closing || sandbox_state_is_over(m->sb->info.state) || !m->sb->session;
+}
+
+/* True: it is not to be kept from running by that. */
+static bool goes_without(const struct mounting *m, const struct err *why)
+{
+    struct sandbox *sb = m->sb;
+    if (sb->info.state != SANDBOX_RESUMING || is_over(m) || (!is_callers(why) && why->code != ERR_NOT_FOUND))
+        return false;
+    log_warn("resume sandbox %s: %s", sb->info.id, why->msg);
+    sb->mount_failed = arena_strndup(&sb->arena, why->msg, strlen(why->msg));
+    return true;
+}
+
 static void finish(struct mounting *m, const struct err *err)
 {
     struct sandbox *sb = m->sb;
     struct err why;
+    bool fails = err != NULL;
     if (err) {
         why = *err;
         const struct volume_mount *at = &sb->info.mounts[m->i];
         volume_log_refused(sb, at, err);
         (void)err_prefix(&why, "mount volume %.*s", STR_ARG(at->name));
+        fails = !goes_without(m, &why);
     }
     mem_free(m);
-    if (err && is_callers(&why))
+    if (fails && is_callers(&why))
         refuse(sb, &why);
     if (!sb->core->closing)
-        sandbox_on_mounted(sb, err ? &why : NULL);
+        sandbox_on_mounted(sb, fails ? &why : NULL);
     sandbox_unref(sb);
 }
 
@@ -101,11 +126,6 @@ static void finish_later(struct mounting *m, const struct err *err)
 {
     m->err = *err;
     loop_later(m->sb->core->loop, &m->job);
-}
-
-static bool is_over(const struct mounting *m)
-{
-    return m->sb->core->closing || sandbox_state_is_over(m->sb->info.state) || !m->sb->session;
 }
 
 static void on_mounted(void *ctx, const union sup_message *answer, int fd, const struct err *err)

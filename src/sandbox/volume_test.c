@@ -227,12 +227,12 @@ static void mounted(void **state)
     assert_null(o->sb);
     assert_int_equal(o->err.code, ERR_INVALID_ARGUMENT);
     assert_int_equal(strncmp(o->err.msg, "mount volume data: ", 19), 0);
-    w->mount_error = ERR_NOT_FOUND;
+    w->mount_error = ERR_INTERNAL;
     pause_files(w, sb);
     o = outcome(1);
     assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_done, o, &err), 0);
     WAIT(w, o->calls);
-    assert_int_equal(o->err.code, ERR_NOT_FOUND);
+    assert_int_equal(o->err.code, ERR_INTERNAL);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_PAUSED);
     w->mount_error = 0;
     char of[ID_SANDBOX_LEN + 1];
@@ -246,6 +246,44 @@ static void mounted(void **state)
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);
     assert_string_equal(world_agent(w, sb)->mounted, expected);
+}
+
+/* Its files are all there are: who can't take what lies in the way out of it would have lost them. */
+static void files_in_the_way(void **state)
+{
+    static const enum err_code ways[] = {ERR_FAILED_PRECONDITION /* a link, a file */, ERR_NOT_FOUND};
+    struct world *w = *state;
+    (void)make(w, "data");
+    w->is_flag_up = true;
+    world_template(w, "web", "cat", "flag");
+    struct volume_mount mount = {STR("data"), STR("/mnt"), false};
+    struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1, .template_ref = STR("web")};
+    struct outcome *o = outcome(0);
+    struct err err;
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_non_null(o->sb);
+    struct sandbox *sb = o->sb;
+    const char *id = sandbox_info(sb)->id;
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        world_pause(w, sb, false);
+        w->mount_error = ways[i];
+        world_resume(w, sb, NULL);
+        assert_non_null(
+            strstr(world_event_data(w, id, EVENT_SANDBOX_RESUMED), "\"volumes_failed\":\"mount volume data: "));
+        assert_int_equal(world_count_events(w, id, EVENT_VOLUME_REFUSED), i + 1);
+        assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), i + 1);
+        assert_string_equal(world_agent(w, sb)->mounted, "");
+        /* What would write to where the volume is not is not started. */
+        assert_int_equal(world_agent(w, sb)->launches, 0);
+        w->mount_error = 0;
+        world_pause(w, sb, false);
+        assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), i + 1);
+        world_resume(w, sb, NULL);
+        assert_null(strstr(world_event_data(w, id, EVENT_SANDBOX_RESUMED), "volumes_failed"));
+        assert_non_null(strstr(world_agent(w, sb)->mounted, ":/mnt;"));
+        assert_int_equal(world_agent(w, sb)->launches, 2);
+    }
 }
 
 /* Under the volume's id; its mounts in the sandbox's, too. */
@@ -285,7 +323,7 @@ static void recorded(void **state)
     world_lose_memory(w);
     sb = world_restart(w, of);
     assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), 2);
-    w->mount_error = ERR_NOT_FOUND;
+    w->mount_error = ERR_INTERNAL;
     struct world_outcome o = {0};
     assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
     WAIT(w, o.calls);
@@ -380,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(made_and_dropped, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(files_in_the_way, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(opened, world_setup, world_teardown),
     };

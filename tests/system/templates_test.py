@@ -468,12 +468,17 @@ def test_bad_requests(templates):
 
 @pytest.mark.timeout(240)
 def test_builds_that_are_up_to_no_good(templates):
-    reason, _ = templates.fails([("RUN", ["sleep 1000"])], "1")
-    assert f"longer than {STEP_TIMEOUT_S} s" in reason
-    ids, last, log = templates.build([("RUN", ["yes flood"])])
+    # Each of these ends by the time that a step may take, so they are built at the same time.
+    asleep, flood, bomb = [templates.request() for _ in range(3)]
+    for ids, command in ((asleep, "sleep 1000"), (flood, "yes flood"), (bomb, "bomb() { bomb | bomb & }; bomb; sleep 100")):
+        assert templates.start(ids, [("RUN", [command])])[0] == 202
+    last, _ = templates.wait(asleep)
+    assert last["status"] == "error" and last["reason"]["step"] == "1" and f"longer than {STEP_TIMEOUT_S} s" in last["reason"]["message"], last
+    last, lines = templates.wait(flood)
+    log = "\n".join(line["message"] for line in lines)
     assert last["status"] == "error" and "The log is full" in log and len(log) < 8 << 20
     # A fork bomb meets the limit of processes, and its sandbox ends with the build.
-    ids, last, _ = templates.build([("RUN", ["bomb() { bomb | bomb & }; bomb; sleep 100"])])
+    last, _ = templates.wait(bomb)
     assert last["status"] == "error", last
     # A link to where the archive goes harms nobody but the sandbox itself.
     ids, last, _ = templates.build([("RUN", ["ln -s /etc/passwd /tmp/.cove-copy"]), ("COPY", ["a", "/b", "", ""])], files={"a": b"a"})

@@ -325,6 +325,14 @@ static void refused_by_coved(void **state)
     WAIT(w, o.calls == 3);
     assert_int_equal(o.err.code, ERR_INTERNAL);
     assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    /* An answer that is late may be that it runs. */
+    w->resume_error = ERR_DEADLINE_EXCEEDED;
+    unsigned pauses = w->pauses;
+    assert_int_equal(world_resume_begin(sb, NULL, &o, &err), 0);
+    world_agent(w, sb)->is_frozen = false;
+    WAIT(w, o.calls == 4 && w->pauses == pauses + 1);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    assert_true(world_agent(w, sb)->is_frozen);
     w->resume_error = 0;
     world_resume(w, sb, NULL);
     feed(w, sb, cat.pid, "!");

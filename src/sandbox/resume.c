@@ -41,6 +41,8 @@ void resume_runs(struct sandbox *sb)
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
     if (!memory && sb->start_failed)
         event_data_str(&d, "start_failed", str_of(sb->start_failed));
+    if (!memory && sb->mount_failed)
+        event_data_str(&d, "volumes_failed", str_of(sb->mount_failed));
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     sandbox_arm_end(sb);
     usage_start(sb);
@@ -99,12 +101,18 @@ void resume_attach(struct sandbox *sb)
 static void on_resumed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct sandbox *sb = ctx;
+    struct err local;
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = 1}};
     (void)fd_close(fd);
     if (sb->info.state != SANDBOX_RESUMING || sb->core->closing) {
         /* It ends, and coved knows. */
     } else if (!answer && err->code == ERR_NOT_FOUND) {
         pause_unknown(sb);
     } else if (!answer) {
+        /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no deadline. */
+        memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
+        if (err->code == ERR_DEADLINE_EXCEEDED && supervisor_call(sb->core->supervisor, &m, NULL, NULL, &local) < 0)
+            log_warn("pause sandbox %s: %s", sb->info.id, local.msg);
         resume_failed(sb, err);
     } else if (sb->session && !sb->session_broke) {
         resume_runs(sb);

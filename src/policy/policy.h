@@ -79,6 +79,9 @@ struct policy_answer {
 
 void policy_judge(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
+/* Of the worst request that could follow, as long as none is seen: never POLICY_NEEDS_REQUEST. For an address that is known. */
+void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
+
 /* May this name be resolved? Allowed when some connection to it could be. */
 void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer);
 

@@ -7,16 +7,18 @@
  *  2. An allow rule that does not name what is not public (struct rule, opens) does not match there, and the walk goes on.
  *  3. Deny rules see through wrapped addresses, allow rules don't.
  *  4. The first rule whose request is not seen ends the walk of policy_judge(). policy_judge_name() asks whether any request could be allowed, so there
- *     an allow rule about requests matches and a deny rule doesn't.
+ *     an allow rule about requests matches and a deny rule doesn't; policy_judge_worst() asks whether any could be denied: the other way round.
  */
 #include "policy/policy_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
+enum unseen { UNSEEN_DECIDES, UNSEEN_BEST, UNSEEN_WORST }; /* 4 */
+
 struct judging {
     const struct policy_query *q;
-    bool is_name_only; /* 4 */
+    enum unseen unseen;
     struct str name;
     enum net_class class;
     struct netaddr inner[NETADDR_WRAPPED_MAX];
@@ -28,9 +30,9 @@ struct judging {
 
 enum match { MATCH_NO, MATCH_YES, MATCH_UNKNOWN };
 
-static void judging_init(struct judging *j, const struct policy_query *q, struct request_path *path)
+static void judging_init(struct judging *j, const struct policy_query *q, enum unseen unseen, struct request_path *path)
 {
-    *j = (struct judging){.q = q, .name = str_of(q->name), .class = NET_PUBLIC, .path = path};
+    *j = (struct judging){.q = q, .unseen = unseen, .name = str_of(q->name), .class = NET_PUBLIC, .path = path};
     if (q->is_host)
         j->class = NET_HOST;
     else if (q->addr.family != 0)
@@ -115,6 +117,12 @@ static bool denies_family(const struct rule *r, uint8_t family)
            r->target.net.addr.family == family;
 }
 
+/* A rule of which it is not known whether it matches. */
+static bool passes_over(const struct judging *j, const struct rule *r)
+{
+    return r->is_allow == (j->unseen == UNSEEN_WORST);
+}
+
 /* Returns the rule that decides, NULL: none. *ret_verdict is the rule's, or POLICY_NEEDS_REQUEST. */
 static const struct rule *walk(const struct policy *p, struct judging *j, enum policy_verdict *ret_verdict)
 {
@@ -130,7 +138,7 @@ static const struct rule *walk(const struct policy *p, struct judging *j, enum p
         if (r->is_allow && !opens(r, j->class))
             continue;
         match = match_port(&r->scope, j->q->port);
-        if (match == MATCH_NO || (match == MATCH_UNKNOWN && !r->is_allow))
+        if (match == MATCH_NO || (match == MATCH_UNKNOWN && passes_over(j, r)))
             continue;
         match = scope_is_about_requests(&r->scope) ? match_request(&r->scope, r->is_allow, j) : MATCH_YES;
         if (match == MATCH_NO) {
@@ -143,11 +151,11 @@ static const struct rule *walk(const struct policy *p, struct judging *j, enum p
             if (!is_denied_v4 || !is_denied_v6)
                 continue;
         }
-        if (match == MATCH_UNKNOWN && j->is_name_only && !r->is_allow)
+        if (match == MATCH_UNKNOWN && j->unseen != UNSEEN_DECIDES && passes_over(j, r))
             continue;
-        *ret_verdict = match == MATCH_UNKNOWN && !j->is_name_only ? POLICY_NEEDS_REQUEST
-                       : r->is_allow                              ? POLICY_ALLOW
-                                                                  : POLICY_DENY;
+        *ret_verdict = match == MATCH_UNKNOWN && j->unseen == UNSEEN_DECIDES ? POLICY_NEEDS_REQUEST
+                       : r->is_allow                                         ? POLICY_ALLOW
+                                                                             : POLICY_DENY;
         return r;
     }
     return NULL;
@@ -267,7 +275,17 @@ void policy_judge(const struct policy *p, const struct policy_query *q, struct p
     struct request_path path;
     struct judging j;
 
-    judging_init(&j, q, &path);
+    judging_init(&j, q, UNSEEN_DECIDES, &path);
+    judge(p, &j, ret_answer);
+}
+
+void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer)
+{
+    struct request_path path;
+    struct judging j;
+
+    assert(q->addr.family != 0);
+    judging_init(&j, q, UNSEEN_WORST, &path);
     judge(p, &j, ret_answer);
 }
 
@@ -278,8 +296,7 @@ void policy_judge_name(const struct policy *p, const char *name, struct policy_a
     struct judging j;
 
     assert(name);
-    judging_init(&j, &q, &path);
-    j.is_name_only = true;
+    judging_init(&j, &q, UNSEEN_BEST, &path);
     judge(p, &j, ret_answer);
 }
 
@@ -293,7 +310,7 @@ bool policy_intercepts(const struct policy *p, const char *name, uint16_t port)
     assert(name);
     if (!p->intercepts)
         return false;
-    judging_init(&j, &q, &path);
+    judging_init(&j, &q, UNSEEN_DECIDES, &path);
     if (walk(p, &j, &verdict) && verdict == POLICY_NEEDS_REQUEST)
         return true;
     for (size_t i = 0; i < p->n_injections; i++)
@@ -308,7 +325,7 @@ void policy_each_inject(const struct policy *p, const struct policy_query *q,
     struct request_path path;
     struct judging j;
 
-    judging_init(&j, q, &path);
+    judging_init(&j, q, UNSEEN_DECIDES, &path);
     for (size_t i = 0; i < p->n_injections && j.name.p; i++) {
         const struct injection *in = &p->injections[i];
 

@@ -385,6 +385,52 @@ static void a_policy_lives_as_long_as_it_is_referred_to(void **state)
     policy_unref(NULL);
 }
 
+/* Where no request will be seen: only what is allowed whatever follows. */
+static void the_worst_request_decides(void **state)
+{
+    static const struct {
+        const char *rules;
+        const char *name;
+        uint16_t port;
+        enum policy_verdict seen_none, worst;
+        int rule; /* of the worst */
+    } cases[] = {
+        {"[{\"allow\":\"a.test\"}]", "a.test", 443, POLICY_ALLOW, POLICY_ALLOW, 0},
+        {"[{\"allow\":\"a.test\",\"path\":\"/v1*\"}]", "a.test", 443, POLICY_NEEDS_REQUEST, POLICY_DENY,
+         POLICY_RULE_DEFAULT},
+        {"[{\"allow\":\"a.test\",\"methods\":[\"GET\"]},{\"allow\":\"8.8.8.0/24\",\"ports\":[22]}]", "a.test", 22,
+         POLICY_NEEDS_REQUEST, POLICY_ALLOW, 1},
+        {"[{\"deny\":\"a.test\",\"path\":\"/admin*\"},{\"allow\":\"*\"}]", "a.test", 443, POLICY_NEEDS_REQUEST,
+         POLICY_DENY, 0},
+        {"[{\"deny\":\"a.test\",\"path\":\"/admin*\"},{\"allow\":\"*\"}]", "b.test", 443, POLICY_ALLOW, POLICY_ALLOW,
+         1},
+        {"[{\"deny\":\"a.test\",\"path\":\"/admin*\",\"ports\":[443]},{\"allow\":\"*\"}]", "a.test", 80, POLICY_ALLOW,
+         POLICY_ALLOW, 1},
+        {"[{\"deny\":\"8.8.8.0/24\",\"methods\":[\"POST\"]},{\"allow\":\"*\"}]", NULL, 443, POLICY_NEEDS_REQUEST,
+         POLICY_DENY, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        AUTO_FREE char *text = mem_printf("{\"rules\":%s}", cases[i].rules);
+        struct policy *p = parse(text);
+        struct policy_query q = {.name = cases[i].name, .port = cases[i].port};
+        struct policy_answer answer;
+
+        assert_true(netaddr_parse(STR("8.8.8.8"), &q.addr));
+        policy_judge(p, &q, &answer);
+        assert_int_equal(answer.verdict, cases[i].seen_none);
+        policy_judge_worst(p, &q, &answer);
+        assert_int_equal(answer.verdict, cases[i].worst);
+        assert_int_equal(answer.rule, cases[i].rule);
+        q.method = "GET";
+        q.path = STR("/v1/x");
+        policy_judge_worst(p, &q, &answer); /* a request that is seen is the worst one */
+        assert_int_equal(answer.verdict, POLICY_ALLOW);
+        policy_unref(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +442,7 @@ int main(void)
         cmocka_unit_test(there_is_a_most_of_everything),
         cmocka_unit_test(a_policy_is_no_longer_than_its_maximum),
         cmocka_unit_test(a_policy_lives_as_long_as_it_is_referred_to),
+        cmocka_unit_test(the_worst_request_decides),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,22 @@ static void take(const struct policy *p, const struct policy_query *q, const cha
     json_decref(json);
 }
 
+/* Where the request doesn't matter it is the same; what is allowed then is so whatever is asked. */
+static void check_worst(const struct policy *p, const struct policy_query *q, enum policy_verdict verdict)
+{
+    struct policy_answer worst, seen;
+    struct policy_query request = *q;
+
+    policy_judge_worst(p, q, &worst);
+    if (worst.verdict == POLICY_NEEDS_REQUEST || (verdict != POLICY_NEEDS_REQUEST && worst.verdict != verdict))
+        abort();
+    request.method = "POST";
+    request.path = STR("/a");
+    policy_judge(p, &request, &seen);
+    if (!q->method && !q->path.p && worst.verdict == POLICY_ALLOW && seen.verdict != POLICY_ALLOW)
+        abort();
+}
+
 static void count(void *ctx, const struct policy_inject *in)
 {
     *(size_t *)ctx += in->n_headers + in->n_placeholders;
@@ -85,6 +101,8 @@ static void ask(const struct policy *p, struct str rest)
             abort();
         if (answer.suggestion[0])
             take(p, &q, answer.suggestion);
+        if (q.addr.family != 0)
+            check_worst(p, &q, answer.verdict);
     }
     policy_each_inject(p, &q, count, &n_injected);
     if (q.name) {

@@ -151,6 +151,23 @@ void dns_ask_free(struct dns_ask *a)
     mem_free(a);
 }
 
+/* Where everything is allowed that no rule denies, a tunnel has better ways than DNS. */
+static enum dns_names_verdict count_name(struct dns_server *s, int rule, const char *name,
+                                         struct policy_answer *ret_why)
+{
+    enum dns_names_verdict verdict =
+        rule == POLICY_RULE_DEFAULT ? DNS_NAMES_FINE : dns_names_count(&s->names, s->now(), rule, name);
+    if (verdict != DNS_NAMES_FINE)
+        (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %d different names a minute below rule %d",
+                       DNS_SERVER_NAMES_MAX, rule);
+    return verdict;
+}
+
+bool dns_server_may_ask(struct dns_server *s, int rule, const char *name, struct policy_answer *ret_answer)
+{
+    return count_name(s, rule, name, ret_answer) == DNS_NAMES_FINE;
+}
+
 /* A and AAAA of a name that is one. */
 static void judge_name(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *from)
 {
@@ -168,11 +185,8 @@ static void judge_name(struct dns_server *s, const struct dns_query *q, const ch
         refuse(s, q, name, from, &refusal);
         return;
     }
-    /* Where everything is allowed that no rule denies, a tunnel has better ways than DNS. */
-    enum dns_names_verdict verdict =
-        rule == POLICY_RULE_DEFAULT ? DNS_NAMES_FINE : dns_names_count(&s->names, s->now(), rule, name);
+    enum dns_names_verdict verdict = count_name(s, rule, name, &refusal.why);
     if (verdict != DNS_NAMES_FINE) {
-        SAY(refusal, "more than %d different names a minute below rule %d", DNS_SERVER_NAMES_MAX, rule);
         refusal.is_told = verdict == DNS_NAMES_OVER_NOW;
         refuse(s, q, name, from, &refusal);
         return;

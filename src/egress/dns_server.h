@@ -55,5 +55,11 @@ struct dns_server_ops {
 int dns_server_new(uv_loop_t *loop, struct resolver *resolver, int udp_fd, int tcp_fd, const struct dns_server_ops *ops,
                    void *ctx, struct dns_server **ret_server) WARN_UNUSED;
 
+/*
+ * A name (normalised) that the sandbox makes us ask for in another way counts as one of a query. rule: that allows it. False: it is one too many, and *ret_answer,
+ * which is a denial, says why.
+ */
+bool dns_server_may_ask(struct dns_server *s, int rule, const char *name, struct policy_answer *ret_answer);
+
 /* Closes the descriptors and all connections. The loop must run once more to free the handles. Not from within a callback. */
 void dns_server_free(struct dns_server *s);

@@ -516,6 +516,11 @@ static void test_many_names(void **state)
     assert_int_equal(a.rcode, 0);
     ask(b, "exact.test", DNS_A, &a);
     assert_int_equal(a.rcode, 0);
+    struct policy_answer why = {.reason = ""};
+    assert_false(dns_server_may_ask(b->server, 1, "hello.allowed.test", &why)); /* without a query */
+    assert_string_equal(why.reason, "more than 300 different names a minute below rule 1");
+    assert_true(dns_server_may_ask(b->server, 1, "d7.allowed.test", &why));
+    assert_true(dns_server_may_ask(b->server, POLICY_RULE_DEFAULT, "hello.allowed.test", &why));
     fake_now += 60 * USEC_PER_SEC;
     ask(b, "more.allowed.test", DNS_A, &a);
     assert_int_equal(a.rcode, 0);

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/relay.h"
-#include "egress/resolver.h"
 #include "egress/side_tcp.h"
 #include "egress/side_tls.h"
 #include "kernel/netns.h"
@@ -95,8 +94,7 @@ void flow_end(struct flow *f, const char *error)
         flow_tell_open(f);
     f->state = FLOW_ENDED;
     count(f);
-    if (f->lookup)
-        resolver_cancel(TAKE_PTR(f->lookup));
+    flow_cancel_lookup(f);
     if (f->relay)
         relay_close(TAKE_PTR(f->relay));
     if (f->exchange)
@@ -287,9 +285,22 @@ struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t 
     return f;
 }
 
-void flow_accept(struct net *n, int fd)
+void flow_begin(struct flow *f)
 {
     static const struct side_ops ops = {.on_readable = on_first, .on_failed = on_client_failed};
+    if (!f->net->policy) {
+        flow_refusef(f, "no policy is set");
+    } else if (server_speaks(f->port)) {
+        flow_judge_address(f);
+    } else {
+        side_set(f->client, &ops, f);
+        flow_timer(f, FLOW_SNIFF_MS, on_silence);
+        on_first(f);
+    }
+}
+
+void flow_accept(struct net *n, int fd)
+{
     struct sockaddr_storage to;
     struct netaddr addr;
     uint16_t port;
@@ -305,14 +316,5 @@ void flow_accept(struct net *n, int fd)
         reset(fd);
         return;
     }
-    struct flow *f = flow_new(n, fd, &addr, port);
-    if (!n->policy)
-        flow_refusef(f, "no policy is set");
-    else if (server_speaks(port))
-        flow_judge_address(f);
-    else {
-        side_set(f->client, &ops, f);
-        flow_timer(f, FLOW_SNIFF_MS, on_silence);
-        on_first(f);
-    }
+    flow_begin(flow_new(n, fd, &addr, port));
 }

@@ -28,6 +28,7 @@ enum {
         1000, /* passed through, and for so long no byte came either way; keepalives see only that the peer is there */
     FLOW_REQUESTS_MAX = 128,
     FLOW_ANSWERED_MAX = 100, /* EXCHANGE_STREAMS_MAX: as many as can be under way */
+    FLOW_LOOKUPS_MAX = 64,   /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
 };
 
 enum flow_state { FLOW_SNIFF, FLOW_RESOLVE, FLOW_DIAL, FLOW_TLS_WORLD, FLOW_TLS_SANDBOX, FLOW_OPEN, FLOW_ENDED };
@@ -63,7 +64,8 @@ struct flow {
     struct exchange *exchange;
     struct list requests, answered;
     unsigned n_requests, n_answered;
-    bool forgot; /* one that may still be under way is not in `answered` any more */
+    bool forgot;  /* one that may still be under way is not in `answered` any more */
+    bool belongs; /* the address to `name` */
     bool intercepted, told;
     int rule; /* that allowed it */
     usec_t opened;
@@ -72,6 +74,7 @@ struct flow {
 
 struct flow *flow_new(struct net *n, int fd, const struct netaddr *to,
                       uint16_t port); /* takes fd; nothing is judged yet */
+void flow_begin(struct flow *f);      /* reads what it is, and goes on from there */
 const char *flow_proto_name(const struct flow *f);
 void flow_timer(struct flow *f, unsigned ms, uv_timer_cb fn); /* 0: none */
 
@@ -92,11 +95,12 @@ void flow_tell_open(struct flow *f);
 void flow_judge_name(struct flow *f, struct str sni); /* TLS: goes on, or refuses */
 void flow_judge_address(struct flow *f);              /* no name: goes on, or refuses */
 bool flow_still_allowed(struct flow *f);              /* an open one, after a change of policy */
+void flow_cancel_lookup(struct flow *f);              /* where there is one */
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query);
 
 /*
- * Is this name (normalised) with f's address allowed? Both alone: when the sandbox did not learn the address from us as one of that name's, the
- * address must be allowed without the name's help.
+ * Is this name (normalised, or NULL) with f's address allowed? Both alone: when the sandbox did not learn the address from us as one of that name's, the
+ * address must be allowed without the name's help, and none of the names that it is known by may be denied.
  */
 void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str method, struct str path,
                      struct policy_answer *ret_answer);

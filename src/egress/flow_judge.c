@@ -5,9 +5,11 @@
  * and nobody resolves it again on the way.
  *
  * When they don't belong together (an entry in /etc/hosts, an address from elsewhere), the name proves nothing: then name and address must both be allowed, each
- * by itself. Without any name, the address must be; and when the sandbox knows the address by names, none of them may be denied.
+ * by itself. Without any name, the address must be; and when the sandbox knows the address by names, none of them may be denied. Where nobody will see a request,
+ * a name is denied when one of its requests is.
  */
 #include "base/mem.h"
+#include "egress/dns_server.h"
 #include "egress/flow.h"
 #include "egress/names.h"
 #include "egress/resolver.h"
@@ -25,25 +27,58 @@ void flow_query(const struct flow *f, const char *name, struct policy_query *ret
     };
 }
 
+/* ---- by the names that the sandbox knows the address by ---- */
+
+struct known {
+    const struct policy *policy;
+    struct policy_query q;
+    struct policy_answer answer; /* of a name that is denied, else of one that is allowed */
+    size_t n;
+    bool denied;
+};
+
+static bool judge_known(void *ctx, const char *name)
+{
+    struct known *k = ctx;
+    struct policy_answer answer;
+    k->q.name = name;
+    policy_judge_worst(k->policy, &k->q, &answer);
+    k->denied = answer.verdict == POLICY_DENY;
+    if (k->n++ == 0 || k->denied)
+        k->answer = answer;
+    return !k->denied;
+}
+
+/* q: without a name. */
+static struct known judge_all_known(struct flow *f, const struct policy_query *q)
+{
+    struct known k = {.policy = f->net->policy, .q = *q};
+    names_each_of(f->net->names, &f->to, judge_known, &k);
+    return k;
+}
+
 void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str method, struct str path,
                      struct policy_answer *ret_answer)
 {
     struct policy_query q;
-    char *text = method.p ? mem_strndup(method.p, method.n) : NULL;
+    AUTO_FREE char *text = method.p ? mem_strndup(method.p, method.n) : NULL;
     flow_query(f, name, &q);
     q.method = text;
     q.path = path;
     policy_judge(f->net->policy, &q, ret_answer);
-    if (name && !belongs && ret_answer->verdict != POLICY_DENY) {
-        struct policy_answer alone;
-        q.name = NULL;
-        policy_judge(f->net->policy, &q, &alone);
-        if (alone.verdict != POLICY_ALLOW) {
-            *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
-            (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason), "the address is none of %.100s's", name);
-        }
+    if ((name && belongs) || ret_answer->verdict == POLICY_DENY)
+        return;
+    struct policy_answer alone;
+    q.name = NULL;
+    policy_judge(f->net->policy, &q, &alone);
+    if (name && alone.verdict != POLICY_ALLOW) {
+        *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+        (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason), "the address is none of %.100s's", name);
+        return;
     }
-    mem_free(text);
+    struct known k = judge_all_known(f, &q);
+    if (k.denied)
+        *ret_answer = k.answer;
 }
 
 static void go_on(struct flow *f, const struct policy_answer *answer)
@@ -60,29 +95,6 @@ static void go_on(struct flow *f, const struct policy_answer *answer)
 
 /* ---- by address ---- */
 
-struct known {
-    struct flow *f;
-    struct policy_answer answer;
-    size_t n;
-    bool denied, all_allowed;
-};
-
-static bool judge_known(void *ctx, const char *name)
-{
-    struct known *k = ctx;
-    struct policy_query q;
-    struct policy_answer answer;
-    flow_query(k->f, name, &q);
-    policy_judge(k->f->net->policy, &q, &answer);
-    k->n++;
-    k->all_allowed &= answer.verdict == POLICY_ALLOW;
-    if (answer.verdict == POLICY_DENY)
-        k->denied = true;
-    if (k->n == 1 || answer.verdict == POLICY_DENY)
-        k->answer = answer;
-    return true;
-}
-
 /* Of what is no TLS and no HTTP where these are expected, a name that allows them says nothing. */
 static bool is_web(const struct flow *f)
 {
@@ -92,20 +104,13 @@ static bool is_web(const struct flow *f)
 static void judge_address(struct flow *f, struct policy_answer *ret_answer)
 {
     struct policy_query q;
-    struct known k = {.f = f, .all_allowed = true};
     flow_query(f, NULL, &q);
     policy_judge(f->net->policy, &q, ret_answer);
-    (void)names_each_of(f->net->names, &f->to, judge_known, &k);
-    if (ret_answer->verdict == POLICY_ALLOW) {
-        if (k.denied)
-            *ret_answer = k.answer;
-        return;
-    }
-    if (k.n && k.all_allowed && !is_web(f)) {
+    struct known k = judge_all_known(f, &q);
+    if (ret_answer->verdict == POLICY_ALLOW ? k.denied : k.n && !k.denied && !is_web(f))
         *ret_answer = k.answer;
-        return;
-    }
-    ret_answer->verdict = POLICY_DENY;
+    else if (ret_answer->verdict != POLICY_ALLOW)
+        ret_answer->verdict = POLICY_DENY;
 }
 
 void flow_judge_address(struct flow *f)
@@ -120,6 +125,7 @@ void flow_judge_address(struct flow *f)
 static void judge_resolved(struct flow *f, bool belongs)
 {
     struct policy_answer answer;
+    f->belongs = belongs;
     flow_judge_pair(f, f->name, belongs, STR_NULL, STR_NULL, &answer);
     go_on(f, &answer);
 }
@@ -129,11 +135,32 @@ static void on_resolved(void *ctx, const struct resolver_answer *answer)
     struct flow *f = ctx;
     bool belongs = false;
     f->lookup = NULL;
+    f->net->n_lookups--;
     for (size_t i = 0; i < answer->n_addrs; i++)
         belongs |= netaddr_eq(&answer->addrs[i], &f->to);
     if (belongs)
         names_add(f->net->names, &f->to, f->name, answer->ttl_s);
     judge_resolved(f, belongs);
+}
+
+/* A name in a ClientHello leaves the machine as one in a query does: the same limits hold. */
+static bool may_look_up(struct flow *f, int rule, struct policy_answer *ret_why)
+{
+    struct net *n = f->net;
+    *ret_why = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+    if (n->n_lookups < FLOW_LOOKUPS_MAX)
+        return !n->dns || dns_server_may_ask(n->dns, rule, f->name, ret_why);
+    (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %d names in ClientHellos at a time",
+                   FLOW_LOOKUPS_MAX);
+    return false;
+}
+
+void flow_cancel_lookup(struct flow *f)
+{
+    if (!f->lookup)
+        return;
+    resolver_cancel(TAKE_PTR(f->lookup));
+    f->net->n_lookups--;
 }
 
 void flow_judge_name(struct flow *f, struct str sni)
@@ -161,7 +188,12 @@ void flow_judge_name(struct flow *f, struct str sni)
         judge_resolved(f, true);
         return;
     }
+    if (!may_look_up(f, answer.rule, &answer)) {
+        flow_refuse(f, &answer);
+        return;
+    }
     f->state = FLOW_RESOLVE;
+    f->net->n_lookups++;
     flow_wait(f);
     f->lookup = resolver_resolve(f->net->egress->resolver, f->name, f->to.family, on_resolved, f);
 }
@@ -196,7 +228,8 @@ bool flow_still_allowed(struct flow *f)
         judge_address(f, &answer);
         return answer.verdict == POLICY_ALLOW;
     }
-    flow_judge_pair(f, f->name, true, STR_NULL, STR_NULL, &answer);
+    /* Of what is intercepted, the certificate shows it. */
+    flow_judge_pair(f, f->name, f->belongs || f->intercepted, STR_NULL, STR_NULL, &answer);
     if (f->intercepted)
         return answer.verdict == POLICY_ALLOW || (answer.verdict == POLICY_NEEDS_REQUEST && !f->forgot);
     return answer.verdict == POLICY_ALLOW && !policy_intercepts(f->net->policy, f->name, f->port);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection that was allowed, in a whole egress: what is passed through, when it ends by itself, what cove-api is told and when. */
+/* A connection in a whole egress: how it is judged, what is passed through, when it ends by itself, what cove-api is told and when. */
 #include "base/fd.h"
 #include "base/mem.h"
 #include "egress/flow.h"
+#include "egress/names.h"
 #include "egress/test_side.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -191,13 +193,160 @@ static void test_a_dial_that_nobody_waits_for(void **state)
     world_close(&w);
 }
 
+/* ---- what is judged ---- */
+
+/* In these texts ' stands for ". */
+static void allow(struct world *w, const char *text)
+{
+    AUTO_FREE char *copy = mem_strdup(text);
+    struct policy *p;
+    struct err err;
+    for (char *c = copy; *c; c++)
+        *c = *c == '\'' ? '"' : *c;
+    json_t *json = json_loads(copy, 0, NULL);
+    if (policy_parse(json, &p, &err) < 0)
+        fail_msg("%s: %s", text, err.msg);
+    json_decref(json);
+    net_set_policy(w->net, p);
+}
+
+/* As short as one can be. */
+static void say_hello(int fd, const char *name)
+{
+    AUTO_BUF struct buf b = BUF_INIT(512);
+    const uint8_t n = (uint8_t)strlen(name), zeros[33] = {0};
+    const uint8_t record[] = {22, 3, 1, 0, (uint8_t)(56 + n)}, message[] = {1, 0, 0, (uint8_t)(52 + n), 3, 3};
+    const uint8_t suite[] = {0, 2, 0x13, 1, 1, 0, 0, (uint8_t)(9 + n)};
+    const uint8_t extension[] = {0, 0, 0, (uint8_t)(5 + n), 0, (uint8_t)(3 + n), 0, 0, n};
+    (void)buf_append(&b, record, sizeof(record));
+    (void)buf_append(&b, message, sizeof(message));
+    (void)buf_append(&b, zeros, sizeof(zeros));
+    (void)buf_append(&b, suite, sizeof(suite));
+    (void)buf_append(&b, extension, sizeof(extension));
+    (void)buf_append(&b, name, n);
+    test_peer_send(fd, buf_data(&b), buf_len(&b));
+}
+
+static void next_connection(struct world *w)
+{
+    int client[2];
+    (void)close(w->client);
+    test_until(&w->rig, is_gone, w);
+    test_tcp_pair(client);
+    w->client = client[0];
+    w->flow = flow_new(w->net, client[1], &w->to, w->port);
+}
+
+/* Bytes, and requests without a name, to an address that is known by a name of which something is denied. */
+static void test_what_hides_its_name(void **state)
+{
+    (void)state;
+    struct world w;
+    char byte;
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'deny':'api.test','path':'/admin*'},{'allow':'127.0.0.1'},{'allow':'other.test'}]}");
+    names_add(w.net->names, &w.to, "api.test", 60);
+    expect_told(&w, "\"hello\"", "");
+
+    test_peer_send(w.client, "hello\n", 6);
+    flow_begin(w.flow);
+    expect_told(&w, "\"denied\"", "rule 0 (deny api.test)");
+    assert_int_equal(test_peer_wait(&w.rig, w.client, &byte, 1), -ECONNRESET);
+
+    next_connection(&w);
+    say_hello(w.client, "other.test");
+    flow_begin(w.flow);
+    expect_told(&w, "\"denied\"", "rule 0 (deny api.test)");
+
+    static const char *const hosts[] = {"127.0.0.1", "other.test"};
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        AUTO_FREE char *denied = mem_printf("GET /admin HTTP/1.0\r\nHost: %s\r\n\r\n", hosts[i]);
+        AUTO_FREE char *fine = mem_printf("GET /x HTTP/1.0\r\nHost: %s\r\n\r\n", hosts[i]);
+        next_connection(&w);
+        test_peer_send(w.client, denied, strlen(denied));
+        flow_begin(w.flow);
+        expect_told(&w, "\"denied\"", "rule 0 (deny api.test)");
+        test_peer_expect(&w.rig, w.client, STR("HTTP/1.1 403 "));
+
+        next_connection(&w);
+        test_peer_send(w.client, fine, strlen(fine));
+        flow_begin(w.flow);
+        expect_told(&w, "\"flow\"", "\"what\":\"open\"");
+        w.server = test_accept(w.listener);
+        test_peer_expect(&w.rig, w.server, STR("GET /x HTTP/1.1\r\n"));
+        (void)close(w.server);
+        w.server = -1;
+        expect_told(&w, "\"request\"", "/x");
+        expect_told(&w, "\"flow\"", "\"what\":\"close\"");
+    }
+    world_close(&w);
+}
+
+/* A name that was only claimed keeps nothing open when the address is allowed no more. */
+static void test_a_claim_and_a_new_policy(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    assert_true(netaddr_parse(STR("8.8.8.8"), &w.flow->to));
+    w.flow->state = FLOW_OPEN;
+    w.flow->proto = FLOW_TLS;
+    (void)snprintf(w.flow->name, sizeof(w.flow->name), "good.test");
+    allow(&w, "{'rules':[{'allow':'good.test'},{'allow':'8.8.8.8'}]}");
+    assert_int_equal(w.net->n_flows, 1);
+    w.flow->belongs = true;
+    allow(&w, "{'rules':[{'allow':'good.test'}]}");
+    assert_int_equal(w.net->n_flows, 1);
+    w.flow->belongs = false;
+    allow(&w, "{'rules':[{'allow':'good.test'}]}");
+    assert_int_equal(w.net->n_flows, 0);
+    world_close(&w);
+}
+
+/* Names of ClientHellos that nobody knows of: one sandbox does not take all of the resolver. */
+static void test_many_names_to_look_up(void **state)
+{
+    (void)state;
+    struct world w;
+    int clients[FLOW_LOOKUPS_MAX];
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'allow':'*.example.com'},{'allow':'127.0.0.1'}]}");
+    expect_told(&w, "\"hello\"", "");
+    for (size_t i = 0; i < FLOW_LOOKUPS_MAX; i++) {
+        AUTO_FREE char *name = mem_printf("n%zu.example.com", i);
+        int pair[2];
+        test_tcp_pair(pair);
+        clients[i] = pair[0];
+        say_hello(pair[0], name);
+        struct flow *f = flow_new(w.net, pair[1], &w.to, w.port);
+        flow_begin(f);
+        assert_int_equal(f->state, FLOW_RESOLVE);
+        if (i == 0)
+            flow_end(f, "the client went away"); /* and leaves its place */
+    }
+    say_hello(w.client, "last.example.com");
+    flow_begin(w.flow);
+    assert_int_equal(w.flow->state, FLOW_RESOLVE);
+    int pair[2];
+    test_tcp_pair(pair);
+    say_hello(pair[0], "one.too.many.example.com");
+    flow_begin(flow_new(w.net, pair[1], &w.to, w.port));
+    (void)close(pair[0]);
+    expect_told(&w, "\"denied\"", "more than 64 names");
+    flows_cut_all(w.net, "enough");
+    assert_int_equal(w.net->n_lookups, 0);
+    for (size_t i = 0; i < FLOW_LOOKUPS_MAX; i++)
+        (void)close(clients[i]);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_stands_still),
-        cmocka_unit_test(test_what_is_told_when),
-        cmocka_unit_test(test_a_dial_that_fails),
-        cmocka_unit_test(test_a_dial_that_nobody_waits_for),
+        cmocka_unit_test(test_what_stands_still),     cmocka_unit_test(test_what_is_told_when),
+        cmocka_unit_test(test_a_dial_that_fails),     cmocka_unit_test(test_a_dial_that_nobody_waits_for),
+        cmocka_unit_test(test_what_hides_its_name),   cmocka_unit_test(test_a_claim_and_a_new_policy),
+        cmocka_unit_test(test_many_names_to_look_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ struct net {
     struct names *names;
     struct ca *ca;
     struct list flows;
-    unsigned n_flows;
+    unsigned n_flows, n_lookups; /* lookups: of flows */
     uint64_t last_flow;
     struct denial denials[NET_DENIALS_MAX];
     struct list denying;
@@ -85,7 +85,7 @@ struct net {
 struct net *net_get(struct egress *e, const char *id, bool make); /* NULL: unknown, or too many */
 struct net *net_ref(struct net *n);
 void net_unref(struct net *n);
-void net_open(struct net *n, const int fds[static 3]); /* takes the descriptors of EGRESS_NET; replaces those before */
+void net_open(struct net *n, const int fds[static 3]); /* takes the descriptors of EGRESS_NET */
 void net_drop(struct net *n);
 void net_set_policy(struct net *n, struct policy *p); /* takes the reference; cuts flows that it no longer allows */
 bool egress_is_own(struct egress *e, const struct netaddr *a);

@@ -34,7 +34,8 @@ void session_init(struct session *s, struct agent *agent)
         .in = BUF_INIT(WIRE_HEADER_SIZE + WIRE_PAYLOAD_MAX + IN_LARGE),
         .out = BUF_INIT(OUT_MAX),
     };
-    list_init(&s->ready);
+    list_init(&s->fresh);
+    list_init(&s->going);
 }
 
 static void stream_free(struct stream *st)
@@ -112,22 +113,35 @@ static void flush(struct session *s)
     }
 }
 
+static bool has_ready(const struct session *s)
+{
+    return !list_empty(&s->fresh) || !list_empty(&s->going);
+}
+
+static struct stream *take_ready(struct session *s)
+{
+    struct list *line = list_empty(&s->fresh) || (s->going_next && !list_empty(&s->going)) ? &s->going : &s->fresh;
+    struct stream *st = container_of(line->next, struct stream, ready);
+    s->going_next = line == &s->fresh;
+    list_remove(&st->ready);
+    return st;
+}
+
 bool session_settle(struct session *s)
 {
     if (s->io.fd < 0)
         return false;
     bool was_stopped = buf_len(&s->out) >= OUT_STOP;
     int frames = 0;
-    while (!s->broken && frames < FRAMES_PER_TURN && !list_empty(&s->ready)) {
+    while (!s->broken && frames < FRAMES_PER_TURN && has_ready(s)) {
         if (buf_len(&s->out) >= OUT_PRODUCE)
             flush(s);
         if (buf_len(&s->out) >= OUT_PRODUCE)
             break;
-        struct stream *st = container_of(s->ready.next, struct stream, ready);
-        list_remove(&st->ready);
+        struct stream *st = take_ready(s);
         frames++;
         if (st->verb->produce(st) && list_empty(&st->ready))
-            list_append(&s->ready, &st->ready);
+            list_append(&s->going, &st->ready);
     }
     flush(s);
     if (was_stopped && buf_len(&s->out) < OUT_STOP)
@@ -144,7 +158,7 @@ bool session_settle(struct session *s)
         drop(s);
         return false;
     }
-    return !blocked && !list_empty(&s->ready);
+    return !blocked && has_ready(s);
 }
 
 static void open_stream(struct session *s, uint32_t id, struct str payload)
@@ -384,7 +398,7 @@ void stream_malformed(struct stream *s)
 void stream_ready(struct stream *s)
 {
     if (list_empty(&s->ready))
-        list_prepend(&s->session->ready, &s->ready);
+        list_append(&s->session->fresh, &s->ready);
 }
 
 size_t stream_room(const struct stream *s)

@@ -7,8 +7,9 @@
  *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct stream. The session owns the object: it ends with
  *     stream_end() or stream_fail(), or when the host closed it or the session is gone, and then the verb's fini() is called, once.
  *  2. Small frames are appended to `out`, which a well-behaved host keeps short. DATA is made only in a verb's produce(), which is called
- *     when `out` is nearly empty, one frame at a time, stream after stream: whoever just became ready goes first, whoever goes on goes to
- *     the end of the line. So a download delays another stream by a frame, and nothing piles up for a host that does not read.
+ *     when `out` is nearly empty, one frame at a time, stream after stream. Who just became ready and who goes on stand in two lines,
+ *     which take turns: a download delays another stream by a frame, and however often others become ready, nobody stands still. Nothing
+ *     piles up for a host that does not read.
  *  3. While `out` is long nothing is read from the host either, so requests can't pile answers up.
  *  4. DATA from the host is handed to the verb as it comes, in pieces of any size; every other frame is taken whole.
  *  5. A violation, or a lost connection, only marks the session as broken; session_settle(), outside of all callbacks, drops it. What is
@@ -33,7 +34,8 @@ struct session {
     struct loop_io io; /* fd -1: no session */
     struct buf in, out;
     struct map streams;              /* id -> struct stream */
-    struct list ready;               /* streams with something to produce */
+    struct list fresh, going;        /* streams with something to produce, who became ready and who goes on */
+    bool going_next;                 /* whose turn it is */
     char *scratch;                   /* WIRE_PAYLOAD_MAX bytes for produce(), while there are streams */
     uint32_t data_stream, data_left; /* of the DATA frame that is coming in */
     size_t frame_at;                 /* of the frame that is being written at the end of `out` */
@@ -43,7 +45,7 @@ struct session {
 struct stream {
     struct session *session;
     const struct verb *verb;
-    struct list ready; /* in session->ready */
+    struct list ready; /* in session->fresh or going */
     uint32_t id;
     bool replied, got_eof;
     uint64_t credit;   /* bytes of DATA that may be sent */

@@ -210,6 +210,37 @@ static void test_fairness(void **state)
     rig_send(&rig, WIRE_CLOSE, 0, download, NULL, 0);
 }
 
+/* Processes that talk without end all get their turns, however soon each has something to say again. */
+static void test_talkers_take_turns(void **state)
+{
+    (void)state;
+    enum { TALKERS = 20, TOTAL = 128 * 1024 * 1024, LEAST = TOTAL / TALKERS / 10 };
+    uint32_t first = rig.next_stream;
+    size_t got[TALKERS] = {0}, total = 0;
+    for (uint32_t i = 0; i < TALKERS; i++)
+        (void)EXEC(&rig, "yes");
+    for (uint32_t i = 0; i < TALKERS; i++) /* none has credit left: they begin at the same moment */
+        for (size_t n = 0; n < WIRE_WINDOW;) {
+            struct frame *f = rig_next(&rig, first + i, 20000);
+            assert_non_null(f);
+            n += f->type == WIRE_DATA ? f->n : 0;
+            frame_free(f);
+        }
+    for (uint32_t i = 0; i < TALKERS; i++)
+        rig_credit(&rig, first + i, WIRE_WINDOW, true);
+    while (total < TOTAL) {
+        struct frame *f = rig_next(&rig, 0, 20000);
+        assert_non_null(f);
+        assert_int_equal(f->type, WIRE_DATA);
+        rig_credit(&rig, f->stream, (uint32_t)f->n, true);
+        got[f->stream - first] += f->n;
+        total += f->n;
+        frame_free(f);
+    }
+    for (size_t i = 0; i < TALKERS; i++)
+        assert_in_range(got[i], LEAST, TOTAL);
+}
+
 /* ---- DIAL ---- */
 
 static int listener(int family, uint16_t *ret_port)
@@ -373,6 +404,7 @@ int main(void)
         TEST(test_host_that_does_not_read),
         TEST(test_sessions_replace_each_other),
         TEST(test_fairness),
+        TEST(test_talkers_take_turns),
         TEST(test_dial),
         TEST(test_dial_back_pressure),
     };

@@ -220,7 +220,7 @@ static int looks_around(void *ctx)
     int signal = 0;
     if (prctl(PR_GET_PDEATHSIG, &signal, 0, 0, 0) < 0 || signal != SIGKILL)
         return -ECHILD;
-    return getpriority(PRIO_PROCESS, 0) > 0 ? -EPERM : 0;
+    return getpriority(PRIO_PROCESS, 0) > getpriority(PRIO_PROCESS, (id_t)getppid()) ? -EPERM : 0;
 }
 
 static void test_what_a_job_has(void **state)

@@ -68,6 +68,8 @@ static int take_start(struct call *c, const json_t *start, struct err *err)
 {
     struct input_stream *s = c->state;
 
+    if (s->started) /* what each would leave behind lives as long as the stream */
+        return err_set(err, ERR_INVALID_ARGUMENT, "the stream has begun already");
     if (process_select_read(start, &s->which, err) < 0)
         return -1;
     s->which.tag = arena_str(http_arena(c->req), s->which.tag);

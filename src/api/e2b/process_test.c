@@ -166,6 +166,15 @@ static void input_can_be_a_stream(void **state)
         200);
     facade_messages(&b, &lines);
     assert_has(&lines, "protocol error");
+
+    /* Each start leaves something behind for as long as the stream lives. */
+    buf_clear(&body);
+    for (int i = 0; i < 2; i++)
+        facade_envelope(&body, STR("{\"start\":{\"process\":{\"pid\":101}}}"));
+    assert_int_equal(
+        facade_call(f, "POST", "/process.Process/StreamInput", buf_data(&headers), buf_str(&body), NULL, &b), 200);
+    facade_messages(&b, &lines);
+    assert_has(&lines, "has begun already");
 }
 
 static void bad_envelope(struct facade *f, struct sandbox *sb, struct str body, const char *because)

@@ -2,7 +2,10 @@
 /* The network of a sandbox as SDKs set, change and see it, and who may reach its ports. */
 #include "api/e2b/test_facade.h"
 
+#include "base/fd.h"
+
 #include <stdio.h>
+#include <sys/socket.h>
 
 static void id_of(const struct buf *body, char ret_id[static ID_SANDBOX_LEN + 1])
 {
@@ -120,6 +123,42 @@ static void ports_may_need_a_token(void **state)
     assert_in_range(world_agent(f->w, sandbox_find(f->w->core, str_of(id)))->dials, 1, 5);
 }
 
+/* What a request becomes inside. The agent does not read, so all that it is sent is found in its socket. */
+static void inside(struct facade *f, struct sandbox *sb, const char *more, struct buf *ret)
+{
+    AUTO_BUF struct buf request = BUF_INIT(4096);
+    AUTO_CLOSE int fd = facade_connect(f);
+    struct fake_agent *a = world_agent(f->w, sb);
+    unsigned dials = a->dials;
+    ssize_t n;
+
+    buf_clear(ret);
+    buf_printf(&request, "GET /inside HTTP/1.1\r\nHost: x\r\n%s%s\r\n", facade_headers(sb, 80), more);
+    facade_send(f, fd, buf_str(&request));
+    WAIT(f->w, a->dials > dials);
+    a->deaf = true;
+    WAIT(f->w, (n = recv(a->fd, buf_reserve(ret, 65536), 65536, MSG_DONTWAIT | MSG_PEEK)) > 0 &&
+                   memmem(buf_data(ret), (size_t)n, "GET /inside", 11));
+    buf_commit(ret, (size_t)n);
+    a->deaf = false;
+    world_turns(f->w, 20);
+}
+
+static void the_key_stays_outside(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+
+    inside(f, sb, "X-API-KEY: " TEST_KEY "\r\nAuthorization: Bearer of-its-own\r\nx-more: 1\r\n", &b);
+    assert_has(&b, "Bearer of-its-own");
+    assert_has(&b, "x-more: 1");
+    assert_null(memmem(buf_data(&b), buf_len(&b), TEST_KEY, strlen(TEST_KEY)));
+    inside(f, sb, "Authorization: Bearer " TEST_KEY "\r\nx-more: 2\r\n", &b);
+    assert_has(&b, "x-more: 2");
+    assert_null(memmem(buf_data(&b), buf_len(&b), TEST_KEY, strlen(TEST_KEY)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +166,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(values_of_headers_are_not_seen_again, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(without_egress_rules_are_refused, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(ports_may_need_a_token, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(the_key_stays_outside, facade_setup, facade_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

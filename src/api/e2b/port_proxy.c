@@ -237,10 +237,28 @@ static bool is_refused(struct http_request *req, const struct sandbox_info *info
     return true;
 }
 
+/* What is in there must not get our key, in whichever of its two headers a client sends it along. */
+static const char *const *headers_to_drop(const struct e2b *e2b, const struct http_request *req)
+{
+    static const char *const usual[] = {"x-api-key", "e2b-traffic-access-token", NULL}, *const with_bearer[] = {
+                                                                                            "x-api-key",
+                                                                                            "e2b-traffic-access-token",
+                                                                                            "authorization", NULL};
+
+    for (size_t i = 0; e2b->api_key[0] && i < http_header_count(req); i++) {
+        struct http_header h = http_header_at(req, i);
+
+        if (str_eq_nocase(h.name, STR("authorization")) && h.value.n > 7 &&
+            str_eq_secret(str_trim(str_sub(h.value, 7)), str_of(e2b->api_key)))
+            return with_bearer;
+    }
+    return usual;
+}
+
 static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
-    static const char *const drop[] = {"x-api-key", "e2b-traffic-access-token", NULL};
-    struct http_proxy_options options = {.drop = drop, .on_bad_gateway = on_bad_gateway, .on_done = on_done};
+    struct http_proxy_options options = {
+        .drop = headers_to_drop(e2b, req), .on_bad_gateway = on_bad_gateway, .on_done = on_done};
     AUTO_BUF struct buf host = BUF_INIT(1024);
     struct relay *r;
 

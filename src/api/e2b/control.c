@@ -164,7 +164,7 @@ struct sandbox *control_sandbox(struct call *c)
             goto invalid;
     }
     sb = sandbox_find(c->e2b->core, short_id);
-    if (!sb || sandbox_info(sb)->hidden || !sandbox_json_state(sandbox_info(sb)->state)) {
+    if (!sandbox_json_exists(sb)) {
         call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));
         return NULL;
     }

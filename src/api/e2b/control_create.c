@@ -111,7 +111,7 @@ static bool is_repeated(struct call *c, struct str key)
         return true;
     }
     sb = sandbox_find(c->e2b->core, str_of(cr->id));
-    if (sb && sandbox_json_state(sandbox_info(sb)->state)) {
+    if (sandbox_json_exists(sb)) {
         answer(c, sb);
         return true;
     }

@@ -79,7 +79,7 @@ void control_metrics_many(struct call *c)
             return;
         }
         sb = sandbox_find(c->e2b->core, id);
-        if (!sb || !sandbox_json_state(sandbox_info(sb)->state))
+        if (!sandbox_json_exists(sb))
             continue;
         samples = sandbox_samples(sb, &n);
         if (n == 0)

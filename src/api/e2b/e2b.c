@@ -76,7 +76,7 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
         return;
     }
     sb = sandbox_find(e2b->core, target->id);
-    if (!sb || !sandbox_json_state(sandbox_info(sb)->state) || sandbox_info(sb)->hidden)
+    if (!sandbox_json_exists(sb))
         proxy_error_not_found(req, target->id);
     else if (target->port == ENVD_PORT)
         envd_handle(e2b, req, sb);

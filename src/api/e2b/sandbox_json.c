@@ -31,6 +31,11 @@ const char *sandbox_json_state(enum sandbox_state state)
     }
 }
 
+bool sandbox_json_exists(const struct sandbox *sb)
+{
+    return sb && !sandbox_info(sb)->hidden && sandbox_json_state(sandbox_info(sb)->state);
+}
+
 static void append_str(struct buf *b, const char *name, const char *value)
 {
     if (!value)

@@ -13,6 +13,9 @@ void sandbox_json_time(struct buf *b, usec_t real);
 /* "running", "paused", or NULL for one that clients should no longer see (or not yet). */
 const char *sandbox_json_state(enum sandbox_state state);
 
+/* One that there is for clients: it has such a state, and is no helper of ours. sb may be NULL. */
+bool sandbox_json_exists(const struct sandbox *sb);
+
 /* The answer of create and connect. */
 void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const char *domain);
 

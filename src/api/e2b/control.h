@@ -14,7 +14,8 @@ struct sandbox *control_sandbox(struct call *c);
 void control_fail(struct call *c, const struct sandbox *sb, const struct err *err);
 
 /* Reads an integer member; answers and returns false when it is malformed, or absent though required. */
-bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds);
+bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t least,
+                         int64_t *ret_seconds);
 bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only); /* false: answered */
 
 void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */

@@ -115,7 +115,7 @@ static void begin(struct call *c, const json_t *body, bool timeout_required, str
 
     *k = connection;
     c->state = k;
-    if (!control_get_seconds(c, body, "timeout", timeout_required, &k->seconds))
+    if (!control_get_seconds(c, body, "timeout", timeout_required, 0, &k->seconds))
         return;
     if (json_get_bool(body, "memory", &memory, &err) < 0) {
         call_fail(c, 400, "validation error: request body has an error: %s", err.msg);

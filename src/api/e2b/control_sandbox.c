@@ -100,10 +100,11 @@ bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bo
     return false;
 }
 
-bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t *ret_seconds)
+bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t least,
+                         int64_t *ret_seconds)
 {
     struct err err;
-    int r = json_get_int(body, name, 0, INT32_MAX, ret_seconds, &err);
+    int r = json_get_int(body, name, least, INT32_MAX, ret_seconds, &err);
 
     if (r < 0)
         call_fail(c, 400, "validation error: request body has an error: %s", err.msg);
@@ -114,15 +115,16 @@ bool control_get_seconds(struct call *c, const json_t *body, const char *name, b
     return false;
 }
 
+/* Less than nothing is at once, too: clients subtract times. */
 static void on_timeout(struct call *c, const json_t *body)
 {
     int64_t seconds = 0;
     struct sandbox *sb;
 
-    if (!control_get_seconds(c, body, "timeout", true, &seconds))
+    if (!control_get_seconds(c, body, "timeout", true, INT32_MIN, &seconds))
         return;
     sb = control_sandbox(c);
-    if (sb && control_set_timeout(c, sb, seconds, false))
+    if (sb && control_set_timeout(c, sb, MAX(seconds, (int64_t)0), false))
         call_empty(c, 204);
 }
 
@@ -136,7 +138,7 @@ static void on_refresh(struct call *c, const json_t *body)
     int64_t seconds = 15;
     struct sandbox *sb;
 
-    if (!control_get_seconds(c, body, "duration", false, &seconds))
+    if (!control_get_seconds(c, body, "duration", false, 0, &seconds))
         return;
     if (seconds > 3600) {
         call_fail(c, 400, "validation error: request body has an error: field \"duration\" must be between 0 and 3600");

@@ -73,6 +73,19 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
     assert_is(&b, "[]");
 }
 
+static void a_time_that_is_over_ends_it(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+    char target[256];
+
+    snprintf(target, sizeof(target), "/sandboxes/%s/timeout", sandbox_info(sb)->id);
+    assert_int_equal(facade_json(f, "POST", target, "{\"timeout\":-5}", &b), 204);
+    snprintf(target, sizeof(target), "/sandboxes/%s", sandbox_info(sb)->id);
+    WAIT(f->w, facade_json(f, "GET", target, NULL, &b) == 404);
+}
+
 static void lists_are_filtered_ordered_and_paged(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
@@ -166,7 +179,9 @@ static void malformed_requests_are_told_what_is_wrong(void **state)
     refused(f, "/sandboxes/a-b-c/timeout", json, STR("{\"timeout\":1}"), 400, "Invalid sandbox ID");
     refused(f, "/sandboxes/%00/timeout", json, STR("{\"timeout\":1}"), 400, "path");
     refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":1}"), 404, "inothing");
-    refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":-1}"), 400, "timeout");
+    refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":-1}"), 404, "inothing");
+    refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":-3000000000}"), 400, "timeout");
+    refused(f, "/sandboxes/inothing/connect", json, STR("{\"timeout\":-1}"), 400, "timeout");
     refused(f, "/sandboxes/inothing/pause", json, STR("{}"), 404, "inothing");
 }
 
@@ -280,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_sandbox_is_made_seen_kept_and_killed, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(a_time_that_is_over_ends_it, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(lists_are_filtered_ordered_and_paged, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(only_the_key_opens, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(malformed_requests_are_told_what_is_wrong, facade_setup, facade_teardown),

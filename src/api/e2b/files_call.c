@@ -2,6 +2,7 @@
 #include "api/e2b/files_call.h"
 
 #include "api/e2b/envd.h"
+#include "api/e2b/target.h"
 #include "api/status.h"
 #include "http/connect.h"
 #include "sandbox/pause.h"
@@ -56,7 +57,7 @@ bool files_is_signed(struct http_request *req, const struct sandbox_info *info)
 
 struct search {
     struct files_query query;
-    enum files_operation operation;
+    const struct signer *signer;
     struct str header;
     struct sandbox *found;
 };
@@ -69,14 +70,38 @@ static bool try_sandbox(void *ctx, struct sandbox *sb)
 
     if (!sandbox_can_wake(sb) || !token.p)
         return true;
-    if (s->header.n ? str_eq_secret(s->header, token) : files_query_signed_by(&s->query, s->operation, token))
+    if (s->header.n ? str_eq_secret(s->header, token) : signer_matches(s->signer, token, s->query.signature))
         s->found = sb;
     return !s->found;
 }
 
+static struct sandbox *search(struct e2b *e2b, struct http_request *req, struct search *s)
+{
+    const struct signature what = files_query_signed(&s->query, operation_of(req));
+    AUTO(signer_free) struct signer *signer = signer_new(&what);
+
+    s->signer = signer;
+    sandbox_each(e2b->core, try_sandbox, s);
+    s->signer = NULL;
+    return s->found;
+}
+
+/*
+ * A page of another site in a browser near us? Then the only sandbox is not meant because it is the only one: that would be all a page needs to know.
+ * Scripts say where they come from; whoever made a name of theirs lead here is known by that name.
+ */
+static bool is_of_a_page(const struct e2b *e2b, const struct http_request *req)
+{
+    struct str host = http_header_get(req, "host"), domain = str_of(e2b->domain);
+
+    if (http_header_get(req, "origin").p)
+        return true;
+    return !target_host_is_machine(host) && !(domain.n && target_host_is_below(host, domain));
+}
+
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
 {
-    struct search s = {.operation = operation_of(req), .header = http_header_get(req, "x-access-token")};
+    struct search s = {.header = http_header_get(req, "x-access-token")};
     struct err err;
 
     if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
@@ -84,12 +109,11 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         return NULL;
     }
     if (s.header.n || s.query.signature.p) {
-        sandbox_each(e2b->core, try_sandbox, &s);
-        if (!s.found)
+        if (!search(e2b, req, &s))
             http_respond_error(req, 401, s.header.n ? "no sandbox has this access token" : "invalid signature");
         return s.found;
     }
-    s.found = sandbox_only(e2b->core);
+    s.found = is_of_a_page(e2b, req) ? NULL : sandbox_only(e2b->core);
     if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
         http_respond_error(req, 400,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/files_query.h"
 
-#include "api/e2b/signature.h"
 #include "http/url.h"
 
 int files_query_parse(struct str query, struct arena *arena, struct files_query *ret_query, struct err *err)
@@ -45,15 +44,20 @@ int files_query_parse(struct str query, struct arena *arena, struct files_query 
     return 0;
 }
 
-bool files_query_signed_by(const struct files_query *q, enum files_operation operation, struct str token)
+struct signature files_query_signed(const struct files_query *q, enum files_operation operation)
 {
-    const struct signature what = {
+    return (struct signature){
         .path = q->path,
         .operation = operation == FILES_READ ? STR("read") : STR("write"),
         .user = q->user,
         .expires = q->expires,
         .expiration = q->expiration,
     };
+}
+
+bool files_query_signed_by(const struct files_query *q, enum files_operation operation, struct str token)
+{
+    const struct signature what = files_query_signed(q, operation);
 
     return signature_matches(&what, token, q->signature);
 }

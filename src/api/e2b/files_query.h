@@ -2,6 +2,7 @@
 /* The parameters of /files, and whether they prove that their sender may do what it asks. */
 #pragma once
 
+#include "api/e2b/signature.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -18,6 +19,9 @@ int files_query_parse(struct str query, struct arena *arena, struct files_query 
                       struct err *err) WARN_UNUSED;
 
 enum files_operation { FILES_READ, FILES_WRITE };
+
+/* What its signature must be of. */
+struct signature files_query_signed(const struct files_query *q, enum files_operation operation);
 
 /* Signed with this token? Expiry is not looked at. */
 bool files_query_signed_by(const struct files_query *q, enum files_operation operation, struct str token);

@@ -47,16 +47,16 @@ static void expiry_counts_for_what_is_signed(void **state)
 
     (void)state;
     what.expiration = q.expiration = 1699999999;
-    assert_int_equal(signature_make(&what, token, text), 0);
+    signature_make(&what, token, text);
     q.signature = str_of(text);
     assert_string_equal(files_query_refused(&q, FILES_WRITE, token, STR_NULL, now), "signature is already expired");
 
     what.expiration = q.expiration = 1700000000;
-    assert_int_equal(signature_make(&what, token, text), 0);
+    signature_make(&what, token, text);
     assert_null(files_query_refused(&q, FILES_WRITE, token, STR_NULL, now));
 
     what.expiration = q.expiration = -10;
-    assert_int_equal(signature_make(&what, token, text), 0);
+    signature_make(&what, token, text);
     assert_string_equal(files_query_refused(&q, FILES_WRITE, token, STR_NULL, now), "signature is already expired");
 }
 

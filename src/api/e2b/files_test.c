@@ -9,6 +9,7 @@
 #include "http/url.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 static struct buf *file_at(struct facade *f, const struct sandbox *sb, const char *path)
@@ -279,7 +280,7 @@ static void a_signature_finds_its_sandbox(void **state)
     facade_sandbox(f, true);
     facade_sandbox(f, false);
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("signed"), &b), 200);
-    assert_int_equal(signature_make(&what, str_of(sandbox_info(sb)->access_token), text), 0);
+    signature_make(&what, str_of(sandbox_info(sb)->access_token), text);
     url_encode(&encoded, str_of(text), false);
     buf_printf(&target, "/files?path=/t/a&signature=%.*s%c", STR_ARG(buf_str(&encoded)), 0);
     assert_int_equal(facade_call(f, "GET", buf_data(&target), "", STR_NULL, NULL, &b), 200);
@@ -287,7 +288,7 @@ static void a_signature_finds_its_sandbox(void **state)
 
     what.expires = true;
     what.expiration = 10;
-    assert_int_equal(signature_make(&what, str_of(sandbox_info(sb)->access_token), text), 0);
+    signature_make(&what, str_of(sandbox_info(sb)->access_token), text);
     buf_clear(&encoded);
     buf_clear(&target);
     url_encode(&encoded, str_of(text), false);
@@ -297,6 +298,36 @@ static void a_signature_finds_its_sandbox(void **state)
     assert_int_equal(facade_call(f, "GET", "/files?path=/t/a&signature=v1_forged", "", STR_NULL, NULL, &b), 401);
     assert_is(&b, "{\"code\":401,\"message\":\"invalid signature\"}");
     assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", "", STR_NULL, NULL, &b), 400);
+}
+
+static int ask(struct facade *f, const char *headers, struct buf *ret)
+{
+    AUTO_BUF struct buf request = BUF_INIT(2048);
+    AUTO_CLOSE int fd = facade_connect(f);
+
+    buf_clear(ret);
+    buf_printf(&request, "GET /files?path=/t/a HTTP/1.1\r\nConnection: close\r\n%s\r\n", headers);
+    facade_send(f, fd, buf_str(&request));
+    facade_receive(f, fd, ret, NULL);
+    assert_true(buf_len(ret) > 12);
+    return (int)strtol(buf_data(ret) + 9, NULL, 10);
+}
+
+/* Without a token there is nothing else that a page of another site would have to know. */
+static void the_only_sandbox_is_not_meant_by_pages_of_others(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, false);
+
+    assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("alone"), &b), 200);
+    assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\n", &b), 200);
+    assert_int_equal(ask(f, "Host: localhost\r\n", &b), 200);
+    assert_int_equal(ask(f, "Host: sandboxes.test\r\n", &b), 200); /* the service's own domain */
+    assert_int_equal(ask(f, "Host: api.sandboxes.test:7070\r\n", &b), 200);
+    assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\nOrigin: http://evil.test\r\n", &b), 400);
+    assert_int_equal(ask(f, "Host: evil.test:7070\r\n", &b), 400);
+    assert_int_equal(ask(f, "Host: evilsandboxes.test\r\n", &b), 400);
 }
 
 static void directories_are_listed_and_watched(void **state)
@@ -463,6 +494,8 @@ int main(void)
                                         facade_teardown),
         cmocka_unit_test_setup_teardown(a_write_that_the_agent_ends_early_is_no_success, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_signature_finds_its_sandbox, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(the_only_sandbox_is_not_meant_by_pages_of_others, facade_setup,
+                                        facade_teardown),
         cmocka_unit_test_setup_teardown(directories_are_listed_and_watched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(other_ports_are_relayed_and_explained, facade_setup, facade_teardown),
     };

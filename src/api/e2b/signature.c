@@ -4,40 +4,89 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 
-enum { TEXT_MAX = 256 * 1024 };
+struct signer {
+    const struct signature *what;
+    EVP_MD_CTX *begun, *scratch; /* "path:operation:user:"; its copy, with the token */
+};
 
-int signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX])
+static void add(EVP_MD_CTX *sha, struct str s)
 {
-    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
+    int ok = EVP_DigestUpdate(sha, s.p ? s.p : "", s.n);
+
+    assert(ok == 1);
+}
+
+struct signer *signer_new(const struct signature *what)
+{
+    struct signer *s = mem_new(struct signer);
+    int ok;
+
+    s->what = what;
+    s->begun = EVP_MD_CTX_new();
+    s->scratch = EVP_MD_CTX_new();
+    ok = s->begun && s->scratch ? EVP_DigestInit_ex(s->begun, EVP_sha256(), NULL) : 0;
+    assert(ok == 1);
+    add(s->begun, what->path);
+    add(s->begun, STR(":"));
+    add(s->begun, what->operation);
+    add(s->begun, STR(":"));
+    add(s->begun, what->user);
+    add(s->begun, STR(":"));
+    return s;
+}
+
+void signer_free(struct signer *s)
+{
+    if (!s)
+        return;
+    EVP_MD_CTX_free(s->begun);
+    EVP_MD_CTX_free(s->scratch);
+    mem_free(s);
+}
+
+static void sign(const struct signer *s, struct str token, char ret_text[static SIGNATURE_MAX])
+{
     AUTO_BUF struct buf encoded = BUF_INIT(64);
-    unsigned char digest[SHA256_DIGEST_LENGTH];
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    char expiration[32];
+    unsigned n = 0;
+    int ok = EVP_MD_CTX_copy_ex(s->scratch, s->begun);
 
-    buf_append_str(&text, what->path);
-    buf_append_char(&text, ':');
-    buf_append_str(&text, what->operation);
-    buf_append_char(&text, ':');
-    buf_append_str(&text, what->user);
-    buf_append_char(&text, ':');
-    buf_append_str(&text, token);
-    if (what->expires)
-        buf_printf(&text, ":%lld", (long long)what->expiration);
-    if (buf_error(&text) < 0)
-        return buf_error(&text);
-
-    SHA256((const unsigned char *)buf_data(&text), buf_len(&text), digest);
-    mem_wipe(buf_data(&text), buf_len(&text));
-    buf_append_base64(&encoded, str_n(digest, sizeof(digest)));
+    assert(ok == 1);
+    add(s->scratch, token);
+    if (s->what->expires) {
+        snprintf(expiration, sizeof(expiration), ":%lld", (long long)s->what->expiration);
+        add(s->scratch, str_of(expiration));
+    }
+    ok = EVP_DigestFinal_ex(s->scratch, digest, &n);
+    assert(ok == 1 && n == 32);
+    buf_append_base64(&encoded, str_n(digest, n));
     snprintf(ret_text, SIGNATURE_MAX, "v1_%.43s", buf_data(&encoded));
-    return 0;
+}
+
+bool signer_matches(const struct signer *s, struct str token, struct str given)
+{
+    char expected[SIGNATURE_MAX];
+
+    if (given.n != SIGNATURE_MAX - 1)
+        return false;
+    sign(s, token, expected);
+    return str_eq_secret(str_n(expected, SIGNATURE_MAX - 1), given);
+}
+
+void signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX])
+{
+    AUTO(signer_free) struct signer *s = signer_new(what);
+
+    sign(s, token, ret_text);
 }
 
 bool signature_matches(const struct signature *what, struct str token, struct str given)
 {
-    char expected[SIGNATURE_MAX];
+    AUTO(signer_free) struct signer *s = signer_new(what);
 
-    return given.n == SIGNATURE_MAX - 1 && signature_make(what, token, expected) == 0 &&
-           str_eq_secret(str_n(expected, SIGNATURE_MAX - 1), given);
+    return signer_matches(s, token, given);
 }

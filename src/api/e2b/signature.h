@@ -19,8 +19,14 @@ struct signature {
     int64_t expiration; /* seconds since 1970 */
 };
 
-/* Fails with -ENOBUFS for what no URL can hold. */
-int signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX]) WARN_UNUSED;
+void signature_make(const struct signature *what, struct str token, char ret_text[static SIGNATURE_MAX]);
 
 /* In constant time for texts of the right length. Says nothing of expiry. */
 bool signature_matches(const struct signature *what, struct str token, struct str given);
+
+/* The same for many tokens: what stands before the token, which a stranger may have made long, is hashed once. */
+struct signer;
+struct signer *signer_new(const struct signature *what); /* what: borrowed */
+bool signer_matches(const struct signer *s, struct str token, struct str given);
+void signer_free(struct signer *s);
+DEFINE_AUTO(struct signer *, signer_free)

@@ -19,7 +19,7 @@ static void clients_and_we_sign_alike(void **state)
     char text[SIGNATURE_MAX];
 
     (void)state;
-    assert_int_equal(signature_make(&what, token, text), 0);
+    signature_make(&what, token, text);
     assert_string_equal(text, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E");
     assert_true(signature_matches(&what, token, STR("v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E")));
 }
@@ -55,9 +55,9 @@ static void the_time_of_expiry_is_signed_too(void **state)
     (void)state;
     what.expires = true;
     what.expiration = 1700000000;
-    assert_int_equal(signature_make(&what, token, a), 0);
+    signature_make(&what, token, a);
     what.expiration = 1700000001;
-    assert_int_equal(signature_make(&what, token, b), 0);
+    signature_make(&what, token, b);
     assert_string_not_equal(a, b);
 }
 

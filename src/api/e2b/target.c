@@ -28,6 +28,21 @@ static bool is_address(struct str name)
     return true;
 }
 
+bool target_host_is_machine(struct str host)
+{
+    struct str name = host_name(host);
+
+    return str_eq_nocase(name, STR("localhost")) || is_address(name);
+}
+
+bool target_host_is_below(struct str host, struct str domain)
+{
+    struct str name = host_name(host);
+    size_t n = name.n - MIN(domain.n, name.n);
+
+    return str_eq_nocase(str_sub(name, n), domain) && (n == 0 || name.p[n - 1] == '.');
+}
+
 /* "<digits>-<something>[-…]." and what stands in it. */
 static bool host_label(struct str name, struct str *ret_port, struct str *ret_id)
 {
@@ -74,8 +89,7 @@ enum target_kind target_parse(struct str host, struct str id_header, struct str 
 {
     struct str name = host_name(host), port, id;
     bool has_headers = id_header.n || port_header.n;
-    bool host_is_silent =
-        str_eq_nocase(name, STR("localhost")) || is_address(name) || (str_starts(name, STR("sandbox.")) && name.n > 8);
+    bool host_is_silent = target_host_is_machine(host) || (str_starts(name, STR("sandbox.")) && name.n > 8);
     bool host_says = host_label(name, &port, &id);
 
     *ret_target = (struct target){0};

@@ -22,5 +22,11 @@ struct target {
     const char *problem;
 };
 
+/* A Host header that names this machine and nothing else: localhost, or an address. */
+bool target_host_is_machine(struct str host);
+
+/* The domain itself, or a name below it. */
+bool target_host_is_below(struct str host, struct str domain);
+
 /* p of a header that is absent is NULL. */
 enum target_kind target_parse(struct str host, struct str id_header, struct str port_header, struct target *ret_target);

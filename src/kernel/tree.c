@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernel/tree.h"
 #include "base/fd.h"
+#include "base/id.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,12 +14,13 @@
  * A tree may be deeper than descriptors or stack allow. Each directory is emptied of all that is not a directory; a sub-directory found
  * inside is first moved up beside the one being deleted ("flattened") once the depth passes a bound, and gets its turn there.
  */
-enum { DEPTH_MAX = 48 };
+enum { DEPTH_MAX = 48, TOKEN_LEN = 12 };
 
 struct context {
     int top_fd; /* where moved-up directories go */
     dev_t dev;
     unsigned serial;
+    char token[TOKEN_LEN + 1]; /* in their names: who made the tree must not have taken them */
 };
 
 static int remove_below(struct context *c, int fd, int depth);
@@ -35,7 +37,7 @@ static int remove_directory(struct context *c, int at, const char *name, int dep
 {
     if (depth >= DEPTH_MAX) {
         char up[64];
-        (void)snprintf(up, sizeof(up), ".deep.%d.%u", (int)getpid(), c->serial++);
+        (void)snprintf(up, sizeof(up), ".deep.%s.%u", c->token, c->serial++);
         if (renameat(at, name, c->top_fd, up) == 0)
             return 1; /* its parent can go; it is found again in the next round */
         return -errno;
@@ -87,6 +89,7 @@ int tree_remove(int dirfd, const char *name)
     if (top < 0)
         return top;
     struct context c = {.top_fd = top, .dev = st.st_dev};
+    id_token(c.token, TOKEN_LEN);
     int r;
     do
         r = remove_below(&c, top, 0);

@@ -77,13 +77,10 @@ static void test_hostile_modes_and_names(void **state)
     assert_int_equal(tree_remove(p->fd, "d"), 0);
 }
 
-/* Far deeper than PATH_MAX and than the descriptors that one walk may hold. */
-static void test_very_deep_tree(void **state)
+static void make_deep(const struct place *p, int depth)
 {
-    enum { DEPTH = 3000 };
-    struct place *p = *state;
     int at = dup(p->fd);
-    for (int i = 0; i < DEPTH; i++) {
+    for (int i = 0; i < depth; i++) {
         assert_int_equal(mkdirat(at, "directory", 0755), 0);
         int next = openat(at, "directory", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_true(next >= 0);
@@ -92,6 +89,28 @@ static void test_very_deep_tree(void **state)
     }
     touch(at, "file");
     (void)fd_close(at);
+}
+
+/* Far deeper than PATH_MAX and than the descriptors that one walk may hold. */
+static void test_very_deep_tree(void **state)
+{
+    struct place *p = *state;
+    make_deep(p, 3000);
+    assert_int_equal(tree_remove(p->fd, "directory"), 0);
+}
+
+/* Whoever made it can't have taken the names that deleting it needs. */
+static void test_names_that_are_in_the_way(void **state)
+{
+    struct place *p = *state;
+    make_deep(p, 300);
+    for (int i = 0; i < 10; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof(name), "directory/.deep.%d.%d", (int)getpid(), i);
+        assert_int_equal(mkdirat(p->fd, name, 0755), 0);
+        (void)snprintf(name, sizeof(name), "directory/.deep.%d.%d/full", (int)getpid(), i);
+        touch(p->fd, name);
+    }
     assert_int_equal(tree_remove(p->fd, "directory"), 0);
 }
 
@@ -117,6 +136,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_links_inside_are_not_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_hostile_modes_and_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_very_deep_tree, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names_that_are_in_the_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wide_tree, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

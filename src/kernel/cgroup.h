@@ -83,7 +83,7 @@ int cgroup_yield_memory(struct cgroup_tree *t, const char *name, bool first) WAR
 /*
  * Takes the group's memory now, as much as can be had: pages of files are dropped, or written out; what is no file's goes to the swap, where there is any. For what
  * stands still: what runs gets it back at once. Works for as long as there is something to take: milliseconds for each 100 MiB that is clean. A signal ends it. Version 1:
- * memory.force_empty. Version 2: memory.reclaim (Linux 5.19), else memory.high. -EOPNOTSUPP: neither.
+ * memory.force_empty. Version 2: memory.reclaim (Linux 5.19). Nothing that a signal could leave in force, as memory.high would be. -EOPNOTSUPP: not there.
  */
 int cgroup_reclaim(struct cgroup_tree *t, const char *name) WARN_UNUSED;
 

@@ -95,13 +95,7 @@ static int reclaim(struct cgroup_tree *t, const char *name)
     uint64_t bytes = 0;
     int r = cgroup_read_u64(fd, name, "memory.current", &bytes);
     r = r ? r : cgroup_write_u64(fd, name, "memory.reclaim", bytes);
-    if (r == -EAGAIN)
-        return 0; /* all that could be had */
-    if (r != -ENOENT)
-        return r;
-    r = cgroup_write(fd, name, "memory.high", "0");
-    int back = cgroup_write(fd, name, "memory.high", "max");
-    return r ? r : back;
+    return r == -EAGAIN ? 0 : r; /* all that could be had */
 }
 
 static const struct cgroup_ops ops = {limit, usage, oom_kills, freeze, is_frozen, dirty_bytes, yield_memory, reclaim};
@@ -136,7 +130,7 @@ int cgroup_v2_open(struct cgroup_tree *t)
         .cpu = cgroup_has(t->parent_fds[0], "cpu.max"),
         .pids = cgroup_has(t->parent_fds[0], "pids.max"),
         .freeze = cgroup_has(t->parent_fds[0], "cgroup.freeze"),
-        .reclaim = cgroup_has(t->parent_fds[0], "memory.reclaim") || cgroup_has(t->parent_fds[0], "memory.high"),
+        .reclaim = cgroup_has(t->parent_fds[0], "memory.reclaim"),
     };
     return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
 }

@@ -9,6 +9,20 @@
 
 enum { USER = 1000 };
 
+/* An empty volume, while coved's one thread waits: where settling is a sync of the whole file system, that would write out what all others have. */
+static int settle(struct pool *p, int entry, const char *name)
+{
+    static const char *const parts[] = {"limit", "u", "."};
+    if (p->ops->clones_settled)
+        return p->ops->settle(p, p->new_fd, name);
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        AUTO_CLOSE int fd = openat(entry, parts[i], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || fsync(fd) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
 static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
 {
     char text[24];
@@ -21,7 +35,7 @@ static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
     r = r ? r : pool_note(p, entry, "limit", str_n(text, (size_t)n));
     if (r == 0 && p->features.limits && limit_bytes)
         r = p->ops->limit(p, entry, limit_bytes);
-    return r ? r : p->ops->settle(p, p->new_fd, name);
+    return r ? r : settle(p, entry, name);
 }
 
 int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)

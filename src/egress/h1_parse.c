@@ -7,14 +7,15 @@
  *  2. What llhttp lets pass and we do not: bare LF and CR, folded lines, blanks in the request line, names that are no tokens, HTTP/0.9, other protocols
  *     and their methods, chunk extensions in requests (long ones in answers), transfer codings but plain "chunked", any of this twice, and with HTTP/1.0
  *     (RFC 9112 sections 2.2, 3, 5.2, 6, 7.1).
- *  3. llhttp never switches protocols: `upgrade` is taken away from it. What follows a message is left to the caller.
+ *  3. Every field is held against every option of Connection, so of these there are few.
+ *  4. llhttp never switches protocols: `upgrade` is taken away from it. What follows a message is left to the caller.
  */
 #include "egress/h1_parse.h"
 #include "egress/exchange_internal.h"
 
 #include <string.h>
 
-enum { SIZE_LINE_MAX = 18, SIZE_LINE_LOOSE_MAX = 1024, TRAILERS_MAX = 16 * 1024 };
+enum { SIZE_LINE_MAX = 18, SIZE_LINE_LOOSE_MAX = 1024, TRAILERS_MAX = 16 * 1024, OPTIONS_MAX = 32 };
 enum place { IN_HEAD, IN_SIZE, IN_DATA, IN_TRAILERS };
 
 static int bad(struct h1_parser *p, int status, const char *text)
@@ -95,10 +96,18 @@ static const char *check_fields(struct h1_parser *p)
     return NULL;
 }
 
+static unsigned count_options(struct str connection)
+{
+    unsigned n = 0;
+    for (struct str option; str_split(&connection, ',', &option);)
+        n++;
+    return n;
+}
+
 /* RFC 9112 section 6.3, without its leniencies. */
 static const char *frame(struct h1_parser *p)
 {
-    unsigned codings = 0, lengths = 0;
+    unsigned codings = 0, lengths = 0, options = 0;
     bool close = false, keep = false;
     for (unsigned i = 0; i < p->n_fields; i++) {
         struct http_header f = h1_parser_field(p, i);
@@ -109,10 +118,13 @@ static const char *frame(struct h1_parser *p)
             if (lengths++ || str_to_u64(f.value, &p->length) < 0 || p->length > INT64_MAX)
                 return "the Content-Length is not valid";
         } else if (str_eq_nocase(f.name, STR("connection"))) {
+            options += count_options(f.value);
             close |= http_list_has(f.value, STR("close"));
             keep |= http_list_has(f.value, STR("keep-alive"));
         }
     }
+    if (options > OPTIONS_MAX)
+        return "Connection names too many";
     if (codings && lengths)
         return "Content-Length and Transfer-Encoding exclude each other";
     if ((codings > 0) != ((p->llhttp.flags & F_CHUNKED) != 0) || (lengths && p->llhttp.content_length != p->length))

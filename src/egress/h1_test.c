@@ -222,6 +222,12 @@ static void test_bad_heads(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         expect_refused(str_of(bad[i].request), bad[i].status);
     }
+    AUTO_BUF struct buf many = BUF_INIT(EXCHANGE_HEAD_MAX); /* each of which every field would be held against */
+    buf_append_cstr(&many, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close");
+    for (int i = 0; i < 32; i++)
+        buf_append_cstr(&many, ",a");
+    buf_append_cstr(&many, "\r\n\r\n");
+    expect_refused(buf_str(&many), 400);
     static const char nul[] = "GET / HTTP/1.1\r\nHost: denied.test\0.allowed.test\r\n\r\n";
     expect_refused(str_n(nul, sizeof(nul) - 1), 400);
 }

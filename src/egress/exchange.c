@@ -9,6 +9,26 @@
 
 static void close_now(struct exchange *x);
 
+static void rounds(struct exchange *x)
+{
+    bool any = false;
+    for (int i = 0;; i++) {
+        bool moved = x->kind->round(x);
+        if (exchange_over(x))
+            return;
+        moved |= end_flush(&x->client);
+        moved |= end_flush(&x->upstream);
+        any |= moved;
+        if (!moved && !x->client.unwritable)
+            break;
+        if (i == EXCHANGE_ROUNDS) {
+            exchange_kick(x);
+            break;
+        }
+    }
+    x->kind->settle(x, any);
+}
+
 static void run(struct exchange *x, bool late)
 {
     if (x->running || exchange_over(x))
@@ -17,7 +37,7 @@ static void run(struct exchange *x, bool late)
     if (late)
         x->kind->on_timeout(x);
     if (!exchange_over(x))
-        x->kind->run(x);
+        rounds(x);
     x->running = false;
     if (x->closed) {
         close_now(x);

@@ -3,8 +3,8 @@
  * What h1*.c and h2*.c share: the two ends with their buffers, the one place that calls the owner and lives through being closed by it, and the rules for
  * heads.
  *
- *  1. Everything happens in kind->run(), which moves what can be moved and returns. It is called from the loop only.
- *  2. The owner may close the exchange in any of its callbacks. `closed` is then set and the memory stays until run() has returned.
+ *  1. Everything happens in turns, from the loop only: rounds of kind->round(), which moves what can be moved, until nothing moves any more.
+ *  2. The owner may close the exchange in any of its callbacks. `closed` is then set and the memory stays until the turn is over.
  *  3. After exchange_end() nothing is moved any more; the owner is told as the last thing of a turn.
  */
 #pragma once
@@ -36,7 +36,9 @@ struct end {
 };
 
 struct exchange_kind {
-    void (*run)(struct exchange *x);
+    bool (*round)(struct exchange *x); /* true: something moved */
+    void (*settle)(struct exchange *x,
+                   bool moved);             /* behind the last round of a turn: what is waited for now, and how long */
     void (*on_timeout)(struct exchange *x); /* exchange_deadline() passed */
     void (*on_no_upstream)(struct exchange *x, const char *why);
     void (*release)(struct exchange *x); /* frees; the ends are closed already */
@@ -61,11 +63,11 @@ struct exchange *h1_exchange_timed(uv_loop_t *loop, struct side *client, struct 
 struct exchange *h2_exchange_timed(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                                    const struct exchange_ops *ops, void *ctx, const struct exchange_times *times);
 
-/* times NULL: those of exchange.h. Takes the sides; run() follows from the loop. */
+/* times NULL: those of exchange.h. Takes the sides; the first turn follows from the loop. */
 void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop_t *loop, struct side *client,
                    struct side *upstream, struct str first, const struct exchange_ops *ops, void *ctx,
                    const struct exchange_times *times);
-void exchange_kick(struct exchange *x); /* run() again, from the loop */
+void exchange_kick(struct exchange *x); /* another turn, from the loop */
 void exchange_deadline(struct exchange *x, unsigned ms);
 void exchange_end(struct exchange *x, const struct err *err);
 

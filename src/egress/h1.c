@@ -163,8 +163,9 @@ static void on_client_lost(struct h1 *h)
     exchange_end(&h->x, &err);
 }
 
-static void set_deadline(struct h1 *h, bool moved)
+static void h1_settle(struct exchange *x, bool moved)
 {
+    struct h1 *h = h1_of(x);
     enum h1_phase phase = H1_BUSY;
     if (h->answer == H1_ANSWER_NONE)
         phase = h1_parser_begun(&h->req) || buf_len(&h->x.client.in) ? H1_READING_HEAD : H1_IDLE;
@@ -177,37 +178,21 @@ static void set_deadline(struct h1 *h, bool moved)
     exchange_deadline(&h->x, ms[phase]);
 }
 
-static void h1_run(struct exchange *x)
+static bool h1_round(struct exchange *x)
 {
     struct h1 *h = h1_of(x);
-    bool any = false;
-    for (int round = 0;; round++) {
-        if (x->client.failed || x->client.unwritable) {
-            on_client_lost(h);
-            return;
-        }
-        bool moved = end_read(&x->client);
-        moved |= end_read(&x->upstream);
-        if (h->raw) {
-            moved |= raw_step(h);
-        } else {
-            moved |= h1_request_step(h);
-            moved |= !exchange_over(x) && h1_answer_step(h);
-            moved |= !exchange_over(x) && turn_over(h);
-        }
-        if (exchange_over(x))
-            return;
-        moved |= end_flush(&x->client);
-        moved |= end_flush(&x->upstream);
-        any |= moved;
-        if (!moved && !x->client.unwritable)
-            break;
-        if (round == EXCHANGE_ROUNDS) {
-            exchange_kick(x);
-            break;
-        }
+    if (x->client.failed || x->client.unwritable) {
+        on_client_lost(h);
+        return true;
     }
-    set_deadline(h, any);
+    bool moved = end_read(&x->client);
+    moved |= end_read(&x->upstream);
+    if (h->raw)
+        return raw_step(h) || moved;
+    moved |= h1_request_step(h);
+    moved |= !exchange_over(x) && h1_answer_step(h);
+    moved |= !exchange_over(x) && turn_over(h);
+    return moved;
 }
 
 static void h1_on_timeout(struct exchange *x)
@@ -246,7 +231,7 @@ static void h1_release(struct exchange *x)
     mem_free(h);
 }
 
-static const struct exchange_kind h1_kind = {h1_run, h1_on_timeout, h1_on_no_upstream, h1_release};
+static const struct exchange_kind h1_kind = {h1_round, h1_settle, h1_on_timeout, h1_on_no_upstream, h1_release};
 
 struct exchange *h1_exchange_timed(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                                    const struct exchange_ops *ops, void *ctx, const struct exchange_times *times)

@@ -7,7 +7,7 @@
  *  2. Bytes of a body are given back to their sender's window when nghttp2 has taken them for the other side. So the windows bound what is kept here.
  *  3. Input of either side is not looked at while output for either side waits: no frame can make us keep more than one read makes.
  *  4. A stream that ends badly on one side is reset on the other; one that upstream never answered is answered 502 when its connection is lost.
- *  5. nghttp2 calls back from within h2_run() alone; sessions live until the exchange is released.
+ *  5. nghttp2 calls back from within h2_round() alone; sessions live until the exchange is released.
  */
 #include "egress/h2_internal.h"
 
@@ -155,8 +155,9 @@ static bool is_over(const struct h2_half *half)
     return !nghttp2_session_want_read(half->session) && !nghttp2_session_want_write(half->session);
 }
 
-static void set_deadline(struct h2 *h, bool moved)
+static void h2_settle(struct exchange *x, bool moved)
 {
+    struct h2 *h = h2_of(x);
     enum h2_phase phase = !h->opened ? H2_OPENING : h->head_open ? H2_READING_HEAD : h->n_streams ? H2_BUSY : H2_IDLE;
     if (phase == h->phase && !(moved && phase == H2_BUSY) && h->x.deadline)
         return;
@@ -166,14 +167,14 @@ static void set_deadline(struct h2 *h, bool moved)
     exchange_deadline(&h->x, ms[phase]);
 }
 
-/* True: the connection is over, and what there was to say is said. */
-static bool look_for_end(struct h2 *h)
+/* Is the connection over, and what there was to say said? */
+static void look_for_end(struct h2 *h)
 {
     struct exchange *x = &h->x;
     if (x->client.failed || x->client.unwritable) {
         struct err err = {.code = ERR_ABORTED, .msg = "the client went away"};
         cut(h, x->client.failed ? &x->client.err : &err);
-        return true;
+        return;
     }
     if (!h->upstream_gone && buf_len(&x->upstream.in) == 0) {
         if (x->upstream.failed)
@@ -181,44 +182,30 @@ static bool look_for_end(struct h2 *h)
         else if (x->upstream.eof || is_over(&h->upstream))
             lose_upstream(h, "the server closed the connection");
         if (x->closed)
-            return true;
+            return;
     }
     bool silent = buf_len(&x->client.out) == 0 && !nghttp2_session_want_write(h->client.session);
     if ((x->client.eof && buf_len(&x->client.in) == 0) ||
-        (silent && (is_over(&h->client) || (h->leaving && h->n_streams == 0)))) {
+        (silent && (is_over(&h->client) || (h->leaving && h->n_streams == 0))))
         finish(h);
-        return true;
-    }
-    return false;
 }
 
-static void h2_run(struct exchange *x)
+static bool h2_round(struct exchange *x)
 {
     struct h2 *h = h2_of(x);
-    bool any = false;
-    for (int round = 0;; round++) {
-        bool moved = end_read(&x->client);
-        moved |= feed(&h->client);
-        if (!exchange_over(x) && !h->upstream_gone) {
-            moved |= end_read(&x->upstream);
-            moved |= feed(&h->upstream);
-        }
-        moved |= fetch(&h->client);
-        if (!h->upstream_gone)
-            moved |= fetch(&h->upstream);
-        if (exchange_over(x) || look_for_end(h))
-            return;
-        moved |= end_flush(&x->client);
-        moved |= end_flush(&x->upstream);
-        any |= moved;
-        if (!moved && !x->client.unwritable)
-            break;
-        if (round == EXCHANGE_ROUNDS) {
-            exchange_kick(x);
-            break;
-        }
+    bool moved = end_read(&x->client);
+    moved |= feed(&h->client);
+    if (!exchange_over(x) && !h->upstream_gone) {
+        moved |= end_read(&x->upstream);
+        moved |= feed(&h->upstream);
     }
-    set_deadline(h, any);
+    moved |= fetch(&h->client);
+    if (!h->upstream_gone)
+        moved |= fetch(&h->upstream);
+    bool was_gone = h->upstream_gone;
+    if (!exchange_over(x))
+        look_for_end(h);
+    return moved || h->upstream_gone != was_gone; /* then there is something to tell */
 }
 
 static void h2_on_timeout(struct exchange *x)
@@ -252,7 +239,7 @@ static void h2_release(struct exchange *x)
     mem_free(h);
 }
 
-static const struct exchange_kind h2_kind = {h2_run, h2_on_timeout, h2_on_no_upstream, h2_release};
+static const struct exchange_kind h2_kind = {h2_round, h2_settle, h2_on_timeout, h2_on_no_upstream, h2_release};
 
 /* ---- sessions ---- */
 

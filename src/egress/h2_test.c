@@ -283,6 +283,19 @@ static void test_upstream_leaves(void **state)
     assert_int_equal(w.r.answers, 2);
     ends_close(&w);
 
+    ends_open_tcp(&w); /* lost without an end: nothing else moves then */
+    id = ends_ask(&w, ENDS_ASK, NULL, true);
+    ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 1)->ended);
+    const struct linger now = {1, 0};
+    assert_int_equal(setsockopt(w.r.fd[UPSTREAM], SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+    rig_leave(&w.r, UPSTREAM);
+    for (int i = 0; i < 1000 && !ends_at(&w, CLIENT, id)->closed; i++)
+        ends_turn(&w);
+    assert_true(ends_at(&w, CLIENT, id)->closed);
+    assert_true(str_starts(buf_str(&ends_at(&w, CLIENT, id)->head), STR(":status: 502\n")));
+    ENDS_UNTIL(&w, w.r.end_seen && w.r.eof[CLIENT]);
+    ends_close(&w);
+
     ends_open(&w, NULL); /* before the first request */
     rig_leave(&w.r, UPSTREAM);
     ends_turn(&w);

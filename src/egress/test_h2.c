@@ -143,6 +143,13 @@ void ends_open(struct ends *w, const struct exchange_times *times)
     rig_send(&w->r, CLIENT, str_n(p + 16, (size_t)n - 16));
 }
 
+void ends_open_tcp(struct ends *w)
+{
+    rig_open_tcp(&w->r, h2_exchange_timed, false);
+    w->half[CLIENT] = ends_half(false);
+    w->half[UPSTREAM] = ends_half(true);
+}
+
 void ends_close(struct ends *w)
 {
     half_free(w->half[CLIENT]);

@@ -98,9 +98,22 @@ static int on_value(llhttp_t *parser, const char *p, size_t n)
     return head_append(req, &req->fields[req->n_fields - 1].value, p, n);
 }
 
+/* "http://host/path" and another Host header: which of the two counts is what servers differ in (RFC 9112 section 3.2.2). */
+static bool is_for_other_host(const struct http_request *req, struct str host)
+{
+    struct str target = request_span(req, req->target);
+    if (target.p[0] == '/' || target.p[0] == '*')
+        return false;
+    target = str_sub(target, (size_t)str_find_char(target, ':') + strlen("://"));
+    size_t n = 0;
+    while (n < target.n && target.p[n] != '/' && target.p[n] != '?')
+        n++;
+    return !str_eq_nocase(str_n(target.p, n), host);
+}
+
 static const char *check_fields(struct http_request *req)
 {
-    unsigned hosts = 0;
+    unsigned hosts = 0, codings = 0;
     for (unsigned i = 0; i < req->n_fields; i++) {
         struct field *f = &req->fields[i];
         struct str name = request_span(req, f->name);
@@ -112,10 +125,10 @@ static const char *check_fields(struct http_request *req)
         if (str_eq_nocase(name, STR("host"))) {
             struct str host;
             uint16_t port;
-            if (hosts++ || (value.n && url_parse_host(value, &host, &port) < 0))
+            if (hosts++ || (value.n && url_parse_host(value, &host, &port) < 0) || is_for_other_host(req, value))
                 return "the Host header is not valid";
         } else if (str_eq_nocase(name, STR("transfer-encoding"))) {
-            if (req->http10 || !str_eq_nocase(value, STR("chunked")))
+            if (codings++ || req->http10 || !str_eq_nocase(value, STR("chunked")))
                 return "the Transfer-Encoding is not supported";
         } else if (str_eq_nocase(name, STR("expect"))) {
             if (!str_eq_nocase(value, STR("100-continue")))

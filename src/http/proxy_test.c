@@ -234,7 +234,7 @@ static void test_request_head(void **state)
     (void)state;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     const char *request =
-        "GET http://h/x?y HTTP/1.1\r\nHost: 80-i1.x:7070\r\nAccept: */*\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
+        "GET http://80-i1.x:7070/x?y HTTP/1.1\r\nHost: 80-i1.x:7070\r\nAccept: */*\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
         "X-Api-Key: secret\r\nCookie: c\r\nX-Forwarded-Host: forged\r\nX-Set: forged\r\n\r\n";
     exchange(request, STR("HTTP/1.1 204 No Content\r\n\r\n"), 0, false, &b);
     assert_str(buf_str(&up.written),

@@ -236,6 +236,15 @@ static void on_timer(uv_timer_t *timer)
     finish_close(s);
 }
 
+/* The connection that has been idle for longest goes. False: there is none. */
+static bool make_room(struct http_server *s)
+{
+    struct conn *c = LIST_FIRST(struct conn, &s->timed[TIMED_IDLE], timed);
+    if (c)
+        conn_timeout(c, TIMED_IDLE);
+    return c != NULL;
+}
+
 /* One connection too many: it is told so, as far as that works without waiting. */
 static void turn_away(int fd)
 {
@@ -270,12 +279,12 @@ static void on_accept(uv_poll_t *poll, int status, int events)
             uv_poll_stop(poll);
             return;
         }
-        if (s->n_conns >= s->limits.connections && l->tls)
-            (void)close(fd);
-        else if (s->n_conns >= s->limits.connections)
-            turn_away(fd);
-        else
+        if (s->n_conns < s->limits.connections || make_room(s))
             conn_open(s, l, fd);
+        else if (l->tls)
+            (void)close(fd);
+        else
+            turn_away(fd);
     }
 }
 

@@ -24,7 +24,7 @@ struct http_limits {
     size_t url_bytes;           /* 8 KiB: beyond 414 */
     size_t header_bytes;        /* 32 KiB for the request line and all headers together: beyond 431 */
     unsigned headers;           /* 100: beyond 431 */
-    unsigned connections;       /* 16,384 of all listeners together: beyond 503 */
+    unsigned connections;       /* 16,384 of all listeners together: beyond, one that is idle is closed, else 503 */
     unsigned header_timeout_ms; /* 10 s from a request's first byte to the end of its headers: 408 */
     unsigned body_timeout_ms;   /* 60 s without a body byte while the handler wants one: 408 */
     unsigned idle_timeout_ms;   /* 620 s between two requests: closed */

@@ -123,6 +123,9 @@ static void test_refusals(void **state)
         CASE(400, "GET /\xff HTTP/1.1\r\n" HOST "\r\n"),
         CASE(400, "GET hello HTTP/1.1\r\n" HOST "\r\n"),
         CASE(400, "GET ftp://a/b HTTP/1.1\r\n" HOST "\r\n"),
+        CASE(400, "GET http://b/hello HTTP/1.1\r\n" HOST "\r\n"),
+        CASE(400, "GET http://a:8/hello HTTP/1.1\r\n" HOST "\r\n"),
+        CASE(400, "GET http://b?q HTTP/1.1\r\n" HOST "\r\n"),
         CASE(400, "GET /hello HTTP/1.2\r\n" HOST "\r\n"),
         CASE(505, "GET /hello\r\n\r\n"),
         CASE(505, "GET /hello HTTP/2.0\r\n" HOST "\r\n"),
@@ -141,6 +144,7 @@ static void test_refusals(void **state)
         CASE(400, POST "Content-Length: 18446744073709551617\r\n\r\nabc"),
         CASE(413, POST "Content-Length: 18446744073709551615\r\n\r\nabc"),
         CASE(413, POST "Content-Length: 5000\r\n\r\nabc"),
+        CASE(400, POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         CASE(400, POST "Transfer-Encoding: gzip\r\n\r\nabc"),
         CASE(400, POST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
         CASE(400, POST "Transfer-Encoding: identity\r\n\r\n"),
@@ -324,8 +328,10 @@ static void test_too_many_connections(void **state)
     test_server_open(&t, &limits, false);
     int fds[3];
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         fds[i] = test_connect(&t);
+        test_send(&t, fds[i], STR("GET"));
+    }
     test_turn(&t);
     assert_int_equal(http_server_connections(t.server), 3);
     test_exchange(&t, STR(""), false, &b);
@@ -336,6 +342,35 @@ static void test_too_many_connections(void **state)
     expect_status(&t, STR(GET HOST "Connection: close\r\n\r\n"), "HTTP/1.1 200 ");
     (void)close(fds[1]);
     (void)close(fds[2]);
+    test_server_close(&t);
+}
+
+/* Else whoever opens connections and leaves them would keep all others out, for as long as that costs nothing. */
+static void test_idle_connections_make_room(void **state)
+{
+    (void)state;
+    struct test_server t;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    limits.connections = 3;
+    test_server_open(&t, &limits, false);
+    int fds[3];
+    char byte;
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        fds[i] = test_connect(&t);
+        test_turn(&t);
+    }
+    test_send(&t, fds[0], STR(GET HOST "\r\n"));
+    test_receive(&t, fds[0], &b, STR("hello GET"));
+    expect_status(&t, STR(GET HOST "Connection: close\r\n\r\n"), "HTTP/1.1 200 ");
+    assert_int_equal(recv(fds[1], &byte, 1, MSG_DONTWAIT), 0); /* the one that nothing was heard of for longest */
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i += 2) {
+        buf_clear(&b);
+        test_send(&t, fds[i], STR(GET HOST "\r\n"));
+        test_receive(&t, fds[i], &b, STR("hello GET"));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
     test_server_close(&t);
 }
 
@@ -388,7 +423,7 @@ static void test_headers(void **state)
     test_server_open(&t, NULL, false);
     test_exchange(
         &t,
-        STR("GET http://ignored.example/headers?x HTTP/1.1\r\nHOST: [::1]:80\r\nEmpty:\r\nX-a:  \t b c\t \r\nx-A: \xc3\xa4\r\nConnection: close\r\n\r\n"),
+        STR("GET http://[::1]:80/headers?x HTTP/1.1\r\nHOST: [::1]:80\r\nEmpty:\r\nX-a:  \t b c\t \r\nx-A: \xc3\xa4\r\nConnection: close\r\n\r\n"),
         false, &b);
     assert_has(buf_str(&b), "\r\n\r\nHOST=[::1]:80\nEmpty=\nX-a=b c\nx-A=\xc3\xa4\nConnection=close\n");
     test_server_close(&t);
@@ -404,11 +439,17 @@ static void test_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split_everywhere), cmocka_unit_test(test_byte_by_byte),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_timeouts),         cmocka_unit_test(test_too_many_connections),
-        cmocka_unit_test(test_http10),           cmocka_unit_test(test_expect_continue),
-        cmocka_unit_test(test_headers),          cmocka_unit_test(test_small),
+        cmocka_unit_test(test_split_everywhere),
+        cmocka_unit_test(test_byte_by_byte),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_timeouts),
+        cmocka_unit_test(test_too_many_connections),
+        cmocka_unit_test(test_idle_connections_make_room),
+        cmocka_unit_test(test_http10),
+        cmocka_unit_test(test_expect_continue),
+        cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <archive.h>
 #include <archive_entry.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -113,13 +114,34 @@ static int unpack_data(struct archive *in, struct archive *disk, const char *pat
     return r == ARCHIVE_EOF ? 0 : failed(in, "the archive from the sandbox", err);
 }
 
-static int unpack_entry(struct archive *in, struct archive *disk, struct archive_entry *entry, struct err *err)
+struct unpacking {
+    struct archive *in, *disk;
+    mode_t mask; /* permissions that nothing gets */
+    bool is_new; /* the directory that all goes into */
+};
+
+static bool is_root(const char *path)
 {
+    return !path[strspn(path, "./")] && !strstr(path, "..");
+}
+
+/* A directory that was here before, or was made for what is in it. Names that climb are not ours to judge. */
+static bool is_there(const char *path)
+{
+    struct stat st;
+    return !strstr(path, "..") && path[0] != '/' && lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int unpack_entry(const struct unpacking *u, struct archive_entry *entry, struct err *err)
+{
+    struct archive *in = u->in, *disk = u->disk;
     const char *path = archive_entry_pathname(entry);
     mode_t type = archive_entry_filetype(entry);
     if (!path || (!archive_entry_hardlink(entry) && type != AE_IFREG && type != AE_IFDIR && type != AE_IFLNK))
         return 0;
-    archive_entry_set_perm(entry, archive_entry_perm(entry) & 0777);
+    if (type == AE_IFDIR && is_there(path) && !(u->is_new && is_root(path)))
+        return 0;
+    archive_entry_set_perm(entry, archive_entry_perm(entry) & 0777 & ~u->mask);
     if (archive_write_header(disk, entry) < ARCHIVE_WARN)
         return failed(disk, path, err);
     if (archive_entry_size(entry) > 0 && unpack_data(in, disk, path, err) < 0)
@@ -127,28 +149,43 @@ static int unpack_entry(struct archive *in, struct archive *disk, struct archive
     return archive_write_finish_entry(disk) < ARCHIVE_WARN ? failed(disk, path, err) : 0;
 }
 
-int archive_unpack(int fd, const char *dir, struct err *err)
+/* Who writes behind the end of an archive, as tar fills its last block, is not to find that nobody reads. */
+static void drain(int fd)
+{
+    char rest[4096];
+    ssize_t n;
+    do
+        n = read(fd, rest, sizeof(rest));
+    while (n > 0 || (n < 0 && errno == EINTR));
+}
+
+int archive_unpack(int fd, const char *dir, bool is_new, struct err *err)
 {
     if (chdir(dir) < 0)
         return err_errno(err, errno, "enter %s", dir);
     struct archive *in = archive_read_new(), *disk = archive_write_disk_new();
     struct archive_entry *entry = archive_entry_new();
+    struct unpacking u = {in, disk, umask(0), is_new};
     int r = -1, got;
+    (void)umask(u.mask);
     (void)archive_write_disk_set_options(disk, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_UNLINK |
                                                    ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |
                                                    ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
     if (archive_read_support_format_tar(in) != ARCHIVE_OK || archive_read_open_fd(in, fd, BLOCK) != ARCHIVE_OK) {
-        r = failed(in, "the archive from the sandbox", err);
+        r = archive_errno(in) == EILSEQ /* its code for that */
+                ? err_set(err, ERR_UNKNOWN, "what tar wrote in the sandbox is no archive")
+                : failed(in, "the archive from the sandbox", err);
         goto out;
     }
-    while ((got = archive_read_next_header2(in, entry)) == ARCHIVE_OK || got == ARCHIVE_WARN) {
-        if (unpack_entry(in, disk, entry, err) < 0)
+    while ((got = archive_read_next_header2(in, entry)) == ARCHIVE_OK || got == ARCHIVE_WARN)
+        if (unpack_entry(&u, entry, err) < 0)
             goto out;
-    }
     if (got != ARCHIVE_EOF)
         r = failed(in, "the archive from the sandbox", err);
     else
         r = archive_write_close(disk) == ARCHIVE_OK ? 0 : failed(disk, dir, err);
+    if (r == 0)
+        drain(fd);
 out:
     archive_entry_free(entry);
     (void)archive_read_free(in);

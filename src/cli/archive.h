@@ -11,6 +11,7 @@ int archive_pack(const char *dir, int fd, struct err *err) WARN_UNUSED;
 
 /*
  * Unpacks a stream that may be hostile below `dir`, which exists: nothing is written outside of it, not by "..", absolute names, links; no
- * devices, no set-id bits, owned by us. Existing files are replaced.
+ * devices, no set-id bits, owned by us, with no more permissions than the umask leaves. Existing files are replaced, existing directories stay as they are,
+ * `dir` itself too unless is_new. Reads the stream to its end.
  */
-int archive_unpack(int fd, const char *dir, struct err *err) WARN_UNUSED;
+int archive_unpack(int fd, const char *dir, bool is_new, struct err *err) WARN_UNUSED;

@@ -76,18 +76,23 @@ static struct archive *begin(struct place *p)
 }
 
 /* In a child, as it is used: it changes directory. The exit code; *ret_message when it failed. */
-static int unpack(struct place *p)
+static int unpack_into(struct place *p, bool is_new)
 {
     assert_int_equal(lseek(p->archive, 0, SEEK_SET), 0);
     pid_t pid = fork();
     if (pid == 0) {
         struct err err;
-        _exit(archive_unpack(p->archive, p->out, &err) < 0 ? 1 : 0);
+        _exit(archive_unpack(p->archive, p->out, is_new, &err) < 0 ? 1 : 0);
     }
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static int unpack(struct place *p)
+{
+    return unpack_into(p, false);
 }
 
 static bool exists(struct place *p, const char *name)
@@ -179,6 +184,60 @@ static void a_hard_link_reaches_nothing_outside(void **state)
     assert_false(exists(p, "out/stolen"));
 }
 
+/* By a link of its own, and by one to that link. */
+static void links_to_links_reach_nothing_outside(void **state)
+{
+    struct place *p = *state;
+    AUTO_FREE char *secret = mem_printf("%s/secret", p->root);
+    AUTO_BUF struct buf content = BUF_INIT(64);
+    assert_int_equal(fd_write_file(AT_FDCWD, secret, STR("secret"), 0600), 0);
+    struct archive *a = begin(p);
+    add(a, "dir", AE_IFLNK, 0777, p->root, "");
+    add(a, "file", AE_IFLNK, 0777, secret, "");
+    add(a, "again", AE_IFREG, 0644, "file", "evil");
+    add(a, "stolen", AE_IFREG, 0644, "dir/secret", "evil");
+    add(a, "file", AE_IFREG, 0644, NULL, "evil");
+    assert_int_equal(archive_write_free(a), ARCHIVE_OK);
+    (void)unpack(p);
+    assert_int_equal(fd_read_file(AT_FDCWD, secret, &content), 0);
+    assert_true(str_eqc(buf_str(&content), "secret"));
+    struct stat st;
+    assert_int_equal(stat(secret, &st), 0);
+    assert_int_equal(st.st_nlink, 1);
+    assert_int_equal(st.st_mode & 07777, 0600);
+}
+
+static unsigned mode_of(const char *dir, const char *name)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", dir, name);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+static void permissions_are_ours_to_limit(void **state)
+{
+    struct place *p = *state;
+    AUTO_FREE char *mine = mem_printf("%s/mine", p->out);
+    struct archive *a = begin(p);
+    add(a, "./", AE_IFDIR, 0700, NULL, "");
+    add(a, "mine", AE_IFDIR, 0777, NULL, "");
+    add(a, "mine/file", AE_IFREG, 0666, NULL, "x");
+    add(a, "theirs", AE_IFDIR, 0777, NULL, "");
+    assert_int_equal(archive_write_free(a), ARCHIVE_OK);
+    assert_int_equal(mkdir(mine, 0700), 0);
+    mode_t before = umask(027);
+    int r = unpack(p);
+    (void)umask(before);
+    assert_int_equal(r, 0);
+    assert_int_equal(mode_of(p->out, "."), 0755); /* as it was */
+    assert_int_equal(mode_of(p->out, "mine"), 0700);
+    assert_int_equal(mode_of(p->out, "mine/file"), 0640);
+    assert_int_equal(mode_of(p->out, "theirs"), 0750);
+    assert_int_equal(unpack_into(p, true), 0);
+    assert_int_equal(mode_of(p->out, "."), 0700);
+}
+
 static void devices_and_set_id_bits_stay_out(void **state)
 {
     struct place *p = *state;
@@ -212,6 +271,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(names_that_climb_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(links_are_not_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_hard_link_reaches_nothing_outside, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(links_to_links_reach_nothing_outside, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(permissions_are_ours_to_limit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(devices_and_set_id_bits_stay_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(garbage_is_an_error, set_up, tear_down),
     };

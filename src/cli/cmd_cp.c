@@ -94,9 +94,9 @@ const struct command cmd_cp = {
         "stands for standard input or output. When the destination is a directory, or ends with /, the copy gets the source's name in it. "
         "Missing directories are made in the sandbox. Write ./a:b for a file here whose name holds a colon.\n"
         "\n"
-        "Permissions are kept, owners are not. A single file is read and written in the sandbox whoever may; a directory with the rights of the "
+        "Permissions are kept, less what the umask takes here; owners are not. A single file is read and written in the sandbox whoever may; a directory with the rights of the "
         "user (-u root for all). A directory that comes out of a sandbox is not trusted: nothing is written outside of the "
-        "destination. A file is there under its name only when all of it is.\n"
+        "destination, and directories that are there already keep their permissions. A file is there under its name only when all of it is.\n"
         "\n"
         "What was copied is said on stdout, unless that is where it went. With --json the sandbox's id, and the bytes when a single file was copied.",
     .exit_status = " 0  all of it was copied\n"

@@ -98,9 +98,12 @@ struct child {
     int message_fd; /* its error text */
 };
 
-/* Runs fn on one end of a pipe; *ret_fd is the other, for us: to read from when packs, else to write to. */
-static int child_start(struct context *ctx, bool packs, const char *dir, struct child *ret_child, int *ret_fd)
+enum work { PACK, UNPACK, UNPACK_INTO_NEW };
+
+/* Does the work on one end of a pipe; *ret_fd is the other, for us: to read from when it packs, else to write to. */
+static int child_start(struct context *ctx, enum work work, const char *dir, struct child *ret_child, int *ret_fd)
 {
+    const bool packs = work == PACK;
     int data[2], message[2];
     if (pipe2(data, O_CLOEXEC) < 0 || pipe2(message, O_CLOEXEC) < 0)
         return err_errno(&ctx->err, errno, "make a pipe");
@@ -111,7 +114,7 @@ static int child_start(struct context *ctx, bool packs, const char *dir, struct 
         struct err err = {0};
         (void)signal(SIGPIPE, SIG_DFL);
         (void)fd_close(data[packs ? 0 : 1]);
-        int r = packs ? archive_pack(dir, data[1], &err) : archive_unpack(data[0], dir, &err);
+        int r = packs ? archive_pack(dir, data[1], &err) : archive_unpack(data[0], dir, work == UNPACK_INTO_NEW, &err);
         if (r < 0 && fd_write_all(message[1], err.msg, strlen(err.msg)) < 0)
             _exit(2);
         _exit(r < 0 ? 1 : 0);
@@ -138,8 +141,11 @@ static int child_wait(struct context *ctx, struct child *child)
     return err_set(&ctx->err, ERR_UNKNOWN, "%.*s", STR_ARG(buf_str(&message)));
 }
 
-/* A program of the sandbox, its stdin from in_fd (-1: none), its stdout to out_fd (-1: dropped). Non-zero ends are errors. */
-static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd)
+/*
+ * A program of the sandbox, its stdin from in_fd (-1: none), its stdout to out_fd (-1: dropped). Non-zero ends are errors. ret_lost_reader (may be NULL): what
+ * reads out_fd ended before it did, which is then what there is to say.
+ */
+static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd, bool *ret_lost_reader)
 {
     AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(STDERR_MAX);
     struct exec_request request = {.id = c->id, .argv = argv, .user = c->user, .has_stdin = in_fd >= 0};
@@ -151,10 +157,17 @@ static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd)
         .captured_stderr = &message,
         .forwards_signals = true,
     };
-    struct exec_result result;
+    struct exec_result result = {0};
     AUTO(service_close) struct service *s = service_open(c->ctx);
     exec_block_signals();
-    if (!s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0)
+    bool failed = !s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0;
+    if (ret_lost_reader)
+        *ret_lost_reader = result.lost_reader;
+    if (failed && result.refused == STATUS_NOT_FOUND)
+        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
+                       "directories are copied with the sandbox's own %s, and it has none; single files need nothing",
+                       argv[0]);
+    if (failed)
         return -1;
     if (result.interrupted || result.signaled)
         return err_set(&c->ctx->err, ERR_CANCELED, "interrupted");
@@ -174,9 +187,9 @@ static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
     char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, script, (char[]){"cove-cp"}, dest, NULL};
     struct child child = {.message_fd = -1};
     int fd = -1;
-    if (child_start(c->ctx, true, from, &child, &fd) < 0)
+    if (child_start(c->ctx, PACK, from, &child, &fd) < 0)
         return -1;
-    int r = run_inside(c, argv, fd, -1);
+    int r = run_inside(c, argv, fd, -1, NULL);
     (void)fd_close(fd);
     struct err remote = c->ctx->err;
     int local = child_wait(c->ctx, &child);
@@ -192,16 +205,19 @@ static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
                     source,          (char[]){"--"},  (char[]){"."}, NULL};
     struct child child = {.message_fd = -1};
     int fd = -1;
-    if (mkdir(to, 0777) < 0 && errno != EEXIST)
+    bool is_new = mkdir(to, 0700) == 0, lost_reader; /* it is ours alone until it is known whose it is to be */
+    if (!is_new && errno != EEXIST)
         return err_errno(&c->ctx->err, errno, "make the directory %s", to);
-    if (child_start(c->ctx, false, to, &child, &fd) < 0)
+    if (child_start(c->ctx, is_new ? UNPACK_INTO_NEW : UNPACK, to, &child, &fd) < 0)
         return -1;
-    int r = run_inside(c, argv, -1, fd);
+    int r = run_inside(c, argv, -1, fd, &lost_reader);
     (void)fd_close(fd);
     struct err remote = c->ctx->err;
     int local = child_wait(c->ctx, &child);
-    if (r < 0 && local == 0)
+    if (r < 0 && (local == 0 || !lost_reader)) /* of an archive that is cut short, why it is counts */
         c->ctx->err = remote;
+    if (is_new && (r < 0 || local < 0))
+        (void)rmdir(to); /* when nothing came */
     return r < 0 ? r : local;
 }
 
@@ -242,7 +258,7 @@ static int make_private(struct copy *c, const char *to)
     static const char script[] = "[ -e \"$1\" ] || { mkdir -p -- \"$(dirname -- \"$1\")\" && umask 077 && : >\"$1\"; }";
     AUTO_FREE char *text = mem_strdup(script), *dest = mem_strdup(to);
     char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, text, (char[]){"sh"}, dest, NULL};
-    return run_inside(c, argv, -1, -1);
+    return run_inside(c, argv, -1, -1, NULL);
 }
 
 static int send_file(struct copy *c, const char *from, const char *to)
@@ -268,7 +284,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
     if (sized && (st.st_mode & 0777) != 0644) {
         AUTO_FREE char *dest = mem_strdup(to), *mode = mem_printf("%o", st.st_mode & 0777);
         char *argv[] = {(char[]){"chmod"}, mode, (char[]){"--"}, dest, NULL};
-        return run_inside(c, argv, -1, -1);
+        return run_inside(c, argv, -1, -1, NULL);
     }
     return 0;
 }
@@ -328,6 +344,29 @@ static mode_t received_mode(const struct copy *c)
     return text.n ? (mode & 0777) | 0600 : 0644;
 }
 
+/* ---- what is not whole yet goes when we are told to end ---- */
+
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+static const char *volatile unfinished;
+
+static void on_end(int sig)
+{
+    if (unfinished)
+        (void)unlink(unfinished);
+    (void)signal(sig, SIG_DFL);
+    (void)raise(sig);
+}
+
+/* NULL: it is finished, or gone. A signal that is ignored stays that. */
+static void guard(const char *path)
+{
+    struct sigaction now;
+    unfinished = path;
+    for (size_t i = 0; path && i < ARRAY_SIZE(ends); i++)
+        if (sigaction(ends[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+            (void)signal(ends[i], on_end);
+}
+
 /* Under a name of its own until it is whole. */
 static int receive_file(struct copy *c, const char *from, const char *to)
 {
@@ -348,11 +387,13 @@ static int receive_file(struct copy *c, const char *from, const char *to)
     (void)umask(mask);
     if (fd < 0)
         return err_errno(&c->ctx->err, errno, "make %s", to);
+    guard(temporary);
     int r = receive_body(c, fd);
     if (r == 0 && (fchmod(fd, received_mode(c) & ~mask) < 0 || rename(temporary, to) < 0))
         r = err_errno(&c->ctx->err, errno, "make %s", to);
     if (r < 0)
         (void)unlink(temporary);
+    guard(NULL);
     return r;
 }
 

@@ -47,7 +47,7 @@ struct session {
     int stdin_fd; /* -1: at its end */
     int signal_fd;
     int last_signal;
-    bool ended, failed, is_piped_out;
+    bool ended, failed;
 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -101,7 +101,7 @@ static void sink_write(struct session *x, struct sink *k)
         if (errno != EPIPE)
             (void)err_errno(&x->ctx->err, errno, "write the command's output");
         x->failed = errno != EPIPE;
-        x->is_piped_out = true;
+        x->result->lost_reader = true;
         k->waiting = STR_NULL;
         k->fd = -1;
         uint8_t sig = SIGPIPE;

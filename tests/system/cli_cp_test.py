@@ -2,6 +2,7 @@
 """cove cp, both ways, with what may come out of a sandbox that means harm."""
 
 import os
+import signal
 import stat
 import subprocess
 
@@ -98,6 +99,32 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
         assert (out / "good").read_bytes() == b"good"
         assert stat.S_IMODE((out / "good").stat().st_mode) == 0o755
         subprocess.run(["rm", "-rf", out], check=True)
+
+
+def test_cp_says_what_the_tar_of_the_sandbox_said(service, sandbox, tmp_path):
+    def replace(script):
+        made = service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", "rm -f /usr/bin/tar; cat > /usr/bin/tar; chmod +x /usr/bin/tar", input=script)
+        assert made.returncode == 0
+    replace("#!/bin/sh\necho no archive; echo sorry >&2; exit 3\n")
+    done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (1, "cove cp: in the sandbox: sorry\n")
+    replace("#!/bin/sh\necho no archive\n")
+    done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (1, "cove cp: what tar wrote in the sandbox is no archive\n")
+    service.cove("exec", "-u", "root", sandbox, "rm", "/usr/bin/tar")
+    done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
+    assert done.returncode == 1 and "not found" in done.stderr and "the sandbox's own tar" in done.stderr, done
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_cp_that_is_ended_leaves_nothing_half_done(service, sandbox, tmp_path, how):
+    service.cove("exec", sandbox, "--", "sh", "-c", "head -c 300000000 /dev/zero > big")
+    process = service.popen("cp", f"{sandbox}:big", tmp_path / "big", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert wait_until(lambda: list(tmp_path.iterdir()), 10)
+    process.send_signal(how)
+    assert process.wait(20) == -how
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_cp_says_what_is_wrong(service, sandbox, tmp_path):

@@ -44,26 +44,37 @@ static void add_flag(const struct flag *flag, struct option *option, char letter
     }
 }
 
+struct options {
+    struct option all[FLAGS_MAX + 1];
+    char letters[2 * FLAGS_MAX + 3];
+};
+
+static void make_options(const struct command *command, struct options *o)
+{
+    size_t n = 0, n_letters = 0;
+    assert(command->n_flags + n_common_flags <= FLAGS_MAX);
+    *o = (struct options){0};
+    if (command->flags_end_at_operand)
+        o->letters[n_letters++] = '+';
+    o->letters[n_letters++] = ':';
+    for (size_t i = 0; i < command->n_flags; i++)
+        add_flag(&command->flags[i], &o->all[n++], o->letters, &n_letters);
+    for (size_t i = 0; i < n_common_flags; i++)
+        add_flag(&common_flags[i], &o->all[n++], o->letters, &n_letters);
+}
+
 int context_next_flag(struct context *ctx, const char **ret_value)
 {
-    struct option options[FLAGS_MAX + 1] = {{0}};
-    char letters[2 * FLAGS_MAX + 3] = ":";
-    size_t n = 0, n_letters = 1;
+    struct options o;
     const struct command *command = ctx->command;
-
-    assert(command->n_flags + n_common_flags <= FLAGS_MAX);
-    if (command->flags_end_at_operand)
-        memcpy(letters, "+:", n_letters = 2);
-    for (size_t i = 0; i < command->n_flags; i++)
-        add_flag(&command->flags[i], &options[n++], letters, &n_letters);
-    for (size_t i = 0; i < n_common_flags; i++)
-        add_flag(&common_flags[i], &options[n++], letters, &n_letters);
-
+    make_options(command, &o);
     opterr = 0;
+    ctx->has_flags_left = true;
     for (;;) {
-        int id = getopt_long(ctx->argc, ctx->argv, letters, options, NULL);
+        int id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL);
         switch (id) {
         case -1:
+            ctx->has_flags_left = false;
             ctx->argi = optind;
             return FLAGS_DONE;
         case FLAG_HELP:
@@ -90,6 +101,17 @@ int context_next_flag(struct context *ctx, const char **ret_value)
             return id;
         }
     }
+}
+
+/* A --json behind what is wrong says how that is to be told. */
+static void look_for_json(struct context *ctx)
+{
+    struct options o;
+    int id;
+    make_options(ctx->command, &o);
+    while ((id = getopt_long(ctx->argc, ctx->argv, o.letters, o.all, NULL)) != -1)
+        ctx->json |= id == FLAG_JSON;
+    ctx->has_flags_left = false;
 }
 
 int context_exit(const struct context *ctx)
@@ -127,6 +149,8 @@ static void print_error(const struct context *ctx)
 
 int context_fail(struct context *ctx, int status)
 {
+    if (ctx->has_flags_left)
+        look_for_json(ctx);
     print_error(ctx);
     return status;
 }

@@ -55,7 +55,7 @@ struct context {
     char **argv; /* argv[0] is the command's name; after context_next_flag() ended, argv[argi] is the first operand */
     int argi;
     bool json;
-    bool before_dashes;    /* operands came before a "--" */
+    bool has_flags_left;   /* not all of the command line was looked at */
     const char *host;      /* --host or COVE_HOST; NULL: the local socket */
     struct config *config; /* loaded when first asked for */
     struct err err;

@@ -119,6 +119,30 @@ static void common_flags_work_everywhere(void **state)
     done(&l);
 }
 
+static void json_is_seen_behind_what_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool json;
+    } lines[] = {
+        {"--nothing --json", true}, {"--json --nothing", true},     {"--size", false},
+        {"-z x y --js", true},      {"--nothing -- --json", false}, {"--nothing -e --json", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+        struct line l;
+        parse(&l, &plain, lines[i].line);
+        assert_int_equal(l.end, FLAGS_STOP);
+        assert_int_equal(context_exit(&l.ctx), STATUS_USAGE);
+        assert_int_equal(l.ctx.json, lines[i].json);
+        done(&l);
+    }
+    struct line l;
+    parse(&l, &wrapper, "-z ls --json");
+    assert_false(l.ctx.json); /* it is another program's */
+    done(&l);
+}
+
 static void wrong_lines_are_told(void **state)
 {
     (void)state;
@@ -155,8 +179,8 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_and_operands),           cmocka_unit_test(a_wrapped_commands_flags_are_its_own),
-        cmocka_unit_test(common_flags_work_everywhere), cmocka_unit_test(wrong_lines_are_told),
-        cmocka_unit_test(environment_is_gathered),
+        cmocka_unit_test(common_flags_work_everywhere), cmocka_unit_test(json_is_seen_behind_what_is_wrong),
+        cmocka_unit_test(wrong_lines_are_told),         cmocka_unit_test(environment_is_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

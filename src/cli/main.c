@@ -28,6 +28,17 @@ static int finish(int status)
     return status;
 }
 
+static int no_command(const char *name, char *const *rest)
+{
+    struct context ctx = {.json = strcmp(name, "--json") == 0};
+    for (; *rest && strcmp(*rest, "--") != 0; rest++)
+        ctx.json |= strcmp(*rest, "--json") == 0;
+    (void)err_set(&ctx.err, ERR_INVALID_ARGUMENT, "there is no command \"%.64s\"", name);
+    (void)snprintf(ctx.hint, sizeof(ctx.hint),
+                   name[0] == '-' ? "options come behind the command: cove ls --json" : "'cove help' lists them");
+    return context_fail(&ctx, STATUS_USAGE);
+}
+
 int main(int argc, char **argv)
 {
     json_set_alloc_funcs(mem_alloc, mem_free);
@@ -40,11 +51,8 @@ int main(int argc, char **argv)
         name = "version";
 
     const struct command *command = command_find(commands, name);
-    if (!command) {
-        (void)fprintf(stderr, "cove: there is no command \"%.64s\"\n  %s\n", name,
-                      name[0] == '-' ? "options come behind the command: cove ls --json" : "'cove help' lists them");
-        return STATUS_USAGE;
-    }
+    if (!command)
+        return no_command(name, argv + 2);
     struct context ctx = {.command = command, .commands = commands, .argc = argc - 1, .argv = argv + 1};
     int status = command->run(&ctx);
     config_free(ctx.config);

@@ -105,6 +105,8 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     }
     if (service_resolve(s, text, ret_id) == 0)
         return 0;
+    if (ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
+        return -1;
     const struct err why = ctx->err;
     if (service_call(s, "GET", "/v1/volumes", NULL, "listing volumes", &answer) < 0)
         return -1;
@@ -115,6 +117,11 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
             return 0;
         }
     }
+    (void)snprintf(
+        ctx->hint, sizeof(ctx->hint),
+        "'cove ls' and 'cove volume ls' list those there are; the log of one that is gone goes by its whole id");
+    if (why.code == ERR_NOT_FOUND)
+        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
     ctx->err = why;
     return -1;
 }

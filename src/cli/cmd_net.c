@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/events.h"
+#include "cli/net_flags.h"
 #include "cli/terminal.h"
 #include "config/units.h"
 
@@ -77,8 +78,10 @@ static void append_denied(struct buf *b, const json_t *d)
     buf_printf(b, "  denied: %s", events_text(d, "reason"));
     if (number_of(d, "count") > 1)
         buf_printf(b, " (%lld times)", number_of(d, "count"));
-    if (*events_text(d, "suggestion"))
-        buf_printf(b, "; would be allowed by %s", events_text(d, "suggestion"));
+    if (!*events_text(d, "suggestion"))
+        return;
+    buf_append_cstr(b, "; ");
+    net_flags_suggest(b, events_text(d, "suggestion"));
 }
 
 static void append_unresolved(struct buf *b, const json_t *d)

@@ -138,9 +138,11 @@ static void print_verdict(const json_t *answer, const char *url)
     if (json_is_true(json_object_get(answer, "intercepted")))
         (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
     if (*text_of(answer, "suggestion")) {
-        (void)fputs("  would be allowed by the rule ", stdout);
-        print_text(text_of(answer, "suggestion"));
-        (void)fputc('\n', stdout);
+        AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+        net_flags_suggest(&b, text_of(answer, "suggestion"));
+        buf_append_char(&b, '\0');
+        (void)fputs("  ", stdout);
+        print_line(buf_error(&b) ? "" : buf_data(&b));
     }
 }
 
@@ -154,7 +156,7 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
         if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
             (void)snprintf(ctx->hint, sizeof(ctx->hint),
                            "write what a program would ask for: https://example.com/path");
-        return context_fail(ctx, STATUS_COVE);
+        return context_fail(ctx, ctx->err.code == ERR_INVALID_ARGUMENT ? STATUS_USAGE : STATUS_COVE);
     }
     if (ctx->json)
         print_json(answer);

@@ -102,6 +102,9 @@ static int gc(struct context *ctx)
         return context_exit(ctx);
     if (context_operands(ctx))
         return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
+    if (dry_run && cache)
+        return context_usage(ctx,
+                             "--dry-run and --cache exclude each other: what is cached is forgotten, or it is not");
     AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_call(s, "POST", "/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)

@@ -215,7 +215,11 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
     bool tells = strcmp(method, "DELETE") != 0;
     if (!s || service_call(s, method, target, body, NULL, tells ? &answer : NULL) < 0) {
         if (!tells && ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
-            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove rm' ends the sandboxes that stand on it");
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s",
+                           !strstr(ctx->err.msg, "stands in a file") ? "'cove rm' ends the sandboxes that stand on it"
+                           : strcmp(ref, "base") == 0
+                               ? "what is made without --template needs it; 'coved prepare --force' builds it anew"
+                               : "");
         return context_fail(ctx, STATUS_FAILED);
     }
     if (ctx->json && answer)

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { STAND_IN_LEN = 32, PORTS_MAX = 16 };
+enum { STAND_IN_LEN = 32, PORTS_MAX = 16, TARGET_MAX = 1024 };
 
 /* ---- targets ---- */
 
@@ -65,6 +65,46 @@ json_t *net_flags_rule(const char *verdict, struct str text)
     return rule;
 }
 
+/* A name may be what a sandbox asked for, and people copy what they are shown into a shell. */
+#define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:/,_-"
+#define TO_QUOTE "*[]"
+
+bool net_flags_write(struct buf *b, const json_t *rule)
+{
+    AUTO_BUF struct buf value = BUF_INIT(TARGET_MAX);
+    const json_t *ports = json_object_get(rule, "ports"), *port;
+    const char *allowed = json_string_value(json_object_get(rule, "allow"));
+    const char *target = allowed ? allowed : json_string_value(json_object_get(rule, "deny"));
+    size_t i;
+    if (!target || json_object_size(rule) != (ports ? 2 : 1))
+        return false;
+    bool is_bracketed = ports && strchr(target, ':');
+    buf_printf(&value, "%s%s%s", is_bracketed ? "[" : "", target, is_bracketed ? "]" : "");
+    json_array_foreach(ports, i, port)
+    {
+        if (json_is_integer(port))
+            buf_printf(&value, "%c%lld", i ? ',' : ':', (long long)json_integer_value(port));
+        else
+            buf_printf(&value, "%c%s", i ? ',' : ':', json_is_string(port) ? json_string_value(port) : "?");
+    }
+    AUTO_FREE char *text = buf_take(&value);
+    AUTO_JSON json_t *back = text ? net_flags_rule(allowed ? "allow" : "deny", str_of(text)) : NULL;
+    if (!back || !json_equal(back, rule) || text[strspn(text, PLAIN TO_QUOTE)])
+        return false;
+    const char *quote = strpbrk(text, TO_QUOTE) ? "'" : "";
+    buf_printf(b, "--%s %s%s%s", allowed ? "allow" : "deny", quote, text, quote);
+    return true;
+}
+
+void net_flags_suggest(struct buf *b, const char *rule)
+{
+    AUTO_JSON json_t *json = json_loads(rule, 0, NULL);
+    if (net_flags_write(b, json))
+        buf_append_cstr(b, " would allow it");
+    else
+        buf_printf(b, "would be allowed by the rule %s", rule);
+}
+
 /* Is it a name, as secrets are bound to? */
 static bool is_name(const char *target)
 {
@@ -79,9 +119,34 @@ static bool is_name(const char *target)
 
 /* ---- taking ---- */
 
+/* People have the address of what they want to reach at hand. A rule is about a host and its ports: to take those alone would hide that the path counts for nothing. */
+static int refuse_url(struct context *ctx, const char *flag, const char *value)
+{
+    const char *host = strstr(value, "://");
+    if (!host)
+        return 0;
+    const char *port = strncmp(value, "https:", 6) == 0 ? ":443" : strncmp(value, "http:", 5) == 0 ? ":80" : "";
+    host += 3;
+    size_t n = strcspn(host, "/?#");
+    const char *at = memrchr(host, '@', n); /* behind who is asked as */
+    if (at) {
+        n -= (size_t)(at + 1 - host);
+        host = at + 1;
+    }
+    bool has_port = memchr(host, ':', n) && host[0] != '[';
+    if (n)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "write --%s %.*s%s; rules about paths and methods are for a file, --policy", flag,
+                       (int)MIN(n, 150), host, has_port ? "" : port);
+    return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--%s %.100s: that is a URL, and a rule names a host", flag, value);
+}
+
 static int take_secret(struct context *ctx, struct net_flags *f, const char *value)
 {
     const char *eq = strchr(value, '=');
+    if (eq && strstr(eq, "://"))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                       "--secret %.100s: write the host alone, without https:// and path", value);
     AUTO_FREE char *name = mem_strndup(value, eq ? (size_t)(eq - value) : strlen(value));
     if (!*name || (eq && !eq[1]))
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "--secret %s: write NAME or NAME=HOST", value);
@@ -130,6 +195,8 @@ int net_flags_take(struct context *ctx, struct net_flags *f, int flag, const cha
         return 0;
     case FLAG_ALLOW:
     case FLAG_DENY:
+        if (refuse_url(ctx, flag == FLAG_ALLOW ? "allow" : "deny", value) < 0)
+            return -1;
         rule = net_flags_rule(flag == FLAG_ALLOW ? "allow" : "deny", str_of(value));
         if (!rule)
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT,

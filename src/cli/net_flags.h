@@ -2,6 +2,7 @@
 /* The flags of a command that say what a sandbox may reach, as a policy for the native API. */
 #pragma once
 
+#include "base/buf.h"
 #include "cli/command.h"
 
 #include <jansson.h>
@@ -43,3 +44,9 @@ void net_flags_fini(struct net_flags *f);
 
 /* {"allow": TARGET, "ports": [...]}. NULL: it is none. */
 json_t *net_flags_rule(const char *verdict, struct str text);
+
+/* The way back: appends "--allow TARGET:PORTS", as a shell takes it. False, and nothing is: flags can't say this rule. */
+bool net_flags_write(struct buf *b, const json_t *rule);
+
+/* Appends how to have what a rule (JSON) would allow that the service suggests: by a flag, where one can say it. */
+void net_flags_suggest(struct buf *b, const char *rule);

@@ -38,6 +38,41 @@ static void targets_have_ports_or_not(void **state)
     rule("\xff", "");
 }
 
+static void written(const char *json, const char *flag)
+{
+    AUTO_JSON json_t *one = json_loads(json, 0, NULL);
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    assert_non_null(one);
+    assert_int_equal(net_flags_write(&b, one), *flag != '\0');
+    buf_append_char(&b, '\0');
+    assert_string_equal(buf_data(&b), flag);
+}
+
+static void rules_are_written_as_flags(void **state)
+{
+    (void)state;
+    written("{\"allow\":\"a.test\"}", "--allow a.test");
+    written("{\"allow\":\"a.test\",\"ports\":[443]}", "--allow a.test:443");
+    written("{\"deny\":\"10.0.0.0/8\",\"ports\":[80,\"8000-8099\"]}", "--deny 10.0.0.0/8:80,8000-8099");
+    written("{\"allow\":\"*.a.test\",\"ports\":[1]}", "--allow '*.a.test:1'");
+    written("{\"allow\":\"2001:db8::1\",\"ports\":[22]}", "--allow '[2001:db8::1]:22'");
+    written("{\"allow\":\"2001:db8::/32\"}", "--allow 2001:db8::/32");
+    /* What flags can't say, and what a shell would take for more than it is. */
+    written("{\"allow\":\"a.test\",\"methods\":[\"GET\"]}", "");
+    written("{\"allow\":\"a.test\",\"ports\":[443],\"path\":\"/x\"}", "");
+    written("{\"allow\":\"a.test\",\"ports\":[null]}", "");
+    written("{\"allow\":\"$(id).test\"}", "");
+    written("{\"allow\":\"a'b\"}", "");
+    written("{\"allow\":\"a\\nb\"}", "");
+    written("{\"ports\":[1]}", "");
+    written("[]", "");
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    net_flags_suggest(&b, "{\"allow\":\"a.test\",\"ports\":[443]}");
+    net_flags_suggest(&b, " nothing");
+    buf_append_char(&b, '\0');
+    assert_string_equal(buf_data(&b), "--allow a.test:443 would allow itwould be allowed by the rule  nothing");
+}
+
 struct given {
     int flag;
     const char *value;
@@ -98,6 +133,28 @@ static void flags_make_a_policy(void **state)
     refused(GIVEN({FLAG_NET, "deny"}, {FLAG_ALLOW, "a.b"}, {FLAG_DENY, "a.b:99999"}),
             "--deny a.b:99999: must be a port");
     refused(GIVEN({FLAG_SECRET, "KEY=10.0.0.0/8"}), "inject[0]");
+    refused(GIVEN({FLAG_ALLOW, "https://a.b/c"}), "--allow https://a.b/c: that is a URL");
+    refused(GIVEN({FLAG_DENY, "ftp://a.b"}), "--deny ftp://a.b: that is a URL");
+    refused(GIVEN({FLAG_SECRET, "KEY=https://a.b"}), "the host alone");
+}
+
+static void hint_of(int flag, const char *value, const char *hint)
+{
+    struct context ctx = {0};
+    struct net_flags f = {0};
+    assert_int_equal(net_flags_take(&ctx, &f, flag, value), -1);
+    assert_memory_equal(ctx.hint, hint, strlen(hint));
+}
+
+static void of_a_url_the_host_is_named(void **state)
+{
+    (void)state;
+    hint_of(FLAG_ALLOW, "https://a.b/c?d", "write --allow a.b:443;");
+    hint_of(FLAG_ALLOW, "http://me:pass@a.b", "write --allow a.b:80;");
+    hint_of(FLAG_DENY, "https://a.b:8443/", "write --deny a.b:8443;");
+    hint_of(FLAG_DENY, "https://[::1]/", "write --deny [::1]:443;");
+    hint_of(FLAG_ALLOW, "ssh://a.b", "write --allow a.b;");
+    hint_of(FLAG_ALLOW, "://", "");
 }
 
 static void a_file_comes_after_the_flags(void **state)
@@ -141,10 +198,9 @@ static void secrets_are_stood_in_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(targets_have_ports_or_not),
-        cmocka_unit_test(flags_make_a_policy),
-        cmocka_unit_test(a_file_comes_after_the_flags),
-        cmocka_unit_test(secrets_are_stood_in_for),
+        cmocka_unit_test(targets_have_ports_or_not),    cmocka_unit_test(rules_are_written_as_flags),
+        cmocka_unit_test(flags_make_a_policy),          cmocka_unit_test(of_a_url_the_host_is_named),
+        cmocka_unit_test(a_file_comes_after_the_flags), cmocka_unit_test(secrets_are_stood_in_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

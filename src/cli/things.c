@@ -72,9 +72,11 @@ static int remove_one(struct context *ctx, struct service *s, const struct thing
         return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no %s's name", name, what->one);
     if (service_call(s, "DELETE", buf_data(&target), NULL, "removing", NULL) == 0)
         return 0;
-    if (ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
+    if (ctx->err.code == ERR_NOT_FOUND) {
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s ls' lists those there are", what->one);
-    else if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
+        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no %s '%.100s'", what->one, name);
+    }
+    if (ctx->err.code == ERR_FAILED_PRECONDITION && !*ctx->hint)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", what->how_free);
     return -1;
 }

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shlex
 import socket
 import ssl
 import subprocess
@@ -17,12 +18,40 @@ def test_errors_say_the_next_step(service):
     assert "cove template ls" in service.cove("run", "--template", "nothing", "--", "true").stderr
     assert "sh -c" in service.cove("run", "--", "no-such-program").stderr
     sandbox = service.create()
-    assert "https://" in service.cove("policy", "check", sandbox, "ftp://x/").stderr
+    done = service.cove("policy", "check", sandbox, "ftp://x/")
+    assert done.returncode == 2 and "https://" in done.stderr, done
     assert service.cove("rm", sandbox).returncode == 0
     done = service.cove("cp", f"{sandbox}:x", "/tmp/never")
     assert done.returncode == 1 and "has ended" in done.stderr and "cove log" in done.stderr
     done = service.cove("ls", "--host", f"127.0.0.1:{service.port}", env={"COVE_API_KEY": "wrong"})
     assert done.returncode == 1 and "cove key" in done.stderr
+    for command, parts in ((["template", "rm", "base"], ("stands in a file", "coved prepare --force")),
+                           (["snapshot", "rm", "nothing"], ("there is no snapshot 'nothing'", "cove snapshot ls")),
+                           (["volume", "rm", "nothing"], ("there is no volume 'nothing'", "cove volume ls")),
+                           (["log", "nothing"], ("no sandbox and no volume nothing", "cove volume ls", "whole id"))):
+        done = service.cove(*command)
+        assert done.returncode == 1 and all(part in done.stderr for part in parts) and "cove rm'" not in done.stderr, done
+
+
+def test_what_would_allow_a_request_is_a_flag_that_does(service):
+    sandbox = service.create(network={"default": "deny"})
+    for url in ("https://denied.test/", "http://1.2.3.4:8080/x", "https://[2001:4860:4860::8888]/"):
+        done = service.cove("policy", "check", sandbox, url)
+        flag = re.search(r"^  (--allow .+) would allow it$", done.stdout, re.M)
+        assert done.returncode == 1 and flag, done
+        assert service.cove("policy", "set", sandbox, "--net", "deny", *shlex.split(flag[1])).returncode == 0
+        done = service.cove("policy", "check", sandbox, url)
+        assert "no rule matches" not in done.stdout and (done.returncode == 0 or "denied.test" in url), done # which has no address
+
+
+def test_misuse_is_misuse_and_told_as_asked_for(service):
+    for command in (["gc", "--dry-run", "--cache"], ["no-such-command"], ["--no-such-option"], ["ls", "--no-such-option"], ["ls", "operand"],
+                    ["run", "--memory", "much"], ["run", "--allow", "https://a.test/"], ["run", "--timeout"]):
+        done = service.cove(*command)
+        assert done.returncode == 2 and done.stderr.startswith("cove"), (command, done)
+        if command[-1] != "--timeout":
+            done = service.cove(*command, "--json")
+            assert (done.returncode, json.loads(done.stderr)["error"]["code"]) == (2, "invalid_argument"), (command, done)
 
 
 @pytest.mark.parametrize("flags", [

@@ -40,6 +40,7 @@ struct e2b {
     char control_actor[32];
     struct timers timers;
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
+    struct map traffic;          /* sandbox -> struct traffic, see port_proxy.c */
     struct map creations_by_key; /* Idempotency-Key -> struct creation, see control_create.c */
     struct list creations;
     struct buf scratch;    /* for frames: one is built and handed to http before the next */

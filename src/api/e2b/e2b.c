@@ -37,6 +37,7 @@ void e2b_free(struct e2b *e2b)
     if (!e2b)
         return;
     envd_watchers_free(e2b);
+    map_fini(&e2b->traffic);
     control_creations_free(e2b);
     timers_fini(&e2b->timers);
     buf_fini(&e2b->scratch);

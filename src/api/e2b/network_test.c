@@ -2,9 +2,11 @@
 /* The network of a sandbox as SDKs set, change and see it, and who may reach its ports. */
 #include "api/e2b/test_facade.h"
 
+#include "api/e2b/port_proxy.h"
 #include "base/fd.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 static void id_of(const struct buf *body, char ret_id[static ID_SANDBOX_LEN + 1])
@@ -159,6 +161,45 @@ static void the_key_stays_outside(void **state)
     assert_null(memmem(buf_data(&b), buf_len(&b), TEST_KEY, strlen(TEST_KEY)));
 }
 
+/* Strangers can't use up what its owner needs. */
+static void connections_to_one_sandbox_are_bounded(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), request = BUF_INIT(4096);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true), *other = facade_sandbox(f, true);
+    struct rlimit files;
+    static int fds[PORT_PROXY_RELAYS_MAX];
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_cur < 4 * PORT_PROXY_RELAYS_MAX) {
+        print_message("not enough descriptors\n");
+        skip();
+    }
+    world_agent(f->w, sb)->deaf = true; /* nobody in there answers */
+    buf_printf(&request, "GET / HTTP/1.1\r\nHost: x\r\n%s\r\n", facade_headers(sb, 80));
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        fds[i] = facade_connect(f);
+        facade_send(f, fds[i], buf_str(&request));
+        world_turn(f->w);
+    }
+    world_turns(f->w, 20);
+    assert_int_equal(facade_call(f, "GET", "/", facade_headers(sb, 80), STR_NULL, NULL, &b), 429);
+    assert_has(&b, "too many open connections\",\"code\":429}");
+    assert_int_equal(facade_call(f, "GET", "/", facade_headers(other, 81), STR_NULL, NULL, &b), 502);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        struct linger reset = {.l_onoff = 1};
+
+        assert_int_equal(setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)), 0);
+        (void)fd_close(fds[i]);
+    }
+    world_agent(f->w, sb)->deaf = false;
+    WAIT(f->w, http_server_connections(f->server) == 0);
+    assert_int_equal(facade_call(f, "GET", "/", facade_headers(sb, 81), STR_NULL, NULL, &b), 502);
+    assert_has(&b, "port is not open");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +208,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_egress_rules_are_refused, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(ports_may_need_a_token, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(the_key_stays_outside, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(connections_to_one_sandbox_are_bounded, facade_setup, facade_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,9 @@
  *     were just started need a moment until they listen, so a refused connection is tried again a few times.
  *  2. Towards the sandbox the queue is bounded because the relay stops above HTTP_PROXY_HIGH. From the sandbox, bytes are acknowledged when
  *     they are handed on, unless the relay has said that its client is slow: then not until it resumes.
- *  3. Two parties hold the relay: the proxy until it calls close(), the request until on_done(). The last one frees it.
+ *  3. Whoever can reach a port may be anybody. What relays hold of a sandbox's streams and of our memory is bounded, so that its owner's own calls still get
+ *     through.
+ *  4. Two parties hold the relay: the proxy until it calls close(), the request until on_done(). The last one frees it.
  */
 #include "api/e2b/port_proxy.h"
 
@@ -17,9 +19,15 @@
 
 enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH };
 
+/* The relays of one sandbox; there while it has any. */
+struct traffic {
+    unsigned n;
+};
+
 struct relay {
     struct e2b *e2b;
     struct sandbox *sandbox; /* referenced */
+    struct traffic *traffic;
     struct http_proxy *proxy;
     struct file_call *dial; /* NULL between tries and once it ended */
     struct timer retry;
@@ -32,10 +40,34 @@ struct relay {
 
 static const struct actor actor = {.name = "e2b:traffic"};
 
+/* NULL: it has as many as it may. */
+static struct traffic *traffic_join(struct e2b *e2b, struct sandbox *sb)
+{
+    struct traffic *t = map_get_u64(&e2b->traffic, (uintptr_t)sb);
+
+    if (t && t->n >= PORT_PROXY_RELAYS_MAX)
+        return NULL;
+    if (!t) {
+        t = mem_new(struct traffic);
+        (void)map_put_u64(&e2b->traffic, (uintptr_t)sb, t);
+    }
+    t->n++;
+    return t;
+}
+
+static void traffic_leave(struct relay *r)
+{
+    if (--r->traffic->n)
+        return;
+    (void)map_del_u64(&r->e2b->traffic, (uintptr_t)r->sandbox);
+    mem_free(r->traffic);
+}
+
 static void relay_unref(struct relay *r)
 {
     if (--r->refs)
         return;
+    traffic_leave(r);
     sandbox_unref(r->sandbox);
     buf_fini(&r->queue);
     mem_free(r);
@@ -196,7 +228,7 @@ static void try_to_dial(struct relay *r)
     if (dial_open(r->sandbox, &actor, r->port, &dial_callbacks, r, &r->dial, &err) < 0) {
         r->dial = NULL;
         r->ended = true;
-        http_proxy_failed(r->proxy, -ECONNREFUSED);
+        http_proxy_failed(r->proxy, err.code == ERR_RESOURCE_EXHAUSTED ? -EMFILE : -ECONNREFUSED);
     }
 }
 
@@ -216,6 +248,8 @@ static void on_bad_gateway(struct http_request *req, int error, void *ctx)
         wake_refuse(req, sandbox_info(r->sandbox));
     else if (error == -ECONNREFUSED)
         proxy_error_port_closed(req, id, r->port);
+    else if (error == -EMFILE)
+        proxy_error_too_many(req, id);
     else
         proxy_error_bad_answer(req, id, r->port);
 }
@@ -260,13 +294,19 @@ static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb,
     struct http_proxy_options options = {
         .drop = headers_to_drop(e2b, req), .on_bad_gateway = on_bad_gateway, .on_done = on_done};
     AUTO_BUF struct buf host = BUF_INIT(1024);
+    struct traffic *traffic = traffic_join(e2b, sb);
     struct relay *r;
 
+    if (!traffic) {
+        proxy_error_too_many(req, str_of(sandbox_info(sb)->id));
+        return;
+    }
     if (network_mask_host(network_fields(sb), port, &host))
         options.host = buf_str(&host);
     r = mem_new(struct relay);
     r->e2b = e2b;
     r->sandbox = sandbox_ref(sb);
+    r->traffic = traffic;
     r->port = port;
     r->refs = 2;
     buf_init(&r->queue, QUEUE_MAX);

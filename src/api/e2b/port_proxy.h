@@ -4,4 +4,6 @@
 
 #include "api/e2b/call.h"
 
+enum { PORT_PROXY_RELAYS_MAX = 512 }; /* of one sandbox at a time: beyond 429 */
+
 void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);

@@ -107,6 +107,11 @@ void proxy_error_changing(struct http_request *req, struct str sandbox_id, bool 
     respond(req, 409, sandbox_id, pausing ? "The sandbox is being paused" : "The sandbox is being resumed", 0);
 }
 
+void proxy_error_too_many(struct http_request *req, struct str sandbox_id)
+{
+    respond(req, 429, sandbox_id, "The sandbox has too many open connections", 0);
+}
+
 void proxy_error_bad_answer(struct http_request *req, struct str sandbox_id, uint16_t port)
 {
     respond(req, 502, sandbox_id, "The server in the sandbox gave no valid answer", port);

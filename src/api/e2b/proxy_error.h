@@ -7,6 +7,7 @@
 void proxy_error_not_found(struct http_request *req, struct str sandbox_id);                   /* 502 */
 void proxy_error_changing(struct http_request *req, struct str sandbox_id, bool pausing);      /* 409 */
 void proxy_error_port_closed(struct http_request *req, struct str sandbox_id, uint16_t port);  /* 502 */
+void proxy_error_too_many(struct http_request *req, struct str sandbox_id);                    /* 429 */
 void proxy_error_bad_answer(struct http_request *req, struct str sandbox_id, uint16_t port);   /* 502 */
 void proxy_error_traffic_token(struct http_request *req, struct str sandbox_id, bool missing); /* 403 */
 void proxy_error_internal_route(struct http_request *req, struct str path);                    /* 404 */

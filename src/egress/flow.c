@@ -111,6 +111,7 @@ void flow_end(struct flow *f, const char *error)
     buf_fini(&f->first);
     list_remove(&f->node);
     f->net->n_flows--;
+    f->net->egress->n_flows--;
     (void)uv_timer_stop(&f->timer);
     uv_close((uv_handle_t *)&f->timer, on_closed);
 }
@@ -279,6 +280,7 @@ struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t 
     list_init(&f->node);
     list_append(&n->flows, &f->node);
     n->n_flows++;
+    n->egress->n_flows++;
     (void)uv_timer_init(n->egress->loop, &f->timer);
     n->egress->handles++;
     f->client = side_tcp_accept(n->egress->loop, fd);
@@ -309,9 +311,10 @@ void flow_accept(struct net *n, int fd)
         reset(fd); /* it came to our port itself: nobody's business */
         return;
     }
-    if (n->n_flows >= NET_FLOWS_MAX) {
+    if (n->n_flows >= net_flows_max(n)) {
         struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
-        (void)snprintf(why.reason, sizeof(why.reason), "%d connections are open, which is the limit", NET_FLOWS_MAX);
+        (void)snprintf(why.reason, sizeof(why.reason), "%u connections are open, which is the limit%s", n->n_flows,
+                       n->n_flows < NET_FLOWS_MAX ? " while all sandboxes have as many" : "");
         report_denied(n, &(struct report_target){.proto = "tcp"}, &why);
         reset(fd);
         return;

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -340,13 +341,54 @@ static void test_many_names_to_look_up(void **state)
     world_close(&w);
 }
 
+/* One sandbox leaves others their connections, and what can't be accepted is not tried without a pause. */
+static void test_a_crowd(void **state)
+{
+    (void)state;
+    struct world w;
+    struct rlimit files, few;
+    struct sockaddr_storage to;
+    char byte;
+    world_open_to(&w);
+    w.egress->flows_max = 1000;
+    assert_int_equal(w.egress->n_flows, 1);
+    assert_int_equal(net_flows_max(w.net), 499);
+    w.egress->n_flows += 700;
+    assert_int_equal(net_flows_max(w.net), 149);
+    w.egress->n_flows += 299;
+    assert_int_equal(net_flows_max(w.net), 0);
+    w.egress->n_flows -= 999;
+    w.egress->flows_max = 1000000;
+    assert_int_equal(net_flows_max(w.net), NET_FLOWS_MAX);
+
+    const int fds[3] = {test_listen(8, &to), socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+                        test_listen(1, &(struct sockaddr_storage){0})};
+    net_open(w.net, fds);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(client);
+    (void)close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    few = (struct rlimit){(rlim_t)next, files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(struct sockaddr_in)), 0);
+    for (int i = 0; i < 1000 && !w.net->deaf; i++)
+        test_turn(&w.rig);
+    assert_int_equal(fd_nonblock(client, true), 0);
+    assert_true(w.net->deaf);
+    assert_false(uv_is_active((uv_handle_t *)&w.net->tcp));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(test_peer_wait(&w.rig, client, &byte, 1), -ECONNRESET); /* for it was not captured */
+    assert_false(w.net->deaf);
+    (void)close(client);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_stands_still),     cmocka_unit_test(test_what_is_told_when),
         cmocka_unit_test(test_a_dial_that_fails),     cmocka_unit_test(test_a_dial_that_nobody_waits_for),
         cmocka_unit_test(test_what_hides_its_name),   cmocka_unit_test(test_a_claim_and_a_new_policy),
-        cmocka_unit_test(test_many_names_to_look_up),
+        cmocka_unit_test(test_many_names_to_look_up), cmocka_unit_test(test_a_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

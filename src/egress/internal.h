@@ -44,6 +44,8 @@ struct egress {
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
     uv_timer_t denial_timer;
+    unsigned n_flows;      /* of all nets */
+    unsigned flows_max;    /* 0: nobody asked yet */
     size_t crowd;          /* of flows, for mem_trim_after() */
     uv_timer_t soon_timer; /* link.c: until events that may wait are sent */
     struct netaddr *own;   /* this machine's addresses */
@@ -70,6 +72,7 @@ struct net {
     bool gone;          /* dropped; lives on only for references */
     int tcp_fd;
     uv_poll_t tcp; /* while tcp_fd >= 0 */
+    bool deaf;     /* it is not polled: there was no descriptor for a connection */
     struct dns_server *dns;
     struct policy *policy; /* NULL: refuse everything */
     struct names *names;
@@ -87,6 +90,8 @@ struct net *net_ref(struct net *n);
 void net_unref(struct net *n);
 void net_open(struct net *n, const int fds[static 3]); /* takes the descriptors of EGRESS_NET */
 void net_drop(struct net *n);
+void net_listen_again(struct net *n);                 /* now and then: what could not be accepted is tried once more */
+unsigned net_flows_max(const struct net *n);          /* how many connections it may have at the moment */
 void net_set_policy(struct net *n, struct policy *p); /* takes the reference; cuts flows that it no longer allows */
 bool egress_is_own(struct egress *e, const struct netaddr *a);
 

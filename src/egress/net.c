@@ -10,10 +10,14 @@
 
 #include <ifaddrs.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 /* Clients keep addresses for longer than they were told; for so long a name and its address belong together here. */
 enum { NAME_KEPT_S = 3600, ACCEPTS_PER_TURN = 32, OWN_USEC = 5 * 1000000 };
+
+/* Of each of a flow's descriptors there may be another one that is about to end. */
+enum { FLOWS_MAX = 65536, FLOW_FDS = 4 };
 
 /* ---- this machine's own addresses ---- */
 
@@ -100,6 +104,22 @@ static void on_tcp_closed(uv_handle_t *handle)
     net_unref(n);
 }
 
+static unsigned flows_max(struct egress *e)
+{
+    struct rlimit files;
+    if (!e->flows_max && getrlimit(RLIMIT_NOFILE, &files) == 0)
+        e->flows_max = (unsigned)MIN(files.rlim_cur / FLOW_FDS, (rlim_t)FLOWS_MAX);
+    return e->flows_max;
+}
+
+/* Half of what all have left: however many want all they can get, there is some for the next. */
+unsigned net_flows_max(const struct net *n)
+{
+    struct egress *e = n->egress;
+    unsigned most = flows_max(e);
+    return most > e->n_flows ? MIN((most - e->n_flows) / 2, (unsigned)NET_FLOWS_MAX) : 0;
+}
+
 static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
 {
     struct net *n = container_of(handle, struct net, tcp);
@@ -108,10 +128,22 @@ static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
         int fd = accept4(n->tcp_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
+        if (fd < 0) {
+            n->deaf = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+            if (n->deaf) /* or it would be said again at once, for as long as there is none */
+                (void)uv_poll_stop(&n->tcp);
             return;
+        }
         flow_accept(n, fd);
     }
+}
+
+void net_listen_again(struct net *n)
+{
+    if (!n->deaf)
+        return;
+    n->deaf = false;
+    (void)uv_poll_start(&n->tcp, UV_READABLE, on_connection);
 }
 
 static void close_sockets(struct net *n)

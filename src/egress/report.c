@@ -135,10 +135,10 @@ static void on_tick(uv_timer_t *timer)
         if (!tell_due(n, now))
             list_remove(&n->denying);
     }
-    size_t it = 0, flows = 0;
+    size_t it = 0;
     for (struct net *n; (n = map_next(&e->nets, &it));)
-        flows += n->n_flows;
-    mem_trim_after(&e->crowd, flows);
+        net_listen_again(n);
+    mem_trim_after(&e->crowd, e->n_flows);
 }
 
 void report_forget(struct net *n)

@@ -126,7 +126,7 @@ static void dial_ready(struct loop_io *io, uint32_t events)
         loop_timer_clear(&d->timer);
         d->connected = d->wants_in = true;
         stream_reply(&d->stream);
-        wait_more(d);
+        write_out(d); /* the host may have said all that it has to say */
         return;
     }
     if (events & ~(uint32_t)EPOLLOUT && d->wants_in) {

@@ -9,7 +9,8 @@
  *  2. Directories are taken up in small steps, so that a large tree does not hold the loop up; the head is sent after the first pass.
  *  3. A directory that appears later is watched, then read: what was in it already is reported as created. What was created between the two
  *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out.
- *  4. A directory that is renamed inside the tree keeps its watch, under its new name. Moved out, its watches are removed.
+ *  4. A directory that is renamed inside the tree keeps its watch, under its new name; one that was renamed before it could be watched is new.
+ *     Moved out, its watches are removed.
  *  5. The queue holds kinds and names; an entry is made when the event is sent.
  */
 #include "agent/file.h"
@@ -68,10 +69,18 @@ static struct loop *loop_of(struct watch *w)
     return &w->stream.session->agent->loop;
 }
 
+/* The stream ends when the session has room for that; nothing is looked at until then. */
+static void overflow(struct watch *w)
+{
+    w->overflowed = true;
+    (void)loop_set(loop_of(w), &w->io, 0);
+    stream_ready(&w->stream);
+}
+
 static void queue_event(struct watch *w, uint8_t kind, const struct dir *d, const char *name)
 {
     struct str dir = str_of(d->path), base = str_of(name);
-    if (w->overflowed)
+    if (w->overflowed || dir.n + 1 + base.n >= PATH_TEXT_MAX) /* so long, no request could name it */
         return;
     wire_put_u8(&w->queue, kind);
     wire_put_u32(&w->queue, (uint32_t)(dir.n + (dir.n && base.n) + base.n + (!dir.n && !base.n)));
@@ -79,8 +88,10 @@ static void queue_event(struct watch *w, uint8_t kind, const struct dir *d, cons
     if (dir.n && base.n)
         (void)buf_append_char(&w->queue, '/');
     (void)buf_append_str(&w->queue, base);
-    w->overflowed = buf_error(&w->queue) || ++w->n_queued > QUEUED_MAX;
-    stream_ready(&w->stream);
+    if (buf_error(&w->queue) || ++w->n_queued > QUEUED_MAX)
+        overflow(w);
+    else
+        stream_ready(&w->stream);
 }
 
 /* ---- directories ---- */
@@ -122,7 +133,7 @@ static bool full_path(const struct watch *w, const char *dir, const char *name, 
     return true;
 }
 
-/* Watches a directory and notes that it has to be read. 0 also when it is gone, or no directory; -errno when nothing more can be watched. */
+/* Watches a directory and notes that it has to be read. 0 also when it is gone, or no directory, unless it is the root; else -errno. */
 static int dir_add(struct watch *w, const char *parent, const char *name, bool is_new)
 {
     char path[PATH_TEXT_MAX];
@@ -130,7 +141,7 @@ static int dir_add(struct watch *w, const char *parent, const char *name, bool i
         return 0;
     int wd = inotify_add_watch(w->io.fd, path, MASK | (*name ? IN_DONT_FOLLOW : 0));
     if (wd < 0)
-        return errno == ENOSPC || errno == ENOMEM ? -ENOSPC : 0;
+        return errno == ENOSPC || errno == ENOMEM ? -ENOSPC : *name ? 0 : -errno;
     char *relative = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);
     struct dir *d = map_get_u64(&w->dirs, (uint64_t)wd + 1);
     if (d) { /* known under another name */
@@ -165,9 +176,11 @@ static void forget_tree(struct watch *w, const char *top)
     }
 }
 
-static void rename_tree(struct watch *w, const char *from, const char *parent, const char *name)
+/* False when nothing of it is known. */
+static bool rename_tree(struct watch *w, const char *from, const char *parent, const char *name)
 {
     struct dir *d;
+    bool is_known = false;
     AUTO_FREE char *to = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);
     for (size_t it = 0; (d = map_next(&w->dirs, &it));) {
         if (!is_below(d->path, from))
@@ -175,7 +188,9 @@ static void rename_tree(struct watch *w, const char *from, const char *parent, c
         char *path = mem_printf("%s%s", to, d->path + strlen(from));
         mem_free(d->path);
         d->path = path;
+        is_known = true;
     }
+    return is_known;
 }
 
 static int fail(struct watch *w, int errnum)
@@ -278,7 +293,8 @@ static void forget_moved(struct watch *w, const struct inotify_event *e)
     forget_tree(w, gone);
 }
 
-static void follow_move(struct watch *w, const struct dir *d, const struct inotify_event *e, const char *name)
+/* True when the directory came from a place where it was watched. */
+static bool follow_move(struct watch *w, const struct dir *d, const struct inotify_event *e, const char *name)
 {
     if (e->mask & IN_MOVED_FROM) {
         w->moved_cookie = e->cookie;
@@ -286,8 +302,9 @@ static void follow_move(struct watch *w, const struct dir *d, const struct inoti
     } else if (e->mask & IN_MOVED_TO && w->moved_cookie) {
         AUTO_FREE char *from = TAKE_PTR(w->moved_from);
         w->moved_cookie = 0;
-        rename_tree(w, from, d->path, name);
+        return rename_tree(w, from, d->path, name);
     }
+    return false;
 }
 
 static void queue_kinds(struct watch *w, const struct dir *d, const struct inotify_event *e, const char *name)
@@ -315,8 +332,7 @@ static int take_event(struct watch *w, const struct inotify_event *e)
     const char *name = e->len ? e->name : "";
     bool recursive = w->flags & WIRE_WATCH_RECURSIVE;
     if (e->mask & IN_Q_OVERFLOW) {
-        w->overflowed = true;
-        stream_ready(&w->stream);
+        overflow(w);
         return 0;
     }
     if (recursive)
@@ -325,8 +341,7 @@ static int take_event(struct watch *w, const struct inotify_event *e)
     if (!d)
         return 0;
     if (recursive && e->mask & IN_ISDIR && *name) {
-        bool is_known = w->moved_cookie && e->mask & IN_MOVED_TO;
-        follow_move(w, d, e, name);
+        bool is_known = follow_move(w, d, e, name);
         if (e->mask & (IN_CREATE | IN_MOVED_TO) && !is_known) {
             queue_kinds(w, d, e, name);
             int r = dir_add(w, d->path, name, true);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/test_calls.h"
+#include "base/fd.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -196,6 +197,104 @@ static void test_too_slow(void **state)
     result_fini(&x);
 }
 
+static long agent_cpu_ticks(void)
+{
+    const char *p = strrchr(rig_read(rig_path(&rig, "../../proc/%d/stat", (int)rig.agent)), ')');
+    long fields[14] = {0};
+    for (size_t i = 0; p && i < ARRAY_SIZE(fields); i++) {
+        p = strchr(p + 1, ' ');
+        fields[i] = p ? strtol(p, NULL, 10) : 0;
+    }
+    return fields[11] + fields[12];
+}
+
+/* The same while the host reads nothing at all: the agent waits, it does not ask again and again. */
+static void test_too_slow_and_stuck(void **state)
+{
+    (void)state;
+    char *big = rig_path(&rig, "big");
+    rig_write(big, "x");
+    assert_int_equal(truncate(big, 64 << 20), 0);
+    start("", 0);
+    uint32_t download = open_read(big, 0, UINT64_MAX);
+    rig_credit(&rig, download, 64 << 20, false);
+    frame_free(rig_expect(&rig, download, WIRE_REPLY));
+    frame_free(rig_expect(&rig, download, WIRE_DATA));
+    for (int i = 0; i < 6000; i++) {
+        char *path = rig_path(&rig, "home/f");
+        rig_write(path, "");
+        assert_int_equal(unlink(path), 0);
+    }
+    (void)usleep(100000);
+    long before = agent_cpu_ticks();
+    (void)usleep(400000);
+    assert_in_range(agent_cpu_ticks() - before, 0, sysconf(_SC_CLK_TCK) / 10);
+    struct result x;
+    rig_result(&rig, watch, false, &x);
+    assert_int_equal(x.code, ERR_RESOURCE_EXHAUSTED);
+    result_fini(&x);
+}
+
+/* Makes directories of long names in each other, as many as a path can have, and returns the last. */
+static int make_chain(int parent, char letter, const char *first)
+{
+    char name[251] = {0};
+    int fd = dup(parent);
+    for (int i = 0; i < 15; i++) {
+        memset(name, letter, sizeof(name) - 1);
+        const char *called = i == 0 ? first : name;
+        assert_int_equal(mkdirat(fd, called, 0755), 0);
+        int next = openat(fd, called, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(next >= 0);
+        (void)close(fd);
+        fd = next;
+    }
+    return fd;
+}
+
+static void test_beyond_what_a_path_can_be(void **state)
+{
+    (void)state;
+    enum { CHAINS = 10 };
+    static const char *const names[CHAINS] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    char long_name[251] = {0};
+    int home = open(rig_path(&rig, "home"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), ends[CHAINS];
+    for (size_t i = 0; i < CHAINS; i++)
+        ends[i] = make_chain(home, names[i][0], names[i]);
+    /* What was too deep to be watched comes up. */
+    memset(long_name, 'x', sizeof(long_name) - 1);
+    int above = -1, deep = openat(ends[0], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(mkdirat(deep, long_name, 0755), 0);
+        int next = openat(deep, long_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_true(next >= 0);
+        (void)fd_close(above);
+        above = deep;
+        deep = next;
+    }
+    start("", WIRE_WATCH_RECURSIVE);
+    assert_int_equal(renameat(above, long_name, home, "up"), 0);
+    expect_events("C up;");
+    rig_write(rig_path(&rig, "home/up/f"), "");
+    expect_events("C up/f;");
+    /* One below the other, until what is at the end has no path any more: nothing is said of it, and the watch goes on. */
+    for (size_t i = 1; i < CHAINS; i++)
+        assert_int_equal(renameat(home, names[i - 1], ends[i], names[i - 1]), 0);
+    for (struct frame *f; (f = rig_next(&rig, watch, 120)); frame_free(f))
+        rig_credit(&rig, watch, (uint32_t)f->n, true);
+    assert_int_equal(mkdirat(ends[0], "unseen", 0755), 0);
+    rig_write(rig_path(&rig, "home/seen"), "");
+    expect_events("C seen;");
+    rig_send(&rig, WIRE_CLOSE, 0, watch, NULL, 0);
+    rig_expect_end(&rig, watch, ERR_CANCELED, "closed");
+    rig_expect_end(&rig, rig_open_path(&rig, WIRE_REMOVE, "user", names[CHAINS - 1]), ERR_OK, "");
+    for (size_t i = 0; i < CHAINS; i++)
+        (void)close(ends[i]);
+    (void)close(above);
+    (void)close(deep);
+    (void)close(home);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -228,8 +327,16 @@ static void test_large_tree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_kinds),     TEST(test_entries),  TEST(test_new_directories), TEST(test_tree_at_once),
-        TEST(test_root_goes), TEST(test_too_slow), TEST(test_limits),          TEST(test_large_tree),
+        TEST(test_kinds),
+        TEST(test_entries),
+        TEST(test_new_directories),
+        TEST(test_tree_at_once),
+        TEST(test_root_goes),
+        TEST(test_too_slow),
+        TEST(test_limits),
+        TEST(test_large_tree),
+        TEST(test_too_slow_and_stuck),
+        TEST(test_beyond_what_a_path_can_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ static void start_in(struct entry *e, struct waiting *w)
     const struct tier_spec spec = {w->request.id, w->request.template_id, w->outfit.limits, w->outfit.disk_bytes};
     if (e->kept && e->kept->is_doomed)
         (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s was killed", w->request.id);
-    else if (map_get(&b->by_id, str_of(w->request.id)))
+    else if (map_get(&b->by_id, str_of(w->request.id)) || (!e->kept && map_get(&b->kept, str_of(w->request.id))))
         (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
     else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
         err.code = ERR_OK;

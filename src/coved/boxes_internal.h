@@ -37,6 +37,8 @@ struct waiting {
     bool again; /* the warm box that it was given had died */
 };
 
+enum { TASKS_MAX = 16 }; /* of one sandbox */
+
 enum task_kind {
     TASK_PAUSE, /* freeze and leave so */
     TASK_RESUME,
@@ -51,6 +53,7 @@ struct mount_order {
     char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX];
     bool read_only;
     pid_t pid; /* of the sandbox's first process */
+    int pidfd; /* the same; borrowed */
     struct mounted *mounted;
 };
 

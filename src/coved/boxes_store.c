@@ -151,6 +151,11 @@ void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char 
         b->events.stored(b->events.ctx, asked, 0, 0, 0, &err);
         return;
     }
+    if (k->busy >= TASKS_MAX) {
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too much is being done to sandbox %s already", id);
+        b->events.stored(b->events.ctx, asked, 0, 0, 0, &err);
+        return;
+    }
     memcpy(task.id, k->id, sizeof(task.id));
     memcpy(task.stands_on, k->stands_on, sizeof(task.stands_on));
     task.kept = k;

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { TASKS_MAX = 16 }; /* of one sandbox */
-
 static const struct {
     void (*begin)(struct task *t);
     void (*frozen)(struct task *t, int r);

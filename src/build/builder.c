@@ -121,7 +121,8 @@ static void copy_spec(struct arena *a, const struct build_spec *from, struct bui
     to->ready_cmd = copy_text(a, from->ready_cmd);
 }
 
-int builder_start(struct builder *b, const char *build_id, const struct build_spec *spec, struct err *err)
+static int queue(struct builder *b, const char *build_id, const struct build_spec *spec, uint64_t cause,
+                 struct err *err)
 {
     struct template_registry *r = core_templates(b->config.core);
     if (b->closing)
@@ -137,6 +138,7 @@ int builder_start(struct builder *b, const char *build_id, const struct build_sp
     struct build_job *j = mem_new(struct build_job);
     j->b = b;
     j->upload_fd = -1;
+    j->cause = cause;
     (void)snprintf(j->id, sizeof(j->id), "%s", build->id);
     (void)snprintf(j->template_id, sizeof(j->template_id), "%s", build->template_id);
     (void)snprintf(j->actor_name, sizeof(j->actor_name), "build:%s", j->template_id);
@@ -159,6 +161,31 @@ int builder_start(struct builder *b, const char *build_id, const struct build_sp
     return 0;
 }
 
+static const char *base_of(const struct build_spec *spec)
+{
+    return spec->image ? spec->image : spec->template_ref ? spec->template_ref : spec->from ? spec->from : "archive";
+}
+
+int builder_start(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,
+                  struct err *err)
+{
+    struct core *core = b->config.core;
+    const struct template_build *build = template_build_find(core_templates(core), str_of(build_id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    if (build)
+        event_data_str(&d, "template", str_of(build->template_id));
+    event_data_str(&d, "build", str_of(build_id));
+    event_data_str(&d, "from", str_of(base_of(spec)));
+    event_data_u64(&d, "steps", spec->n_steps);
+    if (service_act(core, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    int r = queue(b, build_id, spec, seq, err);
+    if (r < 0)
+        service_refused(core, seq, EVENT_TEMPLATE_BUILD, err);
+    return r;
+}
+
 static void cancel(struct builder *b, struct build_job *j, const char *why)
 {
     struct err err;
@@ -171,16 +198,24 @@ static void cancel(struct builder *b, struct build_job *j, const char *why)
     b->n_waiting--;
     if (template_build_fail(core_templates(b->config.core), j->id, "", why, &err) < 0 && err.code != ERR_NOT_FOUND)
         log_warn("build %s: %s", j->id, err.msg);
+    job_record(j, why);
     core_templates_changed(b->config.core);
     job_free(j);
 }
 
-bool builder_cancel(struct builder *b, const char *build_id, const char *why)
+int builder_cancel(struct builder *b, const struct actor *actor, const char *build_id, struct err *err)
 {
     struct build_job *j = find(b, build_id);
-    if (j)
-        cancel(b, j, why);
-    return j != NULL;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    if (!j)
+        return err_set(err, ERR_FAILED_PRECONDITION, "build %s does not run", build_id);
+    event_data_str(&d, "template", str_of(j->template_id));
+    event_data_str(&d, "build", str_of(build_id));
+    if (service_act(b->config.core, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    cancel(b, j, "the build was cancelled");
+    return 0;
 }
 
 void builder_cancel_template(struct builder *b, const char *template_id, const char *why)
@@ -198,8 +233,11 @@ struct uploads *builder_uploads(struct builder *b)
     return b->uploads;
 }
 
-int builder_forget_cache(struct builder *b, struct err *err)
+int builder_forget_cache(struct builder *b, const struct actor *actor, struct err *err)
 {
+    uint64_t seq;
+    if (service_act(b->config.core, actor, EVENT_TEMPLATE_FORGET, STR("{}"), &seq, err) < 0)
+        return -1;
     return cache_trim(b->cache, true, err);
 }
 

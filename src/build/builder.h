@@ -7,7 +7,8 @@
  *  2. A step is found in the cache by its key (context.h), unless it, or one before it, is forced. Once one step was run, all behind it are.
  *  3. Steps that follow each other share one sandbox; after each that may have changed files these are stored. ENV changes the context alone.
  *  4. The start command is tried in the end, until the ready command succeeds, and ended; what counts is stored before. Sandboxes run it again.
- *  5. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that was interrupted by the end of the service has failed.
+ *  5. That it began, and how it ended, stands in the log of the service (sandbox/service_log.h).
+ *  6. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that was interrupted by the end of the service has failed.
  */
 #pragma once
 
@@ -43,10 +44,11 @@ void builder_free(
     struct builder *b); /* before core_close(); builds that run have failed at the next start. Accepts NULL */
 
 /* Begins a build that was requested. The spec is copied. ERR_NOT_FOUND, ERR_FAILED_PRECONDITION, ERR_RESOURCE_EXHAUSTED: too many wait. */
-int builder_start(struct builder *b, const char *build_id, const struct build_spec *spec, struct err *err) WARN_UNUSED;
+int builder_start(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,
+                  struct err *err) WARN_UNUSED;
 
-/* It ends as failed, soon. False: it does not run. */
-bool builder_cancel(struct builder *b, const char *build_id, const char *why);
+/* It ends as failed, soon. ERR_FAILED_PRECONDITION: it does not run. */
+int builder_cancel(struct builder *b, const struct actor *actor, const char *build_id, struct err *err) WARN_UNUSED;
 /* All of a template. */
 void builder_cancel_template(struct builder *b, const char *template_id, const char *why);
 
@@ -65,4 +67,4 @@ void builder_each_step(struct builder *b, const char *build_id,
                        void (*fn)(void *ctx, const struct build_step_size *size), void *ctx);
 
 /* Forgets what is in the cache of steps; the layers go with the next collection of garbage. */
-int builder_forget_cache(struct builder *b, struct err *err) WARN_UNUSED;
+int builder_forget_cache(struct builder *b, const struct actor *actor, struct err *err) WARN_UNUSED;

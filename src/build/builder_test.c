@@ -53,7 +53,7 @@ static void begin_spec(struct site *s, const struct template_request *q, const s
     assert_int_equal(template_request(core_templates(s->w->core), q, &b, &err), 0);
     memcpy(s->id, b->id, sizeof(s->id));
     memcpy(s->template_id, b->template_id, sizeof(s->template_id));
-    if (builder_start(s->b, s->id, spec, &err) < 0)
+    if (builder_start(s->b, &test_actor, s->id, spec, &err) < 0)
         fail_msg("%s", err.msg);
 }
 
@@ -73,6 +73,12 @@ static void begin(struct site *s, const char *const *commands, size_t n)
 static const struct template_build *now(struct site *s)
 {
     return template_build_find(core_templates(s->w->core), str_of(s->id));
+}
+
+/* The last event of that kind in the log of the service. */
+static const char *recorded(struct site *s, enum event_kind kind)
+{
+    return world_event_data(s->w, SERVICE_LOG_ID, kind);
 }
 
 static enum template_status end_of(struct site *s)
@@ -240,10 +246,16 @@ static void one_that_is_cancelled_fails(void **state)
     struct site *s = *state;
     BEGIN(s, "cat");
     WAIT(s->w, runs(s));
-    assert_true(builder_cancel(s->b, s->id, "nobody wants it"));
+    struct err err;
+    assert_int_equal(builder_cancel(s->b, &test_actor, s->id, &err), 0);
     assert_int_equal(end_of(s), TEMPLATE_FAILED);
-    assert_string_equal(now(s)->reason, "nobody wants it");
-    assert_false(builder_cancel(s->b, s->id, "again"));
+    assert_string_equal(now(s)->reason, "the build was cancelled");
+    assert_non_null(strstr(recorded(s, EVENT_TEMPLATE_CANCEL), s->id));
+    assert_non_null(
+        strstr(recorded(s, EVENT_TEMPLATE_FAILED), "\"step\":\"1\",\"reason\":\"the build was cancelled\""));
+    assert_int_equal(world_count_events(s->w, SERVICE_LOG_ID, EVENT_TEMPLATE_BUILT), 0);
+    assert_int_equal(builder_cancel(s->b, &test_actor, s->id, &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
 }
 
 static void one_whose_sandbox_dies_fails(void **state)
@@ -257,6 +269,9 @@ static void one_whose_sandbox_dies_fails(void **state)
     assert_non_null(strstr(now(s)->reason, "ended (oom)"));
     BEGIN(s, "flag"); /* and the next one is none the worse */
     assert_int_equal(end_of(s), TEMPLATE_READY);
+    assert_int_equal(world_count_events(s->w, SERVICE_LOG_ID, EVENT_TEMPLATE_BUILD), 2);
+    assert_non_null(strstr(recorded(s, EVENT_TEMPLATE_BUILD), "\"from\":\"base\",\"steps\":1"));
+    assert_non_null(strstr(recorded(s, EVENT_TEMPLATE_BUILT), s->template_id));
 }
 
 static void one_waits_for_the_other(void **state)
@@ -269,7 +284,8 @@ static void one_waits_for_the_other(void **state)
     BEGIN(s, "flag");
     world_turns(s->w, 100);
     assert_int_equal(s->w->creates, 1);
-    assert_true(builder_cancel(s->b, first, "make room"));
+    struct err err;
+    assert_int_equal(builder_cancel(s->b, &test_actor, first, &err), 0);
     assert_int_equal(end_of(s), TEMPLATE_READY);
 }
 

@@ -15,6 +15,7 @@
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 #include "sandbox/layers.h"
+#include "sandbox/service_log.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
@@ -68,6 +69,7 @@ struct build_job {
     char id[ID_UUID_LEN + 1], template_id[TEMPLATE_ID_LEN + 1];
     char actor_name[64];
     struct actor actor;
+    uint64_t cause; /* the action, in the log of the service */
     struct arena arena;
     struct build_spec spec;
     uint32_t cpu_milli;
@@ -124,6 +126,8 @@ void job_start(struct build_job *j);
 void job_next(struct build_job *j);  /* the step at j->step is done with: the one behind it */
 void job_steps(struct build_job *j); /* the base is there */
 void job_log(struct build_job *j, enum template_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void job_record(const struct build_job *j,
+                const char *reason); /* its end, in the log of the service; reason NULL: it is ready */
 void job_fail(struct build_job *j, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void job_done(struct build_job *j); /* ready */
 void job_tick(struct build_job *j, usec_t now);

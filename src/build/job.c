@@ -49,6 +49,21 @@ static void let_go(struct build_job *j)
     job_drop_sandbox(j);
 }
 
+void job_record(const struct build_job *j, const char *reason)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "template", str_of(j->template_id));
+    event_data_str(&d, "build", str_of(j->id));
+    if (reason && j->step_text[0])
+        event_data_str(&d, "step", str_of(j->step_text));
+    if (reason)
+        event_data_str(&d, "reason", str_of(reason));
+    if (j->began)
+        event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
+    service_observe(j->b->config.core, j->cause, reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT,
+                    event_data_end(&d));
+}
+
 /* The last thing: its end is in the store, whoever waits is next. */
 static void end(struct build_job *j)
 {
@@ -76,6 +91,7 @@ void job_fail(struct build_job *j, const char *fmt, ...)
     log_text(j, TEMPLATE_ERROR, str_n(message, n));
     if (template_build_fail(registry(j), j->id, j->step_text, message, &err) < 0 && err.code != ERR_NOT_FOUND)
         log_error("build %s failed (%s), which could not be stored: %s", j->id, message, err.msg);
+    job_record(j, message);
     end(j);
 }
 
@@ -117,6 +133,7 @@ void job_done(struct build_job *j)
         job_fail(j, "%s", err.msg);
         return;
     }
+    job_record(j, NULL);
     fault_point("build.job.done");
     end(j);
 }

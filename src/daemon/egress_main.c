@@ -87,13 +87,25 @@ static int filter(struct err *err)
     return r < 0 ? err_errno(err, r, "load the filter on system calls") : 0;
 }
 
+static void on_secret(void *ctx, const char *name, bool is_set, uid_t by)
+{
+    struct worker *w = ctx;
+    egress_tell_secret(w->egress, name, is_set, by);
+}
+
 static int open_vault(struct worker *w, struct err *err)
 {
     const struct egress_options *o = &w->options;
     int r = vault_open(o->state_fd, &w->vault, err);
     (void)fd_close(o->state_fd);
     if (r == 0)
-        r = vault_server_new(&w->loop, w->vault, o->vault_fd, o->owner_uid, &w->server, err);
+        r = vault_server_new(&w->loop,
+                             &(struct vault_server_config){.vault = w->vault,
+                                                           .listen_fd = o->vault_fd,
+                                                           .owner_uid = o->owner_uid,
+                                                           .on_change = on_secret,
+                                                           .ctx = w},
+                             &w->server, err);
     return r;
 }
 

@@ -62,3 +62,9 @@ void egress_free(struct egress *e)
     tls_context_free(e->sandboxes);
     report_stop(e);
 }
+
+void egress_tell_secret(struct egress *e, const char *name, bool is_set, uid_t by)
+{
+    link_tell(e->link, json_pack("{s:s,s:s,s:s,s:I}", "op", "secret", "name", name, "what", is_set ? "set" : "removed",
+                                 "uid", (json_int_t)by));
+}

@@ -29,3 +29,6 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
 
 /* Cuts everything. The loop must run once more to free the handles. */
 void egress_free(struct egress *e);
+
+/* A secret was set or removed by a user of the machine: cove-api writes it down. */
+void egress_tell_secret(struct egress *e, const char *name, bool is_set, uid_t by);

@@ -19,11 +19,9 @@ enum { PAUSE_MS = 200 };
 
 struct vault_server {
     uv_loop_t *loop;
-    struct vault *vault;
-    uid_t owner_uid;
+    struct vault_server_config config;
     uv_poll_t listener;
     uv_timer_t pause; /* after accept4() failed */
-    int listen_fd;    /* owned */
     struct list clients;
     unsigned n_clients;
     unsigned n_handles; /* not closed yet, clients' included; the server is freed with the last */
@@ -52,7 +50,7 @@ static void drop_handle(struct vault_server *s)
 {
     if (--s->n_handles > 0)
         return;
-    (void)fd_close(s->listen_fd);
+    (void)fd_close(s->config.listen_fd);
     mem_free(s);
 }
 
@@ -114,16 +112,19 @@ static bool list_one(void *ctx, const char *name, uint64_t set_at_us)
 
 static int carry_out(struct client *c, const struct vault_request *request, struct err *err)
 {
-    struct vault *v = c->server->vault;
-    int r = 0;
-    if (request->op == VAULT_SET)
-        r = vault_set(v, request->name, request->value, err);
-    else if (request->op == VAULT_REMOVE)
-        r = vault_remove(v, request->name, err);
-    if (r == 0 && request->op != VAULT_LIST)
-        log_info("secret %.*s was %s by uid %u", STR_ARG(request->name), request->op == VAULT_SET ? "set" : "removed",
-                 (unsigned)c->uid);
-    return r;
+    const struct vault_server_config *config = &c->server->config;
+    bool is_set = request->op == VAULT_SET;
+    if (request->op == VAULT_LIST)
+        return 0;
+    int r = is_set ? vault_set(config->vault, request->name, request->value, err)
+                   : vault_remove(config->vault, request->name, err);
+    if (r < 0)
+        return r;
+    AUTO_FREE char *name = mem_strndup(request->name.p, request->name.n);
+    log_info("secret %s was %s by uid %u", name, is_set ? "set" : "removed", (unsigned)c->uid);
+    if (config->on_change)
+        config->on_change(config->ctx, name, is_set, c->uid);
+    return 0;
 }
 
 static void answer(struct client *c, struct str message)
@@ -142,7 +143,7 @@ static void answer(struct client *c, struct str message)
     } else {
         size_t at = vault_answer_begin(&c->answer);
         if (request.op == VAULT_LIST)
-            vault_each(c->server->vault, list_one, &listing);
+            vault_each(c->server->config.vault, list_one, &listing);
         vault_answer_end(&c->answer, at, listing.n);
     }
     locked_free(&c->input);
@@ -227,10 +228,10 @@ static int admit(struct client *c, struct err *err)
     if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0)
         return err_errno(err, errno, "ask who the client is");
     c->uid = peer.uid;
-    if (peer.uid != 0 && peer.uid != c->server->owner_uid)
+    if (peer.uid != 0 && peer.uid != c->server->config.owner_uid)
         return err_set(err, ERR_PERMISSION_DENIED,
                        "secrets are for root and the service's owner (uid %u), not for uid %u",
-                       (unsigned)c->server->owner_uid, (unsigned)peer.uid);
+                       (unsigned)c->server->config.owner_uid, (unsigned)peer.uid);
     int r = locked_new(VAULT_REQUEST_MAX, &c->input);
     return r < 0 ? err_errno(err, r, "lock memory for a request") : 0;
 }
@@ -274,7 +275,7 @@ static void on_listener(uv_poll_t *handle, int status, int events)
     struct vault_server *s = handle->data;
     for (int i = 0; status == 0 && i < VAULT_SERVER_CLIENTS && s->n_clients < VAULT_SERVER_CLIENTS; i++) {
         /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
-        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(s->config.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             client_new(s, fd);
         else if (errno == EAGAIN)
@@ -308,15 +309,16 @@ static int option(int fd, int name)
     return getsockopt(fd, SOL_SOCKET, name, &value, &n) < 0 ? -1 : value;
 }
 
-int vault_server_new(uv_loop_t *loop, struct vault *vault, int listen_fd, uid_t owner_uid,
-                     struct vault_server **ret_server, struct err *err)
+int vault_server_new(uv_loop_t *loop, const struct vault_server_config *config, struct vault_server **ret_server,
+                     struct err *err)
 {
+    int listen_fd = config->listen_fd;
     if (option(listen_fd, SO_DOMAIN) != AF_UNIX || option(listen_fd, SO_TYPE) != SOCK_STREAM ||
         option(listen_fd, SO_ACCEPTCONN) != 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "serve the vault: descriptor %d is no listening unix stream socket",
                        listen_fd);
     struct vault_server *s = mem_new(struct vault_server);
-    *s = (struct vault_server){.loop = loop, .vault = vault, .owner_uid = owner_uid, .listen_fd = listen_fd};
+    *s = (struct vault_server){.loop = loop, .config = *config};
     list_init(&s->clients);
     int r = fd_nonblock(listen_fd, true);
     if (r == 0)

@@ -18,9 +18,16 @@ struct vault_server;
 
 enum { VAULT_SERVER_CLIENTS = 8, VAULT_SERVER_TIMEOUT_MS = 5000 };
 
-/* listen_fd: a listening SOCK_STREAM unix socket; taken when it works. vault is borrowed. */
-int vault_server_new(uv_loop_t *loop, struct vault *vault, int listen_fd, uid_t owner_uid,
-                     struct vault_server **ret_server, struct err *err) WARN_UNUSED;
+struct vault_server_config {
+    struct vault *vault; /* borrowed */
+    int listen_fd;       /* a listening SOCK_STREAM unix socket; taken when it works */
+    uid_t owner_uid;
+    void (*on_change)(void *ctx, const char *name, bool is_set, uid_t by); /* is on disk; may be NULL */
+    void *ctx;
+};
+
+int vault_server_new(uv_loop_t *loop, const struct vault_server_config *config, struct vault_server **ret_server,
+                     struct err *err) WARN_UNUSED;
 
 /* Cuts all clients. The vault is not used any more; the loop must run once more to free the rest. NULL is fine. */
 void vault_server_free(struct vault_server *s);

@@ -30,7 +30,25 @@ struct fixture {
     struct vault_server *server;
     struct err err;
     struct buf answer;
+    char changes[256]; /* what was told of them */
 };
+
+static void on_change(void *ctx, const char *name, bool is_set, uid_t by)
+{
+    struct fixture *f = ctx;
+    size_t n = strlen(f->changes);
+    (void)snprintf(f->changes + n, sizeof(f->changes) - n, "%s%s%s", is_set ? "+" : "-", name,
+                   by == getuid() ? " " : "? ");
+}
+
+static int serve(struct fixture *f, int fd, uid_t owner_uid, struct vault_server **ret_server)
+{
+    return vault_server_new(
+        &f->loop,
+        &(struct vault_server_config){
+            .vault = f->vault, .listen_fd = fd, .owner_uid = owner_uid, .on_change = on_change, .ctx = f},
+        ret_server, &f->err);
+}
 
 static int setup(void **state)
 {
@@ -48,7 +66,7 @@ static int setup(void **state)
     if (bind(fd, (struct sockaddr *)&f->address, sizeof(f->address)) < 0 || listen(fd, 64) < 0 ||
         vault_open(f->dir_fd, &f->vault, &f->err) < 0)
         return -1;
-    return vault_server_new(&f->loop, f->vault, fd, getuid(), &f->server, &f->err);
+    return serve(f, fd, getuid(), &f->server);
 }
 
 static int teardown(void **state)
@@ -151,6 +169,8 @@ static void secrets_are_set_listed_and_removed(void **state)
     assert_int_equal(ask(f, VAULT_REMOVE, "B", NULL).code, ERR_OK);
     assert_false(vault_get(f->vault, STR("B"), &value));
     assert_int_equal(ask(f, VAULT_LIST, "", NULL).count, 1);
+    assert_int_equal(ask(f, VAULT_REMOVE, "B", NULL).code, ERR_NOT_FOUND);
+    assert_string_equal(f->changes, "+B +A -B ");
 }
 
 static void what_the_vault_refuses_is_answered(void **state)
@@ -307,9 +327,9 @@ static void only_a_listening_socket_is_served(void **state)
     struct vault_server *s;
     AUTO_CLOSE int deaf = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
                    tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(vault_server_new(&f->loop, f->vault, deaf, 0, &s, &f->err), -1);
-    assert_int_equal(vault_server_new(&f->loop, f->vault, tcp, 0, &s, &f->err), -1);
-    assert_int_equal(vault_server_new(&f->loop, f->vault, f->dir_fd, 0, &s, &f->err), -1);
+    assert_int_equal(serve(f, deaf, 0, &s), -1);
+    assert_int_equal(serve(f, tcp, 0, &s), -1);
+    assert_int_equal(serve(f, f->dir_fd, 0, &s), -1);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

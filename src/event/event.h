@@ -80,6 +80,23 @@ enum event_kind {
     EVENT_VOLUME_UNMOUNTED,
     EVENT_VOLUME_REFUSED, /* data.what: create, drop, mount */
 
+    /* In the log of the service (sandbox/service_log.h): templates, secrets, the pool. */
+    EVENT_TEMPLATE_REQUEST, /* actions, down to TEMPLATE_FORGET. A build to come: data.name, data.tags */
+    EVENT_TEMPLATE_BUILD,   /* it begins: data.template, data.build */
+    EVENT_TEMPLATE_CANCEL,
+    EVENT_TEMPLATE_TAG,
+    EVENT_TEMPLATE_UNTAG,
+    EVENT_TEMPLATE_PUBLISH,
+    EVENT_TEMPLATE_REMOVE,
+    EVENT_TEMPLATE_FORGET, /* the cache of steps */
+    EVENT_TEMPLATE_BUILT,
+    EVENT_TEMPLATE_FAILED, /* a build: data.reason */
+    EVENT_SECRET_SET,
+    EVENT_SECRET_REMOVED,
+    EVENT_POOL_WARM,    /* action: so many of a template are kept ready */
+    EVENT_POOL_COLLECT, /* action: what nothing needs is deleted */
+    EVENT_POOL_COLLECTED,
+
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,
     EVENT_LIMIT_DISK,
@@ -94,6 +111,8 @@ enum event_kind {
     EVENT_AGENT_VIOLATION, /* it broke the protocol */
     EVENT_AGENT_LOST,
 
+    EVENT_SERVICE_STARTED,   /* this and REFUSED: in its own log */
+    EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
     EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
     EVENT_SERVICE_STOPPED,
 
@@ -115,7 +134,7 @@ enum event_grade {
 };
 
 enum {
-    EVENT_ID_MAX = 63,      /* bytes of the id of a sandbox, or a volume */
+    EVENT_ID_MAX = 63,      /* bytes of the id of a sandbox, a volume or the service */
     EVENT_ACTOR_MAX = 128,  /* a longer one is cut */
     EVENT_DATA_MAX = 16384, /* bytes of the data text; see event_append() for longer ones */
     EVENT_HASH_SIZE = 32,

@@ -69,6 +69,22 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_VOLUME_UNMOUNTED] = {.name = "volume.unmounted"},
     [EVENT_VOLUME_REFUSED] = {.name = "volume.refused"},
 
+    [EVENT_TEMPLATE_REQUEST] = {.name = "template.request", .action = true},
+    [EVENT_TEMPLATE_BUILD] = {.name = "template.build", .action = true},
+    [EVENT_TEMPLATE_CANCEL] = {.name = "template.cancel", .action = true},
+    [EVENT_TEMPLATE_TAG] = {.name = "template.tag", .action = true},
+    [EVENT_TEMPLATE_UNTAG] = {.name = "template.untag", .action = true},
+    [EVENT_TEMPLATE_PUBLISH] = {.name = "template.publish", .action = true},
+    [EVENT_TEMPLATE_REMOVE] = {.name = "template.remove", .action = true},
+    [EVENT_TEMPLATE_FORGET] = {.name = "template.forget", .action = true},
+    [EVENT_TEMPLATE_BUILT] = {.name = "template.built"},
+    [EVENT_TEMPLATE_FAILED] = {.name = "template.failed"},
+    [EVENT_SECRET_SET] = {.name = "secret.set"},
+    [EVENT_SECRET_REMOVED] = {.name = "secret.removed"},
+    [EVENT_POOL_WARM] = {.name = "pool.warm", .action = true},
+    [EVENT_POOL_COLLECT] = {.name = "pool.collect", .action = true},
+    [EVENT_POOL_COLLECTED] = {.name = "pool.collected"},
+
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},
     [EVENT_LIMIT_DISK] = {.name = "limit.disk"},
@@ -83,6 +99,8 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},
     [EVENT_AGENT_LOST] = {.name = "agent.lost"},
 
+    [EVENT_SERVICE_STARTED] = {.name = "service.started"},
+    [EVENT_SERVICE_REFUSED] = {.name = "service.refused"},
     [EVENT_SERVICE_RECOVERED] = {.name = "service.recovered"},
     [EVENT_SERVICE_STOPPED] = {.name = "service.stopped"},
 

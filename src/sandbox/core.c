@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/service_log.h"
 
 static void on_lost(void *ctx)
 {
@@ -46,6 +47,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
         core_close(core);
         return err_prefix(err, "start");
     }
+    service_log_started(core);
     *ret_core = core;
     return 0;
 }

@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/record.h"
+#include "sandbox/service_log.h"
 
 #include <stdlib.h>
 
@@ -50,6 +52,7 @@ struct collecting {
     struct layers_garbage *found;
     size_t n_garbage, at;
     bool dry_run, is_timer;
+    uint64_t cause;
     layers_collect_fn done;
     void *ctx;
 };
@@ -190,9 +193,27 @@ static void keep_suspects(struct collecting *c)
 
 /* ---- a round ---- */
 
+static void record(const struct collecting *c, const struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t n = 0, bytes = 0;
+    for (size_t i = 0; i < c->at; i++) {
+        n += c->found[i].dropped;
+        bytes += c->found[i].dropped ? c->found[i].bytes : 0;
+    }
+    if (c->dry_run || c->core->closing || (!n && !c->cause))
+        return;
+    event_data_u64(&d, "layers", n);
+    event_data_u64(&d, "bytes", bytes);
+    if (err)
+        record_error(&d, err);
+    service_observe(c->core, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));
+}
+
 static void finish(struct collecting *c, const struct err *err)
 {
     c->core->layers->is_collecting = false;
+    record(c, err);
     if (c->done)
         c->done(c->ctx, err ? NULL : c->found, err ? 0 : c->n_garbage, err);
     map_fini(&c->by_name);
@@ -265,14 +286,15 @@ static void on_layers(void *ctx, const union sup_message *answer, int fd, const 
     drop_next(c);
 }
 
-static int collect(struct core *core, bool dry_run, layers_collect_fn done, void *ctx, struct err *err)
+static int collect(struct core *core, bool dry_run, uint64_t cause, layers_collect_fn done, void *ctx, struct err *err)
 {
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (core->layers->is_collecting)
         return err_set(err, ERR_ABORTED, "layers are being collected already: try again");
     struct collecting *c = mem_new(struct collecting);
-    *c = (struct collecting){.core = core, .dry_run = dry_run, .is_timer = !done, .done = done, .ctx = ctx};
+    *c = (struct collecting){
+        .core = core, .dry_run = dry_run, .is_timer = !done, .cause = cause, .done = done, .ctx = ctx};
     union sup_message m = {.head = {.type = SUP_LAYERS}};
     core->layers->is_collecting = true;
     if (supervisor_call_with(core->supervisor, &m, -1, on_layer, on_layers, c, err) == 0)
@@ -282,16 +304,23 @@ static int collect(struct core *core, bool dry_run, layers_collect_fn done, void
     return -1;
 }
 
-int layers_collect(struct core *core, bool dry_run, layers_collect_fn done, void *ctx, struct err *err)
+int layers_collect(struct core *core, const struct actor *actor, bool dry_run, layers_collect_fn done, void *ctx,
+                   struct err *err)
 {
-    return collect(core, dry_run, done, ctx, err);
+    uint64_t seq = 0;
+    if (!dry_run && service_act(core, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
+        return -1;
+    int r = collect(core, dry_run, seq, done, ctx, err);
+    if (r < 0 && seq)
+        service_refused(core, seq, EVENT_POOL_COLLECT, err);
+    return r;
 }
 
 static void on_timer(struct loop_alarm *alarm)
 {
     struct layers *l = container_of(alarm, struct layers, timer);
     struct err err;
-    (void)!collect(l->core, false, NULL, NULL, &err);
+    (void)!collect(l->core, false, 0, NULL, NULL, &err);
     loop_alarm_set(l->core->loop, alarm, clock_mono() + ROUND_MS * USEC_PER_MS, on_timer);
 }
 

@@ -28,7 +28,8 @@ struct layers_garbage {
     bool dropped;   /* false in a dry run, and when coved refused */
 };
 typedef void (*layers_collect_fn)(void *ctx, const struct layers_garbage *found, size_t n, const struct err *err);
-int layers_collect(struct core *core, bool dry_run, layers_collect_fn done, void *ctx, struct err *err) WARN_UNUSED;
+int layers_collect(struct core *core, const struct actor *actor, bool dry_run, layers_collect_fn done, void *ctx,
+                   struct err *err) WARN_UNUSED;
 
 /* done comes once, in a later turn. */
 typedef void (*pool_done_fn)(void *ctx, const struct err *err);
@@ -56,9 +57,6 @@ struct pool_figures {
 };
 typedef void (*pool_figures_fn)(void *ctx, const struct pool_figures *figures, const struct err *err);
 int pool_figures(struct core *core, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
-
-/* Drops a template or snapshot by id or name; by name and tag, of a name with several snapshots, that one alone. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION with the names of up to four sandboxes that were made from it and live. */
-int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err) WARN_UNUSED;
 
 /*
  * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A

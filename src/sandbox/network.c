@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/network_internal.h"
+#include "sandbox/service_log.h"
 
 enum { RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
 
@@ -421,7 +422,13 @@ static void on_down(void *ctx, const char *why)
 
 static bool on_told(void *ctx, const char *op, json_t *message)
 {
-    return network_log(ctx, op, message);
+    struct networks *all = ctx;
+    if (strcmp(op, "secret") != 0)
+        return network_log(all, op, message);
+    const char *name = json_string_value(json_object_get(message, "name")),
+               *what = json_string_value(json_object_get(message, "what"));
+    const json_t *uid = json_object_get(message, "uid");
+    return name && what && json_is_integer(uid) && service_log_secret(all->core, name, what, json_integer_value(uid));
 }
 
 struct networks *networks_new(struct core *core)

@@ -325,7 +325,7 @@ static struct collected collect(struct world *w, bool dry_run)
     static struct collected c;
     struct err err;
     c = (struct collected){0};
-    if (layers_collect(w->core, dry_run, on_collected, &c, &err) < 0)
+    if (layers_collect(w->core, &test_actor, dry_run, on_collected, &c, &err) < 0)
         fail_msg("collect: %s", err.msg);
     assert_int_equal(c.calls, 0);
     WAIT(w, c.calls);

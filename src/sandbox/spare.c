@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
+#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "store/volume_rows.h"
 
@@ -248,8 +249,17 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (n > SPARES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "at most %d sandboxes of a template are kept ready", SPARES_MAX);
-    if (template_resolve(core->templates, ref, &t, NULL, err) < 0 ||
-        spare_rows_put(core->config.store, t->id, n, err) < 0 || keeper_commit(core->keeper, err) < 0)
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "template", ref);
+    event_data_u64(&d, "count", n);
+    if (service_act(core, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    if (template_resolve(core->templates, ref, &t, NULL, err) < 0) {
+        service_refused(core, seq, EVENT_POOL_WARM, err);
+        return -1;
+    }
+    if (spare_rows_put(core->config.store, t->id, n, err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
     log_info("%u sandboxes of template %s are kept ready for %s", n, t->id, asker->name);
     set_count(core->spares, t->id, n);

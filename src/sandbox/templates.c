@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/templates.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
+#include "sandbox/service_log.h"
 
 #include <stdio.h>
 
@@ -33,6 +33,78 @@ uint64_t core_template_disk_bytes(const struct core *core, const struct template
     return t->disk_bytes ? t->disk_bytes : core->config.default_disk_bytes;
 }
 
+/* ---- actions ---- */
+
+static void put_tags(struct event_data *d, const struct str *tags, size_t n)
+{
+    AUTO_BUF struct buf b = BUF_INIT(EVENT_DATA_MAX);
+    buf_append_char(&b, '[');
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            buf_append_char(&b, ',');
+        buf_append_json_string(&b, tags[i]);
+    }
+    buf_append_char(&b, ']');
+    event_data_json(d, "tags", buf_error(&b) ? STR("[]") : buf_str(&b));
+}
+
+/* What came of it, r, is in the same batch. */
+static int refuse(struct core *core, uint64_t cause, enum event_kind kind, int r, const struct err *err)
+{
+    if (r < 0)
+        service_refused(core, cause, kind, err);
+    return r;
+}
+
+int core_template_request(struct core *core, const struct actor *actor, const struct template_request *request,
+                          const struct template_build **ret_build, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "name", request->name);
+    if (request->n_tags)
+        put_tags(&d, request->tags, request->n_tags);
+    if (service_act(core, actor, EVENT_TEMPLATE_REQUEST, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    return refuse(core, seq, EVENT_TEMPLATE_REQUEST, template_request(core->templates, request, ret_build, err), err);
+}
+
+int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
+                      const char **ret_build, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "template", target);
+    put_tags(&d, tags, n);
+    if (service_act(core, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    return refuse(core, seq, EVENT_TEMPLATE_TAG, template_tags_add(core->templates, target, tags, n, ret_build, err),
+                  err);
+}
+
+int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
+                        struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "template", name);
+    put_tags(&d, tags, n);
+    if (service_act(core, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    return refuse(core, seq, EVENT_TEMPLATE_UNTAG, template_tags_remove(core->templates, name, tags, n, err), err);
+}
+
+int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "template", ref);
+    event_data_bool(&d, "public", is_public);
+    if (service_act(core, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    return refuse(core, seq, EVENT_TEMPLATE_PUBLISH, template_publish(core->templates, ref, is_public, err), err);
+}
+
 struct users {
     const char *template_id, *layer; /* NULL: any */
     size_t n;
@@ -51,28 +123,40 @@ static bool note_user(void *ctx, struct sandbox *sb)
     return true;
 }
 
-int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err)
+/* All of it, when ref has no tag: then "default" need not be one. Without any tag it can't be in use. */
+static int drop(struct core *core, struct str ref, struct err *err)
 {
     const struct template *t;
-    if (core->closing)
-        return err_set(err, ERR_UNAVAILABLE, "the service stops");
-    if (template_resolve(core->templates, ref, &t, NULL, err) < 0)
-        return -1;
+    struct template_info info;
+    struct users u = {0};
+    AUTO_FREE char *tagged = NULL;
     bool is_one = template_is_one_of_several(core->templates, ref);
-    struct users u = {.template_id = t->id, .layer = is_one ? t->layer : NULL};
-    sandbox_each(core, note_user, &u);
+    if (str_find_char(ref, ':') < 0 && template_info_find(core->templates, ref, &info, err) == 0 && info.n_tags)
+        tagged = mem_printf("%s:%s", info.id, info.tags[0].tag);
+    if (template_resolve(core->templates, tagged ? str_of(tagged) : ref, &t, NULL, err) == 0) {
+        u = (struct users){.template_id = t->id, .layer = is_one ? t->layer : NULL};
+        sandbox_each(core, note_user, &u);
+    } else if (tagged || str_find_char(ref, ':') >= 0) {
+        return -1;
+    }
     if (u.n > 4)
         return err_set(err, ERR_FAILED_PRECONDITION, "%zu sandboxes were made from it and are there: %s, ...", u.n,
                        u.names);
     if (u.n)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes were made from it and are there: %s", u.names);
-    AUTO_FREE char *id = mem_strdup(t->id);
-    int r = is_one ? template_remove_tag(core->templates, ref, err) : template_remove(core->templates, ref, err);
-    if (r < 0 || keeper_commit(core->keeper, err) < 0)
+    return is_one ? template_remove_tag(core->templates, ref, err) : template_remove(core->templates, ref, err);
+}
+
+int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "template", ref);
+    if (service_act(core, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
+        refuse(core, seq, EVENT_TEMPLATE_REMOVE, drop(core, ref, err), err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");
     spares_look(core);
-    log_info("template %s%s was removed by %s", id, is_one ? ", one of its snapshots," : "", actor->name);
     return 0;
 }
 

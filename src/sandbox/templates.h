@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sandbox/core.h"
-#include "template/template.h"
+#include "template/builds.h"
 
 /* By id or alias: template_resolve(). Valid until control returns to the loop. */
 int core_template_find(struct core *core, struct str ref, const struct template **ret_template,
@@ -17,7 +17,25 @@ uint32_t core_template_cpu_milli(const struct core *core, const struct template 
 uint64_t core_template_memory_bytes(const struct core *core, const struct template *t);
 uint64_t core_template_disk_bytes(const struct core *core, const struct template *t); /* 0: no limit */
 
-/* The registry itself, for those who build (template/builds.h). What they changed is in the store's batch: one of these follows. */
+/*
+ * Actions: the guard is asked, the service's log says who and what (service_log.h). What they change is in the store's batch, except for the last, which commits. As those of
+ * template/builds.h that are named alike.
+ */
+int core_template_request(struct core *core, const struct actor *actor, const struct template_request *request,
+                          const struct template_build **ret_build, struct err *err) WARN_UNUSED;
+int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
+                      const char **ret_build, struct err *err) WARN_UNUSED;
+int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
+                        struct err *err) WARN_UNUSED;
+int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public,
+                          struct err *err) WARN_UNUSED;
+/*
+ * Drops a template or snapshot by id or name; by name and tag, of a name with several snapshots, that one alone. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION with the names of up
+ * to four sandboxes that were made from it and live.
+ */
+int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err) WARN_UNUSED;
+
+/* The registry itself, for those who read it, and who build (template/builds.h). What they changed is in the store's batch: one of these follows. */
 struct template_registry *core_templates(const struct core *core);
 void core_templates_changed(struct core *core);                            /* it is committed soon */
 int core_templates_commit(struct core *core, struct err *err) WARN_UNUSED; /* now; undone when it fails */

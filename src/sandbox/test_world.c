@@ -585,7 +585,8 @@ struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec)
     struct sandbox_spec base = {.timeout_ms = 300000, .secure = true, .allow_internet = true};
     if (spec)
         base = *spec;
-    base.template_ref = STR("base");
+    if (!base.template_ref.n)
+        base.template_ref = STR("base");
     if (sandbox_create(w->core, &test_actor, &base, on_made, &m, &err) < 0)
         fail_msg("create: %s", err.msg);
     assert_false(m.done);

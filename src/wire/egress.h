@@ -25,6 +25,7 @@
  *   {"op":"denied","id":ID,"at":US,"proto":"dns"|"tls"|"http"|"tcp","name":NAME?,"address":A?,"port":P?,"method":M?,"path":P?,
  *    "rule":R,"reason":TEXT,"suggestion":TEXT?,"count":N}             count: how many alike since the last one told, at least 1
  *   {"op":"unresolved","id":ID,"at":US,"name":NAME,"reason":TEXT,"count":N}    an allowed name that could not be resolved; count: as above
+ *   {"op":"secret","name":NAME,"what":"set"|"removed","uid":U}    a user of the machine changed it
  *   {"op":"misuse","id":ID,"at":US,"secret":NAME,"name":NAME,"port":P}    a sentinel went where it does not belong
  *
  * IDs, names and texts are bounded (policy/policy.h, base/id.h); times are microseconds since 1970. A SEALED text is opaque to all but the vault.

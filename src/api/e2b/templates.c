@@ -289,7 +289,7 @@ static void publish(struct call *c, const json_t *body, bool tells_names)
         call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (r && template_publish(templates_of(c), c->args[0], is_public, &err) < 0) {
+    if (r && core_template_publish(c->e2b->core, &c->actor, c->args[0], is_public, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -328,17 +328,12 @@ void templates_delete(struct call *c)
     struct err err;
     if (!templates_find(c, c->args[0], &info))
         return;
-    /* One without any finished build can't be in use, and nobody but the registry knows of it. */
     struct arena *a = http_arena(c->req);
     const char *id = arena_strndup(a, info.id, strlen(info.id));
     /* A snapshot's id is its name and its tag. */
     bool is_one = info.is_snapshot && info.n_tags && str_find_char(c->args[0], ':') >= 0;
-    const char *ref = is_one        ? arena_strndup(a, c->args[0].p, c->args[0].n)
-                      : info.n_tags ? arena_printf(a, "%s:%s", info.id, info.tags[0].tag)
-                                    : id;
-    int r = info.file || info.n_tags ? core_template_remove(c->e2b->core, &c->actor, str_of(ref), &err)
-                                     : template_remove(templates_of(c), str_of(id), &err);
-    if (r < 0) {
+    const char *ref = is_one ? arena_strndup(a, c->args[0].p, c->args[0].n) : id;
+    if (core_template_remove(c->e2b->core, &c->actor, str_of(ref), &err) < 0) {
         (void)err_prefix(&err, "cannot delete template '%s'", is_one ? ref : id);
         call_fail_err(c, &err);
         return;

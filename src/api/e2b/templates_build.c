@@ -56,7 +56,8 @@ static void request(struct call *c, const json_t *body)
     const struct template_build *build;
     struct template_info info;
     struct err err;
-    if (read_request(c, body, &request, &err) < 0 || template_request(templates_of(c), &request, &build, &err) < 0) {
+    if (read_request(c, body, &request, &err) < 0 ||
+        core_template_request(c->e2b->core, &c->actor, &request, &build, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -213,7 +214,7 @@ static void start(struct call *c, const json_t *body)
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (builder_start(c->e2b->builder, id, &spec, &err) < 0)
+    if (builder_start(c->e2b->builder, &c->actor, id, &spec, &err) < 0)
         call_fail_err(c, &err);
     else
         call_empty(c, 202);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tags of templates. */
 #include "api/e2b/templates.h"
+#include "sandbox/templates.h"
 #include "template/name.h"
 
 static void add(struct call *c, const json_t *body)
@@ -25,7 +26,7 @@ static void add(struct call *c, const json_t *body)
         call_fail(c, 400, "Invalid target template format: %s", err.msg);
         return;
     }
-    if (template_tags_add(templates_of(c), target, tags, n, &build, &err) < 0) {
+    if (core_template_tag(c->e2b->core, &c->actor, target, tags, n, &build, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -59,7 +60,7 @@ static void remove_tags(struct call *c, const json_t *body)
         call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (template_tags_remove(templates_of(c), name, tags, n, &err) < 0)
+    if (core_template_untag(c->e2b->core, &c->actor, name, tags, n, &err) < 0)
         call_fail_err(c, &err);
     else if (templates_committed(c))
         call_empty(c, 204);

@@ -18,7 +18,8 @@ struct call {
     struct native *native;
     struct http_request *req;
     struct actor actor;
-    struct str id; /* {id} of the route, terminated; empty when it has none */
+    struct str id;   /* {id} of the route, terminated; empty when it has none */
+    bool of_service; /* of no sandbox: id is that of the service's log */
     void (*closed)(
         struct call *c); /* the client left or has its answer: lets go of what is pending; NULL: nothing is */
     void *op;            /* the handler's */
@@ -91,6 +92,8 @@ void native_network_check(struct call *c);
 void native_events_stream(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
+void native_events_service(struct call *c);
+void native_events_service_verify(struct call *c);
 void native_exec(struct call *c);
 void native_exec_processes(struct call *c);
 void native_files_get(struct call *c);

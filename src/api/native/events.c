@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record of a sandbox, or of a volume: events as a stream, log lines, and the check of the chain.
+ * The record of a sandbox, of a volume, or of the service: events as a stream, log lines, and the check of the chain.
  *
  * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (on_drain), again when the log has
  * more (wake). It ends when the log is drained and nothing is followed, or when the sandbox has ended.
@@ -10,6 +10,7 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
+#include "sandbox/service_log.h"
 #include "sandbox/volumes.h"
 
 #include <uv.h>
@@ -203,9 +204,11 @@ static void on_keepalive(uv_timer_t *timer)
         (void)http_response_write(s->call->req, STR(":\n\n"));
 }
 
-/* Of a sandbox, or of a volume, by its name too; those that are gone may have a log still. False: answered. */
+/* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still. False: answered. */
 static bool find_log(struct call *c, bool may_be_volume)
 {
+    if (c->of_service)
+        return true;
     const struct volume *v = may_be_volume ? volume_find(c->native->config.core, c->id) : NULL;
     if (v)
         c->id = arena_str(http_arena(c->req), str_of(v->id));
@@ -226,7 +229,8 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
     if (!find_log(c, may_be_volume))
         return NULL;
     const struct sandbox *sb = sandbox_find(c->native->config.core, c->id);
-    bool lives = sb ? sandbox_info(sb)->ended == 0 : volume_find(c->native->config.core, c->id) != NULL;
+    bool lives =
+        sb ? sandbox_info(sb)->ended == 0 : c->of_service || volume_find(c->native->config.core, c->id) != NULL;
     if (native_query_bool(c, "follow", &follow) < 0)
         return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
@@ -336,4 +340,22 @@ void native_events_verify(struct call *c)
     int r = uv_queue_work(core_loop(c->native->config.core), &v->work, verify_work, verify_done);
     assert(r == 0); /* fails for a NULL callback only */
     (void)r;
+}
+
+static void of_service(struct call *c)
+{
+    c->of_service = true;
+    c->id = STR(SERVICE_LOG_ID);
+}
+
+void native_events_service(struct call *c)
+{
+    of_service(c);
+    native_events_stream(c);
+}
+
+void native_events_service_verify(struct call *c)
+{
+    of_service(c);
+    native_events_verify(c);
 }

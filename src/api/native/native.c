@@ -86,6 +86,8 @@ static const struct route {
     {HTTP_METHOD_PUT, "/v1/sandboxes/*/network", native_network_set},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/network/check", native_network_check},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/events", native_events_stream},
+    {HTTP_METHOD_GET, "/v1/events", native_events_service},
+    {HTTP_METHOD_GET, "/v1/events/verify", native_events_service_verify},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/logs", native_events_logs},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/verify", native_events_verify},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/exec", native_exec},

@@ -70,13 +70,13 @@ static void collect_body(struct http_request *req, int error, struct str body, v
         return;
     }
     if (cache && c->native->config.builder &&
-        (builder_forget_cache(c->native->config.builder, &err) < 0 ||
+        (builder_forget_cache(c->native->config.builder, &c->actor, &err) < 0 ||
          core_templates_commit(c->native->config.core, &err) < 0)) {
         native_error(c, &err);
         return;
     }
     struct wait *w = native_wait_new(c);
-    if (layers_collect(c->native->config.core, dry_run, collected, w, &err) < 0)
+    if (layers_collect(c->native->config.core, &c->actor, dry_run, collected, w, &err) < 0)
         native_error(native_wait_take(w), &err);
 }
 

@@ -201,14 +201,15 @@ void native_state_snapshots(struct call *c)
 }
 
 /* "name:tag" of a name that has other tags is that one alone. */
-static int remove_tag(struct core *core, const struct template_info *info, struct str tag, struct err *err)
+static int remove_tag(struct call *c, const struct template_info *info, struct str tag, struct err *err)
 {
+    struct core *core = c->native->config.core;
     if (str_eqc(tag, "default"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "%s has other tags, and needs this one: remove those first, or all of it by its name alone",
                        info->name);
     AUTO_FREE char *name = mem_strdup(info->name);
-    if (template_tags_remove(core_templates(core), str_of(name), &tag, 1, err) < 0)
+    if (core_template_untag(core, &c->actor, str_of(name), &tag, 1, err) < 0)
         return -1;
     return core_templates_commit(core, err);
 }
@@ -224,11 +225,8 @@ static int remove_snapshot(struct call *c, struct str ref, struct err *err)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template and no snapshot", (int)MIN(ref.n, (size_t)128),
                        ref.p);
     if (colon >= 0 && info.name && info.n_tags > 1)
-        return remove_tag(core, &info, str_sub(ref, (size_t)colon + 1), err);
-    /* By a tag that it has: "default" need not be there. */
-    const char *whole = arena_printf(http_arena(c->req), "%s%s%s", info.id, info.n_tags ? ":" : "",
-                                     info.n_tags ? info.tags[0].tag : "");
-    return core_template_remove(core, &c->actor, colon >= 0 ? ref : str_of(whole), err);
+        return remove_tag(c, &info, str_sub(ref, (size_t)colon + 1), err);
+    return core_template_remove(core, &c->actor, ref, err);
 }
 
 void native_state_snapshot_remove(struct call *c)

@@ -153,12 +153,8 @@ void native_templates_remove(struct call *c)
     struct err err;
     if (!find(c, &info))
         return;
-    struct arena *a = http_arena(c->req);
-    const char *id = arena_strndup(a, info.id, strlen(info.id));
-    const char *ref = info.n_tags ? arena_printf(a, "%s:%s", info.id, info.tags[0].tag) : id;
-    int r = info.file || info.n_tags ? core_template_remove(c->native->config.core, &c->actor, str_of(ref), &err)
-                                     : template_remove(registry(c), str_of(id), &err);
-    if (r < 0) {
+    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
+    if (core_template_remove(c->native->config.core, &c->actor, str_of(id), &err) < 0) {
         native_error(c, &err);
         return;
     }
@@ -181,11 +177,12 @@ static int change(struct call *c, const json_t *body, struct str ref, const char
         json_get_strs(body, "add_tags", http_arena(c->req), &add, &n_add, err) < 0 ||
         json_get_strs(body, "remove_tags", http_arena(c->req), &drop, &n_drop, err) < 0)
         return -1;
-    if (has_public && template_publish(registry(c), str_of(id), is_public, err) < 0)
+    struct core *core = c->native->config.core;
+    if (has_public && core_template_publish(core, &c->actor, str_of(id), is_public, err) < 0)
         return -1;
-    if (n_add && template_tags_add(registry(c), ref, add, n_add, &build, err) < 0)
+    if (n_add && core_template_tag(core, &c->actor, ref, add, n_add, &build, err) < 0)
         return -1;
-    return n_drop ? template_tags_remove(registry(c), str_of(id), drop, n_drop, err) : 0;
+    return n_drop ? core_template_untag(core, &c->actor, str_of(id), drop, n_drop, err) : 0;
 }
 
 static void change_body(struct http_request *req, int error, struct str body, void *ctx)
@@ -269,10 +266,10 @@ static int make(struct call *c, const json_t *body, char ret_id[static ID_UUID_L
         return err_prefix(err, "spec");
     request.cpu_milli = (uint32_t)cpu;
     request.memory_bytes = (uint64_t)memory;
-    if (template_request(registry(c), &request, &build, err) < 0)
+    if (core_template_request(c->native->config.core, &c->actor, &request, &build, err) < 0)
         return -1;
     memcpy(ret_id, build->id, ID_UUID_LEN + 1);
-    return builder_start(c->native->config.builder, ret_id, &spec, err);
+    return builder_start(c->native->config.builder, &c->actor, ret_id, &spec, err);
 }
 
 static void make_body(struct http_request *req, int error, struct str body, void *ctx)
@@ -363,10 +360,11 @@ void native_builds_cancel(struct call *c)
     const struct template_build *build = b ? find_build(c) : NULL;
     if (!build)
         return;
-    if (builder_cancel(b, build->id, "the build was cancelled"))
-        native_empty(c, 204);
+    struct err err;
+    if (builder_cancel(b, &c->actor, build->id, &err) < 0)
+        native_error(c, &err);
     else
-        native_refuse(c, ERR_FAILED_PRECONDITION, "build %s does not run", build->id);
+        native_empty(c, 204);
 }
 
 /* ---- uploads ---- */

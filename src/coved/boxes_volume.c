@@ -56,14 +56,6 @@ static int clone_volume(const struct task *t, int *ret_fd)
     return 0;
 }
 
-static int enter(const struct task *t)
-{
-    char path[32];
-    (void)snprintf(path, sizeof(path), "%d/ns/mnt", (int)t->mount->pid);
-    AUTO_CLOSE int ns = openat(t->owner->host->proc_fd, path, O_RDONLY | O_CLOEXEC);
-    return ns < 0 || setns(ns, CLONE_NEWNS) < 0 ? -errno : 0;
-}
-
 static int run(void *ctx)
 {
     const struct task *t = ctx;
@@ -73,9 +65,11 @@ static int run(void *ctx)
     };
     AUTO_CLOSE int volume = -1, root = -1, at = -1;
     int r = clone_volume(t, &volume);
-    r = r ? r : enter(t);
     if (r < 0)
         return r;
+    /* By the descriptor (Linux 5.8): should the process have been reaped, its number may be another's by now, and what was opened by it before. */
+    if (setns(t->mount->pidfd, CLONE_NEWNS) < 0)
+        return -errno;
     root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     at = root < 0 ? -1 : (int)syscall(SYS_openat2, root, t->mount->path, &how, sizeof(how));
     fault_point("coved.mount.open");
@@ -120,7 +114,13 @@ static void done(void *ctx, int r)
 void boxes_mount_begin(struct task *t)
 {
     struct entry *e = t->entry;
-    const struct job_spec spec = {.name = "mount a volume", .run = run, .done = done, .ctx = t, .limit_ms = MOUNT_MS};
+    const struct job_spec spec = {.name = "mount a volume",
+                                  .run = run,
+                                  .done = done,
+                                  .ctx = t,
+                                  .limit_ms = MOUNT_MS,
+                                  .fds = &t->mount->pidfd,
+                                  .n_fds = 1};
     struct err err;
     int r = 0;
     if (e->state == BOX_FROZEN)
@@ -138,6 +138,7 @@ void boxes_mount_begin(struct task *t)
     e->n_mounted++;
     t->mount->mounted = m;
     t->mount->pid = e->box.pid;
+    t->mount->pidfd = e->box.pidfd;
     t->job = job_add(t->owner->jobs, &spec);
 }
 

@@ -22,8 +22,17 @@ struct rule {
     bool keeps; /* "!pattern" */
 };
 
+/* What is read of one source. */
+struct reading {
+    build_context_seen_fn seen; /* NULL: nobody watches */
+    void *seen_ctx;
+    uint64_t bytes;
+    void *into; /* the digest or the archive */
+};
+
 struct build_context {
     int fd;
+    struct reading reading;
     char **paths; /* relative, sorted */
     size_t n, cap;
     struct buf ignore;
@@ -227,15 +236,35 @@ static int visit(const struct build_context *c, const char *path, file_fn fn, vo
     return fn(ctx, path, &st, target, fd, err);
 }
 
-static int each(const struct build_context *c, const char *source, file_fn fn, void *ctx, struct err *err)
+static void add_seen(struct reading *r, ssize_t n)
+{
+    r->bytes += (uint64_t)n;
+    if (r->seen)
+        r->seen(r->seen_ctx, r->bytes);
+}
+
+void build_context_watch(struct build_context *c, build_context_seen_fn seen, void *ctx)
+{
+    c->reading.seen = seen;
+    c->reading.seen_ctx = ctx;
+}
+
+uint64_t build_context_bytes(const struct build_context *c)
+{
+    return c->reading.bytes;
+}
+
+static int each(struct build_context *c, const char *source, file_fn fn, void *into, struct err *err)
 {
     struct str pattern = plain(str_of(source));
     size_t n = 0;
+    c->reading.bytes = 0;
+    c->reading.into = into;
     for (size_t i = 0; i < c->n; i++) {
         if (pattern.n && !build_context_matches(pattern, str_of(c->paths[i])))
             continue;
         n++;
-        if (visit(c, c->paths[i], fn, ctx, err) < 0)
+        if (visit(c, c->paths[i], fn, &c->reading, err) < 0)
             return -1;
     }
     if (n == 0)
@@ -243,7 +272,7 @@ static int each(const struct build_context *c, const char *source, file_fn fn, v
     return 0;
 }
 
-static int digest_fd(EVP_MD_CTX *md, int fd, const char *path, struct err *err)
+static int digest_fd(struct reading *r, int fd, const char *path, struct err *err)
 {
     char chunk[CHUNK];
     for (;;) {
@@ -252,19 +281,21 @@ static int digest_fd(EVP_MD_CTX *md, int fd, const char *path, struct err *err)
             return err_errno(err, errno, "read %s", path);
         if (n == 0)
             return 0;
-        (void)EVP_DigestUpdate(md, chunk, (size_t)n);
+        (void)EVP_DigestUpdate(r->into, chunk, (size_t)n);
+        add_seen(r, n);
     }
 }
 
 static int digest_file(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err)
 {
+    struct reading *r = ctx;
     char head[64];
     (void)snprintf(head, sizeof(head), "%o %lld", (unsigned)st->st_mode,
                    S_ISREG(st->st_mode) ? (long long)st->st_size : 0LL);
-    (void)EVP_DigestUpdate(ctx, path, strlen(path) + 1);
-    (void)EVP_DigestUpdate(ctx, head, strlen(head) + 1);
-    (void)EVP_DigestUpdate(ctx, target, strlen(target) + 1);
-    return fd >= 0 ? digest_fd(ctx, fd, path, err) : 0;
+    (void)EVP_DigestUpdate(r->into, path, strlen(path) + 1);
+    (void)EVP_DigestUpdate(r->into, head, strlen(head) + 1);
+    (void)EVP_DigestUpdate(r->into, target, strlen(target) + 1);
+    return fd >= 0 ? digest_fd(r, fd, path, err) : 0;
 }
 
 static void end_digest(EVP_MD_CTX *md, char ret_hash[static CONTEXT_HASH_LEN + 1])
@@ -299,13 +330,15 @@ int build_context_hash(struct build_context *c, const char *source, char ret_has
     return r;
 }
 
-int build_context_hash_file(const char *path, char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err)
+int build_context_hash_file(const char *path, build_context_seen_fn seen, void *ctx,
+                            char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err)
 {
     AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
     EVP_MD_CTX *md = begin_digest();
-    int r = digest_fd(md, fd, path, err);
+    struct reading reading = {seen, ctx, 0, md};
+    int r = digest_fd(&reading, fd, path, err);
     end_digest(md, ret_hash);
     return r;
 }
@@ -315,7 +348,7 @@ static int broken(struct archive *a, const char *path, struct err *err)
     return err_set(err, ERR_INTERNAL, "pack %s: %s", path, archive_error_string(a) ? archive_error_string(a) : "?");
 }
 
-static int pack_content(struct archive *a, int fd, const char *path, int64_t size, struct err *err)
+static int pack_content(struct reading *r, int fd, const char *path, int64_t size, struct err *err)
 {
     char chunk[CHUNK];
     while (size > 0) {
@@ -323,16 +356,18 @@ static int pack_content(struct archive *a, int fd, const char *path, int64_t siz
         if (n <= 0)
             return n < 0 ? err_errno(err, errno, "read %s", path)
                          : err_set(err, ERR_ABORTED, "%s changes while it is read", path);
-        if (archive_write_data(a, chunk, (size_t)n) != n)
-            return broken(a, path, err);
+        if (archive_write_data(r->into, chunk, (size_t)n) != n)
+            return broken(r->into, path, err);
         size -= n;
+        add_seen(r, n);
     }
     return 0;
 }
 
 static int pack_file(void *ctx, const char *path, const struct stat *st, const char *target, int fd, struct err *err)
 {
-    struct archive *a = ctx;
+    struct reading *reading = ctx;
+    struct archive *a = reading->into;
     struct archive_entry *e = archive_entry_new();
     archive_entry_set_pathname(e, path);
     archive_entry_set_filetype(e, st->st_mode & S_IFMT);
@@ -344,7 +379,7 @@ static int pack_file(void *ctx, const char *path, const struct stat *st, const c
         archive_entry_set_size(e, st->st_size);
     int r = archive_write_header(a, e) == ARCHIVE_OK ? 0 : broken(a, path, err);
     archive_entry_free(e);
-    return r == 0 && S_ISREG(st->st_mode) ? pack_content(a, fd, path, st->st_size, err) : r;
+    return r == 0 && S_ISREG(st->st_mode) ? pack_content(reading, fd, path, st->st_size, err) : r;
 }
 
 int build_context_pack(struct build_context *c, const char *source, int fd, struct err *err)

@@ -16,6 +16,11 @@ int build_context_open(const char *dir, struct build_context **ret_context, stru
 void build_context_close(struct build_context *c);
 DEFINE_AUTO(struct build_context *, build_context_close)
 
+/* Called while contents are read, with the bytes of the source so far. Then they are known, too: of what was hashed or packed last. */
+typedef void (*build_context_seen_fn)(void *ctx, uint64_t bytes);
+void build_context_watch(struct build_context *c, build_context_seen_fn seen, void *ctx);
+uint64_t build_context_bytes(const struct build_context *c);
+
 /* What the source (a path or pattern below the directory) names, as a hash of names, modes and contents. ERR_NOT_FOUND: nothing. */
 int build_context_hash(struct build_context *c, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1],
                        struct err *err) WARN_UNUSED;
@@ -24,7 +29,8 @@ int build_context_hash(struct build_context *c, const char *source, char ret_has
 int build_context_pack(struct build_context *c, const char *source, int fd, struct err *err) WARN_UNUSED;
 
 /* SHA-256 of a file's bytes, in hex. */
-int build_context_hash_file(const char *path, char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err) WARN_UNUSED;
+int build_context_hash_file(const char *path, build_context_seen_fn seen, void *ctx,
+                            char ret_hash[static CONTEXT_HASH_LEN + 1], struct err *err) WARN_UNUSED;
 
 /* Does the pattern (with *, ?, [..] and **) name this path, or a directory above it? For .dockerignore and its test. */
 bool build_context_matches(struct str pattern, struct str path);

@@ -7,11 +7,12 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_VERIFY };
+enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY };
 
 static const struct flag flags[] = {
     {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
     {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
+    {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
 };
 
@@ -44,9 +45,11 @@ static void print_event(const json_t *e, bool is_tty)
     (void)fputc('\n', stdout);
 }
 
+/* id NULL: the service's. */
 static int print_events(struct context *ctx, struct service *s, const char *id, const char *from, bool follows)
 {
-    AUTO_FREE char *target = service_target(id, "/events?from=%s&follow=%d", from, follows);
+    AUTO_FREE char *target = id ? service_target(id, "/events?from=%s&follow=%d", from, follows)
+                                : mem_printf("/v1/events?from=%s&follow=%d", from, follows);
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
     json_t *object;
@@ -71,7 +74,7 @@ static int print_events(struct context *ctx, struct service *s, const char *id, 
 
 static int verify(struct context *ctx, struct service *s, const char *id)
 {
-    AUTO_FREE char *target = service_target(id, "/verify");
+    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/v1/events/verify");
     AUTO_JSON json_t *verdict = NULL;
     if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
         return context_fail(ctx, STATUS_FAILED);
@@ -130,7 +133,7 @@ static int run(struct context *ctx)
 {
     const char *value, *from = "1";
     uint64_t number;
-    bool follows = false, verifies = false;
+    bool follows = false, verifies = false, is_service = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == FLAG_FROM) {
@@ -139,30 +142,36 @@ static int run(struct context *ctx)
             from = value;
         } else if (flag == FLAG_VERIFY) {
             verifies = true;
+        } else if (flag == FLAG_SERVICE) {
+            is_service = true;
         } else {
             follows = true;
         }
     }
     if (flag < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) != 1)
+    if (is_service && context_operands(ctx))
+        return context_usage(ctx, "--service takes no id: that log is of no sandbox");
+    if (!is_service && context_operands(ctx) != 1)
         return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
 
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || resolve(ctx, s, ctx->argv[ctx->argi], &id) < 0)
+    if (!s || (!is_service && resolve(ctx, s, ctx->argv[ctx->argi], &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
     return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
 }
 
 const struct command cmd_log = {
     .name = "log",
-    .summary = "print or check a sandbox's event log",
-    .synopsis = "[--from SEQ] [-f] ID\n--verify ID",
+    .summary = "print or check an event log: a sandbox's, a volume's, the service's",
+    .synopsis = "[--from SEQ] [-f] ID\n[--from SEQ] [-f] --service\n--verify ID\n--verify --service",
     .description =
         "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
         "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
-        "outlives the sandbox; of one that has ended, the whole id is needed. A volume has one, too: its name is enough, or its id once it is gone.\n"
+        "outlives the sandbox; of one that has ended, the whole id is needed. A volume has one, too: its name is enough, or its id once it is gone. "
+        "So has the service: who built, tagged, published or removed a template, set or removed a secret, asked for sandboxes to be kept ready or "
+        "for the pool to be cleaned; the last 10,000 events of it are kept.\n"
         "\n"
         "Each event carries the hash of all before it. --verify computes them again and says where they differ.\n"
         "\n"
@@ -172,7 +181,8 @@ const struct command cmd_log = {
     .examples = "cove log i3k\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
                 "cove log --verify i3k\n"
-                "cove log data",
+                "cove log data\n"
+                "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
     .operands = "id",
     COMMAND_FLAGS(flags),
     .run = run,

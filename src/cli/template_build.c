@@ -12,6 +12,7 @@
 #include "cli/service.h"
 #include "cli/template_build_auth.h"
 #include "cli/terminal.h"
+#include "config/units.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -20,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 150, CHUNK = 256 * 1024 };
+enum { POLL_MS = 150, CHUNK = 256 * 1024, STEP_TEXT_MAX = 64 };
 
 struct making {
     struct context *ctx;
@@ -32,6 +33,11 @@ struct making {
     json_t *spec;
     struct arena secrets; /* wiped */
     struct secret_input password;
+    struct progress progress; /* of what goes on at the moment */
+    usec_t since;             /* it does */
+    const char *doing, *what; /* "packing", a source of COPY */
+    uint64_t total;           /* bytes of it; 0: not known yet */
+    char step[STEP_TEXT_MAX]; /* of the build, as its log calls it: "[builder 2/6]" */
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -40,9 +46,15 @@ static const char *text_of(const json_t *object, const char *name)
     return text ? text : "";
 }
 
-static void say(const struct making *m, const char *text)
+static bool is_silent(const struct making *m)
 {
-    if (m->o->quiet || m->ctx->json)
+    return m->o->quiet || m->ctx->json;
+}
+
+static void say(struct making *m, const char *text)
+{
+    progress_end(&m->progress);
+    if (is_silent(m))
         return;
     terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
     (void)fputc('\n', stderr);
@@ -52,6 +64,32 @@ static void set_text(json_t *object, const char *name, const char *text)
 {
     if (text)
         (void)json_object_set_new(object, name, json_string(text));
+}
+
+static uint64_t seconds_since(usec_t then)
+{
+    return (clock_mono() - then) / USEC_PER_SEC;
+}
+
+/* What takes long enough for somebody to wonder is shown on a terminal. */
+static void start_doing(struct making *m, const char *doing, const char *what, uint64_t total)
+{
+    progress_end(&m->progress);
+    progress_start(&m->progress, is_silent(m));
+    m->since = clock_mono();
+    m->doing = doing;
+    m->what = what;
+    m->total = total;
+}
+
+static void show_bytes(void *ctx, uint64_t bytes)
+{
+    struct making *m = ctx;
+    char done[UNIT_TEXT_MAX], all[UNIT_TEXT_MAX];
+    unit_format_size(bytes, done);
+    unit_format_size(m->total, all);
+    progress_show(&m->progress, "%s %.200s: %s%s%s, %llu s", m->doing, m->what, done, m->total ? " of " : "",
+                  m->total ? all : "", (unsigned long long)seconds_since(m->since));
 }
 
 /* ---- what is to be built ---- */
@@ -137,13 +175,15 @@ static void forget_auth(struct making *m)
 
 /* ---- sending ---- */
 
-static int send_fd(struct making *m, const char *hash, int fd)
+static int send_fd(struct making *m, const char *what, const char *hash, int fd)
 {
     struct context *ctx = m->ctx;
     AUTO_FREE char *target = mem_printf("/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
     struct stat st;
+    char size[UNIT_TEXT_MAX];
     if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
         return err_errno(&ctx->err, errno, "read what is to be sent");
+    start_doing(m, "sending", what, (uint64_t)st.st_size);
     if (service_begin(m->s, "PUT", target, st.st_size) < 0)
         return -1;
     for (off_t sent = 0; sent < st.st_size;) {
@@ -154,11 +194,18 @@ static int send_fd(struct making *m, const char *hash, int fd)
         if (r < 0)
             break; /* the answer says why */
         sent += n;
+        show_bytes(m, (uint64_t)sent);
     }
+    progress_end(&m->progress);
     int ignored UNUSED = http_client_end(service_client(m->s)); /* likewise */
-    if (service_answer(m->s, "sending files", NULL) == 0)
-        return 0;
-    return ctx->err.code == ERR_ALREADY_EXISTS ? 0 : -1; /* somebody was faster: of the same files, as the hash says */
+    if (service_answer(m->s, is_silent(m) ? NULL : "sending files", NULL) < 0)
+        return ctx->err.code == ERR_ALREADY_EXISTS ? 0
+                                                   : -1; /* somebody was faster: of the same files, as the hash says */
+    unit_format_size((uint64_t)st.st_size, size);
+    if (seconds_since(m->since) > 0)
+        say(m,
+            arena_printf(&m->arena, "sent %s: %s in %llu s", what, size, (unsigned long long)seconds_since(m->since)));
+    return 0;
 }
 
 static int is_present(struct making *m, const char *hash)
@@ -181,35 +228,43 @@ static int scratch_file(struct err *err)
 static int send_source(struct making *m, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1])
 {
     struct err *err = &m->ctx->err;
+    char size[UNIT_TEXT_MAX];
     if (!m->context && build_context_open(m->o->context, &m->context, err) < 0)
         return -1;
+    build_context_watch(m->context, show_bytes, m);
+    start_doing(m, "reading", source, 0);
     if (build_context_hash(m->context, source, ret_hash, err) < 0)
         return -1;
     int r = is_present(m, ret_hash);
     if (r)
         return r < 0 ? -1 : 0;
+    unit_format_size(build_context_bytes(m->context), size);
+    say(m, arena_printf(&m->arena, "sending %s: %s", source, size));
     AUTO_CLOSE int fd = scratch_file(err);
+    start_doing(m, "packing", source, build_context_bytes(m->context));
     if (fd < 0 || build_context_pack(m->context, source, fd, err) < 0)
         return -1;
-    AUTO_FREE char *line = mem_printf("sending %s: %.1f MiB", source, (double)lseek(fd, 0, SEEK_CUR) / (1 << 20));
-    say(m, line);
-    return send_fd(m, ret_hash, fd);
+    return send_fd(m, source, ret_hash, fd);
 }
 
 static int send_archive(struct making *m)
 {
     char hash[CONTEXT_HASH_LEN + 1];
-    if (build_context_hash_file(m->o->from_oci, hash, &m->ctx->err) < 0)
+    struct stat st;
+    char size[UNIT_TEXT_MAX];
+    start_doing(m, "reading", m->o->from_oci, 0);
+    if (build_context_hash_file(m->o->from_oci, show_bytes, m, hash, &m->ctx->err) < 0)
         return -1;
     set_text(m->spec, "fromArchive", hash);
     int r = is_present(m, hash);
     if (r)
         return r < 0 ? -1 : 0;
     AUTO_CLOSE int fd = open(m->o->from_oci, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &st) < 0)
         return err_errno(&m->ctx->err, errno, "open %s", m->o->from_oci);
-    say(m, "sending the archive");
-    return send_fd(m, hash, fd);
+    unit_format_size((uint64_t)st.st_size, size);
+    say(m, arena_printf(&m->arena, "sending %s: %s", m->o->from_oci, size));
+    return send_fd(m, m->o->from_oci, hash, fd);
 }
 
 static int add_steps(struct making *m)
@@ -257,18 +312,37 @@ static int make_spec(struct making *m)
 
 /* ---- following ---- */
 
-static void print_lines(const struct making *m, const json_t *answer, json_int_t *after)
+/* "[builder 2/6] RUN make" is of that step. */
+static void note_step(struct making *m, const char *line)
+{
+    size_t n = *line == '[' ? strcspn(line, "]") + 1 : 0;
+    if (n == 0 || n >= sizeof(m->step) || (strncmp(m->step, line, n) == 0 && !m->step[n]))
+        return;
+    (void)snprintf(m->step, sizeof(m->step), "%.*s", (int)n, line);
+    m->since = clock_mono();
+}
+
+/* A step without a word is seen to go on. */
+static void show_step(struct making *m)
+{
+    progress_show(&m->progress, "%s %llu s", *m->step ? m->step : "waiting for the build,",
+                  (unsigned long long)seconds_since(m->since));
+}
+
+static void print_lines(struct making *m, const json_t *answer, json_int_t *after)
 {
     const json_t *line;
     size_t i;
     json_array_foreach(json_object_get(answer, "lines"), i, line)
     {
+        note_step(m, text_of(line, "message"));
         *after = json_integer_value(json_object_get(line, "seq"));
         if (m->ctx->json) {
             print_json(line);
             (void)fflush(stdout);
         } else if (strcmp(text_of(line, "level"), "debug") != 0) {
             say(m, text_of(line, "message"));
+            progress_start(&m->progress, is_silent(m));
         }
     }
 }
@@ -293,6 +367,7 @@ static void catch_signals(void)
 /* Who started it and leaves does not want it any more. Does not return, but when it can't be cancelled. */
 static int cancel(struct making *m, const char *id)
 {
+    progress_end(&m->progress);
     AUTO_FREE char *target = mem_printf("/v1/builds/%s", id);
     if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
         return err_prefix(&m->ctx->err, "cancel the build");
@@ -306,6 +381,7 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
 {
     json_int_t after = 0;
     catch_signals();
+    start_doing(m, NULL, NULL, 0);
     for (;;) {
         if (interrupted)
             return cancel(m, id);
@@ -318,11 +394,14 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
         bool is_over =
             strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "failed") == 0;
         if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
+            progress_end(&m->progress);
             *ret_build = json_deep_copy(build);
             return 0;
         }
-        if (!is_over)
-            (void)usleep(POLL_MS * 1000);
+        if (is_over)
+            continue;
+        show_step(m);
+        (void)usleep(POLL_MS * 1000);
     }
 }
 
@@ -363,14 +442,20 @@ static int begin(struct making *m, json_t **ret_build)
     return service_call(m->s, "POST", "/v1/builds", body, "beginning the build", ret_build);
 }
 
+static int fail(struct making *m)
+{
+    progress_end(&m->progress);
+    return context_fail(m->ctx, STATUS_FAILED);
+}
+
 static int build(struct making *m)
 {
     AUTO_JSON json_t *build = NULL, *end = NULL;
     if (read_password(m) < 0 || find_dockerfile(m, &m->ctx->err) < 0)
-        return context_fail(m->ctx, STATUS_FAILED);
+        return fail(m);
     m->s = service_open(m->ctx);
     if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, text_of(build, "id"), &end) < 0)
-        return context_fail(m->ctx, STATUS_FAILED);
+        return fail(m);
     bool ready = strcmp(text_of(end, "status"), "ready") == 0;
     if (m->ctx->json) {
         print_json(end);
@@ -385,7 +470,7 @@ static int build(struct making *m)
     if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
         (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
                        "FROM means a template here when one has that name ('cove template ls'), else an image");
-    return context_fail(m->ctx, STATUS_FAILED);
+    return fail(m);
 }
 
 int template_build_run(struct context *ctx, const struct template_build_options *options)

@@ -166,16 +166,33 @@ void progress_start(struct progress *p, bool quiet)
     *p = (struct progress){.started_us = clock_mono(), .is_on = !quiet && isatty(STDERR_FILENO) == 1};
 }
 
+/* A line that wraps could not be taken back. */
+static size_t cut_to_width(struct str line)
+{
+    uint16_t columns = 80, rows;
+    size_t width = 0, n = 0;
+    int ignored UNUSED = terminal_size(STDERR_FILENO, &columns, &rows);
+    for (; n < line.n; n++) {
+        width += ((unsigned char)line.p[n] & 0xc0) != 0x80;
+        if (width >= columns)
+            break;
+    }
+    return n;
+}
+
 void progress_show(struct progress *p, const char *fmt, ...)
 {
     uint64_t now = clock_mono();
     if (!p->is_on || now - p->started_us < PROGRESS_AFTER_US || now - p->shown_us < 100000)
         return;
+    char text[512];
     va_list args;
     va_start(args, fmt);
-    (void)fputs("\r\033[K", stderr);
-    (void)vfprintf(stderr, fmt, args);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    AUTO_BUF struct buf line = BUF_INIT(4 * sizeof(text));
+    terminal_escape(&line, str_of(text));
+    (void)fprintf(stderr, "\r\033[K%.*s", (int)cut_to_width(buf_str(&line)), buf_len(&line) ? buf_data(&line) : "");
     (void)fflush(stderr);
     p->shown_us = now;
     p->is_shown = true;

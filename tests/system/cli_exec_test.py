@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """cove exec, and the terminal that it connects."""
 
-import fcntl
 import json
-import os
-import pty
-import select
-import struct
 import subprocess
 import termios
-import time
 
 from service import wait_until
+from terminal import Terminal
 
 
 def test_exec_runs_in_the_same_sandbox(service, sandbox):
@@ -56,43 +51,6 @@ def test_exec_as_json_has_the_output_when_its_sandbox_is_removed(service, sandbo
     result = json.loads(out)
     assert (process.returncode, result["reason"], result["exit_code"], result["stdout"]) == (125, "failed", None, "up\n")
     assert "ended" in json.loads(err)["error"]["message"]
-
-
-class Terminal:
-    """cove with a terminal of ours."""
-
-    def __init__(self, service, *arguments, rows=30, columns=100):
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-
-        def own_terminal():
-            os.setsid()
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        self.process = service.popen(*arguments, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal)
-        self.seen = b""
-
-    def expect(self, text, seconds=15):
-        end = time.monotonic() + seconds
-        while text not in self.seen:
-            ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
-            assert ready, f"{text!r} did not come; this did: {self.seen!r}"
-            self.seen += os.read(self.master, 65536)
-        self.seen = self.seen[self.seen.index(text) + len(text):]
-
-    def send(self, text):
-        os.write(self.master, text)
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def end(self):
-        status = self.process.wait(20)
-        restored = termios.tcgetattr(self.slave) == self.before
-        os.close(self.master)
-        os.close(self.slave)
-        return status, restored
 
 
 def test_a_terminal_has_our_size_and_follows_it(service, sandbox):

@@ -4,9 +4,10 @@
 BUILD := build
 UNIT := /usr/local/lib/systemd/system/cove.service
 DOC := /usr/local/share/doc/cove
+INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-run check-start check-install run start stop test unit check fuzz bench format install uninstall clean
+.PHONY: help deps build check-run check-start check-install check-uninstall run start stop test unit check fuzz bench format install uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +21,8 @@ build: ## compile to build/; root has what that needs installed before
 check-run check-start: check-%:
 	@tools/service check $*
 
-check-install:
-	@[ -n "$(DESTDIR)" ] || [ -w /usr/local/bin ] || { echo "make: /usr/local is for root to write to: sudo make install" >&2; exit 1; }
+check-install check-uninstall: check-%:
+	@[ -n "$(DESTDIR)" ] || [ -w /usr/local/bin ] || { echo "make: /usr/local is for root to write to: sudo make $*" >&2; exit 1; }
 
 run: check-run build ## set up everything, start the service here, run a first sandbox
 	@tools/install-deps run
@@ -66,11 +67,12 @@ install: check-install build ## install to /usr/local, with a systemd unit (DEST
 	@install -Dm 644 README.md $(DESTDIR)$(DOC)/README.md
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
 
-uninstall: ## remove what install put there; state, configuration and sandboxes' files stay
+uninstall: check-uninstall ## remove what install put there; state, configuration and sandboxes' files stay
 	@[ -n "$(DESTDIR)" ] || ! command -v systemctl >/dev/null || systemctl disable --now cove 2>/dev/null || true
-	@rm -f $(addprefix $(DESTDIR)/usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(DESTDIR)$(UNIT)
-	@rm -rf $(DESTDIR)$(DOC)
-	@echo "removed; what is left: /etc/cove, /var/lib/cove"
+	@there="$$(ls -d $(INSTALLED) 2>/dev/null)"; rm -rf $(INSTALLED); \
+	    [ -n "$$there" ] && echo "removed: $$(echo $$there)" || echo "nothing is installed in $(DESTDIR)/usr/local"; \
+	    kept="$$(ls -d $(DESTDIR)/etc/cove $(DESTDIR)/var/lib/cove 2>/dev/null)"; \
+	    [ -z "$$kept" ] || echo "kept, as they are yours: $$(echo $$kept)"
 
 clean: ## remove what was built
 	@rm -rf $(BUILD)

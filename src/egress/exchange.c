@@ -9,6 +9,26 @@
 
 static void close_now(struct exchange *x);
 
+/* Of answers, for the client to take. */
+static size_t held(const struct exchange *x)
+{
+    return buf_len(&x->upstream.in) + x->bodies + buf_len(&x->client.out);
+}
+
+static void share(struct exchange *x, size_t n)
+{
+    if (!x->share)
+        return;
+    x->share->held += n - x->shared;
+    x->shared = n;
+}
+
+/* Whoever keeps as much has a client that is waited for, and by which it is woken. */
+static bool has_too_much(const struct exchange *x)
+{
+    return x->share && x->share->held > EXCHANGE_SHARE_MAX && held(x) > EXCHANGE_SHARE_LEAST;
+}
+
 static void rounds(struct exchange *x)
 {
     bool any = false;
@@ -26,6 +46,7 @@ static void rounds(struct exchange *x)
             break;
         }
     }
+    share(x, held(x));
     x->kind->settle(x, any);
 }
 
@@ -130,7 +151,8 @@ static void end_attach(struct end *e, struct side *side)
 
 bool end_read(struct end *e)
 {
-    if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ)
+    if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ ||
+        (e == &e->x->upstream && has_too_much(e->x)))
         return false;
     char *to = buf_reserve(&e->in, END_READ);
     assert(to);
@@ -259,6 +281,7 @@ static void on_timer_closed(uv_handle_t *h)
 static void close_now(struct exchange *x)
 {
     struct end *ends[] = {&x->client, &x->upstream};
+    share(x, 0);
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         end_reset(ends[i]); /* what is still there did not end: nobody shall take it for complete */
     uv_close((uv_handle_t *)&x->timer, on_timer_closed);
@@ -271,6 +294,12 @@ void exchange_close(struct exchange *x)
     x->closed = true;
     if (!x->running)
         close_now(x);
+}
+
+void exchange_set_share(struct exchange *x, struct exchange_share *s)
+{
+    assert(!x->share);
+    x->share = s;
 }
 
 static uint64_t came_from(const struct end *e)

@@ -63,6 +63,16 @@ enum {
     EXCHANGE_SKIP_MAX = 256 * 1024,  /* of a refused request's body; a longer one ends the connection */
 };
 
+enum { EXCHANGE_SHARE_MAX = 64 * 1024 * 1024, EXCHANGE_SHARE_LEAST = 64 * 1024 };
+
+/*
+ * What several exchanges keep of answers that their clients do not take. Above EXCHANGE_SHARE_MAX bytes in all, one that keeps more than EXCHANGE_SHARE_LEAST
+ * reads no more of its upstream until its client has taken some. Begins as 0, and outlives them.
+ */
+struct exchange_share {
+    size_t held;
+};
+
 /*
  * Take both sides. first: bytes of the client that were read already (h1: part of a head; h2: of the preface). upstream may still be connecting, or (h1
  * alone) be NULL: nobody is dialled before a request was allowed. exchange_close() resets what has not ended, and frees; it is always allowed, and nothing is told
@@ -75,6 +85,8 @@ struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *
 
 /* Not from within on_request. NULL: there is none to be had; what waits is answered 502 with `why`, and the connection ends. */
 void exchange_upstream(struct exchange *x, struct side *upstream, const char *why);
+
+void exchange_set_share(struct exchange *x, struct exchange_share *share);
 
 /* Payload so far: what the client sent and upstream took, what upstream sent and the client took; heads included. */
 void exchange_counts(const struct exchange *x, uint64_t *ret_sent, uint64_t *ret_received);

@@ -54,6 +54,9 @@ struct exchange {
     uv_timer_t timer;
     uint64_t deadline; /* of the loop's clock */
     uint64_t last_id;
+    struct exchange_share *share; /* NULL: none */
+    size_t shared;                /* of share->held, this one's */
+    size_t bodies;                /* of answers, between the ends */
     bool kicked, running, closed, ended, end_told, end_failed;
     struct err end_err;
 };

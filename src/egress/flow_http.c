@@ -315,6 +315,7 @@ void flow_http(struct flow *f)
     f->state = FLOW_OPEN;
     struct side *client = TAKE_PTR(f->client);
     f->exchange = h1_exchange(f->net->egress->loop, client, NULL, buf_str(&f->first), &exchange_ops, f);
+    exchange_set_share(f->exchange, &f->net->share);
     buf_fini(&f->first);
 }
 
@@ -323,4 +324,5 @@ void flow_http_open(struct flow *f, struct str alpn)
     struct side *client = TAKE_PTR(f->client), *upstream = TAKE_PTR(f->upstream);
     bool h2 = str_eqc(alpn, "h2");
     f->exchange = (h2 ? h2_exchange : h1_exchange)(f->net->egress->loop, client, upstream, STR_NULL, &exchange_ops, f);
+    exchange_set_share(f->exchange, &f->net->share);
 }

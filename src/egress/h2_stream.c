@@ -87,6 +87,19 @@ static void give_back(struct h2_flow *f, size_t n)
         (void)nghttp2_session_consume_connection(f->from->session, n);
 }
 
+static bool is_of_answer(const struct h2_flow *f)
+{
+    return f->from == &f->stream->h->upstream;
+}
+
+/* What was in `body` and is not any more. */
+static void let_go(struct h2_flow *f, size_t n)
+{
+    if (is_of_answer(f))
+        f->stream->h->x.bodies -= n;
+    give_back(f, n);
+}
+
 static void wake(struct h2_flow *f)
 {
     int32_t id = id_at(f, f->to);
@@ -104,6 +117,8 @@ int h2_flow_add(struct h2_flow *f, struct str piece)
     }
     if (buf_append_str(&f->body, piece) < 0)
         return -1; /* more than the window */
+    if (is_of_answer(f))
+        f->stream->h->x.bodies += piece.n;
     wake(f);
     return 0;
 }
@@ -118,7 +133,7 @@ void h2_flow_drop(struct h2_flow *f)
 {
     size_t n = buf_len(&f->body);
     buf_fini(&f->body);
-    give_back(f, n);
+    let_go(f, n);
 }
 
 nghttp2_nv h2_nv(struct str name, struct str value)
@@ -146,7 +161,7 @@ static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size
     if (n) {
         memcpy(to, buf_data(&f->body), n);
         buf_consume(&f->body, n);
-        give_back(f, n);
+        let_go(f, n);
     }
     if (buf_len(&f->body) == 0 && f->ended) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "egress/egress.h"
+#include "egress/exchange.h"
 #include "policy/policy.h"
 
 #include <jansson.h>
@@ -79,6 +80,7 @@ struct net {
     struct ca *ca;
     struct list flows;
     unsigned n_flows, n_lookups; /* lookups: of flows */
+    struct exchange_share share; /* of its exchanges */
     uint64_t last_flow;
     struct denial denials[NET_DENIALS_MAX];
     struct list denying;

@@ -6,6 +6,7 @@
 #include "policy/netaddr.h"
 
 #include <curl/curl.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,8 @@ struct http {
     struct http_config config;
     CURL *curl;
     struct resolve *resolve;
+    struct netaddr *own; /* this machine's addresses */
+    size_t n_own;
 };
 
 /* Where a URL leads. */
@@ -46,13 +49,29 @@ struct call {
     unsigned headers;
 };
 
+static int read_own(struct http *h, struct err *err)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0)
+        return err_errno(err, errno, "ask for this machine's own addresses");
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        struct netaddr a;
+        if (!i->ifa_addr || !netaddr_from_sockaddr(i->ifa_addr, &a, NULL))
+            continue;
+        h->own = mem_realloc(h->own, (h->n_own + 1) * sizeof(*h->own));
+        h->own[h->n_own++] = a;
+    }
+    freeifaddrs(all);
+    return 0;
+}
+
 int http_new(const struct http_config *config, struct http **ret_http, struct err *err)
 {
     struct http *h = mem_new(struct http);
     h->config = *config;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == 0)
         h->curl = curl_easy_init();
-    if (!h->curl || resolve_new(&h->resolve, err) < 0) {
+    if (!h->curl || resolve_new(&h->resolve, err) < 0 || read_own(h, err) < 0) {
         if (!h->curl)
             (void)err_set(err, ERR_INTERNAL, "libcurl does not start");
         http_free(h);
@@ -68,6 +87,7 @@ void http_free(struct http *h)
         return;
     curl_easy_cleanup(h->curl);
     resolve_free(h->resolve);
+    mem_free(h->own);
     mem_free(h);
 }
 
@@ -140,20 +160,29 @@ bool http_url_host(const char *url, char ret_host[static REFERENCE_HOST_MAX])
 
 /* ---- who may be dialled ---- */
 
-static bool may_dial(const struct target *t, const struct netaddr *addr)
+/* What is the machine's own may be public, and open to nobody but itself. */
+static enum net_class class_of(const struct http *h, const struct netaddr *addr)
 {
-    enum net_class c = netaddr_class(addr);
-    return c == NET_PUBLIC ||
-           (t->allowed && (c == NET_PRIVATE || c == NET_LOOPBACK || c == NET_SHARED || c == NET_LINK_LOCAL));
+    for (size_t i = 0; i < h->n_own; i++)
+        if (netaddr_eq(&h->own[i], addr))
+            return NET_HOST;
+    return netaddr_class(addr);
 }
 
-static int refuse(const struct target *t, const struct netaddr *addr, struct err *err)
+static bool may_dial(const struct http *h, const struct target *t, const struct netaddr *addr)
+{
+    enum net_class c = class_of(h, addr);
+    return c == NET_PUBLIC || (t->allowed && (c == NET_HOST || c == NET_PRIVATE || c == NET_LOOPBACK ||
+                                              c == NET_SHARED || c == NET_LINK_LOCAL));
+}
+
+static int refuse(const struct http *h, const struct target *t, const struct netaddr *addr, struct err *err)
 {
     char text[NETADDR_TEXT_MAX];
     netaddr_print(addr, text);
     return err_set(err, ERR_PERMISSION_DENIED,
                    "%.80s is at %s (%s), where registries are asked only if \"insecure\" lists the host", t->name, text,
-                   net_class_name(netaddr_class(addr)));
+                   net_class_name(class_of(h, addr)));
 }
 
 static int prepare(struct http *h, const char *url, struct target *t, struct err *err)
@@ -172,14 +201,14 @@ static int prepare(struct http *h, const char *url, struct target *t, struct err
                                 strchr(t->name, ':') ? "]" : "", t->port);
     for (size_t i = 0; i < n_addrs; i++) {
         char text[NETADDR_TEXT_MAX];
-        if (!may_dial(t, &addrs[i]))
+        if (!may_dial(h, t, &addrs[i]))
             continue;
         netaddr_print(&addrs[i], text);
         n += (size_t)snprintf(t->resolve + n, sizeof(t->resolve) - n, addrs[i].family == 6 ? "%s[%s]" : "%s%s",
                               n_good ? "," : "", text);
         n_good++;
     }
-    return n_good > 0 ? 0 : refuse(t, &addrs[0], err);
+    return n_good > 0 ? 0 : refuse(h, t, &addrs[0], err);
 }
 
 /* ---- what libcurl calls ---- */
@@ -189,7 +218,7 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
     struct call *c = ctx;
     struct netaddr addr;
     if (purpose != CURLSOCKTYPE_IPCXN || !netaddr_from_sockaddr(&to->addr, &addr, NULL) ||
-        !may_dial(c->target, &addr)) {
+        !may_dial(c->h, c->target, &addr)) {
         c->refused = true;
         return CURL_SOCKET_BAD;
     }

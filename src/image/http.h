@@ -2,8 +2,8 @@
 /*
  * GET requests to registries and to where these point, one at a time, over HTTP/1.1.
  *
- *  1. What is dialled was judged: public addresses, or those of a host that the job allows by name. It holds for every hop, and for the address that the
- *     name has at that moment.
+ *  1. What is dialled was judged: public addresses but this machine's own, or those of a host that the job allows by name. It holds for every hop, and for
+ *     the address that the name has at that moment.
  *  2. No plain HTTP but to hosts that the job allows it for. Nothing is read from the environment: no proxy, no netrc, no cookies.
  *  3. No redirect is followed here: who asked sees it, and decides what the next request carries.
  *  4. Every size is bounded; a peer that stalls is given up.

@@ -168,9 +168,16 @@ static void test_an_exec_that_takes_long(void **state)
     const char *first = rig_path(&rig, "first"), *second = rig_path(&rig, "second");
     assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* told when somebody wants the file */
     int one = hold(first), two = hold(second);
+    uint32_t reads = EXEC_AS(&rig, (&(struct exec_options){.user = "root", .flags = WIRE_EXEC_STDIN}), "cat");
+    uint32_t reader = rig_expect_started(&rig, reads);
     uint32_t held = EXEC(&rig, first), never = EXEC_AS(&rig, &(struct exec_options){0}, second);
     assert_true(rig_is_quiet(&rig, held, 100) && rig_is_quiet(&rig, never, 1));
     (void)expect_output(&as_root, "echo meanwhile", "meanwhile\n");
+    /* What was started before them has nothing to do with them either: its input ends when it is closed. */
+    assert_true(rig_is_quiet(&rig, held, 1));
+    rig_expect_end(&rig, select_pid(WIRE_CLOSE_STDIN, reader, NULL), ERR_OK, "");
+    rig_expect_end(&rig, reads, ERR_OK, "");
+    assert_true(rig_is_quiet(&rig, held, 1));
     rig_expect_end(&rig, EXEC(&rig, "/nowhere"), ERR_INVALID_ARGUMENT,
                    "error starting process '/nowhere': fork/exec /nowhere: no such file or directory");
     assert_int_equal(fcntl(one, F_SETLEASE, F_UNLCK), 0);

@@ -76,11 +76,13 @@ static void test_violations(void **state)
     rig_send(&rig, WIRE_EOF, 0, id, NULL, 0);
     rig_expect_end(&rig, id, ERR_OK, "");
     id = EXEC(&rig, "sleep", "1000");
+    (void)rig_expect_started(&rig, id);
     rig_send(&rig, WIRE_EOF, 0, id, NULL, 0);
     rig_send(&rig, WIRE_EOF, 0, id, NULL, 0);
     rig_expect_dropped(&rig);
     rig_connect(&rig);
     id = EXEC(&rig, "sleep", "1000");
+    (void)rig_expect_started(&rig, id);
     rig_send(&rig, WIRE_OPEN, 0, id, "\x22", 1); /* an id that is in use */
     rig_expect_dropped(&rig);
     rig_connect(&rig);

@@ -18,7 +18,7 @@
 /* Read by the kernel's OOM killer: what runs in the sandbox goes before the agent does. */
 #define CHILD_OOM_SCORE "100"
 
-enum { STACK_BYTES = 8192, CLOEXEC_RANGE = 4 /* CLOSE_RANGE_CLOEXEC, Linux 5.11 */ };
+enum { STACK_BYTES = 8192, CHILD_STATUS = 3 };
 
 struct pipes { /* [0] is read from, [1] written to */
     int in[2], out[2], err[2], status[2];
@@ -111,7 +111,7 @@ static inline ALONE long become(int fd, int number)
 }
 
 /* -errno of what failed; returns only then. */
-static inline ALONE long prepare(const struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+static inline ALONE long prepare(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
 {
     static const struct kernel_sigaction standard = {0};
     static const uint64_t none = 0;
@@ -126,8 +126,14 @@ static inline ALONE long prepare(const struct launch *l, const struct spawn *s, 
         return r;
     if ((r = become(l->in, 0)) < 0 || (r = become(l->out, 1)) < 0 || (r = become(l->err, 2)) < 0)
         return r;
-    /* All are close-on-exec at birth; this is for those that came into the agent otherwise. */
-    (void)call(SYS_close_range, 3, ~0U, CLOEXEC_RANGE, 0);
+    /*
+     * All others are close-on-exec, but the exec may take long, and whoever waits for the end of another process' pipe would wait as long. (Before
+     * Linux 5.9 he does.)
+     */
+    if (l->status != CHILD_STATUS && (r = call(SYS_dup3, l->status, CHILD_STATUS, O_CLOEXEC, 0)) < 0)
+        return r;
+    l->status = CHILD_STATUS;
+    (void)call(SYS_close_range, CHILD_STATUS + 1, ~0U, 0, 0);
     (void)call(SYS_umask, 022, 0, 0, 0);
     if ((r = call(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)s->nofile, 0)) < 0)
         return r;

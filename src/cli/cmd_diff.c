@@ -140,7 +140,7 @@ static int run(struct context *ctx)
 const struct command cmd_diff = {
     .name = "diff",
     .summary = "show which files a sandbox changed",
-    .synopsis = "A\nA B",
+    .synopsis = "[-z] A\n[-z] A B",
     .description =
         "Shows the paths that A has changed since it was made; or, with two, what B has that A has not. Each is a sandbox, or a snapshot or "
         "template by its name. It costs what either has of its own, not what both stand on.\n"
@@ -156,13 +156,13 @@ const struct command cmd_diff = {
         "where they are not.\n"
         "\n"
         "Times and other attributes are not compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what "
-        "Cove itself wrote. A comparison that takes more than 20 million look-ups of names fails, and so does one of which a side is removed, paused or resumed meanwhile, or has something deeper than 256 directories or "
+        "Cove itself wrote in B; from a sandbox or snapshot to what it was made from, they are shown. A comparison that takes more than 20 million look-ups of names fails, and so does one of which a side is removed, paused or resumed meanwhile, or has something deeper than 256 directories or "
         "with a path of more than 4,095 bytes: then nothing is printed, and with --json what was is not all.",
     .examples = "cove diff i3k\n"
                 "cove diff before-the-upgrade i3k\n"
                 "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"
                 "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
-    .operands = "ids",
+    .operands = "id",
     COMMAND_FLAGS(flags),
     .run = run,
 };

@@ -329,8 +329,8 @@ static int run(struct context *ctx)
     int n = context_operands(ctx) - 1;
     const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if ((cert || key) && strcmp(what, "set") != 0)
-        return context_usage(ctx, "--cert and --key go with set only");
+    if (*what && context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
     if (!cert != !key)
         return context_usage(ctx, "--cert and --key go together");
     if (strcmp(what, "set") == 0)

@@ -114,7 +114,7 @@ const struct command cmd_exec = {
     .examples = "cove exec i3k -- ps aux\n"
                 "cove exec -it i3k -- bash\n"
                 "cove exec -u root i3k -- apt-get install -y jq",
-    .operands = "id command",
+    .operands = "id|command",
     COMMAND_FLAGS(flags),
     .flags_end_at_operand = true,
     .run = run,

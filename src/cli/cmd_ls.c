@@ -97,7 +97,7 @@ const struct command cmd_ls = {
         "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
         "its limits and its labels. With --json all fields of each.",
     .examples = "cove ls\n"
-                "cove ls -q | xargs cove rm",
+                "cove ls -q | xargs -r cove rm",
     .operands = "",
     COMMAND_FLAGS(flags),
     .run = run,

@@ -65,8 +65,8 @@ const struct command cmd_pause = {
     .exit_status = " 0  all were paused\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove pause i3k\n"
                 "cove pause --files-only i3k\n"
-                "cove ls -q | xargs cove pause",
-    .operands = "ids",
+                "cove ls -q | xargs -r cove pause",
+    .operands = "id",
     COMMAND_FLAGS(pause_flags),
     .run = pause,
 };
@@ -81,7 +81,7 @@ const struct command cmd_resume = {
     .exit_status = " 0  all run\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove resume i3k\n"
                 "cove resume --timeout 1h i3k",
-    .operands = "ids",
+    .operands = "id",
     COMMAND_FLAGS(resume_flags),
     .run = resume,
 };

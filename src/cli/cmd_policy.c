@@ -202,6 +202,8 @@ static int run_with(struct context *ctx, struct net_flags *f)
     bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
     if (!shows && !sets && !checks)
         return context_usage(ctx, n ? "%s: it is show, set or check" : "%sit is show, set or check", what);
+    if (context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
     if (n < 2)
         return context_usage(ctx, "the sandbox's id is missing");
     if (checks && n < 3)
@@ -214,10 +216,6 @@ static int run_with(struct context *ctx, struct net_flags *f)
         return context_fail(ctx, STATUS_USAGE);
     if (!sets && policy)
         return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
-    if (!checks && method)
-        return context_usage(ctx, "--method is for check");
-    if (!sets && quiet)
-        return context_usage(ctx, "--quiet is for set");
     if (sets && !policy)
         return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
     return connect_and_run(ctx, what, policy, method ? method : "GET", quiet);
@@ -267,7 +265,7 @@ const struct command cmd_policy = {
                 "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
                 "cove policy set i3k policy.yaml\n"
                 "cove policy check i3k https://deb.debian.org/debian/",
-    .operands = "=show set check",
+    .operands = "=show set check|id",
     COMMAND_FLAGS(flags),
     .run = run,
 };

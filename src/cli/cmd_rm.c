@@ -70,7 +70,7 @@ const struct command cmd_rm = {
     .exit_status = " 0  all were removed\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove rm i3k\n"
                 "cove rm --all",
-    .operands = "ids",
+    .operands = "id",
     COMMAND_FLAGS(flags),
     .run = run,
 };

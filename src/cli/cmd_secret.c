@@ -130,8 +130,8 @@ static int run(struct context *ctx)
     const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
     char *const *names = ctx->argv + ctx->argi + 1;
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    if ((file || quiet) && strcmp(what, "set") != 0)
-        return context_usage(ctx, "--%s goes with set only", file ? "file" : "quiet");
+    if (*what && context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
     if (strcmp(what, "set") == 0 && n == 1)
         return set(ctx, names[0], file, quiet);
     if (strcmp(what, "set") == 0)

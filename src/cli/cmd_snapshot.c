@@ -88,11 +88,12 @@ static int run(struct context *ctx)
     int n = context_operands(ctx);
     char *const *operands = ctx->argv + ctx->argi;
     const char *what = n ? operands[0] : "";
-    if (strcmp(what, "ls") == 0)
+    bool lists = strcmp(what, "ls") == 0, removes = strcmp(what, "rm") == 0;
+    if (n && context_check_form(ctx, lists || removes ? what : "") != STATUS_OK)
+        return STATUS_USAGE;
+    if (lists)
         return n == 1 ? list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");
-    if (sandbox || quiet)
-        return context_usage(ctx, "--sandbox and --quiet go with ls only");
-    if (strcmp(what, "rm") == 0)
+    if (removes)
         return n > 1 ? things_remove(ctx, &snapshots, operands + 1, n - 1)
                      : context_usage(ctx, "which snapshot? give its name or id, or several");
     if (n < 1 || n > 2)
@@ -119,7 +120,7 @@ const struct command cmd_snapshot = {
                 "cove run --template before-the-upgrade -- ls\n"
                 "cove snapshot ls\n"
                 "cove snapshot rm before-the-upgrade",
-    .operands = "id",
+    .operands = "id=ls rm",
     COMMAND_FLAGS(flags),
     .run = run,
 };

@@ -394,6 +394,8 @@ static int run(struct context *ctx)
         return context_exit(ctx);
     int n = context_operands(ctx);
     const char *what = n ? ctx->argv[ctx->argi] : "", *ref = n > 1 ? ctx->argv[ctx->argi + 1] : NULL;
+    if (n && context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
     if (strcmp(what, "ls") == 0 && n == 1)
         return list(ctx, o.quiet);
     if (strcmp(what, "build") == 0 && n <= 2) {

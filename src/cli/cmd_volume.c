@@ -113,8 +113,8 @@ static int run(struct context *ctx)
     char *const *operands = ctx->argv + ctx->argi;
     const char *what = n ? operands[0] : "";
     bool creates = strcmp(what, "create") == 0, lists = strcmp(what, "ls") == 0;
-    if ((size && !creates) || (quiet && !lists))
-        return context_usage(ctx, size ? "--size goes with create only" : "--quiet goes with ls only");
+    if (n && context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
     if (creates)
         return n == 2 ? create(ctx, operands[1], size) : context_usage(ctx, "create takes one name");
     if (lists)

@@ -97,10 +97,63 @@ int context_next_flag(struct context *ctx, const char **ret_value)
                 (void)context_usage(ctx, "unknown option %s", ctx->argv[optind - 1]);
             return FLAGS_STOP;
         default:
+            ctx->given |= 1U << (find_flag(command, id) - command->flags);
             *ret_value = optarg;
             return id;
         }
     }
+}
+
+/* ---- forms of a command ---- */
+
+/* Cuts the next "ls, tag: ..." off; false when it is no such thing. */
+static bool next_forms(struct str *help, struct str *ret_forms)
+{
+    struct str part = *help, rest = STR_NULL;
+    for (size_t i = 0; i + 1 < help->n; i++)
+        if (help->p[i] == ';' && help->p[i + 1] == ' ') {
+            part.n = i;
+            rest = str_sub(*help, i + 2);
+            break;
+        }
+    ssize_t colon = str_find_char(part, ':');
+    if (colon <= 0)
+        return false;
+    for (ssize_t i = 0; i < colon; i++)
+        if (!(part.p[i] >= 'a' && part.p[i] <= 'z') && part.p[i] != ',' && part.p[i] != ' ')
+            return false;
+    *ret_forms = str_n(part.p, (size_t)colon);
+    *help = rest;
+    return true;
+}
+
+static bool holds(struct str forms, const char *form)
+{
+    struct str one;
+    while (str_split(&forms, ',', &one))
+        if (str_eqc(str_trim(one), form))
+            return true;
+    return false;
+}
+
+int context_check_form(struct context *ctx, const char *form)
+{
+    for (size_t i = 0; i < ctx->command->n_flags; i++) {
+        const struct flag *f = &ctx->command->flags[i];
+        struct str help = str_of(f->help), forms;
+        AUTO_BUF struct buf all = BUF_INIT(256);
+        bool is_bound = false, goes = false;
+        if (!(ctx->given & 1U << i))
+            continue;
+        while (help.p && next_forms(&help, &forms)) {
+            goes |= holds(forms, form);
+            buf_printf(&all, "%s%.*s", is_bound ? ", " : "", STR_ARG(forms));
+            is_bound = true;
+        }
+        if (is_bound && !goes)
+            return context_usage(ctx, "--%s goes with %.*s only", f->name, STR_ARG(buf_str(&all)));
+    }
+    return STATUS_OK;
 }
 
 /* A --json behind what is wrong says how that is to be told. */

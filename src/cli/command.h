@@ -27,7 +27,8 @@ struct flag {
     char letter;          /* 0: none */
     const char *name;     /* without dashes */
     const char *argument; /* "SIZE"; NULL: takes none */
-    const char *help;     /* a sentence */
+    const char *
+        help; /* a sentence. When it goes with some forms of the command only, behind those: "ls: ...", "build: ...; tag, publish: ..." */
 };
 
 struct context;
@@ -38,7 +39,11 @@ struct command {
     const char *description; /* paragraphs; a line that begins with a blank is kept as it is */
     const char *exit_status; /* NULL: 0, 1 and 2 */
     const char *examples;    /* lines */
-    const char *operands; /* for completion: "id", "ids", "file", "command", "shell", "=word word" (one of these), "" */
+    /*
+     * For completion: KIND[=WORD WORD...][|KIND]: what the first operand is, words that it may be instead, what the others are when that is not the same.
+     * Kinds are "", "id", "file", "command", "shell", "subcommand".
+     */
+    const char *operands;
     const struct flag *flags;
     size_t n_flags;
     bool flags_end_at_operand;       /* what follows the first operand is another program's */
@@ -56,6 +61,7 @@ struct context {
     int argi;
     bool json;
     bool has_flags_left;   /* not all of the command line was looked at */
+    uint32_t given;        /* bit i: flags[i] of the command was */
     const char *host;      /* --host or COVE_HOST; NULL: the local socket */
     struct config *config; /* loaded when first asked for */
     struct err err;
@@ -69,6 +75,12 @@ struct context {
 enum { FLAGS_DONE = 0, FLAGS_STOP = -1 };
 int context_next_flag(struct context *ctx, const char **ret_value);
 int context_exit(const struct context *ctx); /* after FLAGS_STOP: STATUS_OK for --help, else STATUS_USAGE */
+
+/*
+ * Do the flags that were given go with this form of the command ("ls"; "": the one without a word), as their help says? STATUS_OK, or STATUS_USAGE having said
+ * what is wrong.
+ */
+int context_check_form(struct context *ctx, const char *form);
 
 static inline int context_operands(const struct context *ctx)
 {

@@ -153,6 +153,37 @@ static void wrong_lines_are_told(void **state)
     assert_wrong("x -e", "-e needs a value");
 }
 
+static void flags_go_with_the_forms_that_their_help_names(void **state)
+{
+    (void)state;
+    static const struct flag of_forms[] = {
+        {'q', 'q', "quiet", NULL, "build: prints the id alone; ls: names alone; tag, publish: nothing."},
+        {256, 0, "size", "SIZE", "create: most that may be in it: 2GiB. Default: no limit."},
+        {257, 0, "any", NULL, "Goes with all of them: really."},
+    };
+    static const struct command command = {.name = "formed", .operands = "", COMMAND_FLAGS(of_forms)};
+    static const struct {
+        const char *line, *form, *message;
+    } lines[] = {
+        {"-q", "build", NULL},
+        {"-q", "publish", NULL},
+        {"-q --any", "ls", NULL},
+        {"--size 1", "create", NULL},
+        {"--any", "show", NULL},
+        {"", "show", NULL},
+        {"-q", "show", "--quiet goes with build, ls, tag, publish only"},
+        {"--any --size 1", "ls", "--size goes with create only"},
+        {"--size 1", "", "--size goes with create only"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+        struct line l;
+        parse(&l, &command, lines[i].line);
+        assert_int_equal(context_check_form(&l.ctx, lines[i].form), lines[i].message ? STATUS_USAGE : STATUS_OK);
+        assert_string_equal(l.ctx.err.msg, lines[i].message ? lines[i].message : "");
+        done(&l);
+    }
+}
+
 static void environment_is_gathered(void **state)
 {
     (void)state;
@@ -180,7 +211,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_and_operands),           cmocka_unit_test(a_wrapped_commands_flags_are_its_own),
         cmocka_unit_test(common_flags_work_everywhere), cmocka_unit_test(json_is_seen_behind_what_is_wrong),
-        cmocka_unit_test(wrong_lines_are_told),         cmocka_unit_test(environment_is_gathered),
+        cmocka_unit_test(wrong_lines_are_told),         cmocka_unit_test(flags_go_with_the_forms_that_their_help_names),
+        cmocka_unit_test(environment_is_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/completion.h"
 
-static bool takes_id(const struct command *c)
+/* What command.h says of operands, apart. */
+struct operands {
+    struct str first, words, others;
+};
+
+static struct operands operands_of(const struct command *c)
 {
-    return str_starts(str_of(c->operands), STR("id"));
+    struct str text = str_of(c->operands), head = STR("");
+    struct operands o = {0};
+    (void)str_split(&text, '|', &head);
+    o.others = text.p ? text : STR("");
+    (void)str_split(&head, '=', &o.first);
+    o.words = head.p ? head : STR("");
+    return o;
+}
+
+static bool takes_id(const struct operands *o)
+{
+    return str_eqc(o->first, "id") || str_eqc(o->others, "id");
 }
 
 /* Every flag of a command, then those that all have. */
@@ -32,26 +48,30 @@ static void append_bash_words(struct buf *b, const struct command *c)
     }
 }
 
-static const char bash_head[] = "# bash completion for cove: source <(cove completion bash)\n"
-                                "_cove_ids() { cove ls -q 2>/dev/null; }\n"
-                                "_cove() {\n"
-                                "    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' operands=''\n"
-                                "    COMPREPLY=()\n"
-                                "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-                                "        mapfile -t COMPREPLY < <(compgen -W '";
+static const char bash_head[] =
+    "# bash completion for cove: source <(cove completion bash)\n"
+    "_cove_ids() { cove ls -q 2>/dev/null; }\n"
+    "_cove() {\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' operands='' words='' others='' word\n"
+    "    COMPREPLY=()\n"
+    "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+    "        mapfile -t COMPREPLY < <(compgen -W '";
 
 static const char bash_tail[] =
     "    esac\n"
     "    case $cur in\n"
     "    -*) mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\") ;;\n"
     "    *)\n"
+    "        for word in \"${COMP_WORDS[@]:2:COMP_CWORD-2}\"; do\n"
+    "            [[ $word == -* ]] || { words='' operands=${others:-$operands}; break; }\n"
+    "        done\n"
     "        case $operands in\n"
-    "        id*) mapfile -t COMPREPLY < <(compgen -W \"$(_cove_ids)\" -- \"$cur\") ;;\n"
+    "        id) mapfile -t COMPREPLY < <(compgen -W \"$words $(_cove_ids)\" -- \"$cur\") ;;\n"
     "        command) mapfile -t COMPREPLY < <(compgen -c -- \"$cur\") ;;\n"
     "        file) mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; compgen -S : -W \"$(_cove_ids)\" -- \"$cur\") ;;\n"
     "        shell) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$cur\") ;;\n"
-    "        =*) mapfile -t COMPREPLY < <(compgen -W \"${operands#=}\" -- \"$cur\") ;;\n"
     "        subcommand) mapfile -t COMPREPLY < <(compgen -W \"$commands exit-codes\" -- \"$cur\") ;;\n"
+    "        *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\") ;;\n"
     "        esac\n"
     "        ;;\n"
     "    esac\n"
@@ -66,7 +86,9 @@ static void write_bash(const struct command *const *commands, struct buf *b)
     append_names(b, commands);
     buf_append_cstr(b, "'\n    case $cmd in\n");
     for (size_t i = 0; commands[i]; i++) {
-        buf_printf(b, "    %s) operands='%s' flags='", commands[i]->name, commands[i]->operands);
+        const struct operands o = operands_of(commands[i]);
+        buf_printf(b, "    %s) operands='%.*s' words='%.*s' others='%.*s' flags='", commands[i]->name, STR_ARG(o.first),
+                   STR_ARG(o.words), STR_ARG(o.others));
         append_bash_words(b, commands[i]);
         buf_append_cstr(b, "' ;;\n");
     }
@@ -89,12 +111,37 @@ static void append_quoted(struct buf *b, const char *text, const char *special)
     }
 }
 
+static void append_zsh_operands(struct buf *b, struct operands o)
+{
+    static const struct {
+        const char *kind, *spec; /* spec: behind its place */
+    } kinds[] = {
+        {"id", ":sandbox:_cove_ids'"},
+        {"command", ":::command:_normal'"},
+        {"file", ":file:_cove_files'"},
+        {"shell", ":shell:(bash zsh fish)'"},
+        {"subcommand", ":command:_describe command commands'"},
+    };
+    if (o.words.n && o.first.n)
+        buf_printf(b, " \\\n        '1:sandbox or action: _cove_ids_or %.*s'", STR_ARG(o.words));
+    else if (o.words.n)
+        buf_printf(b, " \\\n        '1:action:(%.*s)'", STR_ARG(o.words));
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        bool is_first = str_eqc(o.first, kinds[i].kind), is_other = str_eqc(o.others, kinds[i].kind);
+        if (is_first && !o.words.n)
+            buf_printf(b, " \\\n        '%s%s", o.others.n || i >= 3 ? "1" : "*", kinds[i].spec);
+        if (is_other)
+            buf_printf(b, " \\\n        '*%s", kinds[i].spec);
+    }
+}
+
 static void write_zsh(const struct command *const *commands, struct buf *b)
 {
     const struct flag *f;
     buf_append_cstr(
         b, "#compdef cove\n# zsh completion for cove: source <(cove completion zsh)\n"
            "_cove_ids() { local -a ids; ids=(${(f)\"$(cove ls -q 2>/dev/null)\"}); compadd -a ids }\n"
+           "_cove_ids_or() { compadd -- $@; _cove_ids }\n"
            "_cove_files() { _files; local -a ids; ids=(${(f)\"$(cove ls -q 2>/dev/null)\"}); compadd -S : -a ids }\n"
            "_cove() {\n    local -a commands\n    commands=(\n");
     for (size_t i = 0; commands[i]; i++) {
@@ -115,20 +162,7 @@ static void write_zsh(const struct command *const *commands, struct buf *b)
             append_quoted(b, f->help, "[]:");
             buf_printf(b, f->argument ? "]:%s:'" : "]'", f->argument);
         }
-        if (strcmp(commands[i]->operands, "id command") == 0)
-            buf_append_cstr(b, " \\\n        '1:sandbox:_cove_ids' '*:::command:_normal'");
-        else if (takes_id(commands[i]))
-            buf_append_cstr(b, " \\\n        '*:sandbox:_cove_ids'");
-        else if (strcmp(commands[i]->operands, "command") == 0)
-            buf_append_cstr(b, " \\\n        '*:::command:_normal'");
-        else if (strcmp(commands[i]->operands, "file") == 0)
-            buf_append_cstr(b, " \\\n        '*:file:_cove_files'");
-        else if (strcmp(commands[i]->operands, "shell") == 0)
-            buf_append_cstr(b, " \\\n        '1:shell:(bash zsh fish)'");
-        else if (commands[i]->operands[0] == '=')
-            buf_printf(b, " \\\n        '1:action:(%s)'", commands[i]->operands + 1);
-        else if (strcmp(commands[i]->operands, "subcommand") == 0)
-            buf_append_cstr(b, " \\\n        '1:command:_describe command commands'");
+        append_zsh_operands(b, operands_of(commands[i]));
         buf_append_cstr(b, "\n        ;;\n");
     }
     buf_append_cstr(b, "    esac\n}\ncompdef _cove cove\n");
@@ -151,14 +185,16 @@ static void write_fish(const struct command *const *commands, struct buf *b)
             append_quoted(b, f->help, "");
             buf_append_cstr(b, "'\n");
         }
-        if (takes_id(c) || strcmp(c->operands, "file") == 0)
+        const struct operands o = operands_of(c);
+        if (takes_id(&o) || str_eqc(o.first, "file"))
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' %s-a '(cove ls -q 2>/dev/null)'\n",
-                       c->name, takes_id(c) ? "" : "-F ");
-        if (strcmp(c->operands, "shell") == 0)
+                       c->name, takes_id(&o) ? "" : "-F ");
+        if (str_eqc(o.first, "shell"))
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a 'bash zsh fish'\n", c->name);
-        if (c->operands[0] == '=')
-            buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '%s'\n", c->name, c->operands + 1);
-        if (strcmp(c->operands, "subcommand") == 0) {
+        if (o.words.n)
+            buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '%.*s'\n", c->name,
+                       STR_ARG(o.words));
+        if (str_eqc(o.first, "subcommand")) {
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -a '", c->name);
             append_names(b, commands);
             buf_append_cstr(b, " exit-codes'\n");

@@ -29,7 +29,10 @@ static const struct command first = {
 };
 static const struct command second = {.name = "second", .summary = "else", .operands = "file"};
 static const struct command third = {.name = "third", .summary = "words", .operands = "=set ls"};
-static const struct command *const commands[] = {&first, &second, &third, NULL};
+static const struct command fourth = {.name = "fourth", .summary = "both", .operands = "id=rm ls"};
+static const struct command fifth = {.name = "fifth", .summary = "in order", .operands = "=show set|id"};
+static const struct command sixth = {.name = "sixth", .summary = "another's", .operands = "id|command"};
+static const struct command *const commands[] = {&first, &second, &third, &fourth, &fifth, &sixth, NULL};
 
 static char *write(const char *shell)
 {
@@ -48,10 +51,16 @@ static void scripts_hold_commands_and_flags(void **state)
 {
     (void)state;
     AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
-    assert_holds(bash, "compgen -W 'first second third'");
-    assert_holds(bash, "first) operands='id' flags='-q --quiet --size --json --host -h --help ' ;;");
-    assert_holds(bash, "third) operands='=set ls' flags=");
-    assert_holds(bash, "=*) mapfile -t COMPREPLY < <(compgen -W \"${operands#=}\"");
+    assert_holds(bash, "compgen -W 'first second third fourth fifth sixth'");
+    assert_holds(bash, "first) operands='id' words='' others='' flags='-q --quiet --size --json --host -h --help ' ;;");
+    assert_holds(bash, "third) operands='' words='set ls' others='' flags=");
+    assert_holds(bash, "fourth) operands='id' words='rm ls' others='' flags=");
+    assert_holds(bash, "fifth) operands='' words='show set' others='id' flags=");
+    assert_holds(bash, "sixth) operands='id' words='' others='command' flags=");
+    assert_holds(zsh, "'1:sandbox or action: _cove_ids_or rm ls'");
+    assert_holds(zsh, "'1:action:(show set)' \\\n        '*:sandbox:_cove_ids'");
+    assert_holds(zsh, "'1:sandbox:_cove_ids' \\\n        '*:::command:_normal'");
+    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from fifth' -a '(cove ls -q 2>/dev/null)'");
     assert_holds(zsh, "'1:action:(set ls)'");
     assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from third' -a 'set ls'");
     assert_holds(zsh, "'first:don'\\''t\\: do'");

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line says of itself, command by command, against what it does. No service is needed, and none is there."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+
+import pytest
+from service import BUILD
+
+# What is right behind an option, by what its help calls it.
+VALUES = {"SIZE": "1G", "NUMBER": "1", "N": "1", "TIME": "5m", "NAME:PATH[:ro]": "v:/v", "NAME[=VALUE]": "A=1", "KEY=VALUE": "k=v", "NAME=VALUE": "A=1",
+          "allow|deny": "deny", "TARGET": "a.test", "NAME[=HOST]": "KEY=a.test", "SEQ": "1", "ADDRESS": "127.0.0.1:1"}
+FILES = ("Dockerfile", "main.py", "policy.yaml", "key.txt", "fullchain.pem", "privkey.pem")
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory):
+    """A directory that holds what examples name, and an environment without a service."""
+    directory = tmp_path_factory.mktemp("nowhere")
+    for name in FILES:
+        (directory / name).write_text("default: deny\n" if name.endswith("yaml") else "FROM base\n")
+    (directory / "src").mkdir()
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
+    env.update(COVE_STATE=str(directory / "state"), COVE_RUN=str(directory / "run"), COVE_CONFIG="/dev/null", COVE_LISTEN_TLS="127.0.0.1:1",
+               PATH=f"{BUILD}:{os.environ['PATH']}", TMPDIR=str(directory))
+    return directory, env
+
+
+def cove(nowhere, *arguments, **options):
+    directory, env = nowhere
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([BUILD / "cove", *arguments], cwd=directory, env=env, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def described():
+    """All commands, at collection: nothing, where nothing was built yet."""
+    try:
+        return json.loads(subprocess.run([BUILD / "cove", "help", "--json"], capture_output=True, text=True, timeout=60, check=True).stdout)
+    except OSError:
+        return []
+
+
+COMMANDS = described()
+each_command = pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c["name"])
+
+
+def own(command):
+    return [o for o in command["options"] if o["name"] not in ("json", "host", "help")]
+
+
+def forms_of(option):
+    """{"ls", "tag"} of "ls, tag: ...": what an option goes with; empty: with all."""
+    found = [re.match(r"([a-z]+(?:, [a-z]+)*): ", part) for part in option["help"].split("; ")]
+    return set(re.split(", ", ", ".join(m[1] for m in found if m))) - {""} if found[0] else set()
+
+
+def forms(command):
+    """Of a command that has them: {"ls": "ls [-q]", ...}; "" is the one without a word."""
+    lines = [line for line in command["synopsis"].split("\n") if line]
+    words = [re.match(r"(?:\[[^]]*\] )*([a-z][a-z-]*)(?: |$)", line) for line in lines]
+    return {m[1] if m else "": line for m, line in zip(words, lines)} if any(words) and command["name"] not in ("completion", "help") else {}
+
+
+def complete(nowhere, line):
+    words = line.split(" ")
+    program = (f"source <(cove completion bash); COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; _cove; "
+               "printf '%s\\n' \"${COMPREPLY[@]}\"")
+    directory, env = nowhere
+    return subprocess.run(["bash", "-c", program], cwd=directory, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 26
+
+
+@each_command
+def test_every_option_is_taken(nowhere, command):
+    """Before --help is, so that nothing else happens: an option that is listed and not dealt with would not get there."""
+    for option in own(command):
+        value = [VALUES.get(option["argument"], "policy.yaml")] if option["argument"] else []
+        for name in [f"--{option['name']}"] + ([f"-{option['letter']}"] if option["letter"] else []):
+            done = cove(nowhere, command["name"], name, *value, "--help")
+            assert (done.returncode, done.stderr) == (0, ""), (name, done)
+            assert f"--{option['name']}" in done.stdout
+        if value:
+            done = cove(nowhere, command["name"], f"--{option['name']}")
+            assert done.returncode == 2 and "needs a value" in done.stderr, done
+
+
+@each_command
+def test_options_and_forms_agree(nowhere, command):
+    """Each option stands in a form that it goes with; with the others it is refused."""
+    has = forms(command)
+    named = set(re.findall(r"--([a-z-]+)", command["synopsis"])) | {o["name"] for o in own(command)
+                                                                    if re.search(rf"-{o['letter']}\b" if o["letter"] else "(?!)", command["synopsis"])}
+    assert named <= {o["name"] for o in own(command)}
+    for option in own(command):
+        assert option["name"] in named or "[OPTION]..." in command["synopsis"], option
+        goes_with = forms_of(option)
+        assert goes_with <= set(has), (option, has)
+        value = [VALUES.get(option["argument"], "policy.yaml")] if option["argument"] else []
+        for form in has if goes_with else []:
+            done = cove(nowhere, command["name"], *([form] if form else ["i0"]), f"--{option['name']}", *value)
+            refused = f"--{option['name']} goes with" in done.stderr
+            assert refused == (form not in goes_with) and (not refused or done.returncode == 2), (form, option, done)
+
+
+@each_command
+def test_forms_are_completed_and_told(nowhere, command):
+    has = set(forms(command)) - {""}
+    if not has:
+        return
+    assert set(complete(nowhere, f"cove {command['name']} ")) == has
+    assert set(complete(nowhere, f"cove {command['name']} {min(has)} ")) & has == set()
+    for arguments in ([], ["no-such-form"]):
+        done = cove(nowhere, command["name"], *arguments)
+        if "" in forms(command) and arguments: # it may be the name of something
+            continue
+        assert done.returncode == 2 and ("" in forms(command) or all(re.search(rf"\b{form}\b", done.stderr) for form in has)), done
+    for form in has:
+        assert re.search(rf"\b{form}\b", command["description"] + command["synopsis"]), form
+
+
+@each_command
+def test_all_shells_complete_all_options(nowhere, command):
+    names = {f"--{o['name']}" for o in command["options"]} | {f"-{o['letter']}" for o in command["options"] if o["letter"]}
+    assert set(complete(nowhere, f"cove {command['name']} -")) == names
+    zsh = re.search(rf"^    {command['name']}\) _arguments -s(.*?)\n        ;;$", cove(nowhere, "completion", "zsh").stdout, re.S | re.M)[1]
+    assert set(re.findall(r"^        '(--[a-z-]+)=?\[", zsh, re.M)) | set(re.findall(r"^        '\(--[a-z-]+\)(-[a-z])\[", zsh, re.M)) == names
+    fish = re.findall(rf"^complete -c cove -n '__fish_seen_subcommand_from {command['name']}' -l ([a-z-]+)(?: -s ([a-z]))?", cove(nowhere, "completion", "fish").stdout,
+                      re.M)
+    assert {f"--{long}" for long, _ in fish} | {f"-{short}" for _, short in fish if short} == names
+
+
+@each_command
+def test_examples_are_good_command_lines(nowhere, command):
+    """They fail for want of a service, never as misuse."""
+    text = cove(nowhere, command["name"], "--help").stdout
+    examples = text[text.index("\nEXAMPLES\n"):].split("\n")[2:]
+    found = 0
+    for line in filter(None, examples):
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        words = list(lexer)
+        for start in (i for i, word in enumerate(words) if word == "cove"):
+            end = next((i for i in range(start, len(words)) if re.fullmatch(r"[|&;<>()]+", words[i])), len(words))
+            given = ["i0"] if "xargs" in words[:start] else []
+            ours, theirs = pty.openpty() if "-it" in words else (None, subprocess.DEVNULL)
+            try:
+                done = cove(nowhere, *words[start + 1:end], *given, stdin=theirs)
+            finally:
+                for fd in (ours, theirs) if ours else ():
+                    os.close(fd)
+            assert done.returncode != 2, (line, done)
+            found += 1
+    assert found >= 1, text
+
+
+def test_what_is_said_of_exit_codes_is_said_of_each(nowhere):
+    for command in COMMANDS:
+        text = cove(nowhere, command["name"], "--help").stdout
+        codes = re.findall(r"^ +(\S+)  ", text[text.index("\nEXIT STATUS\n"):text.index("\nEXAMPLES\n")], re.M)
+        assert "2" in codes and codes[0] in ("0", "N"), (command["name"], codes)

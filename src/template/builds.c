@@ -241,6 +241,7 @@ int template_remove(struct template_registry *r, struct str ref, struct err *err
             return -1;
     if (template_rows_delete(r->store, e->id, err) < 0)
         return -1;
+    registry_forget_use(r, e->id);
     entry_free(r, e);
     return 0;
 }

@@ -387,6 +387,18 @@ static void uses(void **state)
     assert_int_equal(template_publish(p->r, STR("app"), true, &err), 0);
     assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
     assert_true(info.is_public);
+
+    template_spawned(p->r, template_id);
+    assert_int_equal(template_remove(p->r, STR("app"), &err), 0);
+    store_rollback(p->store);
+    assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
+    assert_int_equal(info.n_spawns, 2);
+    template_spawned(p->r, template_id);
+    assert_int_equal(template_remove(p->r, STR("app"), &err), 0);
+    assert_int_equal(map_count(&p->r->uses), 0);
+    commit(p);
+    again(p);
+    assert_int_equal(map_count(&p->r->uses), 0); /* nor in the store */
 }
 
 static void names(void **state)

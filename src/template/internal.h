@@ -72,6 +72,8 @@ void registry_refresh(struct template_registry *r); /* before each look: files a
 const struct template *registry_file(struct template_registry *r, struct str ref);       /* by id or alias; NULL */
 size_t registry_entries(const struct template_registry *r, struct entry ***ret_entries); /* by id; mem_free() */
 void registry_use(const struct template_registry *r, const char *id, struct template_info *ret_info);
+void registry_forget_use(struct template_registry *r,
+                         const char *id); /* the template is removed, and its row with it */
 
 /* built.c: what is in memory, and its rows */
 void built_clear(struct template_registry *r);

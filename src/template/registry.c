@@ -136,6 +136,16 @@ static void load_use(void *ctx, const struct store_use *row)
     }
 }
 
+void registry_forget_use(struct template_registry *r, const char *id)
+{
+    struct use *u = map_del(&r->uses, str_of(id));
+    if (!u)
+        return;
+    list_remove(&u->dirty);
+    mem_free(u->id);
+    mem_free(u);
+}
+
 /* Wanted tags are in memory alone: builds that go on keep them over a reload. */
 struct wanted {
     char id[ID_UUID_LEN + 1];
@@ -164,7 +174,7 @@ static void reload(struct template_registry *r)
     struct err err;
     size_t n = save_wanted(r, &saved);
     built_clear(r);
-    if (built_load(r, &err) < 0)
+    if (built_load(r, &err) < 0 || template_rows_each_use(r->store, load_use, r, &err) < 0)
         log_error("templates: %s", err.msg);
     else
         r->stale = false;

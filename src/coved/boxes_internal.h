@@ -71,6 +71,8 @@ struct task {
     struct job *job;
     bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
     int failed;         /* -errno, found out before the job was let go */
+    unsigned tries;     /* TASK_STOP: jobs that failed */
+    usec_t again_at;    /* monotonic: the next one; 0: none */
     char id[ID_SANDBOX_LEN + 1];
     char box[TIER_NAME_MAX];         /* in the pool */
     char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
@@ -158,8 +160,8 @@ struct boxes {
     bool stopping;
     struct list freezing, to_copy;
     struct jobs *jobs;
-    struct list loose; /* tasks without an entry */
-    size_t n_loose, n_copies;
+    struct list loose;                 /* tasks without an entry */
+    size_t n_loose, n_copies, n_again; /* n_again: of the loose ones, those that wait for their next try */
     struct map kept;
     struct map wants; /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;

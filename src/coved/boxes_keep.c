@@ -3,7 +3,7 @@
  * Files without processes.
  *
  *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
- *     kept. When that fails the files go, and its end is reported.
+ *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
  *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again.
  *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files. The copy goes before the sandbox runs.
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.
@@ -24,7 +24,9 @@ enum {
     COPY_AFTER_MS = 100, /* who pauses for a moment only is not made to wait for it */
     FULL_TRIES =
         100, /* its processes are gone: a disk that is full at this moment is waited for, 20 s, before its files are lost too */
-    FULL_WAIT_USEC = 200000
+    FULL_WAIT_USEC = 200000,
+    KEEP_TRIES = 20,
+    KEEP_AGAIN_USEC = 250000,
 };
 
 /* ---- what there is ---- */
@@ -132,7 +134,8 @@ static int keep_run(void *ctx)
         if (r != -ENOSPC && r != -EDQUOT)
             break;
     }
-    return r;
+    /* One that was ended before it could answer may have done it. */
+    return r == -ENOENT && t->tries && pool_kept_chain(pool, t->id, &below) == 0 ? 0 : r;
 }
 
 static void keep_failed(struct task *t, int r, struct err *err)
@@ -155,6 +158,14 @@ static void keep_done(void *ctx, int r)
     err.code = ERR_OK;
     t->job = NULL;
     fault_point("coved.keep.made");
+    /* No process to be had, no descriptors, one that was killed: none of it is the files' fault. A full disk was waited for. */
+    bool is_full = r == -ENOSPC || r == -EDQUOT;
+    if (r < 0 && !is_full && !t->kept->is_doomed && ++t->tries < KEEP_TRIES) {
+        log_warn("keep the files of sandbox %s: %s; trying again", t->id, strerror(-r));
+        t->again_at = clock_mono() + KEEP_AGAIN_USEC;
+        b->n_again++;
+        return;
+    }
     boxes_kept_release(t->kept);
     if (r == 0)
         t->kept->is_whole = true;
@@ -296,9 +307,29 @@ void boxes_copy_is_stale(struct entry *e)
 
 /* ---- */
 
+/* Those of keep_done(). */
+static usec_t keep_again(struct boxes *b, usec_t now)
+{
+    usec_t next = UINT64_MAX;
+    if (!b->n_again)
+        return next;
+    LIST_FOREACH (struct task, t, &b->loose, node) {
+        if (!t->again_at)
+            continue;
+        if (now < t->again_at) {
+            next = MIN(next, t->again_at);
+            continue;
+        }
+        t->again_at = 0;
+        b->n_again--;
+        keep_start(t);
+    }
+    return next;
+}
+
 usec_t boxes_keep_tick(struct boxes *b)
 {
-    usec_t now = clock_mono();
+    usec_t now = clock_mono(), again = keep_again(b, now);
     if (b->n_doomed) {
         struct kept *gone[16];
         size_t n = 0, it = 0;
@@ -313,5 +344,5 @@ usec_t boxes_keep_tick(struct boxes *b)
     struct entry *e;
     while ((e = LIST_FIRST(struct entry, &b->to_copy, to_copy)) && now >= e->copy_at)
         copy_begin(e);
-    return e ? e->copy_at : UINT64_MAX;
+    return MIN(e ? e->copy_at : UINT64_MAX, again);
 }

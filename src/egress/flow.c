@@ -150,7 +150,7 @@ void flows_cut_all(struct net *n, const char *why)
 void flows_judge_again(struct net *n)
 {
     LIST_FOREACH (struct flow, f, &n->flows, node) {
-        if (f->state != FLOW_SNIFF && f->state != FLOW_ENDED && !flow_still_allowed(f))
+        if (f->state != FLOW_ENDED && !flow_still_allowed(f))
             flow_end(f, "the policy was changed");
     }
 }

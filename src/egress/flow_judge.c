@@ -218,7 +218,7 @@ bool flow_still_allowed(struct flow *f)
     struct policy_answer answer;
     if (!f->net->policy)
         return false;
-    if (f->state == FLOW_RESOLVE)
+    if (f->state == FLOW_SNIFF || f->state == FLOW_RESOLVE)
         return true; /* is about to be judged */
     if (!are_allowed(f, &f->requests) || !are_allowed(f, &f->answered))
         return false;

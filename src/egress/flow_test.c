@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "egress/flow.h"
 #include "egress/names.h"
+#include "egress/requests.h"
 #include "egress/test_side.h"
 
 #include <stdio.h>
@@ -341,6 +342,48 @@ static void test_many_names_to_look_up(void **state)
     world_close(&w);
 }
 
+/* Its processes may live on for a moment, and go on with what they were saying. */
+static void test_half_a_hello_of_a_forgotten_sandbox(void **state)
+{
+    (void)state;
+    struct world w;
+    char byte;
+    world_open_to(&w);
+    allow(&w, "{'default':'allow'}");
+    test_peer_send(w.client, "\x16\x03", 2);
+    flow_begin(w.flow);
+    assert_int_equal(w.flow->state, FLOW_SNIFF);
+    allow(&w, "{'default':'deny'}");
+    assert_int_equal(w.net->n_flows, 1);
+    net_set_policy(w.net, NULL);
+    assert_int_equal(w.net->n_flows, 0);
+    assert_int_equal(test_peer_wait(&w.rig, w.client, &byte, 1), -ECONNRESET);
+    world_close(&w);
+}
+
+/* The sandbox may be forgotten while the name is looked up. */
+static void test_a_check_and_a_forgotten_sandbox(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    flow_end(w.flow, "not needed");
+    allow(&w, "{'rules':[{'allow':'a.test'}]}");
+    expect_told(&w, "\"hello\"", "");
+    const int fds[3] = {test_listen(1, &(struct sockaddr_storage){0}), socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0),
+                        test_listen(1, &(struct sockaddr_storage){0})};
+    net_open(w.net, fds);
+    json_t *check = json_pack("{s:s,s:i,s:s,s:s}", "op", "check", "tag", 7, "id", ID, "url", "https://a.test/");
+    json_t *forget = json_pack("{s:s,s:s}", "op", "forget", "id", ID);
+    assert_true(requests_handle(w.egress, check));
+    assert_true(requests_handle(w.egress, forget));
+    assert_null(w.net->policy);
+    expect_told(&w, "\"checked\"", "\"tag\":7");
+    json_decref(check);
+    json_decref(forget);
+    world_close(&w);
+}
+
 /* One sandbox leaves others their connections, and what can't be accepted is not tried without a pause. */
 static void test_a_crowd(void **state)
 {
@@ -385,10 +428,16 @@ static void test_a_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_stands_still),     cmocka_unit_test(test_what_is_told_when),
-        cmocka_unit_test(test_a_dial_that_fails),     cmocka_unit_test(test_a_dial_that_nobody_waits_for),
-        cmocka_unit_test(test_what_hides_its_name),   cmocka_unit_test(test_a_claim_and_a_new_policy),
-        cmocka_unit_test(test_many_names_to_look_up), cmocka_unit_test(test_a_crowd),
+        cmocka_unit_test(test_what_stands_still),
+        cmocka_unit_test(test_what_is_told_when),
+        cmocka_unit_test(test_a_dial_that_fails),
+        cmocka_unit_test(test_a_dial_that_nobody_waits_for),
+        cmocka_unit_test(test_what_hides_its_name),
+        cmocka_unit_test(test_a_claim_and_a_new_policy),
+        cmocka_unit_test(test_many_names_to_look_up),
+        cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
+        cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
+        cmocka_unit_test(test_a_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

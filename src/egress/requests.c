@@ -141,7 +141,7 @@ static void on_forget(struct egress *e, const json_t *request)
 struct check {
     struct list node;
     struct egress *egress;
-    struct net *net; /* reference */
+    struct policy *policy; /* reference: the net's may be another one by the time, or none */
     json_t *request;
     struct resolver_lookup *lookup;
     char name[HOSTNAME_MAX + 1];
@@ -156,7 +156,7 @@ static void check_free(struct check *c)
         resolver_cancel(c->lookup);
     list_remove(&c->node);
     json_decref(c->request);
-    net_unref(c->net);
+    policy_unref(c->policy);
     mem_free(c);
 }
 
@@ -181,7 +181,7 @@ static void judge(struct check *c, const struct netaddr *a, struct policy_answer
         .method = method.n ? method.p : "GET",
         .path = c->path,
     };
-    policy_judge(c->net->policy, &q, ret_answer);
+    policy_judge(c->policy, &q, ret_answer);
 }
 
 /* Allowed when one of the addresses is: that is the one which would be dialled. */
@@ -202,7 +202,7 @@ static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_
         (void)json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", address, "verdict",
                                                     verdicts[one.verdict], "reason", one.reason));
     }
-    bool intercepted = c->secure && c->name[0] && policy_intercepts(c->net->policy, c->name, c->port);
+    bool intercepted = c->secure && c->name[0] && policy_intercepts(c->policy, c->name, c->port);
     (void)json_object_set_new(answer, "verdict", json_string(verdicts[best.verdict]));
     (void)json_object_set_new(answer, "rule", json_integer(best.rule));
     (void)json_object_set_new(answer, "reason", json_string(best.reason));
@@ -233,9 +233,9 @@ static int parse_url(struct check *c, struct str url, struct netaddr *ret_litera
     c->secure = !str_starts(url, STR("http://"));
     if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
         url = str_sub(url, c->secure ? 8 : 7);
-    const char *slash = memchr(url.p, '/', url.n);
-    struct str authority = slash ? str_n(url.p, (size_t)(slash - url.p)) : url;
-    c->path = slash ? str_sub(url, authority.n) : STR("/");
+    ssize_t slash = str_find_char(url, '/');
+    struct str authority = slash >= 0 ? str_n(url.p, (size_t)slash) : url;
+    c->path = slash >= 0 ? str_sub(url, authority.n) : STR("/");
     *ret_literal = (struct netaddr){0};
     if (str_ends(authority, STR(":")))
         return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");
@@ -264,7 +264,7 @@ static void on_check(struct egress *e, json_t *request)
     list_init(&c->node);
     list_append(&e->checks, &c->node);
     c->egress = e;
-    c->net = net_ref(n);
+    c->policy = policy_ref(n->policy);
     c->request = json_incref(request);
     if (parse_url(c, text(request, "url"), &literal, &err) < 0) {
         fail(e, request, &err);
@@ -275,7 +275,7 @@ static void on_check(struct egress *e, json_t *request)
         check_answer(c, &literal, 1);
         return;
     }
-    policy_judge_name(n->policy, c->name, &by_name);
+    policy_judge_name(c->policy, c->name, &by_name);
     if (by_name.verdict == POLICY_DENY) { /* then nobody is asked about it, as in earnest */
         const struct netaddr none = {0};
         check_answer(c, &none, 1);

@@ -17,7 +17,7 @@ void upstream_free(struct upstream *u);
 
 /*
  * 0 and a message that was not looked into yet; -ENOENT: NXDOMAIN; -ENODATA; -ETIMEDOUT; -ECONNREFUSED: no server there, or they fail; -EPROTO.
- * Called once, maybe from within upstream_ask(). May call upstream_ask().
+ * Called once, maybe from within upstream_ask(). May not call upstream_ask(), which may put away the channel that calls.
  */
 typedef void (*upstream_fn)(void *ctx, int status, struct str message);
 void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_fn fn, void *ctx);

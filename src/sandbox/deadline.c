@@ -7,10 +7,16 @@
 
 enum { END_CHECK_MS = 30000 };
 
+/* A pause at the deadline that failed is tried again, a while later; an end needs no such thing. */
+static usec_t not_before(const struct sandbox *sb)
+{
+    return sb->info.pause_on_timeout ? sb->end_retry : 0;
+}
+
 static void on_end_alarm(struct loop_alarm *alarm)
 {
     struct sandbox *sb = container_of(alarm, struct sandbox, end_alarm);
-    if (clock_real() < sb->info.end_at || clock_mono() < sb->end_retry) {
+    if (clock_real() < sb->info.end_at || clock_mono() < not_before(sb)) {
         sandbox_arm_end(sb);
         return;
     }
@@ -34,7 +40,7 @@ void sandbox_arm_end(struct sandbox *sb)
     usec_t now = clock_real();
     usec_t left = sb->info.end_at > now ? sb->info.end_at - now : 0;
     usec_t at = clock_mono() + MIN(left, END_CHECK_MS * USEC_PER_MS);
-    loop_alarm_set(sb->core->loop, &sb->end_alarm, MAX(at, sb->end_retry), on_end_alarm);
+    loop_alarm_set(sb->core->loop, &sb->end_alarm, MAX(at, not_before(sb)), on_end_alarm);
 }
 
 int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
@@ -57,6 +63,7 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
         return 0;
     struct sandbox_info before = *i;
     i->end_at = end_at;
+    sb->end_retry = 0;
     if (timeout_ms) /* "at once" is no time to be resumed for */
         i->timeout_ms = is_never ? 0 : timeout_ms;
     rows_end_at(sb);

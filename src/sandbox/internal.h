@@ -109,6 +109,7 @@ struct sandbox {
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
     usec_t end_retry;         /* monotonic: its deadline is not looked at before */
+    unsigned end_tries;       /* pauses that failed since the last one that did not */
     struct list wakes;        /* struct sandbox_wake (wake.c) */
     struct loop_job wake_job; /* holds a reference while queued */
     struct err wake_err;      /* the last resume failed */

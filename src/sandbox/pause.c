@@ -21,7 +21,7 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 
-enum { AGAIN_MS = 5000 };
+enum { AGAIN_MS = 5000, DOUBLED_MOST = 4 };
 
 void waiters_add(struct list *waiters, sandbox_fn done, void *ctx)
 {
@@ -132,6 +132,7 @@ static void paused(struct sandbox *sb)
     else if (sb->session_broke)
         pause_drop_session(sb);
     still(sb);
+    sb->end_tries = 0;
     sb->info.has_memory = memory;
     rows_extra(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -163,7 +164,9 @@ static void failed(struct sandbox *sb, const struct err *err)
     event_data_str(&d, "message", str_of(why.msg));
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     keeper_wrote(sb->core->keeper);
-    sb->end_retry = clock_mono() + AGAIN_MS * USEC_PER_MS;
+    /* At its deadline it is tried again, less and less often: each try is in its log, and the disk may be what is full. */
+    sb->end_retry = clock_mono() + (AGAIN_MS * USEC_PER_MS << sb->end_tries);
+    sb->end_tries = MIN(sb->end_tries + 1, (unsigned)DOUBLED_MOST);
     sandbox_arm_end(sb);
     waiters_tell(&sb->pausers, NULL, &why);
     wake_later(sb);

@@ -27,6 +27,7 @@ enum { CLONED_BYTES = 1 << 20, LIMIT_BYTES = 16 << 20 };
 /* Shared with the child that tries. */
 struct trial {
     const char *dir; /* the state directory, or where it will be */
+    char path[512];  /* in it: what is tried, and gone afterwards */
     struct storage_choice choice;
     char step[48]; /* what it does just now */
     enum pool_kind kind;
@@ -44,17 +45,16 @@ static void doing(struct trial *t, const char *step)
 /* A btrfs in a file that has no name any more. */
 static int mount_trial(struct trial *t, int *ret_mount)
 {
-    AUTO_FREE char *path = mem_printf("%s/probe-pool.%d", t->dir, (int)getpid());
     char device[LOOPFILE_NAME_MAX];
     AUTO_CLOSE int file = -1, device_fd = -1;
     doing(t, "make a file");
-    int r = loopfile_open(path, true, 0, &file);
+    int r = loopfile_open(t->path, true, 0, &file);
     r = r ? r : loopfile_grow(file, -1, TRIAL_BYTES);
     if (r == 0) {
         doing(t, "run mkfs.btrfs (package btrfs-progs)");
-        r = btrfs_format(path);
+        r = btrfs_format(t->path);
     }
-    (void)unlink(path);
+    (void)unlink(t->path);
     if (r < 0)
         return r;
     doing(t, "make a loop device");
@@ -132,17 +132,15 @@ static int try_in_file(struct trial *t)
 
 static int try_in_directory(struct trial *t)
 {
-    AUTO_FREE char *dir = mem_printf("%s/probe-pool.%d", t->dir, (int)getpid());
     AUTO(pool_close) struct pool *pool = NULL;
     doing(t, t->choice.kind == POOL_REFLINK ? "share bytes between files" : "make a directory");
-    int r = t->choice.is_forced ? pool_open_as(dir, t->choice.kind, &pool) : pool_open(dir, &pool);
+    int r = t->choice.is_forced ? pool_open_as(t->path, t->choice.kind, &pool) : pool_open(t->path, &pool);
     r = r ? r : use(t, pool);
     if (pool) {
         int emptied UNUSED = pool_layer_drop(pool, LAYER);
         emptied = pool_reset(pool, NULL, NULL);
         emptied = pool_sweep(pool);
     }
-    int removed UNUSED = tree_remove(AT_FDCWD, dir);
     return r;
 }
 
@@ -155,7 +153,11 @@ static int trial_child(const void *arg)
 /* 0, or -errno with t->step saying what failed. */
 static int try(struct trial *t)
 {
+    int n = snprintf(t->path, sizeof(t->path), "%s/probe-pool.%d", t->dir, (int)getpid());
+    if (n < 0 || (size_t)n >= sizeof(t->path))
+        return -ENAMETOOLONG;
     int r = probe_in_child(trial_child, &t);
+    int removed UNUSED = tree_remove(AT_FDCWD, t->path); /* also what one that took too long has left */
     return r > 255 ? -ECHILD : r > 0 ? -r : r;
 }
 

@@ -7,10 +7,11 @@ import shutil
 import uuid
 
 import pytest
+from archives import image_archive
 from images_test import Registry
 from service import wait_until
 from storage_test import prepared
-from templates_test import Templates, image_archive
+from templates_test import Templates
 
 DISK = 96 << 20
 

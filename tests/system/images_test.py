@@ -14,9 +14,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from archives import image_archive
 from leaks import end_whole
 from service import BUILD, Service, wait_until
-from templates_test import Templates, image_archive
+from templates_test import Templates
 
 USER, PASSWORD, WRONG = "puller", "hunter-2-of-the-registry", "no-such-word-in-the-registry"
 BCRYPT = "$2b$04$h2URzi160XJQrMMM9iQGkupMWKgimV6S4TGFGETGeGzV05RWlC6Ke" # of PASSWORD

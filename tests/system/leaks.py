@@ -125,6 +125,11 @@ def mounts(state, run):
     return [line for table in mount_tables().values() for line in table.splitlines() if str(state) in line or str(run) in line]
 
 
+def loop_devices(path):
+    """Those that have this file, or one in this directory, behind them."""
+    return [of.parent.parent.name for of in Path("/sys/block").glob("loop*/loop/backing_file") if read(of).startswith(str(path))]
+
+
 def pool(state):
     """Whatever is in the storage pool besides layers and the two-digit directories that boxes are spread over."""
     top = Path(state) / "pool"

@@ -94,6 +94,17 @@ def wait_until(condition, seconds):
     return value
 
 
+def settled(measure, seconds=SETTLE_S):
+    """What is measured once it has been the same for half a second."""
+    last, since, end = measure(), time.monotonic(), time.monotonic() + seconds
+    while time.monotonic() < end and time.monotonic() - since < 0.5:
+        time.sleep(0.05)
+        now = measure()
+        if now != last:
+            last, since = now, time.monotonic()
+    return last
+
+
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout=30):
         super().__init__("localhost", timeout=timeout)
@@ -235,14 +246,7 @@ class Service:
         return found
 
     def settle(self):
-        """The counts once they have been the same for half a second."""
-        last, since, end = self.counts(), time.monotonic(), time.monotonic() + SETTLE_S
-        while time.monotonic() < end and time.monotonic() - since < 0.5:
-            time.sleep(0.05)
-            now = self.counts()
-            if now != last:
-                last, since = now, time.monotonic()
-        return last
+        return settled(self.counts)
 
     def leaks(self):
         """What is more than at the beginning, in words; empty when nothing is."""

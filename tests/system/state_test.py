@@ -16,8 +16,9 @@ import time
 from pathlib import Path
 
 import pytest
+from archives import docker_archive
 from leaks import descriptors, groups, processes, read
-from service import BUILD, wait_until
+from service import BUILD, settled, wait_until
 from supervisor import (A_LAYER, ABORTED, ALREADY_EXISTS, ATTACH, CANCELED, CREATE, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
                         IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NOT_FOUND, OUT_OF_RANGE, PAUSE, POOL,
                         REQUESTS, RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
@@ -560,8 +561,7 @@ def test_layers_are_dropped_when_nobody_stands_on_them(coved):
 def test_so_many_are_kept_ready_as_was_asked_for(coved):
     layer = coved.snapshot(coved.create())
     coved.create()
-    wait_until(lambda: False, 1)
-    before = len(processes(coved.state))
+    before = settled(lambda: len(processes(coved.state)))
     coved.must(WARM, layer, 12, 0, 0, 0, 0)
     assert wait_until(lambda: len(processes(coved.state)) >= before + 12, 20)
     times = []
@@ -747,36 +747,6 @@ def test_comparisons_that_are_refused_or_read_by_nobody(coved):
 
 # ---- images ----
 
-def docker_archive(path, files):
-    import hashlib
-    import io
-    import json
-    import tarfile
-
-    def add(archive, name, data, **how):
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        for key, value in how.items():
-            setattr(info, key, value)
-        archive.addfile(info, io.BytesIO(data))
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
-        for name in ("proc", "sys", "dev", "etc", "tmp", "root"):
-            info = tarfile.TarInfo(name)
-            info.type, info.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(info)
-        for name, data in files.items():
-            add(archive, name, data, mode=0o644)
-    layer = layer.getvalue()
-    digest = "sha256:" + hashlib.sha256(layer).hexdigest()
-    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [digest]}}).encode()
-    manifest = [{"Config": "config.json", "RepoTags": ["a:b"], "Layers": ["layer.tar"]}]
-    with tarfile.open(path, "w") as archive:
-        add(archive, "manifest.json", json.dumps(manifest).encode())
-        add(archive, "config.json", config)
-        add(archive, "layer.tar", layer)
-
-
 def unpack(coved, archive):
     """The answer, and what cove-image said."""
     ours, theirs = socket.socketpair()
@@ -811,14 +781,14 @@ def test_an_image_becomes_a_layer_that_sandboxes_stand_on(coved):
 def test_an_image_ends_with_who_asked_for_it(coved):
     if not (coved.programs / "cove-image").exists():
         pytest.skip("cove-image is not built")
-    before = len(processes(coved.state))
+    before = settled(lambda: len(processes(coved.state))) # boxes are made ahead meanwhile
     pairs = [socket.socketpair() for _ in range(6)]
     tags = [coved.send(IMAGE, new_layer(), fds=[theirs.fileno()]) for _, theirs in pairs]
     assert {coved.answer(tag).code for tag in tags[4:]} == {RESOURCE_EXHAUSTED}
     coved.new_worker()
     assert coved.list() == {}
     assert wait_until(lambda: not list((coved.state / "pool" / "new").iterdir()), 10)
-    assert wait_until(lambda: len(processes(coved.state)) <= before + 2, 10)
+    assert wait_until(lambda: len(processes(coved.state)) <= before + 2, 10), processes(coved.state)
     for pair in pairs:
         for one in pair:
             one.close()

@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from leaks import BUILD, host_mounts, read
-from service import Service, kept_templates, wait_until
+from leaks import BUILD, host_mounts, loop_devices, read
+from service import Service, copy_template, kept_templates, wait_until
 
 GIB = 1 << 30
-
-
-def loop_devices(path):
-    """Those that have this file behind them."""
-    return [of.parent.parent.name for of in Path("/sys/block").glob("loop*/loop/backing_file") if read(of).startswith(str(path))]
 
 
 def prepare(service, **env):
@@ -42,8 +37,11 @@ def prepared(first_size=None, **env):
     service.env.update(env)
     service.file = service.state / "pool.btrfs"
     try:
-        service.state.mkdir()
         service.run.mkdir()
+        if env.get("COVE_POOL") == "copy":
+            copy_template(kept_templates(), service.state)
+        else:
+            service.state.mkdir()
         if first_size:
             with open(service.file, "wb") as f:
                 f.truncate(first_size)

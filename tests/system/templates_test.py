@@ -18,6 +18,7 @@ import uuid
 from urllib.parse import quote, urlsplit
 
 import pytest
+from archives import image_archive
 from leaks import end_whole
 from service import BUILD, Service, wait_until
 
@@ -579,42 +580,6 @@ def test_a_dockerfile_by_the_command_line(templates, tmp_path):
     assert failed.returncode == 1 and "Dockerfile:2: builds in several stages" in failed.stderr
     assert templates.service.cove("template", "rm", name).returncode == 0
     assert templates.service.cove("template", "show", name).returncode == 1
-
-
-def image_archive(path):
-    """A docker-archive of one layer: the programs that a shell needs, taken from this machine."""
-    layer = io.BytesIO()
-    programs = [shutil.which(p) for p in ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink", "gzip")]
-    wanted = set(filter(None, programs))
-    for program in list(wanted):
-        for line in os.popen(f"ldd {os.path.realpath(program)} 2>/dev/null"):
-            wanted |= {part for part in line.split() if part.startswith("/")}
-    with tarfile.open(fileobj=layer, mode="w") as tar:
-        for name, content in (("etc/passwd", "root:x:0:0::/root:/bin/sh\n"), ("etc/group", "root:x:0:\n")):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content.encode()))
-        for name in ("tmp", "root", "proc", "sys", "dev", "run"):
-            info = tarfile.TarInfo(name)
-            info.type, info.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(info)
-        for name in sorted(wanted):
-            tar.add(os.path.realpath(name), name.lstrip("/"))
-        info = tarfile.TarInfo("bin/sh")
-        if "/bin/sh" not in wanted:
-            info.type, info.linkname = tarfile.SYMTYPE, shutil.which("sh")
-            tar.addfile(info)
-    layer = layer.getvalue()
-    diff = "sha256:" + hashlib.sha256(layer).hexdigest()
-    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": ["FROM_IMAGE=yes", "PATH=/usr/bin:/bin"]},
-                         "rootfs": {"type": "layers", "diff_ids": [diff]}}).encode()
-    digest = hashlib.sha256(config).hexdigest()
-    manifest = json.dumps([{"Config": f"{digest}.json", "RepoTags": ["tiny:latest"], "Layers": ["layer.tar"]}]).encode()
-    with tarfile.open(path, "w") as tar:
-        for name, content in ((f"{digest}.json", config), ("layer.tar", layer), ("manifest.json", manifest)):
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
 
 
 def made(templates, *arguments, **options):

@@ -86,12 +86,44 @@ static void count_mounts(struct vol *v)
         v->v.mounted += mounts(sb, v);
 }
 
+static struct vol *find(const struct volumes *all, struct str ref)
+{
+    struct vol *v = map_get(&all->by_id, ref);
+    return v ? v : map_get(&all->by_name, ref);
+}
+
 struct vol *vol_find(struct core *core, struct str ref)
 {
-    struct vol *v = map_get(&core->volumes->by_id, ref);
-    if (!v)
-        v = map_get(&core->volumes->by_name, ref);
+    struct vol *v = find(core->volumes, ref);
     return v && !v->is_busy ? v : NULL;
+}
+
+static void count_mounts_of(const struct volumes *all, const struct sandbox *sb)
+{
+    struct vol *found[VOLUME_MOUNTS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < MIN(sb->info.n_mounts, ARRAY_SIZE(found)); i++) {
+        struct vol *v = find(all, sb->info.mounts[i].name);
+        bool is_new = v != NULL;
+        for (size_t k = 0; k < n; k++)
+            is_new &= found[k] != v;
+        if (is_new)
+            found[n++] = v;
+    }
+    while (n)
+        found[--n]->v.mounted++;
+}
+
+/* Of all at once: each for itself would walk all sandboxes. */
+static void count_all_mounts(struct volumes *all)
+{
+    size_t it = 0;
+    for (struct vol *v; (v = map_next(&all->by_id, &it));)
+        v->v.mounted = 0;
+    it = 0;
+    for (struct sandbox *sb; (sb = map_next(&all->core->by_id, &it));)
+        if (!sb->info.hidden && !sandbox_state_is_over(sb->info.state))
+            count_mounts_of(all, sb);
 }
 
 const struct volume *volume_find(struct core *core, struct str ref)
@@ -117,11 +149,9 @@ void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v
         if (!v->is_busy)
             sorted[n++] = v;
     qsort(sorted, n, sizeof(struct vol *), by_name);
-    for (size_t i = 0; i < n; i++) {
-        count_mounts(sorted[i]);
-        if (!fn(ctx, &sorted[i]->v))
-            break;
-    }
+    count_all_mounts(all);
+    for (size_t i = 0; i < n && fn(ctx, &sorted[i]->v); i++)
+        ;
     mem_free(sorted);
 }
 

@@ -155,6 +155,13 @@ static void on_fork(void *ctx, size_t i, struct sandbox *fork, const struct err 
         o->id[0] = 'e';
 }
 
+static bool is_mounted_twice(void *ctx, const struct volume *v)
+{
+    (void)ctx;
+    assert_int_equal(v->mounted, 2);
+    return true;
+}
+
 static void mounted(void **state)
 {
     struct world *w = *state;
@@ -176,6 +183,7 @@ static void mounted(void **state)
     struct sandbox_spec other = {.timeout_ms = 60000, .mounts = &by_id, .n_mounts = 1};
     struct sandbox *second = world_sandbox(w, &other);
     assert_int_equal(volume_find(w->core, STR("data"))->mounted, 2);
+    volume_each(w->core, is_mounted_twice, NULL);
     struct outcome *gone = outcome(0);
     assert_int_equal(sandbox_kill(second, &test_actor, on_done, gone, &err), 0);
     WAIT(w, gone->calls);

@@ -46,13 +46,14 @@ void flow_dial(struct flow *f)
 {
     static const struct side_ops world = {.on_ready = on_connected, .on_failed = on_refused};
     struct sockaddr_storage to;
+    assert(!f->upstream && f->state < FLOW_DIAL);
     (void)netaddr_to_sockaddr(&f->to, f->port, &to);
     f->state = FLOW_DIAL;
+    flow_wait(f); /* it was judged: nobody looks at its first bytes again */
     f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, NULL, NULL);
     if (side_tcp_is_connected(f->upstream)) { /* on this machine, or the next: the loop has other things to do first */
         on_connected(f);
         return;
     }
-    flow_wait(f);
     side_set(f->upstream, &world, f);
 }

@@ -342,6 +342,28 @@ static void test_many_names_to_look_up(void **state)
     world_close(&w);
 }
 
+/* What the client says behind its hello is for whoever answers that. */
+static void test_more_than_a_hello(void **state)
+{
+    (void)state;
+    static const char end_of_hello[] = "\x14\x03\x03\0\1\1";
+    struct world w;
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'allow':'a.test','path':'/v1*'},{'allow':'127.0.0.1'}]}");
+    names_add(w.net->names, &w.to, "a.test", 60);
+    say_hello(w.client, "a.test");
+    flow_begin(w.flow);
+    assert_int_equal(w.flow->state, FLOW_TLS_WORLD); /* connected at once */
+    const struct side *upstream = w.flow->upstream;
+    w.server = test_accept(w.listener);
+    test_peer_send(w.client, end_of_hello, sizeof(end_of_hello) - 1);
+    test_turn(&w.rig);
+    assert_ptr_equal(w.flow->upstream, upstream);
+    assert_int_equal(fd_nonblock(w.listener, true), 0);
+    assert_int_equal(accept4(w.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), -1);
+    world_close(&w);
+}
+
 /* Its processes may live on for a moment, and go on with what they were saying. */
 static void test_half_a_hello_of_a_forgotten_sandbox(void **state)
 {
@@ -435,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_what_hides_its_name),
         cmocka_unit_test(test_a_claim_and_a_new_policy),
         cmocka_unit_test(test_many_names_to_look_up),
+        cmocka_unit_test(test_more_than_a_hello),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
         cmocka_unit_test(test_a_crowd),

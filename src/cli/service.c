@@ -212,9 +212,9 @@ static int read_answer(struct service *s, json_t **ret_json)
     AUTO_JSON json_t *json = buf_len(&b) ? json_loadb(buf_data(&b), buf_len(&b), JSON_ALLOW_NUL, &why) : NULL;
     if (status >= 400)
         return refused(s, json);
-    if (!json && ret_json)
+    if (ret_json && !json_is_object(json))
         return err_set(&s->ctx->err, ERR_INTERNAL,
-                       "the service at %s answered with something that is not JSON; is it a Cove?", s->endpoint);
+                       "the service at %s answered with something that is no JSON object; is it a Cove?", s->endpoint);
     if (ret_json)
         *ret_json = TAKE_PTR(json);
     return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one. Before anybody gets it its agent has made the
- * volume the root of all paths, for good: whatever lies in there, no path and no link leads out.
+ * A volume's own sandbox: made for the first who wants to read or write files in it, gone IDLE_MS after the last one, or when VOLUMES_OPEN_MAX are there and another
+ * volume needs one: they count for no limit of sandboxes. Before anybody gets it its agent has made the volume the root of all paths, for good: whatever
+ * lies in there, no path and no link leads out.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -157,6 +158,27 @@ static bool choose(void *ctx, const struct template *t)
     return true;
 }
 
+/* The one that was of no use for longest makes room. */
+static int make_room(struct core *core, struct err *err)
+{
+    struct opener *oldest = NULL;
+    size_t n = 0, it = 0;
+    for (struct vol *v; (v = vol_next(core, &it));) {
+        struct opener *o = &v->opener;
+        bool is_there = o->sb && !sandbox_state_is_over(o->sb->info.state);
+        n += is_there || o->is_making;
+        if (is_there && !o->users && o->idle.slot && (!oldest || o->idle.at < oldest->idle.at))
+            oldest = o;
+    }
+    if (n < VOLUMES_OPEN_MAX)
+        return 0;
+    if (!oldest)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "files of %d volumes are read or written already: try again later",
+                       VOLUMES_OPEN_MAX);
+    kill_it(oldest->sb);
+    return 0;
+}
+
 static int make(struct vol *v, struct err *err)
 {
     struct choice c = {0};
@@ -165,7 +187,7 @@ static int make(struct vol *v, struct err *err)
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
-    return sandbox_create(v->core, &actor, &spec, on_made, v, err);
+    return make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &actor, &spec, on_made, v, err);
 }
 
 static void on_give_job(struct loop_job *job);

@@ -92,6 +92,11 @@ static struct vol *find(const struct volumes *all, struct str ref)
     return v ? v : map_get(&all->by_name, ref);
 }
 
+struct vol *vol_next(struct core *core, size_t *it)
+{
+    return map_next(&core->volumes->by_id, it);
+}
+
 struct vol *vol_find(struct core *core, struct str ref)
 {
     struct vol *v = find(core->volumes, ref);

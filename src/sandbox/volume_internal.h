@@ -29,6 +29,7 @@ struct vol {
     struct opener opener;
 };
 
+struct vol *vol_next(struct core *core, size_t *it);     /* as map_next() */
 struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
 
 /* volume_log.c: its events. An action that can't be recorded is not done. */

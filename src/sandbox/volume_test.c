@@ -421,6 +421,47 @@ static void opened(void **state)
     assert_int_equal(a->calls, 1);
 }
 
+/* They count for no limit of sandboxes, so they have one of their own. */
+static void opened_by_the_dozen(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *all[VOLUMES_OPEN_MAX + 1];
+    struct outcome *o;
+    struct err err;
+    char name[16];
+    for (int i = 0; i <= VOLUMES_OPEN_MAX; i++) {
+        (void)snprintf(name, sizeof(name), "v%d", i);
+        (void)make(w, name);
+    }
+    for (int i = 0; i < VOLUMES_OPEN_MAX; i++) {
+        o = outcome(0);
+        (void)snprintf(name, sizeof(name), "v%d", i);
+        assert_int_equal(volume_open(w->core, &test_actor, str_of(name), on_done, o, &err), 0);
+        WAIT(w, o->calls);
+        assert_non_null(o->sb);
+        all[i] = o->sb;
+    }
+    /* All are in use. */
+    (void)snprintf(name, sizeof(name), "v%d", VOLUMES_OPEN_MAX);
+    assert_int_equal(volume_open(w->core, &test_actor, str_of(name), on_done, outcome(0), &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    for (int i = 7; i < 9; i++) {
+        volume_release(w->core, all[i]);
+        world_turns(w, 5);
+    }
+    o = outcome(0);
+    assert_int_equal(volume_open(w->core, &test_actor, str_of(name), on_done, o, &err), 0);
+    WAIT(w, o->calls);
+    assert_non_null(o->sb);
+    all[VOLUMES_OPEN_MAX] = o->sb;
+    for (int i = 0; i <= VOLUMES_OPEN_MAX; i++) {
+        assert_int_equal(sandbox_info(all[i])->state == SANDBOX_RUNNING, i != 7);
+        if (i < 7 || i > 8)
+            volume_release(w->core, all[i]);
+        sandbox_unref(all[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +469,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(files_in_the_way, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(opened_by_the_dozen, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(opened, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

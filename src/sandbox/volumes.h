@@ -4,7 +4,7 @@
 
 #include "sandbox/sandbox.h"
 
-enum { VOLUME_NAME_MAX = 63, VOLUME_ID_LEN = 24, VOLUME_MOUNTS_MAX = 16 };
+enum { VOLUME_NAME_MAX = 63, VOLUME_ID_LEN = 24, VOLUME_MOUNTS_MAX = 16, VOLUMES_OPEN_MAX = 64 };
 
 struct volume {
     const char *id;   /* "vol-" and 20 of [a-z0-9] */
@@ -31,7 +31,8 @@ int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *
 
 /*
  * A sandbox of ours, hidden, through which its content is read and written by the file calls (files.h): there the volume is "/", and no link leads out of it. Made when first
- * needed, gone 60 s after the last one let go of it. Each sandbox that done gives is followed by volume_release() and sandbox_unref().
+ * needed, gone 60 s after the last one let go of it. Each sandbox that done gives is followed by volume_release() and sandbox_unref(). At most VOLUMES_OPEN_MAX volumes
+ * are in use at a time (ERR_RESOURCE_EXHAUSTED).
  */
 int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;

@@ -97,10 +97,9 @@ static bool goes_without(const struct mounting *m, const struct err *why)
 static void finish(struct mounting *m, const struct err *err)
 {
     struct sandbox *sb = m->sb;
-    struct err why;
+    struct err why = err ? *err : (struct err){0};
     bool fails = err != NULL;
     if (err) {
-        why = *err;
         const struct volume_mount *at = &sb->info.mounts[m->i];
         volume_log_refused(sb, at, err);
         (void)err_prefix(&why, "mount volume %.*s", STR_ARG(at->name));

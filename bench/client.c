@@ -43,6 +43,29 @@ static const char *setting(const char *name)
     return value;
 }
 
+uint64_t number(const char *text, uint64_t most)
+{
+    char *end;
+    errno = 0;
+    uint64_t n = strtoull(text, &end, 10);
+    if (errno || *end || end == text || n > most)
+        die("'%s' is not a number up to %llu", text, (unsigned long long)most);
+    return n;
+}
+
+struct sandbox given_sandbox(char **argv)
+{
+    struct sandbox sb;
+    (void)snprintf(sb.id, sizeof(sb.id), "%s", argv[0]);
+    (void)snprintf(sb.token, sizeof(sb.token), "%s", argv[1]);
+    return sb;
+}
+
+bool is(const char *given, const char *name, int argc, int least)
+{
+    return strcmp(given, name) == 0 && argc >= least;
+}
+
 void client_open(struct client *c, int receive_bytes)
 {
     static const int yes = 1;
@@ -312,4 +335,30 @@ void process_start(struct client *c, const struct sandbox *sb, const char *json)
     client_head(c);
     if (c->status != 200)
         die("start: %d %.300s", c->status, client_text(c));
+}
+
+void run_echo(struct client *c, const struct sandbox *sb, bool bash, double *ret_first, double *ret_end)
+{
+    static const char echo[] = "{\"process\":{\"cmd\":\"/bin/echo\",\"args\":[\"hi\"],\"envs\":{}},\"stdin\":false}";
+    /* What an SDK's commands.run("echo hi") sends. */
+    static const char bash_echo[] =
+        "{\"process\":{\"cmd\":\"/bin/bash\",\"args\":[\"-l\",\"-c\",\"echo hi\"],\"envs\":{}},\"stdin\":false}";
+    bool has_output = false, has_end = false;
+    process_start(c, sb, bash ? bash_echo : echo);
+    while (client_frame(c)) {
+        if (strstr(c->frame, "\"data\"")) {
+            if (has_output || !strstr(c->frame, "\"stdout\":\"aGkK\""))
+                die("not the output of echo: %.200s", c->frame);
+            has_output = true;
+            *ret_first = now_us();
+        } else if (strstr(c->frame, "\"end\"")) {
+            if (!strstr(c->frame, "\"exited\":true") ||
+                (strstr(c->frame, "\"exitCode\"") && !strstr(c->frame, "\"exitCode\":0")))
+                die("echo failed: %.200s", c->frame);
+            has_end = true;
+            *ret_end = now_us();
+        }
+    }
+    if (!has_output || !has_end)
+        die("echo had no %s", has_output ? "end" : "output");
 }

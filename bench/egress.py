@@ -132,8 +132,11 @@ def bulk(bench, net):
             used = cpu_seconds(net.egress())
             (took,) = net(place, "bulk", NAME, size)
             samples.append(size / took)
+            used = cpu_seconds(net.egress()) - used
             if place in cores:
-                cores[place].append(size / 1e6 / max(0.01, cpu_seconds(net.egress()) - used))
+                if used <= 0:
+                    raise Broken(f"{place}: cove-egress had no part in {size // MIB} MiB")
+                cores[place].append(size / 1e6 / used)
     direct = median(rates["direct"])
     report.value("network", f"{size // MIB} MiB over one TLS connection: direct", "MB/s", direct, better="more", note="client and server on a core each")
     for place, words, budget in (("passed", "passed through", 0.6), ("opened", "opened", 0.3)):

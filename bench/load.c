@@ -32,46 +32,9 @@
 
 enum { CONNECTIONS_MAX = 16, SANDBOXES_MAX = 4096, IDLE_MAX = 15000, BLOCK = 1024 * 1024, SLOW_RECEIVE = 128 * 1024 };
 
-static const char echo[] = "{\"process\":{\"cmd\":\"/bin/echo\",\"args\":[\"hi\"],\"envs\":{}},\"stdin\":false}";
-/* What an SDK's commands.run("echo hi") sends. */
-static const char bash_echo[] =
-    "{\"process\":{\"cmd\":\"/bin/bash\",\"args\":[\"-l\",\"-c\",\"echo hi\"],\"envs\":{}},\"stdin\":false}";
-
 static struct client one;
 
-static uint64_t number(const char *text, uint64_t most)
-{
-    char *end;
-    errno = 0;
-    uint64_t n = strtoull(text, &end, 10);
-    if (errno || *end || end == text || n > most)
-        die("'%s' is not a number up to %llu", text, (unsigned long long)most);
-    return n;
-}
-
-static void run_echo(struct client *c, const struct sandbox *sb, const char *json, double *ret_first, double *ret_end)
-{
-    bool has_output = false, has_end = false;
-    process_start(c, sb, json);
-    while (client_frame(c)) {
-        if (strstr(c->frame, "\"data\"")) {
-            if (has_output || !strstr(c->frame, "\"stdout\":\"aGkK\""))
-                die("not the output of echo: %.200s", c->frame);
-            has_output = true;
-            *ret_first = now_us();
-        } else if (strstr(c->frame, "\"end\"")) {
-            if (!strstr(c->frame, "\"exited\":true") ||
-                (strstr(c->frame, "\"exitCode\"") && !strstr(c->frame, "\"exitCode\":0")))
-                die("echo failed: %.200s", c->frame);
-            has_end = true;
-            *ret_end = now_us();
-        }
-    }
-    if (!has_output || !has_end)
-        die("echo had no %s", has_output ? "end" : "output");
-}
-
-static void cycle(uint64_t n, const char *json)
+static void cycle(uint64_t n, bool bash)
 {
     client_open(&one, 0);
     for (uint64_t i = 0; i < n; i++) {
@@ -79,7 +42,7 @@ static void cycle(uint64_t n, const char *json)
         double start = now_us(), first = 0, end = 0;
         sandbox_create(&one, &sb);
         double created = now_us();
-        run_echo(&one, &sb, json, &first, &end);
+        run_echo(&one, &sb, bash, &first, &end);
         double ran = now_us();
         sandbox_kill(&one, sb.id);
         double killed = now_us();
@@ -88,20 +51,12 @@ static void cycle(uint64_t n, const char *json)
     }
 }
 
-static struct sandbox given_sandbox(char **argv)
-{
-    struct sandbox sb;
-    (void)snprintf(sb.id, sizeof(sb.id), "%s", argv[0]);
-    (void)snprintf(sb.token, sizeof(sb.token), "%s", argv[1]);
-    return sb;
-}
-
-static void exec_in(uint64_t n, const struct sandbox *sb, const char *json)
+static void exec_in(uint64_t n, const struct sandbox *sb, bool bash)
 {
     client_open(&one, 0);
     for (uint64_t i = 0; i < n; i++) {
         double start = now_us(), first = 0, end = 0;
-        run_echo(&one, sb, json, &first, &end);
+        run_echo(&one, sb, bash, &first, &end);
         printf("%.1f %.1f\n", first - start, end - start);
     }
 }
@@ -378,19 +333,14 @@ static void serve(void)
     }
 }
 
-static bool is(const char *given, const char *name, int argc, int least)
-{
-    return strcmp(given, name) == 0 && argc >= least;
-}
-
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
     if (is(command, "cycle", argc, 3)) {
-        cycle(number(argv[2], 1000000), argc > 3 ? bash_echo : echo);
+        cycle(number(argv[2], 1000000), argc > 3);
     } else if (is(command, "exec", argc, 5)) {
         struct sandbox sb = given_sandbox(argv + 3);
-        exec_in(number(argv[2], 1000000), &sb, argc > 5 ? bash_echo : echo);
+        exec_in(number(argv[2], 1000000), &sb, argc > 5);
     } else if (is(command, "create", argc, 4)) {
         crowd.n = number(argv[2], SANDBOXES_MAX);
         in_crowd(number(argv[3], CONNECTIONS_MAX), create_some);

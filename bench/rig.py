@@ -217,9 +217,12 @@ class Service:
     def worker(self):
         return next((pid for pid, name in children(self.pid).items() if name == "cove-api"), None)
 
-    def agents(self):
-        """Executed from memory, which shows in the name that the kernel gives them."""
-        return [pid for pid, name in children(self.pid).items() if name.startswith(("cove-agent", "memfd:cove-ag"))]
+    def agents(self, least=1):
+        """Executed from memory, which shows in the name that the kernel gives them. Of fewer than there must be, no figure would be true."""
+        found = [pid for pid, name in children(self.pid).items() if name.startswith(("cove-agent", "memfd:cove-ag"))]
+        if len(found) < least:
+            raise Broken(f"of {least} agents only {len(found)} are to be seen")
+        return found
 
     def settle(self):
         """Until the service has done its work ahead of need: nothing runs that we did not ask for."""

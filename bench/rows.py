@@ -115,14 +115,14 @@ def crowd(bench):
     service, report, n, edge = bench.service, bench.report, 100 if bench.quick else 500, 20 if bench.quick else 100
     ready = 10  # made ahead of need: they say nothing about how long the making takes
 
-    def figures():
+    def figures(least):
         service.settle()
-        return {"agents": sum(pss(p) for p in service.agents()), "cove-api": rss(service.worker()), "coved": rss(service.pid),
+        return {"agents": sum(pss(p) for p in service.agents(least)), "cove-api": rss(service.worker()), "coved": rss(service.pid),
                 "kernel": kernel_memory()}
 
-    before = figures()
+    before = figures(0)
     ids, samples, wall = created(bench.load("create", n, 1))
-    after = figures()
+    after = figures(n)
     each = {name: (after[name] - before[name]) / n / MIB for name in before}
     ours = each["agents"] + each["cove-api"] + each["coved"]
     report.value("crowd", f"memory of one of {n} idle: agent + our share", "MiB", ours, budget=2,
@@ -295,10 +295,10 @@ def slow(bench):
     read = int(out)
     later = {name: peak(pid) - before[name] for name, pid in watched.items()}
     agents = max(v for name, v in later.items() if name != "cove-api")
-    bench.report.value("slow", f"cove-api grew in {seconds} s by", "MiB", later["cove-api"] / MIB, note=f"half-way {growth['cove-api'] / MIB:.2f} MiB")
-    bench.report.value("slow", "the agent grew by", "MiB", agents / MIB)
+    bench.report.value("slow", f"cove-api grew in {seconds} s by", "MiB", later["cove-api"] / MIB, 8, note=f"half-way {growth['cove-api'] / MIB:.2f} MiB")
+    bench.report.value("slow", "the agent grew by", "MiB", agents / MIB, 2)
     bench.report.value("slow", "read, in order, nothing missing", "MiB", read / MIB, note="on the wire")
-    bench.report.value("slow", "written half-way, ahead of the reader", "MiB", (wrote - read / 2 * 3 / 4) / MIB, note="a process that does not block is GiB ahead")
+    bench.report.value("slow", "written half-way, ahead of the reader", "MiB", (wrote - read / 2 * 3 / 4) / MIB, 16, note="a process that does not block is GiB ahead")
 
 
 # ---- at rest ----

@@ -6,7 +6,6 @@
  *   pause N ID TOKEN            "pause resume exec": exec is from the request to resume to the end event of an echo behind it
  *   snapshot N ID               "us snapshotID"
  *   fork COUNT ID               "us" of the call; then "us" until each fork has run an echo; then the ids of the forks, one line
- *   create N TEMPLATE           "us id token"; the sandboxes stay
  *   cycle N TEMPLATE            "us" of the create alone; each is killed before the next
  *   drop                        snapshot ids from stdin: "us"
  */
@@ -20,20 +19,8 @@
 
 enum { BODY_MAX = 1024, FORKS_MAX = 1000 };
 
-static const char echo[] = "{\"process\":{\"cmd\":\"/bin/echo\",\"args\":[\"hi\"],\"envs\":{}},\"stdin\":false}";
-
 static struct client one;
 static struct sandbox forks[FORKS_MAX];
-
-static uint64_t number(const char *text, uint64_t most)
-{
-    char *end;
-    errno = 0;
-    uint64_t n = strtoull(text, &end, 10);
-    if (errno || *end || end == text || n > most)
-        die("'%s' is not a number up to %llu", text, (unsigned long long)most);
-    return n;
-}
 
 /* Returns the answer's text. */
 static const char *call(const char *method, const char *path, const char *body, int wanted)
@@ -66,19 +53,10 @@ static const char *text_of(const char *from, const char *name, char *to, size_t 
     return p + n;
 }
 
-static void run_echo(const struct sandbox *sb)
-{
-    bool has_end = false;
-    process_start(&one, sb, echo);
-    while (client_frame(&one))
-        has_end |= strstr(one.frame, "\"end\"") != NULL;
-    if (!has_end)
-        die("echo had no end");
-}
-
 static void pause_resume(uint64_t n, const struct sandbox *sb)
 {
     char pause[128], connect[128];
+    double first, end;
     (void)snprintf(pause, sizeof(pause), "/sandboxes/%s/pause", sb->id);
     (void)snprintf(connect, sizeof(connect), "/sandboxes/%s/connect", sb->id);
     for (uint64_t i = 0; i < n; i++) {
@@ -89,7 +67,7 @@ static void pause_resume(uint64_t n, const struct sandbox *sb)
         double again = now_us();
         (void)call("POST", connect, "{\"timeout\":600}", 201);
         double resumed = now_us();
-        run_echo(sb);
+        run_echo(&one, sb, false, &first, &end);
         printf("%.1f %.1f %.1f\n", paused - start, resumed - again, now_us() - again);
         (void)usleep(20000);
     }
@@ -115,6 +93,7 @@ static void fork_many(uint64_t count, const char *id)
     char path[128], body[64];
     static char answer[CLIENT_FRAME_MAX + 1];
     uint64_t n = 0;
+    double first, end;
     (void)snprintf(path, sizeof(path), "/sandboxes/%s/fork", id);
     (void)snprintf(body, sizeof(body), "{\"count\":%llu,\"timeout\":600}", (unsigned long long)count);
     double start = now_us();
@@ -129,7 +108,7 @@ static void fork_many(uint64_t count, const char *id)
     if (n != count)
         die("fork: %llu of %llu", (unsigned long long)n, (unsigned long long)count);
     for (uint64_t i = 0; i < count; i++)
-        run_echo(&forks[i]);
+        run_echo(&one, &forks[i], false, &first, &end);
     printf("%.1f\n%.1f\n", forked - start, now_us() - start);
     for (uint64_t i = 0; i < count; i++)
         printf("%s%s", forks[i].id, i + 1 < count ? " " : "\n");
@@ -145,18 +124,13 @@ static void create_from(const char *template, struct sandbox *ret_sandbox)
         die("create: no id or token in %.300s", text);
 }
 
-static void create_some(uint64_t n, const char *template, bool stay)
+static void cycle(uint64_t n, const char *template)
 {
     for (uint64_t i = 0; i < n; i++) {
         struct sandbox sb;
         double start = now_us();
         create_from(template, &sb);
-        double took = now_us() - start;
-        if (stay) {
-            printf("%.1f %s %s\n", took, sb.id, sb.token);
-            continue;
-        }
-        printf("%.1f\n", took);
+        printf("%.1f\n", now_us() - start);
         sandbox_kill(&one, sb.id);
         (void)usleep(30000); /* as between requests of one user: what is kept ready is made again */
     }
@@ -177,19 +151,6 @@ static void drop_some(void)
     }
 }
 
-static struct sandbox given_sandbox(char **argv)
-{
-    struct sandbox sb;
-    (void)snprintf(sb.id, sizeof(sb.id), "%s", argv[0]);
-    (void)snprintf(sb.token, sizeof(sb.token), "%s", argv[1]);
-    return sb;
-}
-
-static bool is(const char *given, const char *name, int argc, int least)
-{
-    return strcmp(given, name) == 0 && argc >= least;
-}
-
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
@@ -201,14 +162,12 @@ int main(int argc, char **argv)
         snapshot(number(argv[2], 10000), argv[3]);
     } else if (is(command, "fork", argc, 4)) {
         fork_many(number(argv[2], FORKS_MAX), argv[3]);
-    } else if (is(command, "create", argc, 4)) {
-        create_some(number(argv[2], 10000), argv[3], true);
     } else if (is(command, "cycle", argc, 4)) {
-        create_some(number(argv[2], 10000), argv[3], false);
+        cycle(number(argv[2], 10000), argv[3]);
     } else if (is(command, "drop", argc, 2)) {
         drop_some();
     } else {
-        die("usage: state pause|snapshot|fork|create|cycle|drop ...: see bench/state.c");
+        die("usage: state pause|snapshot|fork|cycle|drop ...: see bench/state.c");
     }
     client_close(&one);
     return 0;

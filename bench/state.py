@@ -96,7 +96,7 @@ def snapshots(bench):
             line = state.lines("snapshot", 1, identity)[0]
             list_.append(float(line[0]) / 1000)
             made.append(line[1])
-    report.samples("snapshot", "of a sandbox with 1 MiB changed", "ms", took[small])
+    report.samples("snapshot", "of a sandbox with 1 MiB changed", "ms", took[small], budget=20)
     report.samples("snapshot", f"with {mib} MiB and {files} files changed", "ms", took[large], budget=20)
     report.value("snapshot", "that much / 1 MiB", "x", median(took[large]) / median(took[small]), budget=1.5)
     report.value("snapshot", f"the first one, while the {mib} MiB are not on disk yet", "ms", float(fresh[0][0]) / 1000)
@@ -157,17 +157,17 @@ def density(bench):
     identity = bench.sandbox()[0]
     bench.service.settle()
 
-    def figures():
+    def figures(least):
         bench.service.settle()
-        return {"agents": sum(pss(p) for p in bench.service.agents()), "cove-api": rss(bench.service.worker()),
+        return {"agents": sum(pss(p) for p in bench.service.agents(least)), "cove-api": rss(bench.service.worker()),
                 "coved": rss(bench.service.pid), "kernel": kernel_memory()}
 
-    before, ids, walls = figures(), [], 0.0
+    before, ids, walls = figures(1), [], 0.0
     for at in range(0, n, 100):
         call, _, made = state.lines("fork", min(100, n - 1 - at), identity)  # with the one that they are forks of, n live at a time
         walls += float(call[0]) / 1e6
         ids += made
-    after = figures()
+    after = figures(n)
     each = {name: (after[name] - before[name]) / len(ids) / MIB for name in before}
     report.value("density", f"memory of one of {n} forks: agent + our share", "MiB", each["agents"] + each["cove-api"] + each["coved"], budget=1.5,
                  note=", ".join(f"{name} {each[name] * 1024:.0f} KiB" for name in ("agents", "cove-api", "coved")))

@@ -209,6 +209,7 @@ static void step_raw(struct conn *c)
     if (c->cur.n) {
         struct str data = c->cur;
         c->cur = STR_NULL;
+        c->moved_in = true;
         req->ops->on_data(req, data, req->reader_ctx);
     } else if (c->eof) {
         req->body_over = true;
@@ -429,7 +430,9 @@ static enum timed class_now(const struct conn *c)
         return req ? TIMED_HEAD : TIMED_IDLE;
     if (c->state == CONN_DISCARD)
         return TIMED_BODY;
-    return req->reader != READER_NONE && !req->paused && !req->body_over && !c->raw ? TIMED_BODY : TIMED_NONE;
+    /* A stream both ways has no time, until what is left is that the client ends its side. */
+    return req->reader != READER_NONE && !req->paused && !req->body_over && (!c->raw || c->shut) ? TIMED_BODY
+                                                                                                 : TIMED_NONE;
 }
 
 static void watch_time(struct conn *c)
@@ -526,7 +529,7 @@ void conn_timeout(struct conn *c, enum timed kind)
 {
     if (kind == TIMED_HEAD && c->state == CONN_HEAD) {
         response_refuse(c, 408, "the headers took too long");
-    } else if (kind == TIMED_BODY && c->state == CONN_ACTIVE) {
+    } else if (kind == TIMED_BODY && c->state == CONN_ACTIVE && !c->raw) {
         c->req->timed_out = true;
     } else {
         c->gone = true;

@@ -26,7 +26,7 @@ struct http_limits {
     unsigned headers;           /* 100: beyond 431 */
     unsigned connections;       /* 16,384 of all listeners together: beyond, one that is idle is closed, else 503 */
     unsigned header_timeout_ms; /* 10 s from a request's first byte to the end of its headers: 408 */
-    unsigned body_timeout_ms;   /* 60 s without a body byte while the handler wants one: 408 */
+    unsigned body_timeout_ms;   /* 60 s without a byte of a wanted body: 408; upgraded and ended on our side: cut */
     unsigned idle_timeout_ms;   /* 620 s between two requests: closed */
     unsigned write_timeout_ms;  /* 120 s without the client taking a byte of what is queued for it: cut */
     size_t write_high;          /* 256 KiB queued: the writer should stop */

@@ -297,6 +297,16 @@ static void test_timeouts(void **state)
     assert_false(str_ends(buf_str(&b), STR("0\r\n\r\n")));
     assert_int_equal(t.body_error, -ETIMEDOUT);
 
+    /* Nor with a stream both ways that only the client has not ended. */
+    unsigned ended = t.closes;
+    int away = test_connect(&t);
+    test_send(&t, away, STR("GET /up-and-away HTTP/1.1\r\n" HOST "Connection: upgrade\r\nUpgrade: raw\r\n\r\nbytes"));
+    for (int i = 0; i < 1000 && t.closes == ended; i++)
+        uv_run(&t.loop, UV_RUN_ONCE);
+    assert_int_equal(t.closes, ended + 1);
+    assert_int_equal(t.body_bytes, 5);
+    (void)close(away);
+
     /* A client that takes nothing. */
     unsigned closes = t.closes;
     int deaf = test_connect(&t);

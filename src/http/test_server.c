@@ -172,6 +172,10 @@ static void on_request(struct http_request *req, void *ctx)
         assert_true(http_wants_upgrade(req));
         assert_int_equal(http_upgrade(req, &HTTP_HEADER("upgrade", "raw"), 1), 0);
         http_stream_body(req, &echo_ops, t);
+    } else if (str_eqc(path, "/up-and-away")) {
+        assert_int_equal(http_upgrade(req, &HTTP_HEADER("upgrade", "raw"), 1), 0);
+        http_stream_body(req, &count_ops, t);
+        assert_int_equal(http_response_end(req), 0);
     } else {
         (void)http_respond_error(req, 404, "no such path");
     }

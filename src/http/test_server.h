@@ -33,6 +33,7 @@ struct test_server {
  *   /big?n=          n bytes of content-length  /chunked?n= n bytes, chunked     /endless  chunked without an end
  *   /cut             two chunks, then aborts    /short     less than its content-length
  *   /up              101, then echoes raw bytes
+ *   /up-and-away     101, and the end of this side
  */
 void test_server_open(struct test_server *t, const struct http_limits *limits, bool is_unix);
 /* With another handler; ctx is t. */

@@ -18,7 +18,8 @@ static void print_lines(const struct printer *p, const char *mark, struct str te
     if (str_ends(text, STR("\n")))
         text.n--;
     while (str_split(&text, '\n', &line)) {
-        (void)printf("%s %s ", p->time, mark);
+        terminal_print(stdout, p->is_tty, str_of(p->time));
+        (void)printf(" %s ", mark);
         terminal_print(stdout, p->is_tty, line);
         (void)fputc('\n', stdout);
     }

@@ -19,13 +19,16 @@ static const struct command *const commands[] = {
 };
 
 /* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
-static int finish(int status)
+static int finish(struct context *ctx, int status)
 {
-    if ((fflush(stdout) < 0 || ferror(stdout)) && errno != EPIPE && status == STATUS_OK) {
-        (void)fprintf(stderr, "cove: write the output: %s\n", strerror(errno));
-        return STATUS_FAILED;
-    }
-    return status;
+    errno = 0;
+    bool failed = fflush(stdout) < 0;
+    const int why = errno ? errno : EIO; /* of a piece that could not be written before, nobody knows any more */
+    if ((!failed && !ferror(stdout)) || why == EPIPE || status != STATUS_OK)
+        return status;
+    *ctx->hint = '\0';
+    (void)err_errno(&ctx->err, why, "write the output");
+    return context_fail(ctx, STATUS_FAILED);
 }
 
 static int no_command(const char *name, char *const *rest)
@@ -44,8 +47,9 @@ int main(int argc, char **argv)
     json_set_alloc_funcs(mem_alloc, mem_free);
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        struct context nothing = {0};
         help_overview(commands, argc < 2 ? stderr : stdout);
-        return finish(argc < 2 ? STATUS_USAGE : STATUS_OK);
+        return finish(&nothing, argc < 2 ? STATUS_USAGE : STATUS_OK);
     }
     if (strcmp(name, "--version") == 0)
         name = "version";
@@ -56,5 +60,5 @@ int main(int argc, char **argv)
     struct context ctx = {.command = command, .commands = commands, .argc = argc - 1, .argv = argv + 1};
     int status = command->run(&ctx);
     config_free(ctx.config);
-    return finish(status);
+    return finish(&ctx, status);
 }

@@ -165,3 +165,17 @@ def test_what_is_said_of_exit_codes_is_said_of_each(nowhere):
         text = cove(nowhere, command["name"], "--help").stdout
         codes = re.findall(r"^ +(\S+)  ", text[text.index("\nEXIT STATUS\n"):text.index("\nEXAMPLES\n")], re.M)
         assert "2" in codes and codes[0] in ("0", "N"), (command["name"], codes)
+
+
+def test_output_that_can_not_be_written_is_a_failure(nowhere):
+    directory, env = nowhere
+    for arguments in (["help"], ["--help"], ["run", "--help"], ["completion", "bash"], ["help", "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([BUILD / "cove", *arguments], cwd=directory, env=env, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and "write the output" in done.stderr, (arguments, done)
+        assert "--json" not in arguments or json.loads(done.stderr)["error"]["message"]
+        ours, theirs = os.pipe()
+        os.close(ours)
+        done = subprocess.run([BUILD / "cove", *arguments], cwd=directory, env=env, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False)
+        os.close(theirs)
+        assert done.returncode in (0, -13) and done.stderr == b"", (arguments, done) # a reader that left

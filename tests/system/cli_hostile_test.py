@@ -14,7 +14,7 @@ from service import BUILD
 from terminal import Terminal
 
 ID = "i" + "0" * 20
-EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\x00\r\nx"
+EVIL = "T\x1b]0;owned\x07\x1b[2J\u202e\x9b31m\x00\r\nx"
 MEMBERS = ("id name ref state status template template_alias started_at end_at created_at updated_at at time kind grade actor message level reason step start_cmd "
            "ready_cmd user workdir tag build default allow deny host path address verdict suggestion layer sandbox version data detail end_cause cmd method url proto "
            "secret why change type limit_bytes memory_bytes cpu_milli mounted bytes seq cause from to exit_code total_bytes free_bytes layers_n n_rules port").split()

@@ -21,9 +21,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 {
     (void)session, (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
-    if (s)
-        h2_block_add(s, str_n(name, n_name), str_n(value, n_value));
-    return 0;
+    return s ? h2_block_add(s, str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 static void relay_head(struct h2_stream *s)

@@ -16,6 +16,8 @@ enum {
     H2_UPSTREAM_WINDOW_ALL = 2 * 1024 * 1024,
     H2_FRAMES_BURST = 4000, /* frames that carry nothing: PING, SETTINGS, RST_STREAM, PRIORITY, empty DATA */
     H2_FRAMES_PER_S = 500,
+    /* Of a head that is too large so much is read all the same, to answer it. A byte can stand for 4 KiB: then its stream is reset, and nghttp2 looks no further. */
+    H2_LOOK_MAX = 4 * EXCHANGE_HEAD_MAX,
     H2_INFORMED_MAX = 32, /* 1xx heads of one answer: they stay in memory until it ends */
 };
 
@@ -95,7 +97,7 @@ void h2_flow_drop(struct h2_flow *f); /* what is in it goes nowhere */
 nghttp2_data_provider h2_flow_provider(struct h2_flow *f);
 
 void h2_block_begin(struct h2_stream *s);
-void h2_block_add(struct h2_stream *s, struct str name, struct str value);
+int h2_block_add(struct h2_stream *s, struct str name, struct str value); /* what on_header returns */
 nghttp2_nv h2_nv(struct str name, struct str value);
 
 /* nghttp2's callbacks for each half; h2.c makes the sessions of them. */

@@ -186,13 +186,13 @@ void h2_block_begin(struct h2_stream *s)
     s->block = (struct h2_block){.fields = NULL};
 }
 
-void h2_block_add(struct h2_stream *s, struct str name, struct str value)
+int h2_block_add(struct h2_stream *s, struct str name, struct str value)
 {
     struct h2_block *b = &s->block;
     b->bytes += name.n + value.n + 32;
     if (b->too_large || b->n == EXCHANGE_FIELDS_MAX || b->bytes > EXCHANGE_HEAD_MAX) {
         b->too_large = true;
-        return;
+        return b->bytes > H2_LOOK_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
     }
     struct {
         const char *name;
@@ -204,12 +204,13 @@ void h2_block_add(struct h2_stream *s, struct str name, struct str value)
     for (size_t i = 0; i < ARRAY_SIZE(pseudo); i++) {
         if (str_eqc(name, pseudo[i].name)) {
             *pseudo[i].to = value;
-            return;
+            return 0;
         }
     }
     if (!b->fields)
         b->fields = arena_alloc(&s->arena, EXCHANGE_FIELDS_MAX * sizeof(*b->fields));
     b->fields[b->n++] = (struct http_header){arena_str(&s->arena, name), value};
+    return 0;
 }
 
 /* ---- answers of our own ---- */

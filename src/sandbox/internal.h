@@ -301,6 +301,7 @@ void keeper_wrote(struct keeper *k);                              /* something w
 void keeper_acts(struct keeper *k);                               /* the same, and it is an action */
 int keeper_commit(struct keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct keeper *k);                        /* the last commit did */
+void keeper_settle(struct keeper *k);                             /* what was committed survives a power cut, soon */
 void core_unrecorded(struct core *core, const struct err *err);
 
 /* ends.c: sandbox_move() to ENDED or FAILED, which is written again when the store did not take it. */

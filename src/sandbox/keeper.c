@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keeps the store going: ends its batches (after the turn that wrote an action, so that nobody hears what came of one that is not stored; for
- * observations soon, at most every COMMIT_MS; and never before what the turn had to send was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread.
+ * observations soon, at most every COMMIT_MS; and never before what the turn had to send was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread:
+ * when it is long, and soon after something was stored without which files in the pool are nobody's. Nothing else syncs the log: without that, a power cut could take such rows
+ * for as long as the kernel leaves the log in memory, half a minute, and the files of a snapshot would then be garbage.
  */
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "store/store.h"
 
-enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000 };
+enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000, SETTLE_MS = 200 };
 
 struct keeper {
     struct core *core; /* NULL after keeper_free() while a checkpoint runs */
     struct loop_job sent, commit;
-    struct loop_alarm commit_alarm, flood_alarm;
+    struct loop_alarm commit_alarm, flood_alarm, settle_alarm;
     usec_t last_commit;
     bool checkpointing;
     uv_work_t work;
@@ -47,6 +49,27 @@ static void after_checkpoint(uv_work_t *work, int status)
         log_warn("checkpoint of the store: %s", k->checkpoint_err.msg);
 }
 
+static void fold(struct keeper *k)
+{
+    if (!k->checkpointing)
+        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
+}
+
+static void on_settle_alarm(struct loop_alarm *alarm)
+{
+    struct keeper *k = container_of(alarm, struct keeper, settle_alarm);
+    bool is_under_way = k->checkpointing; /* it may have begun too early */
+    fold(k);
+    if (is_under_way)
+        keeper_settle(k);
+}
+
+void keeper_settle(struct keeper *k)
+{
+    if (!k->settle_alarm.slot)
+        loop_alarm_set(k->core->loop, &k->settle_alarm, clock_mono() + SETTLE_MS * USEC_PER_MS, on_settle_alarm);
+}
+
 int keeper_commit(struct keeper *k, struct err *err)
 {
     struct store *store = k->core->config.store;
@@ -63,9 +86,8 @@ int keeper_commit(struct keeper *k, struct err *err)
         log_info("the store takes writes again");
         k->fails = false;
     }
-    if (!k->checkpointing && store_wal_pages(store) > WAL_PAGES_MAX) {
-        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
-    }
+    if (store_wal_pages(store) > WAL_PAGES_MAX)
+        fold(k);
     return 0;
 }
 
@@ -149,6 +171,7 @@ void keeper_free(struct keeper *k)
     loop_job_cancel(&k->commit);
     loop_alarm_clear(k->core->loop, &k->commit_alarm);
     loop_alarm_clear(k->core->loop, &k->flood_alarm);
+    loop_alarm_clear(k->core->loop, &k->settle_alarm);
     k->core = NULL;
     if (!k->checkpointing)
         keeper_mem_free(k);

@@ -142,6 +142,7 @@ static void paused(struct sandbox *sb)
     /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
     if (keeper_commit(sb->core->keeper, &err) < 0)
         core_unrecorded(sb->core, &err);
+    keeper_settle(sb->core->keeper);
     waiters_tell(&sb->pausers, sb, NULL);
     wake_later(sb);
 }

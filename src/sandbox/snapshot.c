@@ -199,6 +199,7 @@ static int add(const struct snapshot *s, const struct template **ret_template, s
     if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
         return -1;
     fault_point("core.snapshot.added");
+    keeper_settle(core->keeper);
     return keeper_commit(core->keeper, err);
 }
 

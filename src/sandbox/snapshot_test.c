@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots, forks, and what becomes of layers that nobody needs. */
+#include "base/buf.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/network.h"
@@ -7,8 +9,11 @@
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
+#include "store/template_rows.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -66,6 +71,30 @@ static struct taken snapshot(struct world *w, struct sandbox *sb, const char *na
     return k;
 }
 
+static void note_build(void *ctx, const struct store_build *row)
+{
+    const char **wanted = ctx;
+    if (*wanted && strcmp(row->layer, *wanted) == 0)
+        *wanted = NULL;
+}
+
+/* What of the store is on disk when nothing of its log is: as after a power cut, at worst. */
+static bool is_settled(struct world *w, const char *layer)
+{
+    struct store *s = NULL;
+    struct err err;
+    AUTO_BUF struct buf file = BUF_INIT(64 << 20);
+    AUTO_FREE char *copy = mem_printf("%s.cut", w->dir->db), *log = mem_printf("%s-wal", copy),
+                   *shared = mem_printf("%s-shm", copy), *lock = mem_printf("%s.lock", copy);
+    assert_int_equal(fd_read_file(AT_FDCWD, w->dir->db, &file), 0);
+    assert_int_equal(fd_write_file(AT_FDCWD, copy, buf_str(&file), 0600), 0);
+    bool is_store =
+        buf_len(&file) && store_open(copy, &s, &err) == 0 && template_rows_each_build(s, note_build, &layer, &err) == 0;
+    store_close(s);
+    (void)unlink(copy), (void)unlink(log), (void)unlink(shared), (void)unlink(lock);
+    return is_store && !layer;
+}
+
 static void kill_it(struct world *w, struct sandbox *sb)
 {
     static struct outcome o;
@@ -110,6 +139,24 @@ static void sandboxes_of_it(void **state)
     world_close(w);
     world_open(w);
     (void)create_from(w, k.ref);
+}
+
+/* Else its layer would be nobody's, and dropped as garbage. */
+static void a_power_cut_does_not_take_its_name(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    const struct taken k = snapshot(w, sb, "first");
+    WAIT(w, is_settled(w, k.layer));
+    /* One that comes while the log is being folded, too. */
+    char layers[4][SUP_DIGEST_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(layers); i++) {
+        const struct taken next = snapshot(w, sb, "");
+        memcpy(layers[i], next.layer, sizeof(layers[i]));
+        world_turns(w, 60);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(layers); i++)
+        WAIT(w, is_settled(w, layers[i]));
 }
 
 static void refused(void **state)
@@ -447,6 +494,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sandboxes_of_it, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(a_power_cut_does_not_take_its_name, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(refused, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(crossing, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(forks, world_setup, world_teardown),

@@ -257,6 +257,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
         vol_free(v);
     } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
         fault_point("core.volume.asked");
+        keeper_settle(core->keeper);
         log_info("volume %s (%s) is made for %s", v->v.name, v->v.id, actor->name);
         return 0;
     } else {

@@ -10,20 +10,6 @@
 
 #include <cmocka.h>
 
-struct outcome {
-    unsigned calls;
-    struct sandbox *sb;
-    struct err err;
-};
-
-static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct outcome *o = ctx;
-    o->calls++;
-    o->sb = sb;
-    o->err = err ? *err : (struct err){0};
-}
-
 struct watching {
     struct sandbox_watch watch;
     unsigned calls;
@@ -35,10 +21,10 @@ static void on_watched(struct sandbox_watch *w, struct sandbox *sb)
     container_of(w, struct watching, watch)->calls++;
 }
 
-static int create(struct world *w, const char *ref, struct outcome *o, struct err *err)
+static int create(struct world *w, const char *ref, struct world_outcome *o, struct err *err)
 {
     struct sandbox_spec spec = {.template_ref = str_of(ref), .timeout_ms = 300000};
-    return sandbox_create(w->core, &test_actor, &spec, on_done, o, err);
+    return sandbox_create(w->core, &test_actor, &spec, world_on_done, o, err);
 }
 
 static void create_and_kill(void **state)
@@ -69,16 +55,16 @@ static void create_and_kill(void **state)
     assert_ptr_equal(sandbox_only(w->core), sb);
     assert_int_equal(sandbox_count(w->core), 1);
 
-    struct outcome killed = {0};
+    struct world_outcome killed = {0};
     struct err err;
     struct watching watching = {.watch.fn = on_watched};
     sandbox_watch_end(sb, &watching.watch);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
     assert_int_equal(killed.calls, 0);
     assert_int_equal(watching.calls, 0);
     assert_int_equal(sandbox_count(w->core), 0);
     assert_null(sandbox_only(w->core));
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), -1);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     WAIT(w, killed.calls == 1 && i->state == SANDBOX_ENDED);
     assert_ptr_equal(killed.sb, sb);
@@ -102,7 +88,7 @@ static void create_and_kill(void **state)
 static void refused_at_once(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     assert_int_equal(create(w, "nothing", &o, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
@@ -112,17 +98,17 @@ static void refused_at_once(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
     struct pair bad[] = {{STR("A=B"), STR("")}};
     struct sandbox_spec spec = {.template_ref = STR("base"), .envs = bad, .n_envs = 1};
-    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     bad[0].key = STR("X\0Y");
-    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err), -1);
     spec.n_envs = 0;
     spec.pause_files_only = true; /* when? */
-    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     spec.pause_files_only = false;
     spec.timeout_ms = w->config.max_timeout_ms + 1;
-    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     assert_int_equal(o.calls, 0);
     assert_int_equal(w->creates, 0);
@@ -131,7 +117,7 @@ static void refused_at_once(void **state)
 static void supervisor_refuses(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->create_error = ERR_RESOURCE_EXHAUSTED;
     assert_int_equal(create(w, "base", &o, &err), 0);
@@ -146,7 +132,7 @@ static void supervisor_refuses(void **state)
 static void agent_never_answers(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->agents_mute = true;
     assert_int_equal(create(w, "base", &o, &err), 0);
@@ -161,7 +147,7 @@ static void agent_never_answers(void **state)
 static void dies_while_made(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->agents_mute = true;
     assert_int_equal(create(w, "base", &o, &err), 0);
@@ -240,7 +226,7 @@ static void end_is_last(void **state)
     for (int killed = 0; killed <= 1; killed++) {
         struct last_words l = {.sb = world_sandbox(w, NULL)};
         struct sup_ended ended = {.cause = killed ? SUP_CAUSE_KILLED : SUP_CAUSE_EXITED};
-        struct outcome o = {0};
+        struct world_outcome o = {0};
         struct follow *follow;
         struct err err;
         const char *id = sandbox_info(l.sb)->id;
@@ -248,7 +234,7 @@ static void end_is_last(void **state)
         WAIT(w, world_count_events(w, id, EVENT_EXEC_STARTED) == 1);
         memcpy(ended.id, id, ID_SANDBOX_LEN);
         if (killed)
-            assert_int_equal(sandbox_kill(l.sb, &test_actor, on_done, &o, &err), 0);
+            assert_int_equal(sandbox_kill(l.sb, &test_actor, world_on_done, &o, &err), 0);
         assert_int_equal(l.errors, 0);
         sandbox_on_ended(w->core, &ended);
         assert_int_equal(sandbox_info(l.sb)->state, SANDBOX_ENDED);
@@ -297,11 +283,11 @@ static void expires(void **state)
 static void expires_while_made(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     struct sandbox_spec spec = {.template_ref = STR("base"), .timeout_ms = 20};
     w->agents_mute = true;
-    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err), 0);
     WAIT(w, o.calls == 1);
     assert_null(o.sb);
     WAIT(w, map_count(&w->agents) == 0);
@@ -313,10 +299,10 @@ static void end_comes_late(void **state)
 {
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->ended_is_late = true;
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     WAIT(w, o.calls == 1);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_STOPPING);
     assert_int_equal(sandbox_set_timeout(sb, &test_actor, 5000, false, &err), -1);
@@ -336,7 +322,7 @@ static void many(void **state)
 {
     enum { N = 1000 };
     struct world *w = *state;
-    struct outcome *o = mem_array(N, sizeof(*o));
+    struct world_outcome *o = mem_array(N, sizeof(*o));
     struct sandbox **list = mem_array(N, sizeof(*list)), **at = list;
     struct err err;
     for (unsigned i = 0; i < N; i++) {
@@ -351,7 +337,7 @@ static void many(void **state)
         assert_true(sandbox_info(list[i - 1])->started >= sandbox_info(list[i])->started);
     for (unsigned i = 0; i < N; i++) {
         assert_int_equal(o[i].calls, 1);
-        assert_int_equal(sandbox_kill(o[i].sb, &test_actor, on_done, &o[i], &err), 0);
+        assert_int_equal(sandbox_kill(o[i].sb, &test_actor, world_on_done, &o[i], &err), 0);
         if (i % 50 == 49)
             world_turn(w);
     }
@@ -365,14 +351,14 @@ static void many(void **state)
 static void too_many(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->core->config.max_sandboxes = 2;
     (void)world_sandbox(w, NULL);
     struct sandbox *sb = world_sandbox(w, NULL);
     assert_int_equal(create(w, "base", &o, &err), -1);
     assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     assert_int_equal(create(w, "base", &o, &err), 0);
     WAIT(w, o.calls == 2);
 }
@@ -386,10 +372,10 @@ static void guarded(void **state)
     static const struct guard guard = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->core->guard = &guard;
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), -1);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), -1);
     assert_int_equal(err.code, ERR_PERMISSION_DENIED);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
     assert_int_equal(sandbox_set_timeout(sb, &(struct actor){.name = "robot:1"}, 5000, false, &err), -1);
@@ -453,10 +439,10 @@ static void supervisor_dies(void **state)
 {
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->kill_mute = true;
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     world_turns(w, 20);
     assert_int_equal(o.calls, 0);
     world_hang_up(w);
@@ -492,7 +478,7 @@ static void ends_wait_for_the_store(void **state)
         struct sandbox *killed = world_sandbox(w, NULL), *exited = world_sandbox(w, NULL),
                        *lives = world_sandbox(w, NULL);
         char killed_id[ID_SANDBOX_LEN + 1], exited_id[ID_SANDBOX_LEN + 1];
-        struct outcome o = {0};
+        struct world_outcome o = {0};
         struct err err;
         refused = 0;
         hook = (struct store_hook){.committing = refuse, .ctx = &refused};
@@ -500,7 +486,7 @@ static void ends_wait_for_the_store(void **state)
         memcpy(exited_id, sandbox_info(exited)->id, sizeof(exited_id));
         world_turns(w, 20);
         store_hook_add(w->store, &hook);
-        assert_int_equal(sandbox_kill(killed, &test_actor, on_done, &o, &err), 0);
+        assert_int_equal(sandbox_kill(killed, &test_actor, world_on_done, &o, &err), 0);
         world_end_agent(w, world_agent(w, exited), SUP_CAUSE_OOM);
         WAIT(w, o.calls == 1 && sandbox_info(killed)->state == SANDBOX_ENDED);
         WAIT(w, sandbox_info(exited)->state == SANDBOX_ENDED);
@@ -539,9 +525,9 @@ static void old_ones_are_forgotten(void **state)
     struct err err;
     for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
         struct sandbox *sb = world_sandbox(w, NULL);
-        struct outcome o = {0};
+        struct world_outcome o = {0};
         memcpy(ids[i], sandbox_info(sb)->id, sizeof(ids[i]));
-        assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+        assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
         WAIT(w, o.calls == 1 && o.sb && sandbox_info(o.sb)->state == SANDBOX_ENDED);
         assert_true(world_count_events(w, ids[i], EVENT_SANDBOX_CREATE) == 1);
     }

@@ -16,23 +16,9 @@
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 #define FILE_INSIDE "/usr/local/share/ca-certificates/cove-sandbox.crt"
 
-struct outcome {
-    unsigned calls;
-    struct sandbox *sb;
-    struct err err;
-};
-
-static void on_made(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct outcome *o = ctx;
-    o->calls++;
-    o->sb = sb;
-    o->err = err ? *err : (struct err){0};
-}
-
 static void on_done(void *ctx, const struct err *err)
 {
-    on_made(ctx, NULL, err);
+    world_on_done(ctx, NULL, err);
 }
 
 static json_t *parse(const char *text)
@@ -42,20 +28,20 @@ static json_t *parse(const char *text)
     return json;
 }
 
-static int begin(struct world *w, const char *policy, struct outcome *o, struct err *err)
+static int begin(struct world *w, const char *policy, struct world_outcome *o, struct err *err)
 {
     json_t *json = policy ? parse(policy) : NULL;
     struct network_spec network = {.policy = json, .allow_internet = true};
     struct sandbox_spec spec = {
         .template_ref = STR("base"), .timeout_ms = 300000, .allow_internet = true, .network = policy ? &network : NULL};
-    int r = sandbox_create(w->core, &test_actor, &spec, on_made, o, err);
+    int r = sandbox_create(w->core, &test_actor, &spec, world_on_done, o, err);
     json_decref(json);
     return r;
 }
 
 static struct sandbox *make(struct world *w, const char *policy)
 {
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     if (begin(w, policy, &o, &err) < 0)
         fail_msg("%s", err.msg);
@@ -65,7 +51,7 @@ static struct sandbox *make(struct world *w, const char *policy)
     return o.sb;
 }
 
-static int set(struct sandbox *sb, const char *policy, struct outcome *o, struct err *err)
+static int set(struct sandbox *sb, const char *policy, struct world_outcome *o, struct err *err)
 {
     json_t *json = parse(policy);
     int r =
@@ -123,7 +109,7 @@ static const char keyed[] =
 static void nobody_is_told_before_the_policy_is_in_force(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.is_mute = true;
     assert_int_equal(begin(w, NULL, &o, &err), 0);
@@ -163,7 +149,7 @@ static void rules_are_told_kept_and_on_record(void **state)
 static void wrong_rules_are_refused_at_once(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     assert_int_equal(begin(w, "{\"rules\":[{\"allow\":\"exa mple.com\"}]}", &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
@@ -174,7 +160,7 @@ static void wrong_rules_are_refused_at_once(void **state)
 static void without_egress_only_rules_are_refused(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     egress_stop(w);
     world_turns(w, 50);
@@ -196,7 +182,7 @@ static void without_egress_only_rules_are_refused(void **state)
 static void an_egress_that_fails_refuses_rules_and_no_more(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.refuses = "policy";
     struct sandbox *sb = world_sandbox(w, NULL);
@@ -213,7 +199,7 @@ static void an_egress_that_fails_refuses_rules_and_no_more(void **state)
 static void an_egress_that_hangs_costs_its_time_out(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0}, plain = {0};
+    struct world_outcome o = {0}, plain = {0};
     struct err err;
     w->egress.is_mute = true;
     assert_int_equal(begin(w, "{\"default\":\"allow\"}", &o, &err), 0);
@@ -231,7 +217,7 @@ static void an_egress_that_hangs_costs_its_time_out(void **state)
 static void who_is_killed_while_egress_thinks_is_gone(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.is_mute = true;
     assert_int_equal(begin(w, keyed, &o, &err), 0);
@@ -279,7 +265,7 @@ static void mixed_values_are_sealed_in_pieces(void **state)
 static void what_can_not_be_sealed_is_not_kept(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.refuses = "seal";
     assert_int_equal(begin(w, keyed, &o, &err), 0);
@@ -294,7 +280,7 @@ static void a_change_is_told_kept_and_survives_egress(void **state)
 {
     struct world *w = *state;
     AUTO_ARENA struct arena arena = ARENA_INIT;
-    struct outcome o = {0}, second = {0};
+    struct world_outcome o = {0}, second = {0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     assert_int_equal(set(sb, "{\"rules\":[{\"allow\":\"10.0.0.0/8\"}]}", &o, &err), 0);
@@ -323,7 +309,7 @@ static void a_change_is_told_kept_and_survives_egress(void **state)
 static void a_change_that_fails_changes_nothing(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     w->egress.refuses = "policy";
@@ -337,12 +323,12 @@ static void a_change_that_fails_changes_nothing(void **state)
 static void a_change_ends_with_its_sandbox(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0}, killed = {0};
+    struct world_outcome o = {0}, killed = {0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     w->egress.is_mute = true;
     assert_int_equal(set(sb, "{}", &o, &err), 0);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_made, &killed, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
     WAIT(w, o.calls && killed.calls);
     assert_int_equal(o.err.code, ERR_NOT_FOUND);
     assert_int_equal(set(sb, "{}", &o, &err), -1);
@@ -352,10 +338,10 @@ static void a_change_ends_with_its_sandbox(void **state)
 static void the_end_is_told_to_egress(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_made, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     WAIT(w, o.calls && w->egress.n_forgets == 1);
 }
 
@@ -378,7 +364,7 @@ static void a_certificate_is_inside_before_anything_runs(void **state)
 {
     struct world *w = *state;
     AUTO_ARENA struct arena arena = ARENA_INIT;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.ca_pem = PEM;
     struct sandbox *sb = make(w, keyed);
@@ -437,15 +423,16 @@ static void a_certificate_outlives_a_pause(void **state)
 {
     struct world *w = *state;
     for (int memory = 0; memory < 2; memory++) {
-        struct outcome paused = {0}, resumed = {0};
+        struct world_outcome paused = {0}, resumed = {0};
         struct err err;
         w->egress.ca_pem = PEM;
         w->trust_silence = 1;
         struct sandbox *sb = make(w, keyed);
-        assert_int_equal(sandbox_pause(sb, &test_actor, memory, on_made, &paused, &err), 0);
+        assert_int_equal(sandbox_pause(sb, &test_actor, memory, world_on_done, &paused, &err), 0);
         WAIT(w, paused.calls);
         assert_int_equal(paused.err.code, 0);
-        assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, on_made, &resumed, &err), 0);
+        assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, world_on_done, &resumed, &err),
+                         0);
         if (memory) {
             world_turns(w, 50);
             assert_int_equal(resumed.calls, 0); /* waits for the agent's answer */
@@ -462,7 +449,7 @@ static void a_certificate_outlives_a_pause(void **state)
 static void a_change_installs_its_certificate(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.ca_pem = PEM;
     struct sandbox *sb = world_sandbox(w, NULL);
@@ -483,7 +470,7 @@ static void a_change_installs_its_certificate(void **state)
 static void a_certificate_that_is_none_is_not_installed(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.ca_pem = "-----BEGIN CERTIFICATE-----\n\x01\n";
     assert_int_equal(begin(w, keyed, &o, &err), 0);
@@ -556,13 +543,13 @@ static void floods_of_other_kinds_are_bounded(void **state)
 static void nothing_is_recorded_after_the_end(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     struct sandbox *sb = world_sandbox(w, NULL);
     egress_say_of(w, sb, "flow", FLOW("1", "close") ",\"sent\":1,\"received\":1,\"us\":1");
     WAIT(w, sb->network && world_count_events(w, id_of(sb), EVENT_NET_FLOWS) == 0);
     world_turns(w, 30);
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_made, &o, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
     assert_int_equal(world_count_events(w, id_of(sb), EVENT_NET_FLOWS), 1);
     egress_say_of(w, sb, "misuse", "\"secret\":\"T\",\"name\":\"evil.example\",\"port\":443");
@@ -613,7 +600,7 @@ static void lies_close_the_socket(void **state)
 static void an_answer_of_another_kind_is_a_lie(void **state)
 {
     struct world *w = *state;
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     struct err err;
     w->egress.is_mute = true;
     assert_int_equal(begin(w, keyed, &o, &err), 0);

@@ -11,7 +11,8 @@
  *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out.
  *  4. A directory that is renamed inside the tree keeps its watch, under its new name; one that was renamed before it could be watched is new.
  *     Moved out, its watches are removed.
- *  5. The queue holds kinds and names; an entry is made when the event is sent.
+ *  5. The queue holds kinds and names; an entry is made when the event is sent. While it is long, directories are not read, and the kernel's
+ *     queue only when it is the host who gives no credit: then too many events end the watch.
  */
 #include "agent/file.h"
 #include "base/fd.h"
@@ -29,7 +30,9 @@ enum {
     WATCHES_MAX = 64,
     DIRS_MAX = 16384,
     QUEUED_MAX = 4096,
-    QUEUED_BYTES_MAX = 1024 * 1024,
+    QUEUED_LONG = 512,
+    QUEUED_BYTES_LONG = 256 * 1024,
+    QUEUED_BYTES_MAX = 1024 * 1024, /* what one read adds when the queue is nearly long fits */
     ENTRIES_PER_STEP = 512,
     DIRS_PER_STEP = 32,
     READS_PER_TURN = 8,
@@ -53,7 +56,8 @@ struct watch {
     char *root; /* owned */
     uint8_t flags;
     bool counted, overflowed;
-    struct map dirs; /* wd + 1 -> struct dir */
+    bool has_no_credit; /* for the next event */
+    struct map dirs;    /* wd + 1 -> struct dir */
     struct list todo;
     DIR *reading;          /* the first of todo */
     struct buf scanned;    /* records: u32 wd, str name */
@@ -92,6 +96,21 @@ static void queue_event(struct watch *w, uint8_t kind, const struct dir *d, cons
         overflow(w);
     else
         stream_ready(&w->stream);
+}
+
+static bool is_long(const struct watch *w)
+{
+    return w->n_queued >= QUEUED_LONG || buf_len(&w->queue) >= QUEUED_BYTES_LONG;
+}
+
+/* The queue has become shorter: what waited for that goes on when half of it is free. */
+static void go_on(struct watch *w)
+{
+    if (w->overflowed || w->n_queued >= QUEUED_LONG / 2 || buf_len(&w->queue) >= QUEUED_BYTES_LONG / 2)
+        return;
+    (void)loop_set(loop_of(w), &w->io, EPOLLIN);
+    if (!list_empty(&w->todo) && list_empty(&w->step.node))
+        loop_timer_set(loop_of(w), &w->step, 0);
 }
 
 /* ---- directories ---- */
@@ -233,7 +252,7 @@ static int read_some(struct watch *w)
         int r = is_directory(w, d, e) ? dir_add(w, d->path, e->d_name, d->is_new) : 0;
         if (r < 0)
             return r;
-        if (n >= ENTRIES_PER_STEP)
+        if (n >= ENTRIES_PER_STEP || is_long(w))
             return n;
     }
     if (w->reading)
@@ -247,14 +266,15 @@ static int read_some(struct watch *w)
 static int scan(struct watch *w)
 {
     int entries = 0;
-    for (int i = 0; i < DIRS_PER_STEP && entries < ENTRIES_PER_STEP && !list_empty(&w->todo); i++) {
+    for (int i = 0; i < DIRS_PER_STEP && entries < ENTRIES_PER_STEP && !list_empty(&w->todo) && !is_long(w); i++) {
         int r = read_some(w);
         if (r < 0)
             return fail(w, -r);
         entries += r;
     }
     if (!list_empty(&w->todo)) {
-        loop_timer_set(loop_of(w), &w->step, 0);
+        if (!is_long(w))
+            loop_timer_set(loop_of(w), &w->step, 0);
     } else if (!w->stream.replied) {
         stream_reply(&w->stream);
         int r = loop_set(loop_of(w), &w->io, EPOLLIN);
@@ -371,6 +391,10 @@ static void watch_ready(struct loop_io *io, uint32_t events)
     } b;
     (void)events;
     for (int i = 0; i < READS_PER_TURN && !w->overflowed; i++) {
+        if (is_long(w) && !w->has_no_credit) {
+            (void)loop_set(loop_of(w), io, 0);
+            return;
+        }
         ssize_t n = read(io->fd, b.bytes, sizeof(b.bytes));
         if (n <= 0) {
             buf_fini(&w->scanned);
@@ -495,11 +519,16 @@ static bool watch_produce(struct stream *s)
     wire_put_u8(&b, has_entry);
     if (has_entry)
         (void)buf_append_str(&b, buf_str(&entry));
-    if (stream_room(s) < buf_len(&b))
+    w->has_no_credit = stream_room(s) < buf_len(&b);
+    if (w->has_no_credit) {
+        (void)loop_set(loop_of(w), &w->io, EPOLLIN);
         return false;
+    }
     stream_send_bytes(s, buf_data(&b), buf_len(&b));
     buf_consume(&w->queue, 5 + relative.n);
-    if (--w->n_queued)
+    w->n_queued--;
+    go_on(w);
+    if (w->n_queued)
         return true;
     buf_fini(&w->queue);
     names_fini(&w->names);

@@ -178,8 +178,9 @@ static void judge_name(struct dns_server *s, const struct dns_query *q, const ch
     }
     int rule = refusal.why.rule;
     refusal = limit(true);
-    if (s->n_asks >= DNS_SERVER_OPEN_MAX) {
-        SAY(refusal, "more than %d DNS queries at a time", DNS_SERVER_OPEN_MAX);
+    size_t most = MIN((size_t)DNS_SERVER_OPEN_MAX, resolver_room(s->resolver));
+    if (s->n_asks >= most) {
+        SAY(refusal, "more than %zu DNS queries at a time", most);
         refusal.is_told = !s->told_open;
         s->told_open = true;
         refuse(s, q, name, from, &refusal);

@@ -562,6 +562,41 @@ static void test_open(void **state)
     close(fd);
 }
 
+static void nobody(void *ctx, const struct resolver_answer *answer)
+{
+    (void)ctx, (void)answer;
+}
+
+/* While many wait for what nobody answers, each gets less, and all get some. */
+static void test_open_for_all(void **state)
+{
+    enum { OTHERS = 600, ROOM = (RESOLVER_OPEN_MAX - OTHERS) / 9 };
+    struct box *b = *state;
+    AUTO_BUF struct buf q = BUF_INIT(2048);
+    struct resolver_lookup *others[OTHERS];
+    struct answer a;
+    char name[64];
+    int fd = dial(b, SOCK_DGRAM, "127.0.0.1");
+    for (int i = 0; i < OTHERS; i++) {
+        (void)snprintf(name, sizeof(name), "silent-other-%d.test", i);
+        others[i] = resolver_resolve(b->resolver, name, 4, nobody, NULL);
+    }
+    for (int i = 0; i <= ROOM; i++) {
+        (void)snprintf(name, sizeof(name), "silent-%d", i);
+        buf_clear(&q);
+        make_query(&q, (uint16_t)i, name, DNS_A, false);
+        assert_true(send(fd, buf_data(&q), buf_len(&q), 0) > 0);
+    }
+    a.n = (size_t)await(b, fd, a.bytes, sizeof(a.bytes));
+    read_answer(&a, name, DNS_A);
+    assert_int_equal(a.id, ROOM);
+    assert_int_equal(a.rcode, DNS_REFUSED);
+    assert_int_equal(b->server->n_asks, ROOM);
+    for (int i = 0; i < OTHERS; i++)
+        resolver_cancel(others[i]);
+    close(fd);
+}
+
 static void put_frame(struct buf *to, uint16_t id, const char *name, uint16_t type)
 {
     AUTO_BUF struct buf q = BUF_INIT(2048);
@@ -699,14 +734,23 @@ static void test_end(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        TEST(test_answers),       TEST(test_refusals),
-        TEST(test_answered_here), TEST(test_filtered),
-        TEST(test_asked_address), TEST(test_truncation),
-        TEST(test_nonsense),      TEST(test_rate),
-        TEST(test_flood),         TEST(test_many_names),
-        TEST(test_open),          TEST(test_tcp),
-        TEST(test_tcp_bounds),    TEST(test_tcp_deaf),
-        TEST(test_end),           TEST(test_refusals_are_said_twice_without_edns),
+        TEST(test_answers),
+        TEST(test_refusals),
+        TEST(test_answered_here),
+        TEST(test_filtered),
+        TEST(test_asked_address),
+        TEST(test_truncation),
+        TEST(test_nonsense),
+        TEST(test_rate),
+        TEST(test_flood),
+        TEST(test_many_names),
+        TEST(test_open),
+        TEST(test_open_for_all),
+        TEST(test_tcp),
+        TEST(test_tcp_bounds),
+        TEST(test_tcp_deaf),
+        TEST(test_end),
+        TEST(test_refusals_are_said_twice_without_edns),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

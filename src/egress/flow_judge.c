@@ -148,10 +148,10 @@ static bool may_look_up(struct flow *f, int rule, struct policy_answer *ret_why)
 {
     struct net *n = f->net;
     *ret_why = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
-    if (n->n_lookups < FLOW_LOOKUPS_MAX)
+    size_t most = MIN((size_t)FLOW_LOOKUPS_MAX, resolver_room(n->egress->resolver));
+    if (n->n_lookups < most)
         return !n->dns || dns_server_may_ask(n->dns, rule, f->name, ret_why);
-    (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %d names in ClientHellos at a time",
-                   FLOW_LOOKUPS_MAX);
+    (void)snprintf(ret_why->reason, sizeof(ret_why->reason), "more than %zu names in ClientHellos at a time", most);
     return false;
 }
 

@@ -275,6 +275,12 @@ void resolver_cancel(struct resolver_lookup *l)
         lookup_free(l);
 }
 
+size_t resolver_room(const struct resolver *r)
+{
+    enum { PART = 8 };
+    return (RESOLVER_OPEN_MAX - r->stats.open) / PART;
+}
+
 int resolver_new(uv_loop_t *loop, const char *servers, struct resolver **ret_resolver, struct err *err)
 {
     struct resolver *r = mem_new(struct resolver);

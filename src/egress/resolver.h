@@ -6,7 +6,7 @@
  *  1. fn is called from the loop, never from within resolver_resolve(), exactly once unless resolver_cancel() was first.
  *  2. Alike questions that are open are asked once. What upstream says, and even when it says nothing, is known within RESOLVER_WAIT_MS.
  *  3. Bounded: RESOLVER_OPEN_MAX questions upstream (beyond: -EAGAIN at once), RESOLVER_CACHE_MAX names kept. How many lookups a sandbox
- *     may have open is its caller's business.
+ *     may have open is its caller's business, who asks resolver_room().
  */
 #pragma once
 
@@ -52,6 +52,9 @@ void resolver_free(struct resolver *r);
 /* name: normalised; family: 4 or 6. What comes back lives until fn was called or until resolver_cancel(). */
 struct resolver_lookup *resolver_resolve(struct resolver *r, const char *name, int family, resolver_fn fn, void *ctx);
 void resolver_cancel(struct resolver_lookup *l);
+
+/* How many lookups one sandbox should have open at the moment: a part of what is left for all, so that nobody takes it from the others. */
+size_t resolver_room(const struct resolver *r);
 
 struct resolver_stats {
     uint64_t lookups, from_cache, asked, failed;

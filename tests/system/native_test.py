@@ -502,7 +502,7 @@ def test_the_worker_may_be_killed(service, sandbox):
     """What runs goes on, its output is not lost, and the next request finds the service again."""
     stream = Exec(service, sandbox, {"cmd": ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done; touch finished; sleep 100"]})
     stream.frame()
-    time.sleep(0.1) # what happened is on record within milliseconds
+    assert wait_until(lambda: "$ sh -c" in service.cove("logs", sandbox).stdout, 10) # what happened is on record within milliseconds, not at once
     pid = service.child("cove-api")
     os.kill(pid, signal.SIGKILL)
     assert stream.rest().keys() <= {STDOUT}

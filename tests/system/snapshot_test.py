@@ -10,8 +10,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from leaks import processes, running
-from service import UnixConnection, children, read, wait_until
+from leaks import descriptors, processes, running
+from service import UnixConnection, children, read, settled, wait_until
 from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -276,8 +276,10 @@ def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
     service, (first, second, used) = talkative, alike
     connection, pid = held_in_the_middle(service, first, second)
     before = len(lookups(service))
+    api = service.child("cove-api")
+    had = settled(lambda: descriptors(api))
     connection.close()
-    time.sleep(0.5) # cove-api sees it
+    assert wait_until(lambda: descriptors(api) < had, 10) # cove-api has seen it
     os.kill(pid, signal.SIGCONT)
     assert wait_until(lambda: len(lookups(service)) > before, 10)
     assert lookups(service)[before] < used

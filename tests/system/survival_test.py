@@ -15,6 +15,7 @@ from datetime import datetime
 import pytest
 from client import Cut, Failed, Sandbox, wait_for
 from leaks import BUILD, Footprint, boxes, groups, link, pids, pool, processes, read, running
+from service import settled
 
 BACK_S = 5  # what is asserted; what is promised is 1 s, and printed
 KILLS = 20
@@ -87,21 +88,22 @@ def end_time(info):
     return datetime.fromisoformat(info["endAt"].replace("Z", "+00:00")).timestamp()
 
 
+def groups_and_boxes(service, sandboxes=0):
+    """How many there are, but for those of so many sandboxes."""
+    names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
+    return len(names) - 1 - sandboxes, len(boxes(service.state)) - sandboxes
+
+
 def boxes_settled(service, sandboxes, ahead):
     """Boxes and control groups are those of the sandboxes and the ones made ahead of need, and no others."""
-    def count():
-        names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
-        return len(names) - 1 - sandboxes, len(boxes(service.state)) - sandboxes
-    assert wait_for(lambda: count() == ahead, 10), (count(), ahead)
+    assert wait_for(lambda: groups_and_boxes(service, sandboxes) == ahead, 10), (groups_and_boxes(service, sandboxes), ahead)
 
 
 @pytest.fixture(scope="module")
 def module_service():
     with running() as (service, client):
         client.create().kill()
-        time.sleep(0.3)
-        names = {path.rsplit("/", 1)[1] for path in groups(service.state)}
-        service.ahead = len(names) - 1, len(boxes(service.state))
+        service.ahead = settled(lambda: groups_and_boxes(service))
         yield service, client
 
 

@@ -129,6 +129,14 @@ json_t *json_field(const json_t *object, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
+bool json_asks_nothing(const json_t *object, const char *name)
+{
+    const json_t *value = json_field(object, name);
+
+    return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
 static int wrong_type(struct err *err, const char *name, const char *wanted)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\" must be %s", name, wanted);

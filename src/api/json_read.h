@@ -31,6 +31,9 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
 /* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or null. */
 json_t *json_field(const json_t *object, const char *name);
 
+/* Is that member absent, null, false or empty, that is: does it ask for nothing? */
+bool json_asks_nothing(const json_t *object, const char *name);
+
 int json_get_str(const json_t *object, const char *name, struct str *ret_value, struct err *err) WARN_UNUSED;
 int json_get_bool(const json_t *object, const char *name, bool *ret_value, struct err *err) WARN_UNUSED;
 int json_get_int(const json_t *object, const char *name, int64_t min, int64_t max, int64_t *ret_value,

@@ -57,15 +57,6 @@ static int not_yet(struct err *err, const char *what)
     return err_set(err, ERR_UNIMPLEMENTED, "%s are not available yet", what);
 }
 
-/* Is the member absent, null, false or empty, that is: does it ask for nothing? */
-static bool asks_nothing(const json_t *object, const char *name)
-{
-    const json_t *value = json_field(object, name);
-
-    return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0);
-}
-
 /* Errors are those of the members; *ret_network is the caller's to end. */
 static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_body *ret_network,
                         struct err *err)
@@ -91,7 +82,7 @@ static int check_later(const json_t *body, struct err *err)
 
     if (json_get_object(body, "iam", &iam, err) < 0)
         return -1;
-    if (iam && !asks_nothing(iam, "tokens"))
+    if (iam && !json_asks_nothing(iam, "tokens"))
         return not_yet(err, "workload identities");
     return 0;
 }

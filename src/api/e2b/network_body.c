@@ -31,15 +31,6 @@ static int invalid(struct err *err, const char *what, struct str value)
     return err_set(err, ERR_INVALID_ARGUMENT, "%s: %.*s", what, (int)MIN(value.n, (size_t)128), value.p ? value.p : "");
 }
 
-/* Is the member absent, null, false or empty, that is: does it ask for nothing? */
-static bool asks_nothing(const json_t *object, const char *name)
-{
-    const json_t *value = json_field(object, name);
-
-    return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0);
-}
-
 /* ---- allowOut and denyOut ---- */
 
 static bool is_name(struct str text)
@@ -257,9 +248,9 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
     (void)json_object_set_new(policy, "default", json_string(allow_internet ? "allow" : "deny"));
     (void)json_object_set_new(policy, "rules", rules);
     (void)json_object_set_new(policy, "inject", inject);
-    if (!asks_nothing(network, "egressProxy"))
+    if (!json_asks_nothing(network, "egressProxy"))
         return err_set(err, ERR_UNIMPLEMENTED, "egress proxies are not available");
-    if (!asks_nothing(network, "httpsPorts"))
+    if (!json_asks_nothing(network, "httpsPorts"))
         return err_set(err, ERR_UNIMPLEMENTED, "ports that speak TLS inside of the sandbox are not available yet");
     if (read_targets(network, "allowOut", "allow", true, rules, fields, &names, &ignored, err) < 0 ||
         read_targets(network, "denyOut", "deny", false, rules, fields, &ignored, &all, err) < 0 ||

@@ -34,6 +34,10 @@ void native_error_hint(struct call *c, const struct err *err, const char *hint);
 void native_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void native_error_json(struct buf *b, const struct err *err); /* {"error":{...}} */
 
+/* A further member of an object: ,"name":"text", or null for NULL and for time 0. */
+void native_append_text(struct buf *b, const char *name, const char *text);
+void native_append_time(struct buf *b, const char *name, usec_t at);
+
 /* So much is queued for the client that its handler waits for http_on_drain(). */
 bool native_is_full(const struct call *c);
 

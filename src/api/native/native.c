@@ -235,6 +235,23 @@ void native_empty(struct call *c, int status)
     (void)http_respond(c->req, status, NULL, 0, STR_NULL);
 }
 
+void native_append_text(struct buf *b, const char *name, const char *text)
+{
+    buf_printf(b, ",\"%s\":", name);
+    if (text)
+        buf_append_json_string(b, str_of(text));
+    else
+        buf_append_cstr(b, "null");
+}
+
+void native_append_time(struct buf *b, const char *name, usec_t at)
+{
+    char text[CLOCK_TEXT_MAX];
+    if (at)
+        clock_format(at, 3, text);
+    native_append_text(b, name, at ? text : NULL);
+}
+
 static void append_error(struct buf *b, const struct err *err, const char *hint)
 {
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));

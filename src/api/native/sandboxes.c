@@ -7,35 +7,15 @@
 
 enum { PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 
-static void append_time(struct buf *b, const char *name, usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-    if (at == 0) {
-        buf_printf(b, ",\"%s\":null", name);
-        return;
-    }
-    clock_format(at, 3, text);
-    buf_printf(b, ",\"%s\":\"%s\"", name, text);
-}
-
-static void append_text(struct buf *b, const char *name, const char *text)
-{
-    buf_printf(b, ",\"%s\":", name);
-    if (text)
-        buf_append_json_string(b, str_of(text));
-    else
-        buf_append_cstr(b, "null");
-}
-
 /* Environment values are left out: they are where people put secrets. */
 void native_append_sandbox(struct buf *b, const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
     buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
-    append_text(b, "template", s->template_id);
-    append_text(b, "template_alias", s->template_alias);
-    append_time(b, "started_at", s->started);
-    append_time(b, "end_at", s->state == SANDBOX_PAUSED ? 0 : s->end_at); /* its time does not run */
+    native_append_text(b, "template", s->template_id);
+    native_append_text(b, "template_alias", s->template_alias);
+    native_append_time(b, "started_at", s->started);
+    native_append_time(b, "end_at", s->state == SANDBOX_PAUSED ? 0 : s->end_at); /* its time does not run */
     buf_printf(b, ",\"timeout_ms\":%llu,\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu,\"metadata\":{",
                (unsigned long long)s->timeout_ms, s->cpu_milli, (unsigned long long)s->memory_bytes,
                (unsigned long long)s->disk_bytes);
@@ -59,9 +39,9 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
                s->auto_resume ? "true" : "false");
     if (s->state == SANDBOX_PAUSED)
         buf_printf(b, ",\"has_memory\":%s", s->has_memory ? "true" : "false");
-    append_text(b, "network", network_is_up(sb) ? "up" : "down");
-    append_time(b, "ended_at", s->ended);
-    append_text(b, "end_cause", s->end_cause);
+    native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
+    native_append_time(b, "ended_at", s->ended);
+    native_append_text(b, "end_cause", s->end_cause);
     buf_append_char(b, '}');
 }
 

@@ -94,23 +94,14 @@ void native_state_resume(struct call *c)
 
 /* ---- snapshots ---- */
 
-static void append_optional(struct buf *b, const char *name, const char *text)
-{
-    buf_printf(b, ",\"%s\":", name);
-    if (text)
-        buf_append_json_string(b, str_of(text));
-    else
-        buf_append_cstr(b, "null");
-}
-
 static void append_snapshot(struct buf *b, const struct template *t)
 {
     char at[CLOCK_TEXT_MAX];
     buf_append_cstr(b, "{\"ref\":");
     buf_append_json_string(b, str_of(t->ref ? t->ref : t->id));
-    append_optional(b, "name", t->name);
-    append_optional(b, "sandbox", t->source);
-    append_optional(b, "layer", t->layer);
+    native_append_text(b, "name", t->name);
+    native_append_text(b, "sandbox", t->source);
+    native_append_text(b, "layer", t->layer);
     clock_format(t->built, 3, at);
     buf_printf(b, ",\"at\":\"%s\",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"disk_bytes\":%llu}", at, t->cpu_milli,
                (unsigned long long)t->memory_bytes, (unsigned long long)t->disk_bytes);

@@ -37,32 +37,16 @@ static const char *status_name(enum template_status status)
     return names[status];
 }
 
-static void append_text(struct buf *b, const char *name, const char *text)
-{
-    buf_printf(b, ",\"%s\":", name);
-    if (text)
-        buf_append_json_string(b, str_of(text));
-    else
-        buf_append_cstr(b, "null");
-}
-
-static void append_time(struct buf *b, const char *name, usec_t at)
-{
-    char text[CLOCK_TEXT_MAX];
-    clock_format(at, 3, text);
-    append_text(b, name, at ? text : NULL);
-}
-
 /* ---- templates ---- */
 
 static void append_made(struct buf *b, const struct core *core, const struct template *t)
 {
     buf_printf(b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"size_bytes\":%llu", core_template_cpu_milli(core, t),
                (unsigned long long)core_template_memory_bytes(core, t), (unsigned long long)t->size_bytes);
-    append_text(b, "start_cmd", t->start_cmd);
-    append_text(b, "ready_cmd", t->ready_cmd);
-    append_text(b, "user", t->user);
-    append_text(b, "workdir", t->workdir);
+    native_append_text(b, "start_cmd", t->start_cmd);
+    native_append_text(b, "ready_cmd", t->ready_cmd);
+    native_append_text(b, "user", t->user);
+    native_append_text(b, "workdir", t->workdir);
 }
 
 static void append_template(struct buf *b, const struct core *core, const struct template_info *info)
@@ -70,15 +54,15 @@ static void append_template(struct buf *b, const struct core *core, const struct
     const struct template *made = info->file ? info->file : info->build ? info->build->made : NULL;
     buf_append_cstr(b, "{\"id\":");
     buf_append_json_string(b, str_of(info->id));
-    append_text(b, "name", info->name);
-    append_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
+    native_append_text(b, "name", info->name);
+    native_append_text(b, "status", info->file ? "ready" : info->build ? status_name(info->build->status) : NULL);
     if (info->build && info->build->status == TEMPLATE_FAILED) {
-        append_text(b, "reason", info->build->reason);
-        append_text(b, "step", info->build->reason_step);
+        native_append_text(b, "reason", info->build->reason);
+        native_append_text(b, "step", info->build->reason_step);
     }
-    append_time(b, "created_at", info->created);
-    append_time(b, "updated_at", info->updated);
-    append_time(b, "spawned_at", info->spawned);
+    native_append_time(b, "created_at", info->created);
+    native_append_time(b, "updated_at", info->updated);
+    native_append_time(b, "spawned_at", info->spawned);
     buf_printf(b, ",\"spawns\":%llu,\"builds\":%zu,\"public\":%s,\"in_file\":%s", (unsigned long long)info->n_spawns,
                info->n_builds, info->is_public ? "true" : "false", info->file ? "true" : "false");
     if (made)
@@ -87,8 +71,8 @@ static void append_template(struct buf *b, const struct core *core, const struct
     for (size_t i = 0; i < info->n_tags; i++) {
         buf_append_cstr(b, i ? ",{\"tag\":" : "{\"tag\":");
         buf_append_json_string(b, str_of(info->tags[i].tag));
-        append_text(b, "build", info->tags[i].build_id);
-        append_time(b, "created_at", info->tags[i].created);
+        native_append_text(b, "build", info->tags[i].build_id);
+        native_append_time(b, "created_at", info->tags[i].created);
         buf_append_char(b, '}');
     }
     buf_append_cstr(b, "]}");
@@ -235,11 +219,11 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     struct steps steps = {b, 0};
     buf_printf(b, "{\"id\":\"%s\",\"template\":\"%s\",\"status\":\"%s\",\"lines\":%llu", build->id, build->template_id,
                status_name(build->status), (unsigned long long)build->n_logs);
-    append_text(b, "reason", build->reason);
-    append_text(b, "step", build->reason_step);
-    append_time(b, "created_at", build->created);
-    append_time(b, "started_at", build->started);
-    append_time(b, "finished_at", build->finished);
+    native_append_text(b, "reason", build->reason);
+    native_append_text(b, "step", build->reason_step);
+    native_append_time(b, "created_at", build->created);
+    native_append_time(b, "started_at", build->started);
+    native_append_time(b, "finished_at", build->finished);
     buf_append_cstr(b, ",\"steps\":[");
     if (c->native->config.builder)
         builder_each_step(c->native->config.builder, build->id, append_step, &steps);

@@ -273,15 +273,15 @@ def test_output_and_exits_of_meanwhile_are_there_afterwards(live):
     def begin(script, **more):
         with sandbox.start("/bin/sh", "-c", script, **more) as stream:
             return stream.started().pid
-    with sandbox.start("/bin/sh", "-c", "echo early; sleep 0.7; echo late; exit 7", tag="exits") as watched:
+    with sandbox.start("/bin/sh", "-c", "echo early; sleep 2; echo late; exit 7", tag="exits") as watched:
         assert next(watched.output()) == ("stdout", b"early\n")
-        killed = begin("sleep 0.5; kill -9 $$")
-        quiet = begin("sleep 0.5; echo out; echo err >&2; sleep 1000", tag="quiet")
-        flood = begin("sleep 0.5; seq -f %07g 0 199999; sleep 0.2; exit 3", tag="flood")
+        killed = begin("sleep 1.5; kill -9 $$")
+        quiet = begin("sleep 1.5; echo out; echo err >&2; sleep 1000", tag="quiet")
+        flood = begin("sleep 1.5; seq -f %07g 0 199999; sleep 0.2; exit 3", tag="flood")
         reader = begin("read line; echo got $line; exit 5", stdin=True)
         before, running_before = sandbox.info(), sandbox.processes()
         with worker_held_down(service, client):
-            time.sleep(1.5)
+            time.sleep(2.5)
         with pytest.raises(Cut):
             watched.next()
     assert sandbox.info() == before
@@ -353,7 +353,7 @@ def test_worker_is_killed_while_it_recovers(live):
 
 def test_timeouts_do_not_feel_a_restart(live):
     service, client = live
-    sandboxes = [client.create(timeout=2) for _ in range(3)]
+    sandboxes = [client.create(timeout=5) for _ in range(3)] # longer than two restarts take on a busy machine
     infos = [s.info() for s in sandboxes]
     time.sleep(0.5)
     kill_worker(service, client)

@@ -8,7 +8,8 @@
  *     root's). The map goes from the kernel's watch numbers to them.
  *  2. Directories are taken up in small steps, so that a large tree does not hold the loop up; the head is sent after the first pass.
  *  3. A directory that appears later is watched, then read: what was in it already is reported as created. What was created between the two
- *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out.
+ *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out. So that it is
+ *     the second, no events are read before the directory was.
  *  4. A directory that is renamed inside the tree keeps its watch, under its new name; one that was renamed before it could be watched is new.
  *     Moved out, its watches are removed.
  *  5. The queue holds kinds and names; an entry is made when the event is sent. While it is long, directories are not read, and the kernel's
@@ -280,6 +281,8 @@ static int scan(struct watch *w)
         int r = loop_set(loop_of(w), &w->io, EPOLLIN);
         if (r < 0)
             return fail(w, -r);
+    } else if (!is_long(w) && !w->overflowed) {
+        (void)loop_set(loop_of(w), &w->io, EPOLLIN);
     }
     return 0;
 }
@@ -391,7 +394,7 @@ static void watch_ready(struct loop_io *io, uint32_t events)
     } b;
     (void)events;
     for (int i = 0; i < READS_PER_TURN && !w->overflowed; i++) {
-        if (is_long(w) && !w->has_no_credit) {
+        if ((is_long(w) || !list_empty(&w->todo)) && !w->has_no_credit) {
             (void)loop_set(loop_of(w), io, 0);
             return;
         }

@@ -20,7 +20,7 @@ import pytest
 from client import wait_for
 from egress_standin import Seen
 from leaks import BUILD, link, read, running
-from service import children
+from service import children, settled
 
 HERE = Path(__file__).resolve().parent
 OWNER = 1000
@@ -241,8 +241,7 @@ def test_descriptors_come_back(net):
         time.sleep(0.5)
     measure = lambda: (descriptors(service.coved.pid), descriptors(named(service, "cove-egress")), descriptors(named(service, "cove-netmaker")))
     assert wait_for(lambda: len(seen.of("drop", id=boxes[-1].id)), 10)
-    time.sleep(0.5)
-    before = measure()
+    before = settled(measure)
     for _ in range(3):
         for box in [client.create() for _ in range(15)]:
             assert box.sh(connect("198.51.100.5", 80))[0] == 0

@@ -34,7 +34,7 @@ struct ends {
 };
 
 void ends_open(struct ends *w, const struct exchange_times *times);
-void ends_open_tcp(struct ends *w); /* as rig_open_tcp() */
+void ends_open_tcp(struct ends *w);     /* as rig_open_tcp() */
 struct half *ends_half(bool is_server); /* one alone: the test fills in the rest of struct ends */
 void ends_close(struct ends *w);
 void ends_turn(struct ends *w); /* once: what each end has to say, and to hear */

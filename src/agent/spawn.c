@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -226,11 +227,23 @@ void spawn_forget_all(struct agent *a)
     }
 }
 
+/* Before that, a core dump, for which 2 is enough, ends all that share the memory: whoever may send a signal to the child could end the agent. */
+static bool dumps_one_process(void)
+{
+    struct utsname u;
+    uint64_t major = 0, minor = 0;
+    if (uname(&u) < 0)
+        return false;
+    struct str release = str_of(u.release), first, second;
+    return str_split(&release, '.', &first) && str_split(&release, '.', &second) && str_to_u64(first, &major) == 0 &&
+           (major > 5 || (major == 5 && str_to_u64(second, &minor) == 0 && minor >= 16));
+}
+
 bool spawn_may_share(void)
 {
     char text[4];
     AUTO_CLOSE int fd = open("/proc/sys/fs/suid_dumpable", O_RDONLY | O_CLOEXEC);
-    return fd >= 0 && read(fd, text, sizeof(text)) > 0 && (text[0] == '0' || text[0] == '2');
+    return fd >= 0 && read(fd, text, sizeof(text)) > 0 && (text[0] == '0' || (text[0] == '2' && dumps_one_process()));
 }
 
 int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct spawned *ret_spawned)

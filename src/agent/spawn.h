@@ -11,7 +11,7 @@
  *     `struct launch`, which stays until the status pipe is at its end (the kernel takes the memory from a process that executes or exits before its
  *     descriptors) or the child was reaped.
  *  3. While it shares memory, the child has its user's id. Nobody of that id gets at the memory: the agent is not dumpable, and a change of ids
- *     makes it what fs.suid_dumpable says: 0, or 2, which is as good. Where that says 1, memory is copied after all (spawn_may_share()).
+ *     makes it what fs.suid_dumpable says: 0, or 2, which is as good since Linux 5.16. Else memory is copied after all (spawn_may_share()).
  *  4. The OOM killer's preference for children over the agent belongs to memory as long as it is shared; so the agent sets it once the child has
  *     executed. Until then either's end would be the other's.
  */

@@ -17,24 +17,10 @@
 
 #include <cmocka.h>
 
-struct outcome {
-    unsigned calls;
-    struct sandbox *sb;
-    struct err err;
-};
-
-static void on_done(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    struct outcome *o = ctx;
-    o->calls++;
-    o->sb = sb;
-    o->err = err ? *err : (struct err){0};
-}
-
 static void on_layer(void *ctx, struct sandbox *sb, uint64_t bytes, const struct err *err)
 {
     (void)bytes;
-    on_done(ctx, sb, err);
+    world_on_done(ctx, sb, err);
 }
 
 struct taken {
@@ -97,20 +83,20 @@ static bool is_settled(struct world *w, const char *layer)
 
 static void kill_it(struct world *w, struct sandbox *sb)
 {
-    static struct outcome o;
+    static struct world_outcome o;
     struct err err;
-    o = (struct outcome){0};
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &o, &err), 0);
+    o = (struct world_outcome){0};
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
     WAIT(w, o.calls && sandbox_info(sb)->state == SANDBOX_ENDED);
 }
 
 static struct sandbox *create_from(struct world *w, const char *ref)
 {
-    static struct outcome o;
+    static struct world_outcome o;
     struct err err;
     struct sandbox_spec spec = {.template_ref = str_of(ref), .timeout_ms = 60000};
-    o = (struct outcome){0};
-    if (sandbox_create(w->core, &test_actor, &spec, on_done, &o, &err) < 0)
+    o = (struct world_outcome){0};
+    if (sandbox_create(w->core, &test_actor, &spec, world_on_done, &o, &err) < 0)
         fail_msg("create: %s", err.msg);
     WAIT(w, o.calls);
     assert_non_null(o.sb);
@@ -178,7 +164,7 @@ static void refused(void **state)
     assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &k, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     char layer[LAYER_NAME_LEN + 1] = "layer-../../../../etc";
-    struct outcome o = {0};
+    struct world_outcome o = {0};
     assert_int_equal(sandbox_store_layer(world_sandbox(w, NULL), &test_actor, layer, on_layer, &o, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 }
@@ -189,14 +175,14 @@ static void crossing(void **state)
     struct world *w = *state;
     struct sandbox *sb = sandbox_ref(world_sandbox(w, NULL));
     static struct taken a, b;
-    static struct outcome paused, killed;
+    static struct world_outcome paused, killed;
     struct err err;
     a = b = (struct taken){0};
-    paused = killed = (struct outcome){0};
+    paused = killed = (struct world_outcome){0};
     w->holds = true;
     assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &a, &err), 0);
     assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), 0);
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, on_done, &paused, &err), 0);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &paused, &err), 0);
     assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     WAIT(w, w->snapshots == 1);
@@ -218,7 +204,7 @@ static void crossing(void **state)
     assert_int_equal(sandbox_snapshot(sb, &test_actor, STR(""), on_snapshot, &b, &err), 0);
     WAIT(w, w->held_tag);
     w->holds = false;
-    assert_int_equal(sandbox_kill(sb, &test_actor, on_done, &killed, &err), 0);
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), 0);
     assert_int_equal(b.calls, 2); /* nobody began it */
     assert_int_equal(b.err.code, ERR_UNAVAILABLE);
     WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
@@ -442,10 +428,10 @@ static void fresh(void **state)
     struct world *w = *state;
     struct sandbox_spec spec = {.timeout_ms = 60000, .hidden = true};
     struct sandbox *sb = world_sandbox(w, &spec);
-    static struct outcome o;
+    static struct world_outcome o;
     struct err err;
     char layer[LAYER_NAME_LEN + 1];
-    o = (struct outcome){0};
+    o = (struct world_outcome){0};
     assert_int_equal(sandbox_count(w->core), 0);
     assert_null(sandbox_find(w->core, str_of(sandbox_info(sb)->id)));
     assert_null(sandbox_only(w->core));

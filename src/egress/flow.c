@@ -173,10 +173,14 @@ static int looks_like_http(struct str s)
 static void on_silence(uv_timer_t *timer)
 {
     struct flow *f = container_of(timer, struct flow, timer);
-    if (buf_len(&f->first))
+    if (buf_len(&f->first)) {
         flow_refusef(f, "the beginning of what may be TLS or HTTP, and then nothing");
-    else
+    } else if (!f->patient && flow_lacks_a_name(f)) { /* it has too little of the machine to say it sooner */
+        f->patient = true;
+        flow_timer(f, FLOW_HELLO_MS, on_silence);
+    } else {
         flow_judge_address(f);
+    }
 }
 
 /* True: decided, or ended. */

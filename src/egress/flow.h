@@ -20,8 +20,9 @@
 #include "egress/side.h"
 
 enum {
-    FLOW_SNIFF_MS = 300,   /* a client that says nothing waits for the server to speak: judged by address */
-    FLOW_HELLO_MS = 10000, /* for the rest of a ClientHello, once begun */
+    FLOW_SNIFF_MS = 300, /* a client that says nothing waits for the server to speak: judged by address */
+    FLOW_HELLO_MS =
+        10000, /* for the rest of a ClientHello, once begun; for all of it, where only a name would be allowed */
     FLOW_DIAL_MS = 10000,
     FLOW_STILL_MS =
         3600 *
@@ -66,6 +67,7 @@ struct flow {
     unsigned n_requests, n_answered;
     bool forgot;  /* one that may still be under way is not in `answered` any more */
     bool belongs; /* the address to `name` */
+    bool patient; /* silent, and waited for */
     bool intercepted, told;
     int rule; /* that allowed it */
     usec_t opened;
@@ -94,8 +96,9 @@ void flow_tell_open(struct flow *f);
 /* flow_judge.c. The answers say why in any case. */
 void flow_judge_name(struct flow *f, struct str sni); /* TLS: goes on, or refuses */
 void flow_judge_address(struct flow *f);              /* no name: goes on, or refuses */
-bool flow_still_allowed(struct flow *f);              /* an open one, after a change of policy */
-void flow_cancel_lookup(struct flow *f);              /* where there is one */
+bool flow_lacks_a_name(const struct flow *f); /* refused by address, and allowed by a name that it is known by */
+bool flow_still_allowed(struct flow *f);      /* an open one, after a change of policy */
+void flow_cancel_lookup(struct flow *f);      /* where there is one */
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query);
 
 /*

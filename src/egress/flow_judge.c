@@ -50,7 +50,7 @@ static bool judge_known(void *ctx, const char *name)
 }
 
 /* q: without a name. */
-static struct known judge_all_known(struct flow *f, const struct policy_query *q)
+static struct known judge_all_known(const struct flow *f, const struct policy_query *q)
 {
     struct known k = {.policy = f->net->policy, .q = *q};
     names_each_of(f->net->names, &f->to, judge_known, &k);
@@ -101,7 +101,7 @@ static bool is_web(const struct flow *f)
     return f->port == 80 || f->port == 443 || f->proto != FLOW_TCP;
 }
 
-static void judge_address(struct flow *f, struct policy_answer *ret_answer)
+static void judge_address(const struct flow *f, struct policy_answer *ret_answer)
 {
     struct policy_query q;
     flow_query(f, NULL, &q);
@@ -111,6 +111,25 @@ static void judge_address(struct flow *f, struct policy_answer *ret_answer)
         *ret_answer = k.answer;
     else if (ret_answer->verdict != POLICY_ALLOW)
         ret_answer->verdict = POLICY_DENY;
+}
+
+static bool is_denied_too(void *ctx, const char *name)
+{
+    struct known *k = ctx;
+    k->q.name = name;
+    policy_judge(k->policy, &k->q, &k->answer);
+    k->denied = k->answer.verdict == POLICY_DENY;
+    return k->denied;
+}
+
+bool flow_lacks_a_name(const struct flow *f)
+{
+    struct policy_answer answer;
+    struct known k = {.policy = f->net->policy, .denied = true};
+    judge_address(f, &answer);
+    flow_query(f, NULL, &k.q);
+    names_each_of(f->net->names, &f->to, is_denied_too, &k);
+    return answer.verdict != POLICY_ALLOW && !k.denied;
 }
 
 void flow_judge_address(struct flow *f)

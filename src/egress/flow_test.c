@@ -342,6 +342,28 @@ static void test_many_names_to_look_up(void **state)
     world_close(&w);
 }
 
+/* A busy client is waited for where a name would help it, and refused at once where none does. */
+static void test_silence(void **state)
+{
+    (void)state;
+    struct world w;
+    for (int is_known = 0; is_known < 2; is_known++) {
+        world_open_to(&w);
+        allow(&w, "{'rules':[{'allow':'a.test','ports':[443]}]}");
+        assert_true(netaddr_parse(STR("8.8.8.8"), &w.flow->to));
+        w.flow->port = 443;
+        names_add(w.net->names, &w.flow->to, is_known ? "a.test" : "b.test", 60);
+        flow_begin(w.flow);
+        for (int i = 0; i < is_known; i++) {
+            w.flow->timer.timer_cb(&w.flow->timer);
+            assert_int_equal(w.net->n_flows, 1);
+        }
+        w.flow->timer.timer_cb(&w.flow->timer);
+        assert_int_equal(w.net->n_flows, 0);
+        world_close(&w);
+    }
+}
+
 /* What the client says behind its hello is for whoever answers that. */
 static void test_more_than_a_hello(void **state)
 {
@@ -458,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_what_hides_its_name),
         cmocka_unit_test(test_a_claim_and_a_new_policy),
         cmocka_unit_test(test_many_names_to_look_up),
+        cmocka_unit_test(test_silence),
         cmocka_unit_test(test_more_than_a_hello),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),

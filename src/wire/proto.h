@@ -108,7 +108,8 @@ enum wire_verb {
     WIRE_WRITE = 22,
     /*
      * request: str user, str path, u8 flags (enum wire_watch_flag). head: empty, once the watch is set. DATA: one event a frame: u8 kind (enum wire_watch_kind), str name
-     * (relative to path), u8 has_entry, entry when it has. Ends by CLOSE only, or with ERR_RESOURCE_EXHAUSTED when the host is too slow for 4,096 queued events.
+     * (relative to path), u8 has_entry, entry when it has. Ends by CLOSE only, or with ERR_RESOURCE_EXHAUSTED when the host gives no credit for
+     * 4,096 queued events, or does not keep up with the kernel's own queue.
      */
     WIRE_WATCH = 23,
     /*

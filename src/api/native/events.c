@@ -311,6 +311,7 @@ static void verify_done(uv_work_t *work, int status)
     struct verification *v = container_of(work, struct verification, work);
     struct call *c = native_wait_take(v->wait);
     AUTO_BUF struct buf b = BUF_INIT(4096);
+    bool is_intact = v->verdict.fault == EVENT_INTACT;
     if (c && status < 0) {
         native_refuse(c, ERR_CANCELED, "the service stops");
     } else if (c && v->r < 0) {
@@ -318,8 +319,9 @@ static void verify_done(uv_work_t *work, int status)
     } else if (c) {
         buf_printf(
             &b,
-            "{\"intact\":%s,\"fault\":\"%s\",\"bad_seq\":%llu,\"first\":%llu,\"last\":%llu,\"checked\":%llu,\"detail\":",
-            v->verdict.fault == EVENT_INTACT ? "true" : "false", event_fault_name(v->verdict.fault),
+            "{\"intact\":%s,\"fault\":%s%s%s,\"bad_seq\":%llu,\"first\":%llu,\"last\":%llu,\"checked\":%llu,\"detail\":",
+            is_intact ? "true" : "false", is_intact ? "" : "\"",
+            is_intact ? "null" : event_fault_name(v->verdict.fault), is_intact ? "" : "\"",
             (unsigned long long)v->verdict.bad_seq, (unsigned long long)v->verdict.first,
             (unsigned long long)v->verdict.last, (unsigned long long)v->verdict.checked);
         buf_append_json_string(&b, str_of(v->verdict.detail));

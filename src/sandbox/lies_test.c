@@ -388,6 +388,43 @@ static void entries(void **state)
     }
 }
 
+static void on_ready(void *ctx)
+{
+    (void)ctx; /* it takes its time */
+}
+
+/* What was not sent yet can't be written: nobody hears that it was, who still has bytes. */
+static void written_too_early(void **state)
+{
+    static const struct file_write_ops write_ops = {on_ready, on_entry};
+    struct world *w = *state;
+    for (int sent = 0; sent < 2; sent++) {
+        struct sandbox *sb = world_sandbox(w, NULL);
+        struct client c = {0};
+        struct file_call *call;
+        struct err err;
+        AUTO_BUF struct buf entry = BUF_INIT(4096);
+        struct fake_agent *a = world_agent(w, sb);
+        assert_int_equal(file_write(sb, &test_actor, STR_NULL, STR("/a"), NULL, 0, &write_ops, &c, &call, &err), 0);
+        uint32_t st = sb->session->last_id;
+        world_turns(w, 10); /* REPLY */
+        a->deaf = true;     /* we answer ourselves */
+        fake_flush(a);
+        if (sent)
+            assert_int_equal(file_write_data(call, STR("bytes")), 5);
+        world_turns(w, 10);
+        assert_int_equal(c.ends, 0);
+        fake_put_entry(&entry, "/a", 5);
+        fake_end(a, st, 0, "", buf_str(&entry));
+        WAIT(w, c.ends);
+        assert_int_equal(c.code, ERR_UNAVAILABLE);
+        WAIT(w, sandbox_info(sb)->state == SANDBOX_FAILED);
+        assert_int_equal(c.ends, 1);
+        assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_AGENT_VIOLATION), 1);
+        assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_FILE_DONE), 0);
+    }
+}
+
 /* An agent that reads nothing, while it makes us say much. */
 static void reads_nothing(void **state)
 {
@@ -481,7 +518,8 @@ static void lies_in_hello(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(each_lie), TEST(entries), TEST(reads_nothing), TEST(never_ends_streams),
-                                       TEST(lies_in_hello)};
+    const struct CMUnitTest tests[] = {TEST(each_lie),           TEST(entries),
+                                       TEST(written_too_early),  TEST(reads_nothing),
+                                       TEST(never_ends_streams), TEST(lies_in_hello)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

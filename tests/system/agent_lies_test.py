@@ -153,6 +153,21 @@ def test_lies_about_a_command(place, lie):
     print(violations[0]["data"]["what"])
 
 
+def test_file_that_is_written_before_it_is_there(place):
+    """The agent takes no byte of what is longer than its window, and says that all is well."""
+    _, client, neighbour, honest, _ = place
+    sandbox = client.create()
+    try:
+        status = sandbox.upload("/written", b"x" * (1 << 20), timeout=20).status
+    except OSError:
+        status = None # cut, as all connections of a sandbox that ends
+    assert status in (None, 502, 503), status
+    assert wait_for(lambda: sandbox.health() == 502, 10)
+    kinds = [e["kind"] for e in end_of(client, sandbox.id)]
+    assert kinds.count("agent.violation") == 1 and "file.done" not in kinds, kinds
+    assert neighbour.works() and honest.works()
+
+
 @pytest.mark.parametrize("way", GONE)
 def test_agents_that_leave(place, way):
     _, client, neighbour, honest, _ = place

@@ -14,7 +14,7 @@
 
 enum { CONTROL_FD = 3, HEADER = 12, PAYLOAD_MAX = 256 * 1024, INTERNAL = 13 };
 enum { HELLO = 1, OPEN, REPLY, DATA, CREDIT, END_OF_FILE, END, CLOSE };
-enum { EXEC = 1, PROCESSES = 3 };
+enum { EXEC = 1, PROCESSES = 3, WRITE = 22 };
 
 struct order { /* wire/control.h */
     char what, id[22], template_id[64];
@@ -190,6 +190,31 @@ static void lies_about_the_end(uint32_t stream)
     send_frame(stream, END, 0, end, sizeof(end));
 }
 
+/* ---- lies about a file ---- */
+
+static size_t put_text(uint8_t *to, const char *text)
+{
+    put(to, strlen(text), 4);
+    memcpy(to + 4, text, strlen(text));
+    return 4 + strlen(text);
+}
+
+/* It says that the file is written, when nothing of it can have come yet. */
+static void written_too_early(uint32_t stream)
+{
+    uint8_t end[128] = {0}; /* no error, no message, an entry: what is not said is 0 */
+    size_t n = 6;
+    n += put_text(end + n, "written");
+    n += put_text(end + n, "/written");
+    end[n] = 1; /* a file */
+    n += 1 + 4 + 4 + 8 + 4 + 4;
+    n += put_text(end + n, "root");
+    n += put_text(end + n, "root");
+    n += 8 + 1 + 4 + 4;
+    send_frame(stream, REPLY, 0, NULL, 0);
+    send_frame(stream, END, 0, end, n);
+}
+
 /* ---- what the next worker shall see ---- */
 
 static void mute_next(uint32_t stream)
@@ -244,6 +269,17 @@ static bool is_called(const uint8_t *name, uint32_t n, const char *wanted)
     return n == strlen(wanted) && memcmp(name, wanted, n) == 0;
 }
 
+/* Of a request that begins with a user and a path. */
+static bool path_is(const uint8_t *p, uint32_t n, const char *wanted)
+{
+    if (n < 8 || get(p) > n - 8)
+        return false;
+    uint32_t user = get(p);
+    p += 4 + user;
+    n -= 4 + user;
+    return get(p) <= n - 4 && is_called(p + 4, get(p), wanted);
+}
+
 static void serve(uint32_t stream, const uint8_t *request, uint32_t n)
 {
     if (n < 1)
@@ -255,8 +291,12 @@ static void serve(uint32_t stream, const uint8_t *request, uint32_t n)
         send_frame(stream, END, 0, "\0\0\0\0\0\0", 6);
         return;
     }
+    if (request[0] == WRITE && path_is(request + 1, n - 1, "/written")) {
+        written_too_early(stream);
+        return;
+    }
     if (request[0] != EXEC || n < 5) {
-        never_answers(stream); /* files and all else */
+        never_answers(stream); /* other files and all else */
         return;
     }
     uint32_t length = get(request + 1);

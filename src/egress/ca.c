@@ -16,8 +16,8 @@
 #include <stdio.h>
 
 enum {
-    BACKDATED_S = 3600, /* for clocks that differ */
-    CA_LIFE_S = 30 * 24 * 3600,
+    BACKDATED_S = 3600,           /* for clocks that differ */
+    CA_LIFE_S = 3650 * 24 * 3600, /* nobody but its sandbox trusts it, which may be paused for years */
     LEAF_LIFE_S = 48 * 3600,
     LEAF_FRESH_S = 24 * 3600, /* then another one is made */
     COMMON_NAME_MAX = 64,     /* RFC 5280, upper bounds */

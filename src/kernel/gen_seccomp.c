@@ -15,6 +15,7 @@
 #include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -200,40 +201,129 @@ static void add_sandbox_rules(scmp_filter_ctx f)
 
 /*
  * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
- * architecture is checked, which can only refuse more.
- *   Terminal ioctls that type into or reconfigure a terminal: EPERM.
- *   Requests of btrfs: ENOTTY, as on any other file system. A subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone.
- *   Internet protocols but TCP, UDP and ICMP: EPROTONOSUPPORT. Asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP).
+ * architecture is checked, which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
-static const struct sock_filter prologue[] = {
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 13),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSTI, 10, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCLINUX, 9, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCSETD, 8, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TIOCCONS, 7, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FICLONE, 4, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FICLONERANGE, 3, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FIDEDUPERANGE, 2, 0),
-    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, BTRFS_IOCTL_MAGIC << 8, 1, 0),
-    BPF_JUMP(BPF_JMP | BPF_JA, 13, 0, 0),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOTTY),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, GO_ON, N_VERDICTS };
 
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 10),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 7),
-    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 5, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMP, 4, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_TCP, 3, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_UDP, 2, 0),
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_ICMPV6, 1, 0),
-    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPROTONOSUPPORT),
-};
+static struct sock_filter prologue[128];
+static size_t n_prologue;
+static uint8_t when[128]; /* what a jump leads to when it is taken, plus 1; 0: it says so itself */
+
+static void put(struct sock_filter f, unsigned leads_to)
+{
+    if (n_prologue == COUNT(prologue))
+        exit(1);
+    when[n_prologue] = (uint8_t)leads_to;
+    prologue[n_prologue++] = f;
+}
+
+static void load(size_t offset)
+{
+    put((struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset), 0);
+}
+
+static void load_argument(size_t n)
+{
+    load(offsetof(struct seccomp_data, args) + n * sizeof(uint64_t));
+}
+
+static void if_equal(uint64_t value, enum verdict verdict)
+{
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)value, 0, 0), verdict + 1);
+}
+
+static void otherwise(enum verdict verdict)
+{
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0), verdict + 1);
+}
+
+/* What follows, up to call_end(), is about this call; it must end by otherwise(). */
+static size_t call_begin(uint32_t nr)
+{
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 0), 0);
+    return n_prologue;
+}
+
+static void call_end(size_t begin)
+{
+    prologue[begin - 1].jf = (uint8_t)(n_prologue - begin);
+}
+
+static void any_of(const uint32_t *values, size_t n, enum verdict verdict)
+{
+    for (size_t i = 0; i < n; i++)
+        if_equal(values[i], verdict);
+}
+
+static void end_prologue(void)
+{
+    static const int errors[] = {[NO_PERMISSION] = EPERM, [NO_REQUEST] = ENOTTY, [NO_PROTOCOL] = EPROTONOSUPPORT};
+    size_t at[N_VERDICTS];
+    at[GO_ON] = n_prologue + COUNT(errors) + 1;
+    otherwise(GO_ON); /* another call */
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        at[i] = n_prologue;
+        put((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)errors[i]), 0);
+    }
+    for (size_t i = 0; i < n_prologue; i++) {
+        if (!when[i])
+            continue;
+        size_t far = at[when[i] - 1] - i - 1;
+        if (far > UINT8_MAX)
+            exit(1);
+        if (prologue[i].code == (BPF_JMP | BPF_JA))
+            prologue[i].k = (uint32_t)far;
+        else
+            prologue[i].jt = (uint8_t)far;
+    }
+}
+
+static void make_prologue(void)
+{
+    /* They type into a terminal, or reconfigure it. */
+    static const uint32_t terminal[] = {TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS};
+    /* Of bridges, VLANs and frame relay: asking loads their modules into the host's kernel, before any privilege is looked at. */
+    static const uint32_t modules[] = {SIOCGIFBR,   SIOCSIFBR,   SIOCBRADDBR, SIOCBRDELBR, SIOCBRADDIF,
+                                       SIOCBRDELIF, SIOCGIFVLAN, SIOCSIFVLAN, SIOCADDDLCI, SIOCDELDLCI};
+    static const uint32_t clones[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
+    static const uint32_t protocols[] = {0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6};
+    /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters of system calls. */
+    static const uint32_t programs[] = {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF,
+                                        SO_ATTACH_REUSEPORT_EBPF};
+    load(offsetof(struct seccomp_data, nr));
+
+    size_t call = call_begin(SYS_ioctl);
+    load_argument(1);
+    any_of(terminal, COUNT(terminal), NO_PERMISSION);
+    any_of(modules, COUNT(modules), NO_PERMISSION);
+    /* Requests of btrfs, as on any other file system: a subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone. */
+    any_of(clones, COUNT(clones), GO_ON);
+    put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
+    if_equal(BTRFS_IOCTL_MAGIC << 8, NO_REQUEST);
+    otherwise(GO_ON);
+    call_end(call);
+
+    /* Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP, L2TP). */
+    call = call_begin(SYS_socket);
+    load_argument(0);
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
+    otherwise(GO_ON);
+    load_argument(2);
+    any_of(protocols, COUNT(protocols), GO_ON);
+    otherwise(NO_PROTOCOL);
+    call_end(call);
+
+    call = call_begin(SYS_setsockopt);
+    load_argument(1);
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
+    otherwise(GO_ON);
+    load_argument(2);
+    any_of(programs, COUNT(programs), NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(call);
+    end_prologue();
+}
 
 static void print_all(const struct sock_filter *p, size_t n)
 {
@@ -344,7 +434,8 @@ int main(void)
 {
     scmp_filter_ctx f = begin(SCMP_ACT_ERRNO(ENOSYS));
     add_sandbox_rules(f);
-    emit(f, "sandbox_filter", prologue, COUNT(prologue));
+    make_prologue();
+    emit(f, "sandbox_filter", prologue, n_prologue);
 
     f = begin(SCMP_ACT_ERRNO(EPERM));
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));

@@ -9,6 +9,7 @@
 #include <linux/btrfs.h>
 #include <linux/fs.h>
 #include <linux/keyctl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -208,7 +209,24 @@ static int requests_of_a_sandbox(void)
         {"deduplicating", SYS_ioctl, {-1, FIDEDUPERANGE}, EBADF},
         {"typing into a terminal", SYS_ioctl, {-1, TIOCSTI}, EPERM},
         {"asking a terminal", SYS_ioctl, {-1, TCGETS}, EBADF},
+        {"asking for bridges", SYS_ioctl, {-1, SIOCGIFBR}, EPERM},
+        {"making a bridge", SYS_ioctl, {-1, SIOCBRADDBR}, EPERM},
+        {"asking for VLANs", SYS_ioctl, {-1, SIOCGIFVLAN}, EPERM},
+        {"asking for addresses", SYS_ioctl, {-1, SIOCGIFCONF}, EBADF},
         {"a socket for SCTP", SYS_socket, {AF_INET, SOCK_STREAM, IPPROTO_SCTP}, EPROTONOSUPPORT},
+        {"a socket for SCTP, over IPv6", SYS_socket, {AF_INET6, SOCK_STREAM, IPPROTO_SCTP}, EPROTONOSUPPORT},
+        {"a socket of no type", SYS_socket, {AF_INET, 99, IPPROTO_TCP}, EINVAL},
+        {"a unix socket of a protocol", SYS_socket, {AF_UNIX, SOCK_STREAM, IPPROTO_SCTP}, EPROTONOSUPPORT},
+        {"a program for packets", SYS_setsockopt, {-1, SOL_SOCKET, SO_ATTACH_FILTER}, EPERM},
+        {"a program for packets, disguised",
+         SYS_setsockopt,
+         {-1, (long)(SOL_SOCKET | 1ULL << 32), (long)(SO_ATTACH_FILTER | 1ULL << 32)},
+         EPERM},
+        {"a loaded program", SYS_setsockopt, {-1, SOL_SOCKET, SO_ATTACH_BPF}, EPERM},
+        {"a program that chooses", SYS_setsockopt, {-1, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF}, EPERM},
+        {"a loaded program that chooses", SYS_setsockopt, {-1, SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF}, EPERM},
+        {"an option of sockets", SYS_setsockopt, {-1, SOL_SOCKET, SO_RCVBUF}, EBADF},
+        {"an option of TCP with that number", SYS_setsockopt, {-1, IPPROTO_TCP, SO_ATTACH_FILTER}, EBADF},
     };
     return seccomp_load_sandbox() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
 }

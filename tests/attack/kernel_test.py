@@ -90,6 +90,13 @@ REFUSED = {
     "K15-udplite": ("socket,2,2,136", {"EPROTONOSUPPORT"}),
     "K15-mptcp": ("socket,2,1,262", {"EPROTONOSUPPORT"}),
     "K15-l2tp": ("socket,10,2,115", {"EPROTONOSUPPORT"}),
+    # one small pool of the machine holds the machine code of all such programs, and of all filters of system calls
+    "R09-program-for-packets": ("attach,26", {"EPERM"}),
+    "R09-program-that-chooses": ("attach,51", {"EPERM"}),
+    # asking for them loads modules
+    "K15-bridge": ("pipe_ioctl,0x8940", {"EPERM"}),
+    "K15-make-bridge": ("pipe_ioctl,0x89a0", {"EPERM"}),
+    "K15-vlan": ("pipe_ioctl,0x8982", {"EPERM"}),
     # K18: the processor's back doors
     "K18-iopl": ("iopl", {"EPERM", "ENOSYS"}),
     "K18-ioperm": ("ioperm", {"EPERM", "ENOSYS"}),

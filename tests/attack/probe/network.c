@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -256,7 +257,21 @@ static int do_tun(int argc, char **argv)
     return result_of(ioctl(fd, 0x400454ca /* TUNSETIFF */, &r));
 }
 
+/* attach,OPTION: a program for the packets of a socket, which the kernel turns into machine code. */
+static int do_attach(int argc, char **argv)
+{
+    struct sock_filter all[] = {{0x06, 0, 0, 0xffffffff}};
+    struct sock_fprog program = {1, all};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int on = 1, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) < 0 ||
+        bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0)
+        return ABSENT;
+    return result_of(setsockopt(fd, SOL_SOCKET, (int)number(argument(argc, argv, 0)), &program, sizeof(program)));
+}
+
 const struct verb network_verbs[] = {
+    {"attach", do_attach},
     {"socket", do_socket},
     {"socketpair", do_socketpair},
     {"tcp", do_tcp},

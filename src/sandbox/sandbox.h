@@ -143,7 +143,14 @@ struct sandbox_watch {
 void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w);
 void sandbox_unwatch(struct sandbox_watch *w);
 
-/* Lines of the sandbox's log as E2B shows it (lifecycle and processes), newest last; from the event log. */
+/*
+ * Lines of the sandbox's log as E2B shows it (lifecycle and processes), newest last; from the event log. limit: so many lines at most, beginning with the
+ * first that is not older than from_real, and out of SANDBOX_LOGS_MAX events, since it is all done in this turn of the loop. fn returns false to stop.
+ */
+enum { SANDBOX_LOGS_MAX = 100000 };
 typedef bool (*sandbox_log_fn)(void *ctx, usec_t at, const char *level, const char *logger, const char *message);
 int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
                  struct err *err) WARN_UNUSED;
+/* The same backwards, newest first: from the last that is not younger than until_real. */
+int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
+                      sandbox_log_fn fn, void *ctx, struct err *err) WARN_UNUSED;

@@ -6,24 +6,24 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "coved/child.h"
 #include "coved/progress.h"
 #include "coved/state.h"
 #include "coved/storage.h"
 #include "kernel/mount.h"
 #include "kernel/pool.h"
+#include "kernel/tree.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SUITE "bookworm"
+#define JOB "base"
 #define PACKAGES                                                                                                                          \
     "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,mount,nano,openssh-client,patch,procps,python-is-python3," \
     "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
@@ -42,76 +42,30 @@ static const char customize[] =
 
 enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
-struct child {
-    pid_t pid;
-    int fd; /* the end of its pipe that is ours; -1: none */
+/* What the base template is made with. */
+struct making {
+    const struct config *config;
+    const struct child_signals *signals;
+    struct pool *pool;
+    const char *from; /* the state directory that it is copied from; NULL: it is built */
+    const char *dir;  /* where the builder works. It is there as long as something is half made */
 };
 
-/* Starts a program with one of its standard descriptors on a pipe; `to` (or -1) is what its descriptor `at` becomes. */
-static int start(char *const argv[], int piped, int at, int to, struct child *ret_child, struct err *err)
-{
-    int p[2];
-    if (pipe2(p, O_CLOEXEC) < 0)
-        return err_errno(err, errno, "make a pipe");
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)dup2(p[piped == STDIN_FILENO ? 0 : 1], piped);
-        if (to >= 0)
-            (void)dup2(to, at);
-        /* What it mounts goes with it, however it ends; and it ends with us. */
-        if (mount_unshare() < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0)
-            _exit(126);
-        (void)execvp(argv[0], argv);
-        _exit(127);
-    }
-    (void)fd_close(p[piped == STDIN_FILENO ? 0 : 1]);
-    int ours = p[piped == STDIN_FILENO ? 1 : 0];
-    if (pid < 0) {
-        (void)fd_close(ours);
-        return err_errno(err, errno, "start %s", argv[0]);
-    }
-    *ret_child = (struct child){pid, ours};
-    return 0;
-}
-
 /* Its stream comes from ret_child->fd, its messages from *ret_said. */
-static int start_builder(char *const argv[], struct child *ret_child, int *ret_said, struct err *err)
+static int start_builder(const struct making *m, char *const argv[], struct child *ret_child, int *ret_said,
+                         struct err *err)
 {
     int said[2];
     if (pipe2(said, O_CLOEXEC) < 0)
         return err_errno(err, errno, "make a pipe");
     AUTO_CLOSE int in = said[1];
     AUTO_CLOSE int out = said[0];
-    if (start(argv, STDOUT_FILENO, STDERR_FILENO, in, ret_child, err) < 0)
+    const struct child_how how = {
+        .signals = m->signals, .piped = STDOUT_FILENO, .at = STDERR_FILENO, .to = in, .dir = m->dir};
+    if (child_start(argv, &how, ret_child, err) < 0)
         return -1;
     *ret_said = TAKE_FD(out);
     return 0;
-}
-
-static int finish(struct child *c, const char *what, struct err *err)
-{
-    int status = 0;
-    c->fd = fd_close(c->fd);
-    if (c->pid <= 0)
-        return 0;
-    pid_t r = waitpid(c->pid, &status, 0);
-    c->pid = 0;
-    if (r < 0)
-        return err_errno(err, errno, "wait for %s", what);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils",
-                       what);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, ERR_INTERNAL, "%s failed (status %d); its messages are above", what, status);
-    return 0;
-}
-
-static void abandon(struct child *c)
-{
-    struct err ignored;
-    if (c->pid > 0)
-        (void)kill(c->pid, SIGTERM);
-    int r UNUSED = finish(c, "a child", &ignored);
 }
 
 /* What the builder says. False when there is no more. */
@@ -133,15 +87,19 @@ static void drain_messages(int fd, struct progress *p)
 }
 
 /* One pass: the tar stream of mmdebstrap goes to tar, which unpacks it, and to sha256sum. */
-static int copy_stream(int from, int messages, int to_tar, int to_sum, struct progress *progress, struct err *err)
+static int copy_stream(int from, int messages, int told, int to_tar, int to_sum, struct progress *progress,
+                       struct err *err)
 {
     AUTO_FREE char *block = mem_alloc(BLOCK);
-    struct pollfd p[] = {{.fd = from, .events = POLLIN}, {.fd = messages, .events = POLLIN}};
+    struct pollfd p[] = {
+        {.fd = from, .events = POLLIN}, {.fd = messages, .events = POLLIN}, {.fd = told, .events = POLLIN}};
     for (;;) {
         int ready = poll(p, ARRAY_SIZE(p), 1000);
         progress_show(progress);
         if (ready <= 0)
             continue;
+        if (p[2].revents)
+            return child_told(err);
         if (p[1].revents && !read_messages(messages, progress))
             p[1].fd = -1;
         if (!p[0].revents)
@@ -170,9 +128,9 @@ static char *package_list(const struct config *config)
     return buf_take(&b);
 }
 
-static int build_tree(const struct config *config, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
+static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
 {
-    AUTO_FREE char *packages = package_list(config);
+    AUTO_FREE char *packages = package_list(m->config);
     AUTO_FREE char *include = mem_printf("--include=%s", packages),
                    *hook = mem_printf("--customize-hook=%s", customize);
     AUTO_FREE char *target = mem_strdup(dir);
@@ -183,7 +141,7 @@ static int build_tree(const struct config *config, const char *dir, char ret_dig
                         hook,
                         (char[]){SUITE},
                         (char[]){"-"},
-                        config->template_mirror,
+                        m->config->template_mirror,
                         NULL};
     char *tar[] = {(char[]){"tar"},
                    (char[]){"-x"},
@@ -205,20 +163,22 @@ static int build_tree(const struct config *config, const char *dir, char ret_dig
     AUTO_CLOSE int said = -1;
     progress_init(&progress, STDERR_FILENO, isatty(STDERR_FILENO) == 1);
     struct child from = {0, -1}, to_tar = {0, -1}, to_sum = {0, -1};
-    int r = start(sum, STDIN_FILENO, STDOUT_FILENO, result_in, &to_sum, err);
-    r = r ? r : start(tar, STDIN_FILENO, -1, -1, &to_tar, err);
-    r = r ? r : start_builder(debstrap, &from, &said, err);
-    r = r ? r : copy_stream(from.fd, said, to_tar.fd, to_sum.fd, &progress, err);
-    if (said >= 0)
+    const struct child_how summed = {m->signals, STDIN_FILENO, STDOUT_FILENO, result_in, NULL},
+                           unpacked = {m->signals, STDIN_FILENO, -1, -1, NULL};
+    int r = child_start(sum, &summed, &to_sum, err);
+    r = r ? r : child_start(tar, &unpacked, &to_tar, err);
+    r = r ? r : start_builder(m, debstrap, &from, &said, err);
+    r = r ? r : copy_stream(from.fd, said, m->signals->fd, to_tar.fd, to_sum.fd, &progress, err);
+    if (said >= 0 && !child_is_told(m->signals))
         drain_messages(said, &progress);
-    r = r ? r : finish(&from, "mmdebstrap", err);
-    r = r ? r : finish(&to_tar, "tar", err);
-    r = r ? r : finish(&to_sum, "sha256sum", err);
+    r = r ? r : child_finish(&from, m->signals, "mmdebstrap", err);
+    r = r ? r : child_finish(&to_tar, m->signals, "tar", err);
+    r = r ? r : child_finish(&to_sum, m->signals, "sha256sum", err);
     progress_end(&progress, r == 0);
     if (r < 0) {
-        abandon(&from);
-        abandon(&to_tar);
-        abandon(&to_sum);
+        child_abandon(&from);
+        child_abandon(&to_tar);
+        child_abandon(&to_sum);
         return r;
     }
     if (read(result_out, hex, 64) != 64)
@@ -317,38 +277,42 @@ static int read_other(const char *from, char ret_digest[static DIGEST_MAX], uint
 }
 
 /* Copies the files of that layer, which must lie in a directory there, into the one in the making. */
-static int take_tree(const char *from, const char *digest, const char *dir, struct err *err)
+static int take_tree(const struct making *m, const char *digest, const char *dir, struct err *err)
 {
-    AUTO_FREE char *path = mem_printf("%s/pool/layers/%s/u", from, digest);
+    AUTO_FREE char *path = mem_printf("%s/pool/layers/%s/u", m->from, digest);
     AUTO_CLOSE int source = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     AUTO_FREE char *target = mem_strdup(dir), *everything = mem_printf("%s/.", path);
     char *copy[] = {(char[]){"cp"}, (char[]){"-a"}, (char[]){"--reflink=auto"}, everything, target, NULL};
     struct child child = {0, -1};
     if (source < 0)
         return err_errno(err, errno, "open %s (a pool that lies in a file can't be taken from)", path);
-    if (start(copy, STDOUT_FILENO, -1, -1, &child, err) < 0)
+    const struct child_how how = {m->signals, STDOUT_FILENO, -1, -1, NULL};
+    if (child_start(copy, &how, &child, err) < 0)
         return -1;
-    return finish(&child, "cp", err);
+    int r = child_finish(&child, m->signals, "cp", err);
+    child_abandon(&child);
+    return r;
 }
 
 /* The layer in the making is given to tar as a directory of ours, whatever lies between it and the host's root. */
-static int build_layer(const struct config *config, struct pool *pool, const char *from,
-                       char ret_digest[static DIGEST_MAX], struct err *err)
+static int build_layer(const struct making *m, char ret_digest[static DIGEST_MAX], struct err *err)
 {
     char job[POOL_NAME_MAX], dir[64];
     AUTO_CLOSE int fd = -1;
-    (void)snprintf(job, sizeof(job), "base.%d", (int)getpid());
-    int r = pool_layer_begin(pool, job, &fd);
+    (void)snprintf(job, sizeof(job), JOB ".%d", (int)getpid());
+    int r = pool_layer_begin(m->pool, job, &fd);
     if (r < 0)
         return err_errno(err, r, "make a layer in the storage pool");
     (void)snprintf(dir, sizeof(dir), "/proc/%d/fd/%d", (int)getpid(), fd);
-    int failed = from ? take_tree(from, ret_digest, dir, err) : build_tree(config, dir, ret_digest, err);
+    int failed = m->from ? take_tree(m, ret_digest, dir, err) : build_tree(m, dir, ret_digest, err);
+    if (failed == 0 && child_is_told(m->signals))
+        failed = child_told(err);
     if (failed == 0) {
-        r = pool_layer_commit(pool, job, ret_digest, NULL);
+        r = pool_layer_commit(m->pool, job, ret_digest, NULL);
         failed = r < 0 ? err_errno(err, r, "store the base template as %s", ret_digest) : 0;
     }
     if (failed < 0) {
-        int ignored UNUSED = pool_layer_abandon(pool, job);
+        int ignored UNUSED = pool_layer_abandon(m->pool, job);
     }
     return failed;
 }
@@ -373,19 +337,40 @@ static void clear_earlier(const char *dir)
     pool_close(pool);
 }
 
-static int build_into(const struct config *config, struct storage *storage, const char *dir, const char *from,
-                      char ret_digest[static DIGEST_MAX], struct err *err)
+/* What was half made when an earlier one was killed. */
+static int clear_left(const struct making *m, struct err *err)
+{
+    pool_forget(m->pool, "job." JOB);
+    int swept UNUSED = pool_sweep(m->pool);
+    int r = tree_remove(AT_FDCWD, m->dir);
+    return r < 0 && r != -ENOENT ? err_errno(err, r, "remove %s", m->dir) : 0;
+}
+
+static int build(const struct making *m, char ret_digest[static DIGEST_MAX], struct err *err)
+{
+    if (mkdir(m->dir, 0755) < 0)
+        return err_errno(err, errno, "make directory %s", m->dir);
+    if (!m->from)
+        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", once: half a minute to a minute)\n");
+    int r = build_layer(m, ret_digest, err);
+    int swept UNUSED = pool_sweep(m->pool); /* what is left is coved's */
+    int removed = tree_remove(AT_FDCWD, m->dir);
+    if (r == 0 && removed < 0)
+        r = err_errno(err, removed, "remove %s", m->dir);
+    return r < 0 ? err_prefix(err, "base template") : 0;
+}
+
+/* The file of the pool is opened already. needed: there is no current template. */
+static int make(struct making *m, struct storage *storage, const char *pool_dir, bool needed,
+                char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO(pool_close) struct pool *pool = NULL;
     if (storage->file_fd >= 0)
-        clear_earlier(dir);
-    if (open_pool(storage, dir, &pool, err) < 0)
+        clear_earlier(pool_dir);
+    if (open_pool(storage, pool_dir, &pool, err) < 0)
         return -1;
-    if (!from)
-        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", once: half a minute to a minute)\n");
-    int r = build_layer(config, pool, from, ret_digest, err);
-    int swept UNUSED = pool_sweep(pool); /* what is left is coved's */
-    return r < 0 ? err_prefix(err, "base template") : 0;
+    m->pool = pool;
+    return clear_left(m, err) < 0 ? -1 : needed ? build(m, ret_digest, err) : 0;
 }
 
 int prepare_base_template(const struct config *config, bool force, const char *from, struct err *err)
@@ -395,20 +380,34 @@ int prepare_base_template(const struct config *config, bool force, const char *f
         return -1;
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     AUTO_FREE char *conf = mem_printf("%s/base.conf", templates);
-    AUTO_FREE char *dir = mem_printf("%s/pool", config->state_dir);
+    AUTO_FREE char *pool_dir = mem_printf("%s/pool", config->state_dir);
+    AUTO_FREE char *dir = mem_printf("%s/building", config->state_dir);
     uint64_t recipe = recipe_id(config);
     char digest[DIGEST_MAX];
     if (from && read_other(from, digest, &recipe, err) < 0)
         return -1;
-    if (!force && is_current(config, conf, recipe))
+    bool needed = force || !is_current(config, conf, recipe);
+    if (!needed && access(dir, F_OK) < 0)
         return 0;
+    /* Without a need, what a killed one has left can wait. */
     if (state_lock(config, &lock, err) < 0)
-        return -1;
+        return needed ? -1 : 0;
     struct storage storage = STORAGE_NONE;
+    struct child_signals signals;
     if (storage_open(config, &storage, err) < 0)
-        return -1;
+        return needed ? -1 : 0;
     bool in_file = storage.file_fd >= 0;
-    int r = build_into(config, &storage, dir, from, digest, err);
+    if (child_hold_signals(&signals, err) < 0) {
+        storage_close(&storage);
+        return -1;
+    }
+    struct making m = {.config = config, .signals = &signals, .from = from, .dir = dir};
+    int r = make(&m, &storage, pool_dir, needed, digest, err);
+    if (r == 0 && needed)
+        r = write_conf(templates, conf, digest, recipe, in_file, err);
     storage_close(&storage);
-    return r < 0 ? r : write_conf(templates, conf, digest, recipe, in_file, err);
+    if (r < 0 && err->code == ERR_CANCELED)
+        (void)fprintf(stderr, "coved: told to end: what was half made is removed\n");
+    child_release_signals(&signals);
+    return r;
 }

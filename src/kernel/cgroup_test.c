@@ -4,11 +4,14 @@
 #include "kernel/cgroup.h"
 
 #include <fcntl.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -78,6 +81,89 @@ static void life_of_a_group(int version)
     remove_when_empty(t, "a");
     assert_int_equal(cgroup_remove(t, "a"), 0);
     assert_true(cgroup_usage(t, "a", &usage) < 0);
+    cgroup_close(t, true);
+}
+
+/* Of version 1, where all groups of a name lie in one directory for the controller. */
+static void file_of_memory(char *to, size_t size, const char *name, const char *file)
+{
+    (void)snprintf(to, size, "/sys/fs/cgroup/memory/cove-test-%d/%s/%s", (int)getpid(), name, file);
+}
+
+static uint64_t read_number(const char *path)
+{
+    char text[32] = "";
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+    return strtoull(text, NULL, 10);
+}
+
+/* Sends to itself, until nothing more gets through, what is never read; returns how many MiB the kernel holds of it. */
+static unsigned fill_sockets(void)
+{
+    enum { SOCKETS = 900, ENOUGH_MB = 96 };
+    static const char block[60000];
+    const int large = 1 << 20; /* or as much as a user may have */
+    uint64_t held = 0;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < SOCKETS && held < ENOUGH_MB << 20; i++) {
+        socklen_t n = sizeof(a), memory_n;
+        uint32_t memory[SK_MEMINFO_VARS] = {0}, before;
+        int s = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        a.sin_port = 0;
+        if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large)) < 0 ||
+            bind(s, (struct sockaddr *)&a, n) < 0 || getsockname(s, (struct sockaddr *)&a, &n) < 0)
+            break;
+        do {
+            before = memory[SK_MEMINFO_RMEM_ALLOC];
+            memory_n = sizeof(memory);
+            if (sendto(s, block, sizeof(block), 0, (struct sockaddr *)&a, n) < 0 ||
+                getsockopt(s, SOL_SOCKET, SO_MEMINFO, memory, &memory_n) < 0)
+                break;
+        } while (memory[SK_MEMINFO_RMEM_ALLOC] > before);
+        held += memory[SK_MEMINFO_RMEM_ALLOC];
+    }
+    return (unsigned)(held >> 20);
+}
+
+static void test_sockets_v1(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t memory_mb, sockets_mb;
+    } cases[] = {{64, 32}, {256, 32}, {512, 64}, {1024, 128}, {65536, 128}};
+    struct cgroup_tree *t = open_tree_of(1);
+    char path[160];
+    int status;
+    assert_int_equal(cgroup_make(t, "s"), 0);
+    file_of_memory(path, sizeof(path), "s", "memory.kmem.tcp.limit_in_bytes");
+    if (access(path, F_OK) < 0) {
+        assert_int_equal(cgroup_limit(t, "s", &(struct cgroup_limits){.memory_bytes = 64 << 20}), 0);
+        remove_when_empty(t, "s");
+        cgroup_close(t, true);
+        print_message("%s is not here\n", path);
+        skip();
+    }
+    uint64_t none = read_number(path);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct cgroup_limits limits = {.memory_bytes = cases[i].memory_mb << 20};
+        assert_int_equal(cgroup_limit(t, "s", &limits), 0);
+        assert_int_equal(read_number(path), cases[i].sockets_mb << 20);
+    }
+    assert_int_equal(cgroup_limit(t, "s", &(struct cgroup_limits){0}), 0);
+    assert_int_equal(read_number(path), none);
+
+    assert_int_equal(cgroup_limit(t, "s", &(struct cgroup_limits){.memory_bytes = 64 << 20}), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(30);
+        _exit(cgroup_attach(t, "s", 0) == 0 ? (int)fill_sockets() : 255);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    print_message("%d MiB\n", WEXITSTATUS(status));
+    assert_in_range(WEXITSTATUS(status), 8, 40);
+    remove_when_empty(t, "s");
     cgroup_close(t, true);
 }
 
@@ -262,7 +348,7 @@ int main(void)
         cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
         cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_frozen_and_thawed),
         cmocka_unit_test(test_groups_are_listed), cmocka_unit_test(test_names_that_are_too_long),
-        cmocka_unit_test(test_memory_is_taken),
+        cmocka_unit_test(test_memory_is_taken),   cmocka_unit_test(test_sockets_v1),
     };
     if (geteuid() != 0) {
         print_message("SKIP: control groups need root\n");

@@ -41,12 +41,34 @@ static int limit_memory(int fd, const char *name, uint64_t bytes)
     return r;
 }
 
+/*
+ * Buffers of TCP and UDP sockets are in no other figure of version 1 (Documentation/admin-guide/cgroup-v1/memory.rst, 2.7): without this limit a sandbox fills the machine with
+ * what it sends to itself and does not read. An eighth of the memory limit is far more than a program needs that reads what it gets, and little beside the rest. At least 32 MiB:
+ * five connections at the kernel's largest receive window (net.ipv4.tcp_rmem: 6 MiB). At most 128 MiB: net.ipv4.tcp_mem is one for the machine, and a few sandboxes would fill it.
+ */
+static uint64_t socket_bytes(uint64_t memory_bytes)
+{
+    const uint64_t least = 32 << 20, most = 128 << 20;
+    return MIN(MAX(memory_bytes / 8, least), most);
+}
+
+/* -ENOENT, -EOPNOTSUPP: a kernel without it. */
+static int limit_sockets(int fd, const char *name, uint64_t memory_bytes)
+{
+    const char *file = "memory.kmem.tcp.limit_in_bytes";
+    int r = memory_bytes ? cgroup_write_u64(fd, name, file, socket_bytes(memory_bytes))
+                         : cgroup_write(fd, name, file, "-1");
+    return r == -ENOENT || r == -EOPNOTSUPP ? 0 : r;
+}
+
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int memory = t->parent_fds[MEMORY], cpu = t->parent_fds[CPU], pids = t->parent_fds[PIDS];
     int r = 0;
     if (t->features.memory)
         r = limit_memory(memory, name, l->memory_bytes);
+    if (r == 0 && t->features.memory)
+        r = limit_sockets(memory, name, l->memory_bytes);
     if (r == 0 && t->features.cpu) {
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
         r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota)

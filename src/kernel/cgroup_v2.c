@@ -11,6 +11,7 @@
 
 enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
 
+/* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and "sock" of memory.stat). */
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
 {
     const int fd = t->parent_fds[0];

@@ -268,6 +268,12 @@ static void reset(int fd)
     (void)fd_close(fd);
 }
 
+/* The kernel's buffers grow with a connection's rate, to several MiB each way: right for a few, and not for thousands of which an end stands still. */
+static int buffer_bytes(const struct net *n)
+{
+    return n->n_flows <= FLOW_FAST_MAX ? 0 : n->n_flows <= FLOW_MEDIUM_MAX ? FLOW_MEDIUM_BYTES : FLOW_SLOW_BYTES;
+}
+
 struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t port)
 {
     struct flow *f = mem_new(struct flow);
@@ -288,6 +294,9 @@ struct flow *flow_new(struct net *n, int fd, const struct netaddr *to, uint16_t 
     (void)uv_timer_init(n->egress->loop, &f->timer);
     n->egress->handles++;
     f->client = side_tcp_accept(n->egress->loop, fd);
+    f->buffer_bytes = buffer_bytes(n);
+    if (f->buffer_bytes)
+        side_tcp_bound(f->client, f->buffer_bytes);
     return f;
 }
 

@@ -27,6 +27,11 @@ enum {
     FLOW_STILL_MS =
         3600 *
         1000, /* passed through, and for so long no byte came either way; keepalives see only that the peer is there */
+    FLOW_FAST_MAX = 16, /* so many connections of a sandbox are as fast as the kernel can make them */
+    FLOW_MEDIUM_MAX = 128,
+    FLOW_MEDIUM_BYTES =
+        256 * 1024, /* what it keeps of each beyond these, each way (and again as much for its own use) */
+    FLOW_SLOW_BYTES = 32 * 1024,
     FLOW_REQUESTS_MAX = 128,
     FLOW_ANSWERED_MAX = 100, /* EXCHANGE_STREAMS_MAX: as many as can be under way */
     FLOW_LOOKUPS_MAX = 64,   /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
@@ -61,6 +66,7 @@ struct flow {
     struct hello hello;
     struct resolver_lookup *lookup;
     struct side *client, *upstream; /* owned until a relay or an exchange takes them */
+    int buffer_bytes;               /* side_tcp_bound() of both; 0: none */
     struct relay *relay;
     struct exchange *exchange;
     struct list requests, answered;
@@ -109,6 +115,7 @@ void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str 
                      struct policy_answer *ret_answer);
 
 /* flow_dial.c */
+void flow_connect(struct flow *f, const struct side_ops *ops); /* f->upstream; ops may be NULL */
 void flow_dial(struct flow *f); /* upstream, then: relay, or interception, or the exchange gets it */
 
 /* flow_http.c */

@@ -42,15 +42,22 @@ static void on_refused(void *ctx, const struct err *err)
     flow_end(f, err->msg);
 }
 
+void flow_connect(struct flow *f, const struct side_ops *ops)
+{
+    struct sockaddr_storage to;
+    (void)netaddr_to_sockaddr(&f->to, f->port, &to);
+    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, ops, f);
+    if (f->buffer_bytes)
+        side_tcp_bound(f->upstream, f->buffer_bytes);
+}
+
 void flow_dial(struct flow *f)
 {
     static const struct side_ops world = {.on_ready = on_connected, .on_failed = on_refused};
-    struct sockaddr_storage to;
     assert(!f->upstream && f->state < FLOW_DIAL);
-    (void)netaddr_to_sockaddr(&f->to, f->port, &to);
     f->state = FLOW_DIAL;
     flow_wait(f); /* it was judged: nobody looks at its first bytes again */
-    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, NULL, NULL);
+    flow_connect(f, NULL);
     if (side_tcp_is_connected(f->upstream)) { /* on this machine, or the next: the loop has other things to do first */
         on_connected(f);
         return;

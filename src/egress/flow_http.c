@@ -209,12 +209,10 @@ static void on_upstream_ready(void *ctx)
 static void dial(struct flow *f)
 {
     static const struct side_ops ops = {.on_ready = on_upstream_ready, .on_failed = on_upstream_failed};
-    struct sockaddr_storage to;
     if (f->told || f->intercepted)
         return;
     flow_tell_open(f);
-    (void)netaddr_to_sockaddr(&f->to, f->port, &to);
-    f->upstream = side_tcp_connect(f->net->egress->loop, (const struct sockaddr *)&to, FLOW_DIAL_MS, &ops, f);
+    flow_connect(f, &ops);
 }
 
 /* The name that the authority holds, normalised; "" when it is the address itself. False: neither. */

@@ -5,6 +5,7 @@
 #include "egress/flow.h"
 #include "egress/names.h"
 #include "egress/requests.h"
+#include "egress/side_tcp.h"
 #include "egress/test_side.h"
 
 #include <stdio.h>
@@ -470,6 +471,53 @@ static void test_a_crowd(void **state)
     world_close(&w);
 }
 
+static int kept(const struct side *s, int option)
+{
+    int bytes = 0;
+    socklen_t n = sizeof(bytes);
+    assert_int_equal(getsockopt(side_fd(s), SOL_SOCKET, option, &bytes, &n), 0);
+    return bytes / 2; /* the kernel counts its own use, too */
+}
+
+/* What stands still must not take the machine's memory of TCP, nor may it slow the few down. */
+static void test_many_are_kept_small(void **state)
+{
+    static const struct {
+        unsigned others;
+        int bytes;
+    } crowds[] = {{FLOW_FAST_MAX - 1, 0}, {FLOW_FAST_MAX, FLOW_MEDIUM_BYTES}, {FLOW_MEDIUM_MAX, FLOW_SLOW_BYTES}};
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    flow_end(w.flow, "not needed");
+    for (size_t i = 0; i < ARRAY_SIZE(crowds); i++) {
+        int pair[2];
+        struct sockaddr_storage to;
+        int server = test_listen(8, &to);
+        struct netaddr addr;
+        uint16_t port;
+        assert_true(netaddr_from_sockaddr((struct sockaddr *)&to, &addr, &port));
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+        w.net->n_flows += crowds[i].others;
+        struct flow *f = flow_new(w.net, pair[1], &addr, port);
+        w.net->n_flows -= crowds[i].others;
+        assert_int_equal(f->buffer_bytes, crowds[i].bytes);
+        flow_connect(f, NULL);
+        assert_true(side_tcp_is_connected(f->upstream));
+        if (crowds[i].bytes) {
+            assert_int_equal(kept(f->client, SO_SNDBUF), crowds[i].bytes);
+            assert_int_equal(kept(f->client, SO_RCVBUF), crowds[i].bytes);
+            assert_int_equal(kept(f->upstream, SO_SNDBUF), crowds[i].bytes);
+            assert_int_equal(kept(f->upstream, SO_RCVBUF), crowds[i].bytes);
+        }
+        flow_end(f, "not needed");
+        (void)close(pair[0]);
+        (void)close(server);
+        test_turn(&w.rig);
+    }
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
         cmocka_unit_test(test_a_crowd),
+        cmocka_unit_test(test_many_are_kept_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

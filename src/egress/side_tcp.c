@@ -326,6 +326,15 @@ bool side_tcp_is_connected(struct side *s)
     return true;
 }
 
+void side_tcp_bound(struct side *s, int bytes)
+{
+    int fd = tcp_of(s)->fd;
+    if (fd < 0)
+        return;
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, bytes);
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
+}
+
 static void format_peer(struct tcp *t, const struct sockaddr *to)
 {
     char ip[INET6_ADDRSTRLEN] = "?";

@@ -19,3 +19,6 @@ struct side *side_tcp_connect(uv_loop_t *loop, const struct sockaddr *to, unsign
 
 /* Asks the kernel now rather than waiting for the loop to hear of it. Only while nobody is told (ops NULL); with true, on_ready will not come any more. */
 bool side_tcp_is_connected(struct side *s);
+
+/* The kernel keeps about that much each way, instead of what it finds right for the connection's rate (up to several MiB). Best before anything is sent. */
+void side_tcp_bound(struct side *s, int bytes);

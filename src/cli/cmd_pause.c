@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/commands.h"
 #include "cli/each.h"
+#include "cli/terminal.h"
 #include "config/units.h"
+
+#include <unistd.h>
 
 enum { FLAG_FILES_ONLY = 256, FLAG_TIMEOUT, FLAG_COLD };
 
@@ -16,7 +19,7 @@ static const struct flag resume_flags[] = {
     {FLAG_COLD, 0, "cold", NULL, "Gives the memory up that it was paused with: a new start on its files."},
 };
 
-static int pause(struct context *ctx)
+static int pause_all(struct context *ctx)
 {
     const char *value;
     bool files_only = false;
@@ -26,10 +29,42 @@ static int pause(struct context *ctx)
     if (flag < 0)
         return context_exit(ctx);
     AUTO_JSON json_t *body = json_pack("{s:b}", "memory", !files_only);
-    return each_sandbox(ctx, &(struct each){"pause", "pausing", "paused", body});
+    return each_sandbox(ctx, &(struct each){"pause", "pausing", "paused", body, NULL});
 }
 
-static int resume(struct context *ctx)
+/* Part of an answer that is good: the exit code does not tell it. */
+static void warn(const struct context *ctx, const char *id, const char *what, const char *why, const char *then)
+{
+    AUTO_BUF struct buf message = BUF_INIT(8192), hint = BUF_INIT(1024), json = BUF_INIT(16384);
+    buf_printf(&message, "%s %s: %s", id, what, why);
+    buf_printf(&hint, "mend it inside, then 'cove pause --files-only %s' and 'cove resume %s'%s", id, id, then);
+    if (!ctx->json) {
+        bool tty = isatty(STDERR_FILENO) == 1;
+        (void)fputs("cove resume: ", stderr);
+        terminal_print(stderr, tty, buf_str(&message));
+        (void)fprintf(stderr, "\n  %.*s\n", STR_ARG(buf_str(&hint)));
+        return;
+    }
+    buf_append_cstr(&json, "{\"warning\":{\"message\":");
+    buf_append_json_string(&json, buf_str(&message));
+    buf_append_cstr(&json, ",\"hint\":");
+    buf_append_json_string(&json, buf_str(&hint));
+    buf_append_cstr(&json, "}}");
+    (void)fprintf(stderr, "%.*s\n", STR_ARG(buf_str(&json)));
+}
+
+static void resumed(const struct context *ctx, const char *id, const json_t *answer)
+{
+    const char *volumes = json_string_value(json_object_get(answer, "volumes_failed"));
+    const char *start = json_string_value(json_object_get(answer, "start_failed"));
+    if (volumes)
+        warn(ctx, id, "runs without all of its volumes", volumes,
+             "; until then what its template starts is not started either");
+    if (start)
+        warn(ctx, id, "runs without what its template starts", start, "");
+}
+
+static int resume_all(struct context *ctx)
 {
     AUTO_JSON json_t *body = json_object();
     const char *value;
@@ -46,7 +81,7 @@ static int resume(struct context *ctx)
     }
     if (flag < 0)
         return context_exit(ctx);
-    return each_sandbox(ctx, &(struct each){"resume", "resuming", "resumed", body});
+    return each_sandbox(ctx, &(struct each){"resume", "resuming", "resumed", body, resumed});
 }
 
 const struct command cmd_pause = {
@@ -68,7 +103,7 @@ const struct command cmd_pause = {
                 "cove ls -q | xargs -r cove pause",
     .operands = "id",
     COMMAND_FLAGS(pause_flags),
-    .run = pause,
+    .run = pause_all,
 };
 
 const struct command cmd_resume = {
@@ -77,11 +112,15 @@ const struct command cmd_resume = {
     .synopsis = "[--timeout TIME] [--cold] ID...",
     .description =
         "Lets the sandboxes go on where they were paused. One whose files alone were kept is started anew on them: as after a restart, with "
-        "no process of before. Prints the id of each that runs again. One that can't be resumed does not keep the others from it.",
-    .exit_status = " 0  all run\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
+        "no process of before. Prints the id of each that runs again. One that can't be resumed does not keep the others from it.\n"
+        "\n"
+        "What was started anew may have to go without some of its volumes, when something lies where they belong, or without what its template "
+        "starts, when that fails: it runs all the same, so that it can be mended, and a warning on stderr says what is missing and what to do.",
+    .exit_status =
+        " 0  all run, also when there are warnings\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
     .examples = "cove resume i3k\n"
                 "cove resume --timeout 1h i3k",
     .operands = "id",
     COMMAND_FLAGS(resume_flags),
-    .run = resume,
+    .run = resume_all,
 };

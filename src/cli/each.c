@@ -11,11 +11,14 @@ static int do_one(struct context *ctx, struct service *s, const struct each *wha
     if (service_resolve(s, text, &id) < 0)
         return context_fail(ctx, -1);
     AUTO_FREE char *target = service_target(id, "/%s", what->verb);
-    if (service_call(s, "POST", target, what->body, what->doing, NULL) < 0)
+    AUTO_JSON json_t *answer = NULL;
+    if (service_call(s, "POST", target, what->body, what->doing, &answer) < 0)
         return context_fail(ctx, -1);
     (void)json_array_append_new(done, json_string(id));
     if (!ctx->json)
         (void)printf("%s\n", id);
+    if (what->answered)
+        what->answered(ctx, id, answer);
     return 0;
 }
 

@@ -9,6 +9,8 @@ struct each {
     const char *doing;  /* "pausing", for progress */
     const char *done;   /* the list's name in --json: "paused" */
     const json_t *body; /* of each request; NULL: none */
+    /* Of each for which it worked, when the answer has more to say than that; NULL: it has not. */
+    void (*answered)(const struct context *ctx, const char *id, const json_t *answer);
 };
 
 /* POSTs to /v1/sandboxes/ID/VERB for each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */

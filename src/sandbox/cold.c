@@ -72,7 +72,7 @@ void cold_furnished(struct sandbox *sb)
         log_warn("resume sandbox %s: %s", sb->info.id, err.msg);
     }
     fault_point("core.resume.furnished");
-    if (sb->start_cmd && !sb->is_launched && !sb->mount_failed)
+    if (sb->start_cmd && !sb->is_launched && !sb->info.volumes_failed)
         launch_begin(sb);
     else
         cold_launched(sb, NULL);
@@ -83,7 +83,7 @@ void cold_launched(struct sandbox *sb, const struct err *err)
     struct err local;
     if (err) {
         log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
-        sb->start_failed = arena_strndup(&sb->arena, err->msg, strlen(err->msg));
+        sb->info.start_failed = arena_strndup(&sb->arena, err->msg, strlen(err->msg));
     }
     /* A worker that finds it resuming in the store starts it anew: nobody may have been told that it runs. */
     if (keeper_commit(sb->core->keeper, &local) < 0)
@@ -126,7 +126,7 @@ static void start(struct sandbox *sb)
     struct err err;
     union sup_message m;
     sb->is_ready = sb->is_launched = sb->is_certified = sb->is_certifying = false;
-    sb->start_failed = sb->mount_failed = NULL;
+    sb->info.start_failed = sb->info.volumes_failed = NULL;
     sb->cpu_at = sb->cpu_usec = 0;
     sb->oom_kills = 0;
     if (network_begin_again(sb, &err) < 0) {

@@ -97,10 +97,23 @@ static void start_command_fails(void **state)
     world_resume(w, sb, NULL);
     const char *said = world_event_data(w, sandbox_info(sb)->id, EVENT_SANDBOX_RESUMED);
     assert_non_null(strstr(said, "\"start_failed\":\"the template's start command failed\""));
+    /* It is said for as long as it is so: after a pause with its memory, and by another worker. */
+    world_pause(w, sb, true);
+    world_resume(w, sb, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    assert_string_equal(sandbox_info(sb)->start_failed, "the template's start command failed");
+    sb = world_restart(w, id);
+    assert_string_equal(sandbox_info(sb)->start_failed, "the template's start command failed");
+    world_turns(w, 50);
     world_pause(w, sb, false);
+    assert_null(sandbox_info(sb)->start_failed);
+    sb = world_restart(w, id);
+    assert_null(sandbox_info(sb)->start_failed);
     w->is_flag_up = true;
     world_resume(w, sb, NULL);
     assert_null(strstr(world_event_data(w, sandbox_info(sb)->id, EVENT_SANDBOX_RESUMED), "start_failed"));
+    assert_null(sandbox_info(sb)->start_failed);
 }
 
 static void disturbed_while_it_starts(void **state)

@@ -103,9 +103,7 @@ struct sandbox {
     bool is_half_made;  /* paused for everybody, but coved has what an earlier worker began to make of its files */
     bool is_certifying; /* told, or about to be, while its first certificate is on its way */
     bool is_certified;  /* the certificate was tried, in this start on its files */
-    const char *start_failed; /* why its start command did, in the last one; NULL: it did not */
-    const char *mount_failed; /* likewise: why it has not all of its volumes, and runs all the same (mount.c) */
-    uint64_t pause_seq;       /* the event that began the last pause or resume */
+    uint64_t pause_seq; /* the event that began the last pause or resume */
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
     usec_t end_retry;         /* monotonic: its deadline is not looked at before */

@@ -39,10 +39,12 @@ void resume_runs(struct sandbox *sb)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
     event_data_u64(&d, "us", clock_mono() - sb->pause_began);
-    if (!memory && sb->start_failed)
-        event_data_str(&d, "start_failed", str_of(sb->start_failed));
-    if (!memory && sb->mount_failed)
-        event_data_str(&d, "volumes_failed", str_of(sb->mount_failed));
+    if (!memory && sb->info.start_failed)
+        event_data_str(&d, "start_failed", str_of(sb->info.start_failed));
+    if (!memory && sb->info.volumes_failed)
+        event_data_str(&d, "volumes_failed", str_of(sb->info.volumes_failed));
+    if (!memory && (sb->info.start_failed || sb->info.volumes_failed))
+        rows_extra(sb);
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     sandbox_arm_end(sb);
     usage_start(sb);

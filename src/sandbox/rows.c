@@ -90,6 +90,10 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "start", json_string(sb->start_cmd));
     if (sb->ready_cmd)
         (void)json_object_set_new(extra, "ready", json_string(sb->ready_cmd));
+    if (i->start_failed)
+        (void)json_object_set_new(extra, "start_failed", json_string(i->start_failed));
+    if (i->volumes_failed)
+        (void)json_object_set_new(extra, "volumes_failed", json_string(i->volumes_failed));
     if (i->n_mounts)
         (void)json_object_set_new(extra, "mounts", put_mounts(i));
     char *text = json_dumps(extra, JSON_COMPACT);
@@ -108,6 +112,8 @@ static void extra_fill(struct sandbox *sb, const char *text)
     sb->workdir = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "workdir")));
     sb->start_cmd = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "start")));
     sb->ready_cmd = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "ready")));
+    i->start_failed = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "start_failed")));
+    i->volumes_failed = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "volumes_failed")));
     sb->is_launched = true; /* whoever made it saw to that */
     get_mounts(sb, json_object_get(extra, "mounts"));
     json_decref(extra);

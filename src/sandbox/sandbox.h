@@ -82,6 +82,9 @@ struct sandbox_info {
     usec_t ended; /* real time; 0 while alive */
     /* "killed", "timeout", "exited", "signaled", "oom", "lost", "shutdown", "failed"; NULL while alive. */
     const char *end_cause;
+    /* What it goes without since it was started anew on its files; NULL: nothing. */
+    const char *volumes_failed; /* why it has not all of its volumes; its start command was not run then */
+    const char *start_failed;   /* why its start command did */
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);

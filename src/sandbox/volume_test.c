@@ -279,6 +279,7 @@ static void files_in_the_way(void **state)
         world_resume(w, sb, NULL);
         assert_non_null(
             strstr(world_event_data(w, id, EVENT_SANDBOX_RESUMED), "\"volumes_failed\":\"mount volume data: "));
+        assert_non_null(strstr(sandbox_info(sb)->volumes_failed, "mount volume data: "));
         assert_int_equal(world_count_events(w, id, EVENT_VOLUME_REFUSED), i + 1);
         assert_int_equal(world_count_events(w, id, EVENT_VOLUME_MOUNTED), i + 1);
         assert_string_equal(world_agent(w, sb)->mounted, "");
@@ -289,6 +290,7 @@ static void files_in_the_way(void **state)
         assert_int_equal(world_count_events(w, id, EVENT_VOLUME_UNMOUNTED), i + 1);
         world_resume(w, sb, NULL);
         assert_null(strstr(world_event_data(w, id, EVENT_SANDBOX_RESUMED), "volumes_failed"));
+        assert_null(sandbox_info(sb)->volumes_failed);
         assert_non_null(strstr(world_agent(w, sb)->mounted, ":/mnt;"));
         assert_int_equal(world_agent(w, sb)->launches, 2);
     }

@@ -141,9 +141,14 @@ def test_a_server_that_does_not_start_keeps_nobody_from_his_files(service, serve
     sandbox = service.create(template=server)
     assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f; touch broken").returncode == 0
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
-    assert service.cove("resume", sandbox).returncode == 0
+    done = service.cove("resume", sandbox)
+    assert (done.returncode, done.stdout) == (0, f"{sandbox}\n")
+    assert re.match(f"cove resume: {sandbox} runs without what its template starts: .*start command failed.*\n  mend it inside, then ", done.stderr), done
     assert "start command failed" in resumed(service, sandbox)["start_failed"]
+    assert "start command failed" in service.request("GET", f"/v1/sandboxes/{sandbox}")[2]["start_failed"]
     assert service.cove("exec", sandbox, "--", "sh", "-c", "cat f; rm broken").stdout == "kept\n"
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
-    assert service.cove("resume", sandbox).returncode == 0
+    done = service.cove("resume", sandbox)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not {"start_failed", "volumes_failed"} & service.request("GET", f"/v1/sandboxes/{sandbox}")[2].keys()
     assert "start_failed" not in resumed(service, sandbox) and served(service, sandbox) == "kept\n1\n"

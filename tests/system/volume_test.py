@@ -45,6 +45,23 @@ def test_one_that_is_mounted_is_not_removed(service, volume):
     assert re.search(rf"{volume} .* 1\b", service.cove("volume", "ls").stdout)
 
 
+def test_what_lies_in_the_way_is_told_and_can_be_mended(service, volume):
+    box = service.create(volumes=[{"name": volume, "path": "/srv/v"}])
+    script = "echo kept >/srv/v/f; mv /srv /elsewhere && touch /srv"
+    assert service.cove("exec", box, "--", "sudo", "sh", "-c", script).returncode == 0
+    assert service.cove("pause", "--files-only", box).returncode == 0
+    done = service.cove("resume", box)
+    assert (done.returncode, done.stdout) == (0, f"{box}\n")
+    assert re.match(f"cove resume: {box} runs without all of its volumes: mount volume {volume}: .*\n  mend it inside, then ", done.stderr), done
+    assert service.request("GET", f"/v1/sandboxes/{box}")[2]["volumes_failed"].startswith(f"mount volume {volume}: ")
+    assert service.cove("exec", box, "--", "sudo", "rm", "/srv").returncode == 0
+    assert service.cove("pause", "--files-only", box).returncode == 0
+    done = service.cove("resume", "--json", box)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "volumes_failed" not in service.request("GET", f"/v1/sandboxes/{box}")[2]
+    assert service.cove("exec", box, "--", "cat", "/srv/v/f").stdout == "kept\n"
+
+
 def test_what_is_wrong_is_said(service, volume):
     assert service.cove("volume", "create", volume).returncode == 1
     assert service.cove("volume", "create", "no name").returncode == 1

@@ -39,6 +39,10 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
                s->auto_resume ? "true" : "false");
     if (s->state == SANDBOX_PAUSED)
         buf_printf(b, ",\"has_memory\":%s", s->has_memory ? "true" : "false");
+    if (s->volumes_failed)
+        native_append_text(b, "volumes_failed", s->volumes_failed);
+    if (s->start_failed)
+        native_append_text(b, "start_failed", s->start_failed);
     native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
     native_append_time(b, "ended_at", s->ended);
     native_append_text(b, "end_cause", s->end_cause);

@@ -48,6 +48,7 @@ static int run(void *ctx)
     if (c->a_is_below)
         drop_first(&a);
     struct diff d = {.n_a = a.n, .n_b = b.n, .out = c->fd, .lookups_most = DIFF_LOOKUPS_MAX};
+    d.a_box = c->a.files.box[0] ? c->a.files.box : NULL;
     d.box = c->b.files.box[0] ? c->b.files.box : NULL;
     memcpy(d.a, a.fds, sizeof(d.a));
     memcpy(d.b, b.fds, sizeof(d.b));

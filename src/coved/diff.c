@@ -132,9 +132,20 @@ static int below(struct walk *w, const struct found *a, const struct found *b)
     return walk_dir(w, S_ISDIR(a->st.st_mode) ? &a->view : &none, &b->view);
 }
 
+/*
+ * b is the layer at the bottom of a's, which no sandbox has written: where Cove wrote over it, or beside, nobody changed anything. Of any other b it is not
+ * known: what a sandbox deletes of Cove's leaves no trace where there is nothing below.
+ */
+static bool is_before_cove(const struct walk *w, const struct found *a)
+{
+    const struct diff *d = w->d;
+    return d->n_b == 1 && d->n_common == 1 && a->is_there && a->layer < common_from(d, false) &&
+           diff_is_own(str_n(w->path, w->path_n), a, d->a_box);
+}
+
 static int judge(struct walk *w, const struct found *a, const struct found *b)
 {
-    if (!a->is_there && !b->is_there)
+    if ((!a->is_there && !b->is_there) || is_before_cove(w, a))
         return 0;
     if (!b->is_there)
         return tell(w, 'D', &a->st);

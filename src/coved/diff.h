@@ -22,7 +22,8 @@ struct diff {
     size_t n_common; /* so many at the end of both are the same */
     int out;         /* written to, a pipe; whoever reads there has 30 s each time */
     uint64_t lookups_most;
-    const char *box; /* what the box is called whose files b begins with; NULL: they are no living box's (diff_own.h) */
+    /* What the boxes are called whose files a and b begin with; NULL: they are no living box's (diff_own.h). */
+    const char *a_box, *box;
 };
 
 /*

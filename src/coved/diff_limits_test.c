@@ -188,8 +188,30 @@ static void test_what_cove_wrote_is_no_change(void **state)
     /* What the sandbox had written below, and Cove above: Cove did that. What the sandbox writes above: the sandbox did. */
     own("1", "cove-zzzzzz10a\n", HOSTS "cove-zzzzzz10a\n10.1.1.1 db\n", RESOLVER);
     (void)diff_rig_expect_of(&live, "1", "01", 1, "");
-    (void)diff_rig_expect_of(&live, "01", "1", 1, "etc/hostname Mf, etc/hosts Mf");
-    (void)diff_rig_expect_of(&kept, "01", "1", 1, "etc/hosts Mf");
+    (void)diff_rig_expect_of(&live, "012", "12", 2, "etc/hostname Mf, etc/hosts Mf");
+    (void)diff_rig_expect_of(&kept, "012", "12", 2, "etc/hosts Mf");
+}
+
+static void test_back_to_what_no_sandbox_wrote(void **state)
+{
+    (void)state;
+    static const char name[] = "cove-ab12cdf", other[] = "cove-zzzzzz10a";
+    const struct diff_rig_run live = {.a_box = name}, kept = {0};
+    own("2", NULL, "127.0.0.1 localhost\n", "");
+    own("1", NULL, HOSTS "cove-zzzzzz10a\n10.1.1.1 db\n", NULL);
+    own("0", "cove-ab12cdf\n", HOSTS "cove-ab12cdf\n", RESOLVER);
+    (void)diff_rig_expect_of(&live, "02", "2", 1, "");
+    (void)diff_rig_expect_of(&kept, "02", "2", 1, "");
+    (void)diff_rig_expect_of(&kept, "012", "2", 1, "");
+    (void)diff_rig_expect_of(&(struct diff_rig_run){.a_box = other}, "02", "2", 1, "etc/hostname Df, etc/hosts Mf");
+    /* What a sandbox had made of it is told: what it wrote, and what it deleted, of which there is no trace in layer 1 (hostname). */
+    (void)diff_rig_expect_of(&kept, "12", "2", 1, "etc/hosts Mf");
+    (void)diff_rig_expect_of(&kept, "012", "12", 2, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");
+    (void)diff_rig_expect_of(&kept, "02", "12", 1, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");
+    /* Another one's layer is not below. */
+    (void)diff_rig_expect_of(&kept, "0", "2", 0, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");
+    own("0", "web1\n", HOSTS "cove-ab12cdf\n10.1.1.1 db\n", RESOLVER "search x\n");
+    (void)diff_rig_expect_of(&kept, "02", "2", 1, "etc/hostname Df, etc/hosts Mf, etc/resolv.conf Mf");
 }
 
 static void test_what_the_sandbox_made_of_it_is_one(void **state)
@@ -239,6 +261,7 @@ int main(void)
         TEST(test_holes_are_not_read),
         TEST(test_what_cove_wrote_is_no_change),
         TEST(test_what_the_sandbox_made_of_it_is_one),
+        TEST(test_back_to_what_no_sandbox_wrote),
     };
     if (geteuid() != 0) {
         print_message("SKIP: whiteouts and overlayfs's attributes need root\n");

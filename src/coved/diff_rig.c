@@ -98,7 +98,12 @@ int diff_rig_run(const struct diff_rig_run *how, const char *a, const char *b, s
         p[0] = fd_close(p[0]);
     pid_t pid = fork();
     if (pid == 0) {
-        struct diff d = {.n_a = strlen(a), .n_b = strlen(b), .n_common = n_common, .out = p[1], .box = how->box};
+        struct diff d = {.n_a = strlen(a),
+                         .n_b = strlen(b),
+                         .n_common = n_common,
+                         .out = p[1],
+                         .a_box = how->a_box,
+                         .box = how->box};
         d.lookups_most = how->lookups_most ? how->lookups_most : DIFF_LOOKUPS_MAX;
         (void)signal(SIGPIPE, SIG_IGN); /* as coved has it */
         (void)fd_close(p[0]);

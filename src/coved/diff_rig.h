@@ -18,7 +18,7 @@ void diff_rig_rename(char layer, const char *from, const char *to);
 /* What a comparison is made with; 0 and NULL: the usual. */
 struct diff_rig_run {
     uint64_t lookups_most;
-    const char *box;
+    const char *a_box, *box;
     bool reader_leaves; /* before it begins */
 };
 

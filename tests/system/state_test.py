@@ -692,6 +692,12 @@ def test_what_a_sandbox_changed(coved):
     layer = coved.snapshot(sandbox)
     assert compare(coved, layer, sandbox) == compare(coved, sandbox, layer) == {}
     assert compare(coved, "", layer) == compare(coved, "", sandbox)
+    for above in (layer, sandbox): # nor do the files that Cove writes into each box go from it to the template
+        back = compare(coved, above, coved.base)
+        assert not OURS & set(back) and back["etc/motd"] == "Mf" and back["etc/issue"] == "Af"
+    coved.inside(inside, "sh", "-c", "echo 10.1.1.1 db >>/etc/hosts; rm /etc/hostname")
+    assert OURS & set(compare(coved, sandbox, coved.base)) == {"etc/hosts"}
+    assert OURS & set(compare(coved, layer, sandbox)) == {"etc/hosts", "etc/hostname"}
     fork = coved.create(layer=layer)
     coved.inside(coved.first_process(fork), "sh", "-c", "echo z >/root/d/f; rm /root/l; echo back >/root/new")
     assert changes(coved, "", fork) == {"root/d/f": "Mf", "root/l": "Dl", "root/new": "Af"}

@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -84,6 +85,28 @@ def end_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGTERM) # PR_SET_PDEATHSIG
 
 
+WATCHER = """
+import os, select, signal, sys
+try:
+    service = os.pidfd_open(int(sys.argv[1]))
+except ProcessLookupError:
+    sys.exit()
+poll = select.poll()
+poll.register(0, select.POLLHUP)
+poll.register(service, select.POLLIN)
+if any(fd == 0 for fd, _ in poll.poll()):
+    try:
+        signal.pidfd_send_signal(service, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+"""
+
+
+def end_with_us(pid):
+    """The same for a service, which changes its user for a moment now and then and so forgets the other way. Returns what has to be kept for as long."""
+    return subprocess.Popen([sys.executable, "-S", "-c", WATCHER, str(pid)], stdin=subprocess.PIPE, start_new_session=True)
+
+
 def wait_until(condition, seconds):
     """The condition's last value, true or not."""
     end = time.monotonic() + seconds
@@ -142,8 +165,8 @@ class Service:
         ours, theirs = os.pipe()
         with open(self.log, "ab") as log:
             self.coved = subprocess.Popen([program or BUILD / "coved", "run", "--ready-fd", str(theirs)], env=self.env, pass_fds=[theirs],
-                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                          preexec_fn=end_with_parent)
+                                          stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.watcher = end_with_us(self.coved.pid)
         os.close(theirs)
         ready, _, _ = select.select([ours], [], [], READY_S)
         line = os.read(ours, 16) if ready else b""

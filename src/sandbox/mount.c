@@ -32,9 +32,12 @@ static int check(struct core *core, const struct volume_mount *m, struct err *er
 {
     char clean[PATH_TEXT_MAX];
     struct str path = m->path;
-    if (!vol_find(core, m->name))
+    const struct vol *v = vol_find(core, m->name);
+    if (!v)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", (int)MIN(m->name.n, (size_t)64),
                        m->name.p);
+    if (vol_check_there(v, err) < 0)
+        return -1;
     if (path.n >= SUP_PATH_MAX || str_has_nul(path) || !path.n || path.p[0] != '/' || path_clean(path, clean) < 0 ||
         !str_eqc(path, clean) || path.n == 1)
         return err_set(err, ERR_INVALID_ARGUMENT, "a volume is mounted at an absolute, clean path: '%.*s' is none",
@@ -155,8 +158,9 @@ static void on_dir(void *user, struct str tail, const struct err *err)
         finish_later(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});
         return;
     }
-    if (!v) {
-        (void)err_set(&local, ERR_NOT_FOUND, "it is not there any more");
+    if (!v || vol_check_there(v, &local) < 0) {
+        if (!v)
+            (void)err_set(&local, ERR_NOT_FOUND, "it is not there any more");
         finish_later(m, &local);
         return;
     }

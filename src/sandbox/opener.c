@@ -218,6 +218,8 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!v)
         return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
+    if (vol_check_there(v, err) < 0)
+        return -1;
     struct opener *o = &v->opener;
     if (o->sb && o->sb->info.state != SANDBOX_RUNNING)
         let_go(o);

@@ -3,7 +3,8 @@
  * Theory of operation
  *
  *  1. A volume has a row before coved makes its directory, and until coved has dropped it: what a worker that dies leaves behind is a row without a
- *     volume, which the next one finds out and forgets. A directory without a row is left alone: it may be somebody's data.
+ *     volume, which the next one finds out and forgets. A directory without a row is left alone: it may be somebody's data. One that was made, says its log,
+ *     and is not there is *away*: the pool is another one, which may change again. Its row stays, and it can be dropped, but not used.
  *  2. It is not listed while it is made or dropped; its name is taken all that time.
  *  3. Mounted is it in every sandbox that has it among its mounts and is not over, paused ones too: they want it back. A volume that is mounted is not dropped.
  *     coved waits for sandboxes that have just ended to let go of it, which we wait for a few seconds.
@@ -101,6 +102,14 @@ struct vol *vol_find(struct core *core, struct str ref)
 {
     struct vol *v = find(core->volumes, ref);
     return v && !v->is_busy ? v : NULL;
+}
+
+int vol_check_there(const struct vol *v, struct err *err)
+{
+    if (!v->is_away)
+        return 0;
+    return err_set(err, ERR_FAILED_PRECONDITION,
+                   "volume %s is not in this pool: it was made in another one, or taken away from it", v->v.name);
 }
 
 static void count_mounts_of(const struct volumes *all, const struct sandbox *sb)
@@ -397,6 +406,8 @@ int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *
     union sup_message m = {.head = {.type = SUP_VOLUMES}};
     if (!v)
         return unknown(ref, err);
+    if (vol_check_there(v, err) < 0)
+        return -1;
     struct usage *u = mem_new(struct usage);
     *u = (struct usage){.done = done, .ctx = ctx};
     memcpy(u->id, v->v.id, VOLUME_ID_LEN);
@@ -441,9 +452,14 @@ static void on_all_there(void *ctx, const union sup_message *answer, int fd, con
     }
     size_t it = 0;
     for (struct vol *v; (v = map_next(&all->by_id, &it));) {
-        if (v->is_there || v->is_busy || v->v.created >= all->core->opened_at)
+        if (v->is_there || v->is_away || v->is_busy || v->v.created >= all->core->opened_at)
             continue;
-        log_error("volume %s (%s) is not in the pool any more: it is forgotten", v->v.name, v->v.id);
+        v->is_away = volume_log_says_made(v);
+        if (v->is_away) {
+            log_error("volume %s (%s) is not in this pool: it can't be used", v->v.name, v->v.id);
+            continue;
+        }
+        log_warn("volume %s (%s) was not made, or is dropped: it is forgotten", v->v.name, v->v.id);
         if (delete_row(v, &local) < 0)
             core_unrecorded(all->core, &local);
         vol_free(v);

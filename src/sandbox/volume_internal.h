@@ -23,7 +23,8 @@ struct vol {
     struct core *core;
     struct volume v;
     bool is_busy;  /* is being made or dropped */
-    bool is_there; /* coved has it */
+    bool is_there; /* coved has it: asked at start */
+    bool is_away;  /* it had not, though it was made once */
     struct work *retrying;
     uint64_t action_seq; /* of what is being done to it; 0: nothing */
     struct opener opener;
@@ -31,6 +32,7 @@ struct vol {
 
 struct vol *vol_next(struct core *core, size_t *it);     /* as map_next() */
 struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
+int vol_check_there(const struct vol *v, struct err *err) WARN_UNUSED;
 
 /* volume_log.c: its events. An action that can't be recorded is not done. */
 int volume_act(struct vol *v, const struct actor *actor, enum event_kind kind, struct str data,
@@ -38,6 +40,7 @@ int volume_act(struct vol *v, const struct actor *actor, enum event_kind kind, s
 void volume_observe(struct vol *v, enum event_kind kind, struct str data); /* of the last action */
 void volume_failed(struct vol *v, const char *what, const struct err *why);
 void volume_refused(struct vol *v, const struct actor *actor, const char *what, const struct err *why);
+bool volume_log_says_made(const struct vol *v); /* and not that it is being dropped */
 void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const struct err *why);
 
 /* opener.c */

@@ -3,6 +3,7 @@
  * What happens to a volume is on record under the volume's own id: it outlives every sandbox that has it. Mounts are in the sandbox's log as well. Of a volume that is
  * there the last RECORD_KEEP events are kept, at least; the log of one that was dropped stays as long as that of a sandbox that ended (retention.c).
  */
+#include "base/log.h"
 #include "sandbox/record.h"
 #include "sandbox/volume_internal.h"
 
@@ -30,6 +31,27 @@ void volume_refused(struct vol *v, const struct actor *actor, const char *what, 
     event_data_str(&d, "what", str_of(what));
     record_error(&d, why);
     record_refusal(v->core, v->v.id, actor->name, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
+}
+
+/* Which of the two it is decides the last event that says. */
+static bool fold(const struct event *e, void *ctx)
+{
+    bool *is_made = ctx;
+    if (e->kind == EVENT_VOLUME_CREATE || e->kind == EVENT_VOLUME_DROP || e->kind == EVENT_VOLUME_DROPPED)
+        *is_made = false;
+    else if (e->kind == EVENT_VOLUME_CREATED || e->kind == EVENT_VOLUME_MOUNTED ||
+             (e->kind == EVENT_VOLUME_FAILED && str_starts(e->data, STR("{\"what\":\"drop\""))))
+        *is_made = true;
+    return true;
+}
+
+bool volume_log_says_made(const struct vol *v)
+{
+    bool is_made = true; /* also when that was so long ago that it is no longer in the log */
+    struct err err;
+    if (event_read(v->core->config.events, v->v.id, 0, SIZE_MAX, fold, &is_made, &err) < 0)
+        log_warn("the log of volume %s can't be read: %s", v->v.name, err.msg);
+    return is_made;
 }
 
 /* ---- mounts: those of hidden sandboxes are our own doing ---- */

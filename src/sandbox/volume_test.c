@@ -112,14 +112,12 @@ static void made_and_dropped(void **state)
     assert_null(volume_find(w->core, STR("third")));
     w->volume_error = 0;
     (void)make(w, "third");
-    /* Another worker knows them; one that is gone from the pool is gone. */
-    mem_free(map_del(&w->volumes, str_of(volume_find(w->core, STR("third"))->id)));
+    /* Another worker knows them. */
     world_close(w);
     world_open(w);
     v = volume_find(w->core, STR("data"));
     assert_string_equal(v->id, id);
     assert_int_equal(v->limit_bytes, 1 << 20);
-    WAIT(w, !volume_find(w->core, STR("third")));
     o = outcome(0);
     w->volume_refusals = 3; /* what has just ended has it still */
     assert_int_equal(drop(w, "data", o, &err), 0);
@@ -134,6 +132,76 @@ static void made_and_dropped(void **state)
     world_open(w);
     assert_null(volume_find(w->core, STR("data")));
     assert_non_null(volume_find(w->core, STR("a.b-c_D")));
+}
+
+static void use(struct world *w, enum err_code expected)
+{
+    struct volume_mount mount = {STR("data"), STR("/mnt"), false};
+    struct sandbox_spec spec = {.timeout_ms = 60000, .mounts = &mount, .n_mounts = 1, .template_ref = STR("base")};
+    struct outcome *made = outcome(1), *opened = outcome(2);
+    uint64_t bytes = 0;
+    struct err err[3] = {0};
+    int r = sandbox_create(w->core, &test_actor, &spec, on_done, made, &err[0]);
+    assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, opened, &err[1]), r);
+    assert_int_equal(volume_usage(w->core, STR("data"), on_usage, &bytes, &err[2]), r);
+    assert_int_equal(r, expected ? -1 : 0);
+    for (size_t i = 0; i < ARRAY_SIZE(err) && r < 0; i++) {
+        assert_int_equal(err[i].code, expected);
+        assert_non_null(strstr(err[i].msg, "volume data is not in this pool"));
+    }
+    if (r < 0)
+        return;
+    WAIT(w, made->calls && opened->calls && bytes);
+    assert_int_equal(made->err.code + opened->err.code, ERR_OK);
+    volume_release(w->core, opened->sb);
+    sandbox_unref(opened->sb);
+}
+
+/* A start with another pool: names and tokens are no longer to be had from anywhere, once they are forgotten. */
+static void of_another_pool(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    struct outcome *o;
+    char id[VOLUME_ID_LEN + 1], other[VOLUME_ID_LEN + 1], token[64];
+    (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
+    (void)snprintf(token, sizeof(token), "%s", volume_find(w->core, STR("data"))->token);
+    (void)snprintf(other, sizeof(other), "%s", make(w, "other"));
+    /* Nobody knows whether this one was made, and it was not. */
+    o = outcome(0);
+    w->volume_error = ERR_UNAVAILABLE;
+    assert_int_equal(volume_make(w->core, &test_actor, STR("half"), 0, on_volume, o, &err), 0);
+    WAIT(w, o->calls);
+    w->volume_error = 0;
+    assert_int_equal(volume_make(w->core, &test_actor, STR("half"), 0, on_volume, o, &err), -1);
+    assert_int_equal(err.code, ERR_ALREADY_EXISTS);
+
+    AUTO_FREE char *there = map_del(&w->volumes, str_of(id));
+    mem_free(map_del(&w->volumes, str_of(other)));
+    for (int i = 0; i < 2; i++) {
+        world_close(w);
+        world_open(w);
+        world_turns(w, 50);
+        use(w, ERR_FAILED_PRECONDITION);
+    }
+    (void)make(w, "half"); /* that was forgotten */
+    assert_int_equal(volume_make(w->core, &test_actor, STR("data"), 0, on_volume, outcome(0), &err), -1);
+    assert_int_equal(err.code, ERR_ALREADY_EXISTS);
+    o = outcome(0);
+    assert_int_equal(drop(w, "other", o, &err), 0);
+    WAIT(w, o->calls);
+    assert_int_equal(o->err.code, ERR_OK);
+    assert_null(volume_find(w->core, STR("other")));
+
+    /* It is back. */
+    assert_null(map_put(&w->volumes, str_of(id), TAKE_PTR(there)));
+    world_close(w);
+    world_open(w);
+    world_turns(w, 50);
+    assert_string_equal(volume_find(w->core, STR("data"))->id, id);
+    assert_string_equal(volume_find(w->core, STR("data"))->token, token);
+    use(w, ERR_OK);
+    assert_null(volume_find(w->core, STR("other")));
 }
 
 static void pause_files(struct world *w, struct sandbox *sb)
@@ -468,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(made_and_dropped, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(of_another_pool, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(files_in_the_way, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes: named directories that outlive sandboxes and can be mounted into several at a time. */
+/*
+ * Volumes: named directories that outlive sandboxes and can be mounted into several at a time. One that is not in the pool that the service has now (it was made in another one) keeps
+ * its name and token; it can't be mounted, opened or measured (ERR_FAILED_PRECONDITION), but dropped: then it is forgotten.
+ */
 #pragma once
 
 #include "sandbox/sandbox.h"

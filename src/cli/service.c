@@ -323,7 +323,7 @@ int service_line(struct service *s, struct str *ret_line)
 /* NUL is allowed because what commands write is in it. */
 int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
 {
-    struct str line;
+    struct str line = STR_NULL;
     int r = service_line(s, &line);
     if (r <= 0)
         return r;

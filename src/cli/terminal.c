@@ -172,7 +172,7 @@ static size_t cut_to_width(struct str line)
     uint16_t columns = 80, rows;
     size_t width = 0, n = 0;
     int ignored UNUSED = terminal_size(STDERR_FILENO, &columns, &rows);
-    for (; n < line.n; n++) {
+    for (; line.p && n < line.n; n++) {
         width += ((unsigned char)line.p[n] & 0xc0) != 0x80;
         if (width >= columns)
             break;

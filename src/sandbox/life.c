@@ -302,7 +302,7 @@ static void fail(struct sandbox *sb, const struct err *err)
     sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
 }
 
-/* To be told from here on, when its row is kept. */
+/* To be told from here on, when its row is kept. One that was told of before by another worker lives, whatever the store does now. */
 static void tell_started(struct sandbox *sb)
 {
     struct err err;
@@ -310,7 +310,7 @@ static void tell_started(struct sandbox *sb)
         launch_begin(sb);
         return;
     }
-    if (keeper_commit(sb->core->keeper, &err) < 0) {
+    if (!sb->is_told && keeper_commit(sb->core->keeper, &err) < 0) {
         (void)err_prefix(&err, "create sandbox");
         tell_creator(sb, &err);
         if (!sandbox_state_is_over(sb->info.state))

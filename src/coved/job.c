@@ -121,8 +121,11 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
     int32_t answer = 0;
     int r = j->verdict;
     ssize_t n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
-    if (n == 1) /* that it was ready */
+    if (n == 1) { /* that it was ready; whoever holds one has nothing to let go on any more */
+        if (j->spec.begun && !j->spec.is_held && !j->verdict)
+            j->spec.begun(j->spec.ctx);
         n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
+    }
     if (n == (ssize_t)sizeof(answer))
         r = answer; /* done, though somebody had stopped waiting */
     else if (!r)

@@ -114,6 +114,7 @@ static void start_in(struct entry *e, struct waiting *w)
     e->outfit = w->outfit;
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
+    b->n_failed = 0;
     boxes_enter(e, BOX_RUNNING);
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
@@ -240,6 +241,7 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
             start_in(e, TAKE_PTR(e->request));
         } else {
             boxes_enter(e, BOX_WARM);
+            b->n_failed = 0;
             e->warm_since = clock_mono();
             boxes_serve(b);
         }
@@ -327,6 +329,7 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     w->outfit.disk_bytes = request->disk_bytes;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();
+    boxes_ahead_is_needed(b);
     list_append(&b->waiting, &w->node);
     b->n_waiting++;
     boxes_serve(b);

@@ -14,7 +14,8 @@
 enum {
     MAKING_MAX = 2,
     BLANKS_KEPT = 2,
-    FAILED_AGAIN_MS = 500,
+    FAILED_AGAIN_MS = 500, /* doubled with each failure in a row */
+    FAILED_AGAIN_MOST_MS = 32000,
     OTHER_KEPT_USEC = 10 * 1000000,
     REST_USEC = 5000,
     WANTS_MAX = 256,
@@ -198,6 +199,23 @@ static usec_t rest_until(struct boxes *b)
     return n * 2 >= b->ready_wanted ? b->last_create + REST_USEC : 0;
 }
 
+static usec_t pause_after(unsigned failures)
+{
+    usec_t ms = (usec_t)FAILED_AGAIN_MS << MIN(failures, 16U);
+    return MIN(ms, (usec_t)FAILED_AGAIN_MOST_MS) * USEC_PER_MS;
+}
+
+void boxes_ahead_failed(struct boxes *b, const struct err *err)
+{
+    log_error("make a sandbox ahead of need: %s", err->msg);
+    b->ahead_at = clock_mono() + pause_after(b->n_failed++);
+}
+
+void boxes_ahead_is_needed(struct boxes *b)
+{
+    b->ahead_at = MIN(b->ahead_at, clock_mono() + pause_after(0));
+}
+
 usec_t boxes_tick(struct boxes *b, bool idle)
 {
     usec_t now = clock_mono(), look_at = MIN(boxes_watch_freezing(b), boxes_keep_tick(b));
@@ -215,8 +233,7 @@ usec_t boxes_tick(struct boxes *b, bool idle)
         more = !(idle || pressing) || work_ahead(b, &err, &r);
         if (r < 0) {
             boxes_refuse_waiting(b, &err);
-            log_error("make a sandbox ahead of need: %s", err.msg);
-            b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
+            boxes_ahead_failed(b, &err);
         }
     }
     if ((more && !b->ahead_at) || look_at == 0)

@@ -12,7 +12,7 @@
 #include <sys/pidfd.h>
 #include <sys/wait.h>
 
-enum { CLEAN_AGAIN_MS = 2, FAILED_AGAIN_MS = 500 };
+enum { CLEAN_AGAIN_MS = 2, KERNEL_ENOTSUPP = 524 /* the kernel's own; seccomp(2) lets it out */ };
 
 void boxes_kill_body(struct entry *e)
 {
@@ -70,6 +70,18 @@ static void abort_tasks(struct entry *e)
     boxes_tasks_abort(e, &err);
 }
 
+/* It failed before it was anybody's. It says why in words alone, of the same C library as ours. */
+static void say_why(const struct entry *e, struct err *err)
+{
+    if (strstr(e->reason, strerror(KERNEL_ENOTSUPP)))
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
+                      "the kernel has no room for another system call filter: raise the limit (sysctl "
+                      "net.core.bpf_jit_limit), or end sandboxes, or what else has loaded many filters");
+    else
+        (void)err_set(err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
+                      e->reason);
+}
+
 void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
 {
     struct entry *e = container_of(s, struct entry, pidfd);
@@ -92,14 +104,13 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     list_remove(&e->freezing);
     loop_remove(b->loop, &e->pidfd);
     loop_remove(b->loop, &e->sock);
+    struct err err;
     if (e->request) {
-        struct err err;
-        (void)err_set(&err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
-                      e->reason);
+        say_why(e, &err);
         boxes_refuse(b, TAKE_PTR(e->request), &err);
     } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
-        log_error("make a sandbox ahead of need: %s", e->reason[0] ? e->reason : "its first process ended early");
-        b->ahead_at = clock_mono() + FAILED_AGAIN_MS * USEC_PER_MS;
+        say_why(e, &err);
+        boxes_ahead_failed(b, &err);
     }
     if (e->kept)
         boxes_give_back(e);

@@ -157,6 +157,7 @@ struct boxes {
     struct outfit last;        /* what the last one that was made was, and the next probably is; layer "": none */
     usec_t last_create;        /* monotonic */
     usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
+    unsigned n_failed;         /* in a row, of what is made ahead */
     bool stopping;
     struct list freezing, to_copy;
     struct jobs *jobs;
@@ -223,6 +224,8 @@ void boxes_memory_stays(struct entry *e); /* it is going to run, or has ended */
 /* ---- boxes_ahead.c ---- */
 
 void boxes_forget_wants(struct boxes *b);
+void boxes_ahead_failed(struct boxes *b, const struct err *err); /* says so; the next try has to wait */
+void boxes_ahead_is_needed(struct boxes *b);                     /* but not long, as somebody waits */
 
 /* ---- boxes_store.c ---- */
 

@@ -334,6 +334,18 @@ def test_paused_without_memory_and_back(coved):
     assert not [m for m in coved.ended if m.id == sandbox]
 
 
+def test_more_snapshots_of_kept_files_than_are_made_at_once(coved):
+    sandbox = coved.create()
+    write(coved, sandbox, "/root/f", "kept")
+    coved.pause(sandbox, memory=0)
+    layers = {coved.send(SNAPSHOT, sandbox, layer): layer for layer in [new_layer() for _ in range(40)]}
+    codes = {layer: coved.answer(tag).code for tag, layer in layers.items()}
+    assert set(codes.values()) == {0, RESOURCE_EXHAUSTED}
+    assert set(coved.layers()) == {coved.base} | {layer for layer, code in codes.items() if code == 0}
+    coved.resume_kept(sandbox)
+    assert content(coved, sandbox, "/root/f") == "kept"
+
+
 def test_frozen_then_stopped(coved):
     sandbox = coved.create()
     write(coved, sandbox, "/root/f", "kept")

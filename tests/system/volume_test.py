@@ -62,6 +62,23 @@ def test_what_lies_in_the_way_is_told_and_can_be_mended(service, volume):
     assert service.cove("exec", box, "--", "cat", "/srv/v/f").stdout == "kept\n"
 
 
+def test_a_link_on_the_way_is_told_and_can_be_mended(service, volume):
+    def resumed():
+        done = service.cove("log", "--json", box)
+        return [e["data"] for e in map(json.loads, done.stdout.splitlines()) if e["kind"] == "sandbox.resumed"]
+    box = service.create(volumes=[{"name": volume, "path": "/v/data"}])
+    assert service.cove("exec", box, "--", "sudo", "sh", "-c", "echo kept >/v/data/f && mv /v /w && ln -s /w /v").returncode == 0
+    for command in (["pause", "--files-only"], ["resume"]):
+        assert service.cove(*command, box).returncode == 0
+    assert "symbolic link" in resumed()[0]["volumes_failed"]
+    assert service.cove("exec", box, "--", "cat", "/v/data/f").returncode != 0
+    assert service.cove("exec", box, "--", "sudo", "sh", "-c", "rm /v && mv /w /v").returncode == 0
+    for command in (["pause", "--files-only"], ["resume"]):
+        assert service.cove(*command, box).returncode == 0
+    assert len(resumed()) == 2 and "volumes_failed" not in resumed()[1]
+    assert service.cove("exec", box, "--", "cat", "/v/data/f").stdout == "kept\n"
+
+
 def test_what_is_wrong_is_said(service, volume):
     assert service.cove("volume", "create", volume).returncode == 1
     assert service.cove("volume", "create", "no name").returncode == 1

@@ -161,19 +161,28 @@ static void count_lost(void *ctx, const char *name UNUSED)
     c->lost++;
 }
 
-/* One parent group for each state directory, so that two services on a machine don't end each other's sandboxes. */
-static void group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MAX])
+/*
+ * One parent group for each state directory, so that two services on a machine don't end each other's sandboxes. In containers the same path may be another directory, and
+ * the control groups the same.
+ */
+static int group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MAX], struct err *err)
 {
+    struct stat st;
+    if (stat(state_dir, &st) < 0)
+        return err_errno(err, errno, "%s", state_dir);
+    AUTO_FREE char *what = mem_printf("%s#%ju:%ju", state_dir, (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
     uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
-    for (const char *p = state_dir; *p; p++)
+    for (const char *p = what; *p; p++)
         hash = (hash ^ (unsigned char)*p) * 0x100000001b3ULL;
     (void)snprintf(ret_name, CGROUP_NAME_MAX, "cove-%08x", (unsigned)(hash ^ hash >> 32));
+    return 0;
 }
 
 static int open_groups(struct coved *c, struct err *err)
 {
     char name[CGROUP_NAME_MAX];
-    group_name(c->config->state_dir, name);
+    if (group_name(c->config->state_dir, name, err) < 0)
+        return -1;
     int r = cgroup_open(name, 0, &c->host.cgroups);
     if (r < 0)
         return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");

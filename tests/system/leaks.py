@@ -37,10 +37,16 @@ def pids():
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+GROUPS_OF = {} # state directory: its number, when it is gone
+
+
 def group_name(state):
     """The name of the control group that coved derives from its state directory."""
     value = 0xcbf29ce484222325
-    for byte in str(state).encode():
+    with contextlib.suppress(FileNotFoundError):
+        of = os.stat(state)
+        GROUPS_OF[str(state)] = f"{of.st_dev}:{of.st_ino}"
+    for byte in f"{state}#{GROUPS_OF.get(str(state))}".encode():
         value = (value ^ byte) * 0x100000001b3 % (1 << 64)
     return f"cove-{(value ^ value >> 32) & 0xffffffff:08x}"
 

@@ -117,7 +117,7 @@ def test_R01_the_agent_has_room_when_all_pids_are_taken(make):
 
 
 MEMORY = {"anonymous": "hog_memory,2000,20", "memfd": "hog_memfd,2000,20", "shm": "hog_shm,2000,20", "sysv": "hog_sysv,2000,20",
-          "sockets": "hog_sockets,20000,20",
+          "sockets": "hog_sockets,20000,20", "udp": "hog_udp,2000,20", "tcp": "hog_tcp,200,20",
           "pipes": "hog_pipes,20000,20", "descriptors": "hog_fds,400000,20"}
 
 

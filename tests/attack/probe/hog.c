@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -254,6 +255,59 @@ static int hog_sockets(int argc, char **argv)
     return hold("sockets", n, argc, argv);
 }
 
+static const struct sockaddr_in itself = {.sin_family = AF_INET, .sin_addr = {.s_addr = 0x0100007f /* 127.0.0.1 */}};
+
+/* A socket that sends to itself over lo until its buffer is full; then the next. */
+static int hog_udp(int argc, char **argv)
+{
+    long n = 0;
+    static char block[60000];
+    const int large = 1 << 30;
+    for (; n < most(argc, argv); n++) {
+        struct sockaddr_in a = itself;
+        socklen_t size = sizeof(a);
+        unsigned memory[9] = {0}, before;
+        int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large)) < 0 ||
+            bind(s, (struct sockaddr *)&a, size) < 0 || getsockname(s, (struct sockaddr *)&a, &size) < 0)
+            break;
+        do {
+            socklen_t got = sizeof(memory);
+            before = memory[0];
+            if (sendto(s, block, sizeof(block), 0, (struct sockaddr *)&a, size) < 0 ||
+                getsockopt(s, SOL_SOCKET, SO_MEMINFO, memory, &got) < 0)
+                break;
+        } while (memory[0] > before);
+    }
+    return hold("udp", n, argc, argv);
+}
+
+/* Connections over lo, both ends full. */
+static int hog_tcp(int argc, char **argv)
+{
+    long n = 0;
+    static char block[1 << 20];
+    const int large = 1 << 30;
+    struct sockaddr_in a = itself;
+    socklen_t size = sizeof(a);
+    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (setsockopt(door, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large)) < 0 ||
+        setsockopt(door, SOL_SOCKET, SO_SNDBUF, &large, sizeof(large)) < 0 ||
+        bind(door, (struct sockaddr *)&a, size) < 0 || listen(door, 64) < 0 ||
+        getsockname(door, (struct sockaddr *)&a, &size) < 0)
+        return errno;
+    for (; n < most(argc, argv); n++) {
+        int ends[2] = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), -1};
+        if (ends[0] < 0 || connect(ends[0], (struct sockaddr *)&a, size) < 0 ||
+            (ends[1] = accept(door, NULL, NULL)) < 0)
+            break;
+        for (int i = 0; i < 2; i++)
+            while (send(ends[i], block, sizeof(block), MSG_DONTWAIT) > 0)
+                ;
+    }
+    return hold("tcp", n, argc, argv);
+}
+
 static int hog_processes(int argc, char **argv)
 {
     long n = 0;
@@ -308,15 +362,27 @@ static int hog_cpu(int argc, char **argv)
 }
 
 const struct verb hog_verbs[] = {
-    {"hog_inotify", hog_inotify},     {"hog_watches", hog_watches},
-    {"hog_ptys", hog_ptys},           {"hog_aio", hog_aio},
-    {"hog_timers", hog_timers},       {"hog_signals", hog_signals},
-    {"hog_mqueues", hog_mqueues},     {"hog_memory", hog_memory},
-    {"hog_memfd", hog_memfd},         {"hog_shm", hog_shm},
-    {"hog_sysv", hog_sysv},           {"hog_fds", hog_fds},
-    {"hog_pipes", hog_pipes},         {"hog_epoll", hog_epoll},
-    {"hog_in_flight", hog_in_flight}, {"hog_sockets", hog_sockets},
-    {"hog_processes", hog_processes}, {"hog_bomb", hog_bomb},
-    {"hog_zombies", hog_zombies},     {"hog_cpu", hog_cpu},
+    {"hog_inotify", hog_inotify},
+    {"hog_watches", hog_watches},
+    {"hog_ptys", hog_ptys},
+    {"hog_aio", hog_aio},
+    {"hog_timers", hog_timers},
+    {"hog_signals", hog_signals},
+    {"hog_mqueues", hog_mqueues},
+    {"hog_memory", hog_memory},
+    {"hog_memfd", hog_memfd},
+    {"hog_shm", hog_shm},
+    {"hog_sysv", hog_sysv},
+    {"hog_fds", hog_fds},
+    {"hog_pipes", hog_pipes},
+    {"hog_epoll", hog_epoll},
+    {"hog_in_flight", hog_in_flight},
+    {"hog_sockets", hog_sockets},
+    {"hog_udp", hog_udp},
+    {"hog_tcp", hog_tcp},
+    {"hog_processes", hog_processes},
+    {"hog_bomb", hog_bomb},
+    {"hog_zombies", hog_zombies},
+    {"hog_cpu", hog_cpu},
 };
 const size_t n_hog_verbs = COUNT(hog_verbs);

@@ -2,13 +2,14 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_volume.c (volumes that are mounted), boxes_memory.c (memory that paused ones give back).
+ * boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is short).
  */
 #pragma once
 
 #include "base/list.h"
 #include "base/map.h"
 #include "coved/boxes.h"
+#include "coved/unread.h"
 #include "wire/control.h"
 
 enum box_state {
@@ -138,6 +139,7 @@ struct entry {
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
+    uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
 };
 
 struct boxes {
@@ -169,6 +171,10 @@ struct boxes {
     size_t n_doomed;
     size_t n_giving;
     usec_t memory_at; /* monotonic: how much memory there is is looked at again */
+    bool is_short;    /* as it was found last */
+    struct unread_watch unread;
+    uint32_t unread_round;
+    bool is_looking; /* the round is not over */
 };
 
 /* ---- boxes.c ---- */

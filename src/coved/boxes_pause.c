@@ -103,6 +103,12 @@ void boxes_pause_frozen(struct task *t, int r)
     struct err err;
     if (r < 0) {
         (void)boxes_freeze_error(e, r, &err);
+        if (r == -ETIMEDOUT)
+            (void)err_set(
+                &err, ERR_DEADLINE_EXCEEDED,
+                "sandbox %s could not be stopped within %d s (a process of it waits for a disk or a lock): it goes on. A pause with its "
+                "files alone works, and ends its processes",
+                e->id, FREEZE_USEC / 1000000);
         boxes_task_end(t, &err);
         return;
     }

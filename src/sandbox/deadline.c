@@ -64,6 +64,7 @@ int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t 
     struct sandbox_info before = *i;
     i->end_at = end_at;
     sb->end_retry = 0;
+    sb->end_stuck = 0;
     if (timeout_ms) /* "at once" is no time to be resumed for */
         i->timeout_ms = is_never ? 0 : timeout_ms;
     rows_end_at(sb);

@@ -107,7 +107,8 @@ struct sandbox {
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
     usec_t end_retry;         /* monotonic: its deadline is not looked at before */
-    unsigned end_tries;       /* pauses that failed since the last one that did not */
+    unsigned end_tries;       /* pauses at the deadline that failed since the last one that did not */
+    unsigned end_stuck;       /* of those, the ones with memory that failed for no reason that passes */
     struct list wakes;        /* struct sandbox_wake (wake.c) */
     struct loop_job wake_job; /* holds a reference while queued */
     struct err wake_err;      /* the last resume failed */

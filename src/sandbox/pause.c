@@ -13,6 +13,8 @@
  *     fails too.
  *  5. A pause or a resume waits until clones of the files that were begun before it are made (snapshot.c).
  *  6. Its deadline is looked at while it runs, and is set anew when it is resumed.
+ *  7. At the deadline a pause comes to an end: what can't be stopped FREEZES_MOST times (a process can see to that) loses its memory and its processes, and what is not paused
+ *     then either is ended. Only who can't be reached, or is busy, is asked again without end. A pause that a client asked for fails, and that is all.
  */
 #include "sandbox/pause.h"
 #include "base/fault.h"
@@ -21,7 +23,7 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 
-enum { AGAIN_MS = 5000, DOUBLED_MOST = 4 };
+enum { AGAIN_MS = 5000, DOUBLED_MOST = 4, FREEZES_MOST = 3 };
 
 void waiters_add(struct list *waiters, sandbox_fn done, void *ctx)
 {
@@ -133,7 +135,7 @@ static void paused(struct sandbox *sb)
     else if (sb->session_broke)
         pause_drop_session(sb);
     still(sb);
-    sb->end_tries = 0;
+    sb->end_tries = sb->end_stuck = 0;
     sb->info.has_memory = memory;
     rows_extra(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -146,6 +148,34 @@ static void paused(struct sandbox *sb)
     keeper_settle(sb->core->keeper);
     waiters_tell(&sb->pausers, sb, NULL);
     wake_later(sb);
+}
+
+static bool wants_memory(const struct sandbox *sb)
+{
+    return !sb->info.pause_files_only && sb->end_stuck < FREEZES_MOST;
+}
+
+/* A pause at its deadline did. It runs again; true: its end has begun. */
+static bool failed_at_the_end(struct sandbox *sb, const struct err *why)
+{
+    bool passes = why->code == ERR_UNAVAILABLE || why->code == ERR_RESOURCE_EXHAUSTED;
+    /* Less and less often: each try is in its log, and the disk may be what is full. */
+    sb->end_retry = clock_mono() + (AGAIN_MS * USEC_PER_MS << sb->end_tries);
+    sb->end_tries = MIN(sb->end_tries + 1, (unsigned)DOUBLED_MOST);
+    if (passes || sb->info.pause_files_only)
+        return false;
+    if (sb->pause_memory) {
+        if (++sb->end_stuck == FREEZES_MOST)
+            sb->end_retry = 0;
+        return false;
+    }
+    sandbox_end(sb, &(struct ending){.kind = EVENT_SANDBOX_EXPIRED,
+                                     .grade = EVENT_OBSERVED_HOST,
+                                     .actor = STR("timer"),
+                                     .cause = "timeout",
+                                     .what = why->msg});
+    keeper_wrote(sb->core->keeper);
+    return true;
 }
 
 static void failed(struct sandbox *sb, const struct err *err)
@@ -166,9 +196,8 @@ static void failed(struct sandbox *sb, const struct err *err)
     event_data_str(&d, "message", str_of(why.msg));
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     keeper_wrote(sb->core->keeper);
-    /* At its deadline it is tried again, less and less often: each try is in its log, and the disk may be what is full. */
-    sb->end_retry = clock_mono() + (AGAIN_MS * USEC_PER_MS << sb->end_tries);
-    sb->end_tries = MIN(sb->end_tries + 1, (unsigned)DOUBLED_MOST);
+    if (list_empty(&sb->pausers) && failed_at_the_end(sb, &why))
+        return;
     sandbox_arm_end(sb);
     waiters_tell(&sb->pausers, NULL, &why);
     wake_later(sb);
@@ -268,7 +297,7 @@ int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sa
 void pause_expired(struct sandbox *sb)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    bool memory = !sb->info.pause_files_only;
+    bool memory = wants_memory(sb);
     struct event_draft expired = {.sandbox = sb->info.id,
                                   .kind = EVENT_SANDBOX_EXPIRED,
                                   .source = EVENT_HOST,
@@ -281,6 +310,9 @@ void pause_expired(struct sandbox *sb)
     if (event_append(sb->core->config.events, &expired, &seq, &err) < 0)
         core_unrecorded(sb->core, &err);
     event_data_bool(&d, "memory", memory);
+    if (!memory && !sb->info.pause_files_only)
+        event_data_str(&d, "reason",
+                       STR("its processes can't be stopped where they are: they are ended, its files are kept"));
     sb->pause_seq = begin(sb, memory,
                           &(struct event_draft){.kind = EVENT_SANDBOX_PAUSE,
                                                 .source = EVENT_HOST,

@@ -195,44 +195,6 @@ static void at_the_deadline(void **state)
     assert_int_equal(sandbox_info(sb)->end_at, 0);
 }
 
-/* It does not move the deadline of one that is to end then. */
-static void a_pause_that_failed_before_the_deadline(void **state)
-{
-    struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 1000};
-    struct sandbox *sb = world_sandbox(w, &spec);
-    static struct world_outcome o;
-    struct err err;
-    o = (struct world_outcome){0};
-    w->pause_error = ERR_RESOURCE_EXHAUSTED;
-    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
-    WAIT(w, o.calls == 1);
-    assert_int_equal(state_of(sb), SANDBOX_RUNNING);
-    assert_true(sb->end_alarm.at <= clock_mono() + USEC_PER_SEC);
-    WAIT(w, state_of(sb) == SANDBOX_ENDED);
-}
-
-/* What can't be paused at its deadline goes on, and its log does not fill up with the tries. */
-static void pauses_that_fail_at_the_deadline(void **state)
-{
-    struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 1, .pause_on_timeout = true};
-    w->pause_error = ERR_RESOURCE_EXHAUSTED;
-    struct sandbox *sb = world_sandbox(w, &spec);
-    usec_t wait_before = 0;
-    for (int i = 0; i < 3; i++) {
-        WAIT(w, w->pauses == (unsigned)i + 1 && state_of(sb) == SANDBOX_RUNNING && sb->end_retry);
-        usec_t wait = sb->end_retry - clock_mono();
-        assert_true(wait > wait_before && sb->end_alarm.at >= sb->end_retry);
-        wait_before = wait;
-        sb->end_retry = 0; /* as if that time had gone by */
-        sandbox_arm_end(sb);
-    }
-    w->pause_error = 0;
-    WAIT(w, state_of(sb) == SANDBOX_PAUSED);
-    assert_int_equal(sb->end_tries, 0);
-}
-
 static void at_the_deadline_files_only(void **state)
 {
     struct world *w = *state;
@@ -689,8 +651,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(deadlines_of_processes_wait, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(questions_wait, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(at_the_deadline, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(a_pause_that_failed_before_the_deadline, world_setup, world_teardown),
-        cmocka_unit_test_setup_teardown(pauses_that_fail_at_the_deadline, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(at_the_deadline_files_only, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(files_alone, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(memory_given_up, world_setup, world_teardown),

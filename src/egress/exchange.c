@@ -10,9 +10,20 @@
 static void close_now(struct exchange *x);
 
 /* Of answers, for the client to take. */
-static size_t held(const struct exchange *x)
+static size_t answers(const struct exchange *x)
 {
     return buf_len(&x->upstream.in) + x->bodies + buf_len(&x->client.out);
+}
+
+/* For upstream to take. */
+static size_t requests(const struct exchange *x)
+{
+    return buf_len(&x->client.in) + x->uploads + buf_len(&x->upstream.out);
+}
+
+static size_t kept(const struct exchange *x)
+{
+    return answers(x) + requests(x) + x->heads;
 }
 
 static void share(struct exchange *x, size_t n)
@@ -23,10 +34,17 @@ static void share(struct exchange *x, size_t n)
     x->shared = n;
 }
 
-/* Whoever keeps as much has a client that is waited for, and by which it is woken. */
-static bool has_too_much(const struct exchange *x)
+bool exchange_is_full(const struct exchange *x)
 {
-    return x->share && x->share->held > EXCHANGE_SHARE_MAX && held(x) > EXCHANGE_SHARE_LEAST;
+    return x->share && x->share->held - x->shared + kept(x) > EXCHANGE_SHARE_MAX;
+}
+
+/* Whoever keeps as much of what this end said has another that is waited for, and by which it is woken. */
+static bool said_too_much(const struct end *e)
+{
+    const struct exchange *x = e->x;
+    return x->share && x->share->held > EXCHANGE_SHARE_MAX &&
+           (e == &x->upstream ? answers(x) : requests(x)) > EXCHANGE_SHARE_LEAST;
 }
 
 static void rounds(struct exchange *x)
@@ -46,7 +64,7 @@ static void rounds(struct exchange *x)
             break;
         }
     }
-    share(x, held(x));
+    share(x, kept(x));
     x->kind->settle(x, any);
 }
 
@@ -151,8 +169,7 @@ static void end_attach(struct end *e, struct side *side)
 
 bool end_read(struct end *e)
 {
-    if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ ||
-        (e == &e->x->upstream && has_too_much(e->x)))
+    if (!e->may_read || e->eof || e->failed || !e->side || buf_len(&e->in) >= END_READ || said_too_much(e))
         return false;
     char *to = buf_reserve(&e->in, END_READ);
     assert(to);
@@ -236,7 +253,8 @@ void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop
                    struct side *upstream, struct str first, const struct exchange_ops *ops, void *ctx,
                    const struct exchange_times *times)
 {
-    static const struct exchange_times usual = {EXCHANGE_HEAD_MS, EXCHANGE_IDLE_MS, EXCHANGE_STALL_MS};
+    static const struct exchange_times usual = {EXCHANGE_HEAD_MS, EXCHANGE_IDLE_MS, EXCHANGE_STALL_MS,
+                                                EXCHANGE_BLOCKED_MS};
     x->kind = kind;
     x->loop = loop;
     x->ops = ops;

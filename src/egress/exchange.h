@@ -60,14 +60,16 @@ enum {
     EXCHANGE_HEAD_MS = 10 * 1000,    /* from a head's first byte to its last */
     EXCHANGE_IDLE_MS = 60 * 1000,    /* between requests */
     EXCHANGE_STALL_MS = 3600 * 1000, /* within one, when nothing moves either way */
+    EXCHANGE_BLOCKED_MS = 60 * 1000, /* HTTP/2: twice as long a client may leave an answer that is there untouched */
     EXCHANGE_SKIP_MAX = 256 * 1024,  /* of a refused request's body; a longer one ends the connection */
 };
 
 enum { EXCHANGE_SHARE_MAX = 64 * 1024 * 1024, EXCHANGE_SHARE_LEAST = 64 * 1024 };
 
 /*
- * What several exchanges keep of answers that their clients do not take. Above EXCHANGE_SHARE_MAX bytes in all, one that keeps more than EXCHANGE_SHARE_LEAST
- * reads no more of its upstream until its client has taken some. Begins as 0, and outlives them.
+ * What several exchanges keep that somebody does not take: answers, requests, and their heads. Above EXCHANGE_SHARE_MAX bytes in all, one that keeps more than
+ * EXCHANGE_SHARE_LEAST of answers reads no more of its upstream until its client has taken some, and the other way round for requests; and heads of HTTP/2
+ * that would come on top of others are refused. Its owner may count more. Begins as 0, and outlives them.
  */
 struct exchange_share {
     size_t held;

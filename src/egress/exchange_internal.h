@@ -20,7 +20,7 @@ enum {
 };
 
 struct exchange_times {
-    unsigned head_ms, idle_ms, stall_ms;
+    unsigned head_ms, idle_ms, stall_ms, blocked_ms;
 };
 
 /* A side with what was read and not parsed yet, and what is to be written. */
@@ -56,7 +56,8 @@ struct exchange {
     uint64_t last_id;
     struct exchange_share *share; /* NULL: none */
     size_t shared;                /* of share->held, this one's */
-    size_t bodies;                /* of answers, between the ends */
+    size_t bodies, uploads;       /* of answers and of requests, between the ends */
+    size_t heads;                 /* of both, with what belongs to each request of HTTP/2 */
     bool kicked, running, closed, ended, end_told, end_failed;
     struct err end_err;
 };
@@ -73,6 +74,9 @@ void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop
 void exchange_kick(struct exchange *x); /* another turn, from the loop */
 void exchange_deadline(struct exchange *x, unsigned ms);
 void exchange_end(struct exchange *x, const struct err *err);
+
+/* All that may be kept together is. Who keeps little gets through all the same. */
+bool exchange_is_full(const struct exchange *x);
 
 static inline bool exchange_over(const struct exchange *x)
 {

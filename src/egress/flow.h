@@ -33,8 +33,9 @@ enum {
         256 * 1024, /* what it keeps of each beyond these, each way (and again as much for its own use) */
     FLOW_SLOW_BYTES = 32 * 1024,
     FLOW_REQUESTS_MAX = 128,
-    FLOW_ANSWERED_MAX = 100, /* EXCHANGE_STREAMS_MAX: as many as can be under way */
-    FLOW_LOOKUPS_MAX = 64,   /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
+    FLOW_REQUESTS_LEAST = 16, /* where all of a sandbox's connections together keep too much (exchange.h) */
+    FLOW_ANSWERED_MAX = 100,  /* EXCHANGE_STREAMS_MAX: as many as can be under way */
+    FLOW_LOOKUPS_MAX = 64,    /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
 };
 
 enum flow_state { FLOW_SNIFF, FLOW_RESOLVE, FLOW_DIAL, FLOW_TLS_WORLD, FLOW_TLS_SANDBOX, FLOW_OPEN, FLOW_ENDED };
@@ -46,6 +47,7 @@ struct flow_request {
     uint64_t id;
     usec_t at;
     char *method, *path; /* owned */
+    size_t kept;         /* of its memory, counted for the sandbox */
     char authority[HOSTNAME_MAX + 8];
     bool belongs; /* the address to that name */
     int rule;

@@ -19,8 +19,9 @@
 /* A path of more bytes is none to a policy, however it goes on: a change judges what was kept as the whole was. */
 enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1 };
 
-static void request_free(struct flow_request *r)
+static void request_free(struct flow *f, struct flow_request *r)
 {
+    f->net->share.held -= r->kept;
     list_remove(&r->node);
     json_decref(r->injected);
     mem_free(r->method);
@@ -28,18 +29,23 @@ static void request_free(struct flow_request *r)
     mem_free(r);
 }
 
+static bool keeps_too_much(const struct net *n)
+{
+    return n->share.held > EXCHANGE_SHARE_MAX;
+}
+
 /* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */
 static void keep_answered(struct flow *f, struct flow_request *r)
 {
     list_remove(&r->node);
     list_append(&f->answered, &r->node);
-    unsigned most = f->proto == FLOW_HTTP ? 1 : FLOW_ANSWERED_MAX;
-    struct flow_request *oldest = LIST_FIRST(struct flow_request, &f->answered, node);
-    if (++f->n_answered <= most || !oldest)
-        return;
-    request_free(oldest);
-    f->n_answered--;
-    f->forgot |= f->proto != FLOW_HTTP;
+    unsigned most = f->proto == FLOW_HTTP ? 1 : keeps_too_much(f->net) ? FLOW_REQUESTS_LEAST : FLOW_ANSWERED_MAX;
+    f->n_answered++;
+    while (f->n_answered > most) {
+        request_free(f, LIST_FIRST(struct flow_request, &f->answered, node));
+        f->n_answered--;
+        f->forgot |= f->proto != FLOW_HTTP;
+    }
 }
 
 /* Told when its answer came, or when none can come any more (status 0). */
@@ -62,7 +68,7 @@ static void request_done(struct flow *f, struct flow_request *r, int status)
     if (status)
         keep_answered(f, r);
     else
-        request_free(r);
+        request_free(f, r);
 }
 
 void flow_requests_fini(struct flow *f)
@@ -70,7 +76,7 @@ void flow_requests_fini(struct flow *f)
     LIST_FOREACH (struct flow_request, r, &f->requests, node)
         request_done(f, r, 0);
     LIST_FOREACH (struct flow_request, r, &f->answered, node)
-        request_free(r);
+        request_free(f, r);
 }
 
 static bool refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
@@ -239,6 +245,8 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     r->at = clock_real();
     r->method = mem_strndup(h->method.p, h->method.n);
     r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)PATH_KEPT));
+    r->kept = sizeof(*r) + strlen(r->method) + strlen(r->path);
+    f->net->share.held += r->kept;
     r->belongs = belongs;
     r->rule = rule;
     r->injected = injected;
@@ -257,6 +265,8 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         return denyf(f, h, NULL, 403, ret_refusal, "no policy is set");
     if (f->n_requests >= FLOW_REQUESTS_MAX)
         return denyf(f, h, NULL, 503, ret_refusal, "too many requests of this connection are not answered yet");
+    if (f->n_requests >= FLOW_REQUESTS_LEAST && keeps_too_much(f->net))
+        return denyf(f, h, NULL, 503, ret_refusal, "the connections of this sandbox keep too much that nobody takes");
     if (!authority_name(f, h->authority, room))
         return denyf(f, h, NULL, 421, ret_refusal, "the Host of this request is neither a name nor this address");
     const char *name = room[0] ? room : NULL;

@@ -220,8 +220,8 @@ static void test_client_leaves(void **state)
 static void test_time_limits(void **state)
 {
     (void)state;
-    static const struct exchange_times head = {20, 100000, 100000}, idle = {100000, 20, 100000},
-                                       stall = {100000, 100000, 20};
+    static const struct exchange_times head = {20, 100000, 100000, 100000}, idle = {100000, 20, 100000, 100000},
+                                       stall = {100000, 100000, 20, 100000};
     struct rig r;
     rig_open(&r, h1_exchange_timed, NULL, &head);
     rig_say(&r, CLIENT, "GET / HTTP/1.1\r\nHost: a\r\n");

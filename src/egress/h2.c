@@ -7,7 +7,10 @@
  *  2. Bytes of a body are given back to their sender's window when nghttp2 has taken them for the other side. So the windows bound what is kept here.
  *  3. Input of either side is not looked at while output for either side waits: no frame can make us keep more than one read makes.
  *  4. A stream that ends badly on one side is reset on the other; one that upstream never answered is answered 502 when its connection is lost.
- *  5. nghttp2 calls back from within h2_round() alone; sessions live until the exchange is released.
+ *  5. A head is kept while it is read (one of each side) and while nghttp2 has it for the other side; so are trailers, until their body is through. All of it is counted
+ *     in x.heads: what does not fit into h2_has_room() costs its stream.
+ *  6. An answer that is there and of which the client takes nothing is reset, whatever else moves: h2_drop_untaken().
+ *  7. nghttp2 calls back from within h2_round() alone; sessions live until the exchange is released.
  */
 #include "egress/h2_internal.h"
 
@@ -159,12 +162,19 @@ static void h2_settle(struct exchange *x, bool moved)
 {
     struct h2 *h = h2_of(x);
     enum h2_phase phase = !h->opened ? H2_OPENING : h->head_open ? H2_READING_HEAD : h->n_streams ? H2_BUSY : H2_IDLE;
-    if (phase == h->phase && !(moved && phase == H2_BUSY) && h->x.deadline)
-        return;
     const struct exchange_times *t = &h->x.times;
     const unsigned ms[] = {t->head_ms, t->idle_ms, t->head_ms, t->stall_ms};
-    h->phase = phase;
-    exchange_deadline(&h->x, ms[phase]);
+    uint64_t now = uv_now(x->loop);
+    if (phase != h->phase || (moved && phase == H2_BUSY) || !h->until) {
+        h->phase = phase;
+        h->until = now + ms[phase];
+    }
+    if (h->n_streams == 0)
+        h->look_at = 0;
+    else if (!h->look_at)
+        h->look_at = now + t->blocked_ms;
+    uint64_t next = h->look_at ? MIN(h->until, h->look_at) : h->until;
+    exchange_deadline(x, next > now ? (unsigned)(next - now) : 1);
 }
 
 /* Is the connection over, and what there was to say said? */
@@ -211,7 +221,14 @@ static bool h2_round(struct exchange *x)
 static void h2_on_timeout(struct exchange *x)
 {
     struct h2 *h = h2_of(x);
-    exchange_deadline(x, x->times.head_ms);
+    uint64_t now = uv_now(x->loop);
+    if (h->look_at && now >= h->look_at) {
+        h->look_at = 0;
+        h2_drop_untaken(h, x->times.blocked_ms);
+    }
+    if (now < h->until)
+        return;
+    h->until = now + x->times.head_ms;
     if (h->phase == H2_BUSY || h->phase == H2_OPENING || h->leaving) {
         struct err err;
         (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "nothing moved for too long");
@@ -236,6 +253,8 @@ static void h2_release(struct exchange *x)
     struct h2_stream *s;
     while ((s = LIST_FIRST(struct h2_stream, &h->streams, node)))
         h2_stream_free(s);
+    h2_block_end(&h->client);
+    h2_block_end(&h->upstream);
     mem_free(h);
 }
 

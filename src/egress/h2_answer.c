@@ -12,7 +12,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     (void)session;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
     if (s)
-        h2_block_begin(s);
+        h2_block_begin(half_of(ctx), frame->hd.stream_id);
     return 0;
 }
 
@@ -21,12 +21,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 {
     (void)session, (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
-    return s ? h2_block_add(s, str_n(name, n_name), str_n(value, n_value)) : 0;
+    return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 static void relay_head(struct h2_stream *s)
 {
-    struct h2_block *b = &s->block;
+    struct h2_block *b = &s->h->upstream.block;
     nghttp2_session *client = s->h->client.session;
     uint64_t status = 0;
     if (str_to_u64(b->status, &status) < 0 || status < 100 || status > 599 || b->too_large ||
@@ -36,7 +36,7 @@ static void relay_head(struct h2_stream *s)
         return;
     }
     size_t n = 0;
-    nghttp2_nv *nv = arena_alloc(&s->arena, (b->n + 2) * sizeof(*nv));
+    nghttp2_nv *nv = arena_alloc(&b->arena, (b->n + 2) * sizeof(*nv));
     nv[n++] = h2_nv(STR(":status"), b->status);
     for (size_t i = 0; i < b->n; i++)
         nv[n++] = h2_nv(b->fields[i].name, b->fields[i].value);
@@ -44,19 +44,13 @@ static void relay_head(struct h2_stream *s)
         nv[n++] = h2_nv(STR("content-length"), b->length);
     if (status < 200) {
         s->informed++;
-        (void)nghttp2_submit_headers(client, NGHTTP2_FLAG_NONE, s->client_id, NULL, nv, n, NULL);
+        h2_head_queued(s->h, nv, n, nghttp2_submit_headers(client, NGHTTP2_FLAG_NONE, s->client_id, NULL, nv, n, NULL));
         return;
     }
     nghttp2_data_provider provider = h2_flow_provider(&s->down);
     s->answered = true;
-    (void)nghttp2_submit_response(client, s->client_id, nv, n, s->down.ended ? NULL : &provider);
+    h2_head_queued(s->h, nv, n, nghttp2_submit_response(client, s->client_id, nv, n, s->down.ended ? NULL : &provider));
     h2_tell_answer(s, (int)status);
-}
-
-static void keep_trailers(struct h2_stream *s)
-{
-    s->down.trailers = s->block.fields;
-    s->down.n_trailers = s->block.too_large ? 0 : s->block.n;
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
@@ -74,11 +68,13 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         return 0;
     bool is_head = frame->hd.type == NGHTTP2_HEADERS && !s->answered;
     if (frame->hd.type == NGHTTP2_HEADERS && !is_head)
-        keep_trailers(s);
+        h2_flow_trailers(&s->down, &h->upstream.block, NULL);
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         h2_flow_end(&s->down);
     if (is_head && s->client_id)
         relay_head(s);
+    if (frame->hd.type == NGHTTP2_HEADERS)
+        h2_block_end(&h->upstream);
     return h->x.closed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -91,11 +87,20 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return h2_flow_add(&s->down, str_n(p, n)) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
+static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    (void)session;
+    h2_head_gone(half_of(ctx)->h, frame);
+    return 0;
+}
+
 static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->upstream, id);
     (void)session;
+    if (h->upstream.block.id == id)
+        h2_block_end(&h->upstream);
     if (!s)
         return 0;
     s->upstream_id = 0;
@@ -115,5 +120,7 @@ void h2_answer_callbacks(nghttp2_session_callbacks *c)
     nghttp2_session_callbacks_set_on_header_callback(c, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, on_data);
+    nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
+    nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(c, on_close);
 }

@@ -26,21 +26,23 @@ static bool is_new(const struct h2_block *b, struct str value)
 static int forward(struct h2_stream *s, const struct exchange_head *head, struct str scheme)
 {
     size_t n = 0;
-    nghttp2_nv *nv = arena_alloc(&s->arena, (head->n_fields + 5) * sizeof(*nv));
+    const struct h2_block *b = &s->h->client.block;
+    nghttp2_nv *nv = arena_alloc(head->arena, (head->n_fields + 5) * sizeof(*nv));
     nv[n++] = h2_nv(STR(":method"), head->method);
     nv[n++] = h2_nv(STR(":scheme"), scheme);
     nv[n++] = h2_nv(STR(":authority"), head->authority);
     nv[n++] = h2_nv(STR(":path"), head->path);
     for (size_t i = 0; i < head->n_fields; i++) {
         nv[n] = h2_nv(head->fields[i].name, head->fields[i].value);
-        if (is_new(&s->block, head->fields[i].value))
+        if (is_new(b, head->fields[i].value))
             nv[n].flags |= NGHTTP2_NV_FLAG_NO_INDEX;
         n++;
     }
-    if (s->block.length.p)
-        nv[n++] = h2_nv(STR("content-length"), s->block.length);
+    if (b->length.p)
+        nv[n++] = h2_nv(STR("content-length"), b->length);
     nghttp2_data_provider provider = h2_flow_provider(&s->up);
     int32_t id = nghttp2_submit_request(s->h->upstream.session, NULL, nv, n, s->up.ended ? NULL : &provider, s);
+    h2_head_queued(s->h, nv, n, id);
     if (id < 0) { /* it said GOAWAY, or has no numbers left */
         h2_leave(s->h);
         h2_reset_client(s, NGHTTP2_REFUSED_STREAM);
@@ -53,9 +55,9 @@ static int forward(struct h2_stream *s, const struct exchange_head *head, struct
 
 static int judge(struct h2_stream *s)
 {
-    struct h2_block *b = &s->block;
+    struct h2_block *b = &s->h->client.block;
     struct exchange *x = &s->h->x;
-    struct exchange_head head = {.arena = &s->arena, .method = b->method, .authority = b->authority, .path = b->path};
+    struct exchange_head head = {.arena = &b->arena, .method = b->method, .authority = b->authority, .path = b->path};
     s->head_only = str_eqc(b->method, "HEAD");
     if (b->too_large)
         return refuse(s, 431, STR("the head is too large"));
@@ -94,17 +96,6 @@ static int judge(struct h2_stream *s)
     return forward(s, &head, b->scheme);
 }
 
-/* The same names are left behind as those of HTTP/1. */
-static void keep_trailers(struct h2_stream *s)
-{
-    struct h2_block *b = &s->block;
-    s->up.trailers = b->fields;
-    for (size_t i = 0; i < b->n; i++) {
-        if (exchange_is_trailer(b->fields[i].name))
-            s->up.trailers[s->up.n_trailers++] = b->fields[i];
-    }
-}
-
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
@@ -112,13 +103,17 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
         if (h->n_streams >= 2 * EXCHANGE_STREAMS_MAX) /* the client is done with some that upstream is not */
             return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        if (h->n_streams >= H2_STREAMS_LEAST && exchange_is_full(&h->x)) {
+            (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_ENHANCE_YOUR_CALM);
+            return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        }
         s = h2_stream_new(h, frame->hd.stream_id);
         (void)nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, s);
     } else {
         s = h2_stream_of(&h->client, frame->hd.stream_id);
     }
     if (s)
-        h2_block_begin(s);
+        h2_block_begin(&h->client, frame->hd.stream_id);
     h->head_open = true;
     return 0;
 }
@@ -128,7 +123,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 {
     (void)session, (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
-    return s ? h2_block_add(s, str_n(name, n_name), str_n(value, n_value)) : 0;
+    return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
 }
 
 /* Nothing is left out of a request in silence. */
@@ -156,17 +151,22 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     struct h2_stream *s = h2_stream_of(&h->client, frame->hd.stream_id);
     if (!s)
         return 0;
-    bool is_request = frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST;
-    if (frame->hd.type == NGHTTP2_HEADERS && !is_request) {
-        if (s->block.too_large) {
-            h2_reset_client(s, NGHTTP2_ENHANCE_YOUR_CALM);
-            return 0;
-        }
-        keep_trailers(s);
+    struct h2_block *b = &h->client.block;
+    bool is_head = frame->hd.type == NGHTTP2_HEADERS;
+    bool is_request = is_head && frame->headers.cat == NGHTTP2_HCAT_REQUEST;
+    if (is_head && (is_request ? b->no_room : b->too_large)) {
+        h2_reset_client(s, NGHTTP2_ENHANCE_YOUR_CALM);
+        h2_block_end(&h->client);
+        return 0;
     }
+    if (is_head && !is_request) /* the same names are left behind as those of HTTP/1 */
+        h2_flow_trailers(&s->up, b, exchange_is_trailer);
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         h2_flow_end(&s->up);
-    return is_request ? judge(s) : 0;
+    int r = is_request ? judge(s) : 0;
+    if (is_head)
+        h2_block_end(&h->client);
+    return r;
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
@@ -181,6 +181,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     (void)session;
+    h2_head_gone(half_of(ctx)->h, frame);
     if (frame->hd.type == NGHTTP2_RST_STREAM) /* for a block that was none, perhaps */
         half_of(ctx)->h->head_open = false;
     if ((frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) ||
@@ -199,6 +200,8 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->client, id);
     (void)session;
+    if (h->client.block.id == id)
+        h2_block_end(&h->client);
     if (!s)
         return 0;
     s->client_id = 0;
@@ -219,5 +222,6 @@ void h2_request_callbacks(nghttp2_session_callbacks *c)
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, on_data);
     nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
+    nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(c, on_close);
 }

@@ -3,13 +3,21 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <string.h>
+
+static void uncount(struct h2 *h, size_t n)
+{
+    assert(n <= h->x.heads);
+    h->x.heads -= n;
+}
 
 struct h2_stream *h2_stream_new(struct h2 *h, int32_t client_id)
 {
     struct h2_stream *s = mem_new(struct h2_stream);
     s->h = h;
     s->client_id = client_id;
+    h->x.heads += H2_STREAM_COST;
     s->up = (struct h2_flow){.stream = s, .from = &h->client, .to = &h->upstream};
     s->down = (struct h2_flow){.stream = s, .from = &h->upstream, .to = &h->client};
     buf_init(&s->up.body, 2 * H2_CLIENT_WINDOW);
@@ -19,13 +27,23 @@ struct h2_stream *h2_stream_new(struct h2 *h, int32_t client_id)
     return s;
 }
 
+static void drop_trailers(struct h2_flow *f)
+{
+    uncount(f->stream->h, f->kept);
+    f->kept = f->n_trailers = 0;
+    f->trailers = NULL;
+    arena_wipe(&f->arena);
+}
+
 void h2_stream_free(struct h2_stream *s)
 {
     s->h->n_streams--;
+    uncount(s->h, H2_STREAM_COST);
     list_remove(&s->node);
     buf_fini(&s->up.body);
     buf_fini(&s->down.body);
-    arena_wipe(&s->arena);
+    drop_trailers(&s->up);
+    drop_trailers(&s->down);
     mem_free(s);
 }
 
@@ -63,6 +81,15 @@ void h2_reset_client(struct h2_stream *s, uint32_t code)
     (void)nghttp2_submit_rst_stream(s->h->client.session, NGHTTP2_FLAG_NONE, s->client_id, code);
 }
 
+void h2_drop_untaken(struct h2 *h, unsigned ms)
+{
+    uint64_t now = uv_now(h->x.loop);
+    LIST_FOREACH (struct h2_stream, s, &h->streams, node) {
+        if (s->answered && !s->end_sent && !s->down.waiting && now - s->down.since >= ms)
+            h2_reset_client(s, NGHTTP2_ENHANCE_YOUR_CALM);
+    }
+}
+
 void h2_finish_client(struct h2_stream *s)
 {
     if (s->end_sent && !s->up.ended && !s->upstream_id)
@@ -87,17 +114,23 @@ static void give_back(struct h2_flow *f, size_t n)
         (void)nghttp2_session_consume_connection(f->from->session, n);
 }
 
-static bool is_of_answer(const struct h2_flow *f)
+/* Where what is in `body` is counted. */
+static size_t *counter(struct h2_flow *f)
 {
-    return f->from == &f->stream->h->upstream;
+    struct exchange *x = &f->stream->h->x;
+    return f == &f->stream->down ? &x->bodies : &x->uploads;
 }
 
 /* What was in `body` and is not any more. */
 static void let_go(struct h2_flow *f, size_t n)
 {
-    if (is_of_answer(f))
-        f->stream->h->x.bodies -= n;
+    *counter(f) -= n;
     give_back(f, n);
+}
+
+static void begin_waiting(struct h2_flow *f)
+{
+    f->since = uv_now(f->stream->h->x.loop);
 }
 
 static void wake(struct h2_flow *f)
@@ -106,6 +139,7 @@ static void wake(struct h2_flow *f)
     if (!f->waiting || !id)
         return;
     f->waiting = false;
+    begin_waiting(f);
     (void)nghttp2_session_resume_data(f->to->session, id);
 }
 
@@ -117,8 +151,7 @@ int h2_flow_add(struct h2_flow *f, struct str piece)
     }
     if (buf_append_str(&f->body, piece) < 0)
         return -1; /* more than the window */
-    if (is_of_answer(f))
-        f->stream->h->x.bodies += piece.n;
+    *counter(f) += piece.n;
     wake(f);
     return 0;
 }
@@ -134,6 +167,7 @@ void h2_flow_drop(struct h2_flow *f)
     size_t n = buf_len(&f->body);
     buf_fini(&f->body);
     let_go(f, n);
+    drop_trailers(f);
 }
 
 nghttp2_nv h2_nv(struct str name, struct str value)
@@ -145,11 +179,15 @@ nghttp2_nv h2_nv(struct str name, struct str value)
 
 static ssize_t send_trailers(struct h2_flow *f, int32_t id, uint32_t *flags)
 {
-    nghttp2_nv *nv = arena_alloc(&f->stream->arena, f->n_trailers * sizeof(*nv));
-    for (size_t i = 0; i < f->n_trailers; i++)
+    size_t n = f->n_trailers;
+    nghttp2_nv *nv = arena_alloc(&f->arena, n * sizeof(*nv));
+    for (size_t i = 0; i < n; i++)
         nv[i] = h2_nv(f->trailers[i].name, f->trailers[i].value);
     *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-    return nghttp2_submit_trailer(f->to->session, id, nv, f->n_trailers) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+    int r = nghttp2_submit_trailer(f->to->session, id, nv, n);
+    h2_head_queued(f->stream->h, nv, n, r);
+    drop_trailers(f);
+    return r ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
 static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size_t room, uint32_t *flags,
@@ -157,6 +195,7 @@ static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size
 {
     struct h2_flow *f = source->ptr;
     (void)session, (void)ctx;
+    begin_waiting(f);
     size_t n = MIN(buf_len(&f->body), room);
     if (n) {
         memcpy(to, buf_data(&f->body), n);
@@ -176,31 +215,59 @@ static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size
 
 nghttp2_data_provider h2_flow_provider(struct h2_flow *f)
 {
+    begin_waiting(f);
     return (nghttp2_data_provider){.source.ptr = f, .read_callback = read_flow};
 }
 
 /* ---- header blocks ---- */
 
-void h2_block_begin(struct h2_stream *s)
+bool h2_has_room(const struct h2 *h, size_t n)
 {
-    s->block = (struct h2_block){.fields = NULL};
+    size_t most = exchange_is_full(&h->x) ? H2_HEADS_LEAST : H2_HEADS_MAX;
+    size_t heads = h->x.heads - (size_t)h->n_streams * H2_STREAM_COST;
+    return heads <= most && n <= most - heads;
 }
 
-int h2_block_add(struct h2_stream *s, struct str name, struct str value)
+void h2_block_end(struct h2_half *half)
 {
-    struct h2_block *b = &s->block;
-    b->bytes += name.n + value.n + 32;
-    if (b->too_large || b->n == EXCHANGE_FIELDS_MAX || b->bytes > EXCHANGE_HEAD_MAX) {
-        b->too_large = true;
-        return b->bytes > H2_LOOK_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
-    }
+    uncount(half->h, half->block.kept);
+    arena_wipe(&half->block.arena);
+    half->block = (struct h2_block){.kept = 0};
+}
+
+void h2_block_begin(struct h2_half *half, int32_t id)
+{
+    h2_block_end(half);
+    half->block.id = id;
+}
+
+/* Of a block that nobody will use, its length alone is of interest. */
+static int skip(struct h2_half *half, bool no_room)
+{
+    struct h2_block b = half->block;
+    h2_block_end(half);
+    half->block = (struct h2_block){.id = b.id, .bytes = b.bytes, .too_large = true, .no_room = b.no_room || no_room};
+    return b.bytes > H2_LOOK_MAX ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : 0;
+}
+
+int h2_block_add(struct h2_half *half, struct str name, struct str value)
+{
+    struct h2_block *b = &half->block;
+    size_t cost = name.n + value.n + 32;
+    b->bytes += cost;
+    if (b->too_large || b->n == EXCHANGE_FIELDS_MAX || b->bytes > EXCHANGE_HEAD_MAX)
+        return skip(half, false);
+    if (!h2_has_room(half->h, cost))
+        return skip(half, true);
+    half->h->x.heads += cost;
+    b->kept += cost;
     struct {
         const char *name;
         struct str *to;
     } pseudo[] = {{":method", &b->method},       {":scheme", &b->scheme}, {":authority", &b->authority},
                   {":path", &b->path},           {":status", &b->status}, {":protocol", &b->protocol},
                   {"content-length", &b->length}};
-    value = arena_str(&s->arena, value);
+    value = arena_str(&b->arena, value);
     for (size_t i = 0; i < ARRAY_SIZE(pseudo); i++) {
         if (str_eqc(name, pseudo[i].name)) {
             *pseudo[i].to = value;
@@ -208,8 +275,54 @@ int h2_block_add(struct h2_stream *s, struct str name, struct str value)
         }
     }
     if (!b->fields)
-        b->fields = arena_alloc(&s->arena, EXCHANGE_FIELDS_MAX * sizeof(*b->fields));
-    b->fields[b->n++] = (struct http_header){arena_str(&s->arena, name), value};
+        b->fields = arena_alloc(&b->arena, EXCHANGE_FIELDS_MAX * sizeof(*b->fields));
+    b->fields[b->n++] = (struct http_header){arena_str(&b->arena, name), value};
+    return 0;
+}
+
+void h2_flow_trailers(struct h2_flow *f, const struct h2_block *b, bool (*is_good)(struct str name))
+{
+    drop_trailers(f);
+    if (!b->n)
+        return;
+    f->trailers = arena_alloc(&f->arena, b->n * sizeof(*f->trailers));
+    f->kept = b->n * sizeof(*f->trailers);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct http_header *field = &b->fields[i];
+        if (is_good && !is_good(field->name))
+            continue;
+        f->trailers[f->n_trailers++] =
+            (struct http_header){arena_str(&f->arena, field->name), arena_str(&f->arena, field->value)};
+        f->kept += field->name.n + field->value.n + 32;
+    }
+    f->stream->h->x.heads += f->kept;
+}
+
+static size_t cost_of(const nghttp2_nv *nv, size_t n)
+{
+    size_t bytes = n * sizeof(*nv);
+    for (size_t i = 0; i < n; i++)
+        bytes += nv[i].namelen + nv[i].valuelen;
+    return bytes;
+}
+
+void h2_head_queued(struct h2 *h, const nghttp2_nv *nv, size_t n, int r)
+{
+    if (r >= 0)
+        h->x.heads += cost_of(nv, n);
+}
+
+void h2_head_gone(struct h2 *h, const nghttp2_frame *frame)
+{
+    if (frame->hd.type == NGHTTP2_HEADERS)
+        uncount(h, cost_of(frame->headers.nva, frame->headers.nvlen));
+}
+
+int h2_on_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int why, void *ctx)
+{
+    struct h2_half *half = ctx;
+    (void)session, (void)why;
+    h2_head_gone(half->h, frame);
     return 0;
 }
 
@@ -224,12 +337,17 @@ void h2_respond(struct h2_stream *s, int status, struct str text)
     f->from = NULL;
     f->ended = true;
     exchange_refusal_body(&f->body, status, text);
-    struct str length = str_of(arena_printf(&s->arena, "%zu", buf_len(&f->body)));
+    *counter(f) += buf_len(&f->body);
+    char length[24];
+    (void)snprintf(length, sizeof(length), "%zu", buf_len(&f->body));
     nghttp2_nv nv[] = {h2_nv(STR(":status"), str_n(code, 3)), h2_nv(STR("content-type"), STR("application/json")),
-                       h2_nv(STR("content-length"), length)};
+                       h2_nv(STR("content-length"), str_of(length))};
     nghttp2_data_provider provider = h2_flow_provider(f);
     s->answered = true;
-    (void)nghttp2_submit_response(s->h->client.session, s->client_id, nv, ARRAY_SIZE(nv),
-                                  s->head_only ? NULL : &provider);
+    int r = nghttp2_submit_response(s->h->client.session, s->client_id, nv, ARRAY_SIZE(nv),
+                                    s->head_only ? NULL : &provider);
+    h2_head_queued(s->h, nv, ARRAY_SIZE(nv), r);
+    if (s->head_only)
+        h2_flow_drop(f);
     h2_tell_answer(s, status);
 }

@@ -379,47 +379,6 @@ static void sleeping_reader(enum peer from)
     ends_close(&w);
 }
 
-/* One of many that keep too much together keeps little, and goes on when its client does. */
-static void test_what_many_keep(void **state)
-{
-    (void)state;
-    enum { STREAMS = 2, EACH = 140 * 1024, OTHERS = EXCHANGE_SHARE_MAX + 1 };
-    struct exchange_share share = {OTHERS};
-    struct ends w;
-    AUTO_FREE char *body = mem_alloc(EACH + 1);
-    int32_t ids[STREAMS];
-    memset(body, 'x', EACH);
-    body[EACH] = 0;
-    ends_open(&w, NULL);
-    exchange_set_share(w.r.x, &share);
-    w.half[CLIENT]->no_credit = true;
-    for (int i = 0; i < STREAMS; i++)
-        ids[i] = ends_ask(&w, ENDS_ASK, NULL, true);
-    for (int i = 0; i < STREAMS; i++) {
-        ENDS_UNTIL(&w, ends_at(&w, UPSTREAM, 1 + 2 * i)->has_head);
-        ends_answer(&w, 1 + 2 * i, ":status: 200\n", body, true);
-    }
-    ENDS_UNTIL(&w, share.held > OTHERS + EXCHANGE_SHARE_LEAST);
-    for (int i = 0; i < 300; i++)
-        ends_turn(&w);
-    assert_true(w.r.x->bodies <= 2 * EXCHANGE_SHARE_LEAST && share.held <= OTHERS + 2 * EXCHANGE_SHARE_LEAST);
-    w.half[CLIENT]->no_credit = false;
-    size_t n = 0;
-    for (int i = 0; i < STREAMS; i++) {
-        size_t got = buf_len(&ends_at(&w, CLIENT, ids[i])->body);
-        assert_int_equal(nghttp2_session_consume(w.half[CLIENT]->session, ids[i], got), 0);
-        n += got;
-    }
-    assert_int_equal(n, 65535);
-    for (int i = 0; i < STREAMS; i++) {
-        ENDS_UNTIL(&w, ends_at(&w, CLIENT, ids[i])->ended);
-        assert_int_equal(buf_len(&ends_at(&w, CLIENT, ids[i])->body), EACH);
-    }
-    (void)ends_again(&w);
-    assert_int_equal(share.held, OTHERS);
-    ends_close(&w);
-}
-
 static void test_flow_control(void **state)
 {
     (void)state;
@@ -519,8 +478,8 @@ static void test_rapid_reset(void **state)
 static void test_time_limits(void **state)
 {
     (void)state;
-    static const struct exchange_times head = {20, 100000, 100000}, idle = {100000, 20, 100000},
-                                       stall = {100000, 100000, 20};
+    static const struct exchange_times head = {20, 100000, 100000, 100000}, idle = {100000, 20, 100000, 100000},
+                                       stall = {100000, 100000, 20, 100000};
     struct rig r;
     rig_open(&r, h2_exchange_timed, "PRI * HTTP/2.0\r\n", &head); /* and no more of the preface */
     RIG_UNTIL(&r, r.end_seen);
@@ -660,7 +619,6 @@ int main(void)
         cmocka_unit_test(test_upstream_leaves),
         cmocka_unit_test(test_client_leaves),
         cmocka_unit_test(test_flow_control),
-        cmocka_unit_test(test_what_many_keep),
         cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_floods),
         cmocka_unit_test(test_rapid_reset),

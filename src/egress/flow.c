@@ -157,17 +157,53 @@ void flows_judge_again(struct net *n)
 
 /* ---- the client's first bytes ---- */
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* Before a request line servers pass over these. */
+static size_t leading_blanks(struct str s)
+{
+    size_t n = 0;
+    while (n < s.n && (is_blank(s.p[n]) || s.p[n] == '\r' || s.p[n] == '\n'))
+        n++;
+    return n;
+}
+
+/*
+ * Behind a method in letters that are not all large, or other blanks than one: what no HTTP is, some servers take for it. Others speak like that, too ("get /key"), and
+ * only the line's end tells.
+ */
+static int looks_like_loose_http(struct str rest)
+{
+    static const struct str scheme = {"http://", 7};
+    while (rest.n && is_blank(rest.p[0]))
+        rest = str_sub(rest, 1);
+    size_t n = MIN(rest.n, scheme.n);
+    if (n == 0 || (rest.p[0] != '/' && !str_eq_nocase(str_n(rest.p, n), str_n(scheme.p, n))))
+        return n ? 0 : -1;
+    const char *end = memchr(rest.p, '\n', rest.n);
+    if (!end)
+        return rest.n < SNIFF_READ ? -1 : 1;
+    return memmem(rest.p, (size_t)(end - rest.p), "HTTP/", 5) != NULL;
+}
+
 /* "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. */
 static int looks_like_http(struct str s)
 {
     size_t n = 0;
-    if (!s.p)
+    bool strict = true;
+    if (!s.n)
         return -1;
-    while (n < s.n && n < METHOD_MAX && (isupper((unsigned char)s.p[n]) || s.p[n] == '-'))
-        n++;
+    s = str_sub(s, leading_blanks(s));
+    for (; n < s.n && n < METHOD_MAX && (isalpha((unsigned char)s.p[n]) || s.p[n] == '-'); n++)
+        strict &= !islower((unsigned char)s.p[n]);
     if (n == s.n && n < METHOD_MAX)
         return -1;
-    return n >= 3 && n < METHOD_MAX && s.p[n] == ' ';
+    if (n < 3 || n == METHOD_MAX || !is_blank(s.p[n]))
+        return 0;
+    return strict && s.p[n] == ' ' ? 1 : looks_like_loose_http(str_sub(s, n));
 }
 
 static void on_silence(uv_timer_t *timer)
@@ -179,8 +215,24 @@ static void on_silence(uv_timer_t *timer)
         f->patient = true;
         flow_timer(f, FLOW_HELLO_MS, on_silence);
     } else {
+        f->silent = true;
         flow_judge_address(f);
     }
+}
+
+static void on_still(uv_timer_t *timer)
+{
+    struct flow *f = container_of(timer, struct flow, timer);
+    flow_end(f, "nobody said anything");
+}
+
+/* It was dialled because nothing of it was known. Now something is. */
+static void undial(struct flow *f)
+{
+    f->state = FLOW_SNIFF;
+    f->silent = false;
+    if (f->upstream)
+        side_reset(TAKE_PTR(f->upstream));
 }
 
 /* True: decided, or ended. */
@@ -192,10 +244,12 @@ static bool classify(struct flow *f)
     case HELLO_COMPLETE:
         f->proto = FLOW_TLS;
         flow_timer(f, 0, NULL);
+        undial(f);
         flow_judge_name(f, hello_name(&f->hello));
         return true;
     case HELLO_BAD:
         f->proto = FLOW_TLS;
+        undial(f);
         flow_refusef(f, "a ClientHello that is not passed on: %s", f->hello.reason);
         return true;
     case HELLO_NOT_TLS:
@@ -207,7 +261,10 @@ static bool classify(struct flow *f)
     flow_timer(f, 0, NULL);
     if (http) {
         f->proto = FLOW_HTTP;
+        buf_consume(&f->first, leading_blanks(buf_str(&f->first)));
         flow_http(f);
+    } else if (f->state == FLOW_WATCH) {
+        flow_relay(f);
     } else {
         flow_judge_address(f);
     }
@@ -229,7 +286,10 @@ static void on_first(void *ctx)
         if (n ==
             0) { /* said all that it had to say: whatever that is, it is not TLS, nor a request that could be judged */
             flow_timer(f, 0, NULL);
-            flow_judge_address(f);
+            if (f->state == FLOW_WATCH)
+                flow_relay(f);
+            else
+                flow_judge_address(f);
             return;
         }
         if (buf_len(&f->first) == 0)
@@ -249,6 +309,29 @@ void flow_wait(struct flow *f)
 {
     static const struct side_ops ops = {.on_failed = on_client_failed};
     side_set(f->client, &ops, f);
+}
+
+static void on_server(void *ctx)
+{
+    struct flow *f = ctx;
+    flow_timer(f, 0, NULL);
+    flow_relay(f); /* what the client has begun to say is no request to this server, or it would wait for it */
+}
+
+static void on_server_failed(void *ctx, const struct err *err)
+{
+    flow_end(ctx, err->msg);
+}
+
+void flow_watch(struct flow *f)
+{
+    static const struct side_ops client = {.on_readable = on_first, .on_failed = on_client_failed},
+                                 server = {.on_readable = on_server, .on_failed = on_server_failed};
+    f->state = FLOW_WATCH;
+    flow_tell_open(f);
+    flow_timer(f, f->net->egress->config.still_ms, on_still);
+    side_set(f->client, &client, f);
+    side_set(f->upstream, &server, f);
 }
 
 /* Where the server speaks first, waiting for the client only costs time. */
@@ -306,6 +389,7 @@ void flow_begin(struct flow *f)
     if (!f->net->policy) {
         flow_refusef(f, "no policy is set");
     } else if (server_speaks(f->port)) {
+        f->silent = true;
         flow_judge_address(f);
     } else {
         side_set(f->client, &ops, f);

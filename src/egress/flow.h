@@ -8,6 +8,9 @@
  *   flow_http.c   requests: plain HTTP, and what interception opened
  *   flow_tls.c    interception
  *
+ * Who is judged by address because the client says nothing yet (or because on that port the server usually speaks first) is dialled, and its first bytes are looked
+ * at all the same unless the server's come first: FLOW_WATCH.
+ *
  * States follow one another; each has one thing that is waited for:
  *   SNIFF (the client's first bytes) -> RESOLVE (is the address one of that name?) -> DIAL -> TLS_WORLD, TLS_SANDBOX (interception) -> OPEN
  * Plain HTTP goes from SNIFF to OPEN, and dials when its first request was allowed.
@@ -38,7 +41,16 @@ enum {
     FLOW_LOOKUPS_MAX = 64,    /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
 };
 
-enum flow_state { FLOW_SNIFF, FLOW_RESOLVE, FLOW_DIAL, FLOW_TLS_WORLD, FLOW_TLS_SANDBOX, FLOW_OPEN, FLOW_ENDED };
+enum flow_state {
+    FLOW_SNIFF,
+    FLOW_RESOLVE,
+    FLOW_DIAL,
+    FLOW_WATCH,
+    FLOW_TLS_WORLD,
+    FLOW_TLS_SANDBOX,
+    FLOW_OPEN,
+    FLOW_ENDED
+};
 enum flow_proto { FLOW_TCP, FLOW_TLS, FLOW_HTTP };
 
 /* A request that was allowed; until the head of its answer came in `requests`, then in `answered`, because its body may go on for long. */
@@ -76,6 +88,7 @@ struct flow {
     bool forgot;  /* one that may still be under way is not in `answered` any more */
     bool belongs; /* the address to `name` */
     bool patient; /* silent, and waited for */
+    bool silent;  /* judged before the client said anything */
     bool intercepted, told;
     int rule; /* that allowed it */
     usec_t opened;
@@ -101,6 +114,9 @@ void flow_refusef(struct flow *f, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a 
 /* It goes somewhere: the "open" event. */
 void flow_tell_open(struct flow *f);
 
+/* Upstream is connected, and nobody has said anything: whoever speaks first says how it goes on. */
+void flow_watch(struct flow *f);
+
 /* flow_judge.c. The answers say why in any case. */
 void flow_judge_name(struct flow *f, struct str sni); /* TLS: goes on, or refuses */
 void flow_judge_address(struct flow *f);              /* no name: goes on, or refuses */
@@ -118,6 +134,7 @@ void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str 
 
 /* flow_dial.c */
 void flow_connect(struct flow *f, const struct side_ops *ops); /* f->upstream; ops may be NULL */
+void flow_relay(struct flow *f);                               /* bytes both ways, the client's first in front */
 void flow_dial(struct flow *f); /* upstream, then: relay, or interception, or the exchange gets it */
 
 /* flow_http.c */

@@ -14,7 +14,7 @@ static void on_relay_end(void *ctx, enum relay_end end, const struct err *err)
     flow_end(ctx, err ? err->msg : NULL);
 }
 
-static void relay(struct flow *f)
+void flow_relay(struct flow *f)
 {
     f->state = FLOW_OPEN;
     f->relay = relay_start(f->net->egress->pipes, f->net->egress->loop, TAKE_PTR(f->client), TAKE_PTR(f->upstream),
@@ -30,8 +30,10 @@ static void on_connected(void *ctx)
     struct flow *f = ctx;
     if (f->intercepted)
         flow_tls(f);
+    else if (f->silent)
+        flow_watch(f);
     else
-        relay(f);
+        flow_relay(f);
 }
 
 /* The sandbox sees a connection that breaks: it was told already that there is one. */
@@ -56,7 +58,8 @@ void flow_dial(struct flow *f)
     static const struct side_ops world = {.on_ready = on_connected, .on_failed = on_refused};
     assert(!f->upstream && f->state < FLOW_DIAL);
     f->state = FLOW_DIAL;
-    flow_wait(f); /* it was judged: nobody looks at its first bytes again */
+    flow_wait(
+        f); /* who said something was judged by it: nobody looks at it again; who did not is looked at when this is through */
     flow_connect(f, NULL);
     if (side_tcp_is_connected(f->upstream)) { /* on this machine, or the next: the loop has other things to do first */
         on_connected(f);

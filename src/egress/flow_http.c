@@ -321,8 +321,9 @@ static const struct exchange_ops exchange_ops = {on_request, on_answer, on_excha
 void flow_http(struct flow *f)
 {
     f->state = FLOW_OPEN;
-    struct side *client = TAKE_PTR(f->client);
-    f->exchange = h1_exchange(f->net->egress->loop, client, NULL, buf_str(&f->first), &exchange_ops, f);
+    struct side *client = TAKE_PTR(f->client),
+                *upstream = TAKE_PTR(f->upstream); /* NULL, unless it was silent at first */
+    f->exchange = h1_exchange(f->net->egress->loop, client, upstream, buf_str(&f->first), &exchange_ops, f);
     exchange_set_share(f->exchange, &f->net->share);
     buf_fini(&f->first);
 }

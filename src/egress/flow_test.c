@@ -388,6 +388,110 @@ static void test_more_than_a_hello(void **state)
     world_close(&w);
 }
 
+/* ---- what is said late, or not as it is written ---- */
+
+#define TENANT "Host: tenant.test\r\n\r\n"
+
+static void world_open_shared(struct world *w)
+{
+    world_open_to(w);
+    allow(w, "{'rules':[{'deny':'tenant.test'},{'allow':'127.0.0.1'}]}");
+}
+
+static bool is_open(void *ctx)
+{
+    const struct world *w = ctx;
+    return w->flow->state >= FLOW_WATCH;
+}
+
+static void expect_answer(struct world *w, const char *status)
+{
+    char got[64];
+    ssize_t n = test_peer_wait(&w->rig, w->client, got, strlen(status));
+    assert_int_equal(n, strlen(status));
+    assert_memory_equal(got, status, strlen(status));
+}
+
+static void test_requests_that_do_not_look_like_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *status; /* NULL: goes through as it is */
+    } cases[] = {
+        {"GET / HTTP/1.1\r\n" TENANT, "HTTP/1.1 403"},
+        {"\r\nGET / HTTP/1.1\r\n" TENANT, "HTTP/1.1 403"},
+        {"\r\n\r\n\n \tGET / HTTP/1.1\r\n" TENANT, "HTTP/1.1 403"},
+        {"get / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"GET\t/ HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"Get http://tenant.test/ HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"get /key\r\n", NULL},
+        {"get hello\r\n", NULL},
+        {"\r\nhello\r\n", NULL},
+        {"SSH-2.0-x\r\n", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct world w;
+        world_open_shared(&w);
+        test_peer_send(w.client, cases[i].said, strlen(cases[i].said));
+        flow_begin(w.flow);
+        if (cases[i].status) {
+            expect_answer(&w, cases[i].status);
+            assert_int_equal(fd_nonblock(w.listener, true), 0);
+            assert_int_equal(accept4(w.listener, NULL, NULL, SOCK_CLOEXEC), -1);
+        } else {
+            w.server = test_accept(w.listener);
+            test_peer_expect(&w.rig, w.server, str_of(cases[i].said));
+        }
+        world_close(&w);
+    }
+}
+
+/* Who says nothing is dialled for; what it says then is looked at, unless the server was first. */
+static void test_requests_after_silence(void **state)
+{
+    (void)state;
+    static const char tenant[] = "GET / HTTP/1.1\r\n" TENANT, own[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+    for (int i = 0; i < 4; i++) {
+        struct world w;
+        char byte;
+        world_open_shared(&w);
+        flow_begin(w.flow);
+        test_until(&w.rig, is_open, &w);
+        assert_int_equal(w.flow->state, FLOW_WATCH);
+        w.server = test_accept(w.listener);
+        switch (i) {
+        case 0:
+            test_peer_send(w.client, tenant, sizeof(tenant) - 1);
+            expect_answer(&w, "HTTP/1.1 403");
+            (void)close(w.client);
+            w.client = -1;
+            test_until(&w.rig, is_gone, &w);
+            assert_true(test_peer_wait(&w.rig, w.server, &byte, 1) <= 0);
+            break;
+        case 1:
+            test_peer_send(w.client, own, 5);
+            test_turn(&w.rig);
+            test_peer_send(w.client, own + 5, sizeof(own) - 6);
+            test_peer_expect(&w.rig, w.server, STR("GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"));
+            test_peer_send(w.server, "HTTP/1.1 204 No Content\r\n\r\n", 27);
+            expect_answer(&w, "HTTP/1.1 204");
+            break;
+        case 2:
+            test_peer_send(w.client, "ask", 3);
+            test_peer_send(w.client, "?", 1);
+            test_peer_expect(&w.rig, w.server, STR("ask?"));
+            break;
+        case 3:
+            test_peer_send(w.server, "hello", 5);
+            test_peer_expect(&w.rig, w.client, STR("hello"));
+            test_peer_send(w.client, tenant, sizeof(tenant) - 1);
+            test_peer_expect(&w.rig, w.server, str_of(tenant));
+            break;
+        }
+        world_close(&w);
+    }
+}
+
 /* Its processes may live on for a moment, and go on with what they were saying. */
 static void test_half_a_hello_of_a_forgotten_sandbox(void **state)
 {
@@ -530,6 +634,8 @@ int main(void)
         cmocka_unit_test(test_many_names_to_look_up),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_more_than_a_hello),
+        cmocka_unit_test(test_requests_that_do_not_look_like_it),
+        cmocka_unit_test(test_requests_after_silence),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
         cmocka_unit_test(test_a_crowd),

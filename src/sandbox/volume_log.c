@@ -33,14 +33,22 @@ void volume_refused(struct vol *v, const struct actor *actor, const char *what, 
     record_refusal(v->core, v->v.id, actor->name, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
 }
 
+/* A drop of which it is known that nothing came. */
+static bool is_refused_drop(const struct event *e)
+{
+    static const struct str drop = {"{\"what\":\"drop\",", 15};
+    return e->kind == EVENT_VOLUME_FAILED && str_starts(e->data, drop) &&
+           !str_starts(str_sub(e->data, drop.n), STR("\"code\":\"unavailable\"")) &&
+           !str_starts(str_sub(e->data, drop.n), STR("\"code\":\"deadline_exceeded\""));
+}
+
 /* Which of the two it is decides the last event that says. */
 static bool fold(const struct event *e, void *ctx)
 {
     bool *is_made = ctx;
     if (e->kind == EVENT_VOLUME_CREATE || e->kind == EVENT_VOLUME_DROP || e->kind == EVENT_VOLUME_DROPPED)
         *is_made = false;
-    else if (e->kind == EVENT_VOLUME_CREATED || e->kind == EVENT_VOLUME_MOUNTED ||
-             (e->kind == EVENT_VOLUME_FAILED && str_starts(e->data, STR("{\"what\":\"drop\""))))
+    else if (e->kind == EVENT_VOLUME_CREATED || e->kind == EVENT_VOLUME_MOUNTED || is_refused_drop(e))
         *is_made = true;
     return true;
 }

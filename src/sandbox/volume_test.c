@@ -163,14 +163,24 @@ static void of_another_pool(void **state)
     struct world *w = *state;
     struct err err;
     struct outcome *o;
-    char id[VOLUME_ID_LEN + 1], other[VOLUME_ID_LEN + 1], token[64];
+    char id[VOLUME_ID_LEN + 1], other[VOLUME_ID_LEN + 1], gone[VOLUME_ID_LEN + 1], token[64];
     (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
     (void)snprintf(token, sizeof(token), "%s", volume_find(w->core, STR("data"))->token);
     (void)snprintf(other, sizeof(other), "%s", make(w, "other"));
+    (void)snprintf(gone, sizeof(gone), "%s", make(w, "gone"));
     /* Nobody knows whether this one was made, and it was not. */
     o = outcome(0);
     w->volume_error = ERR_UNAVAILABLE;
     assert_int_equal(volume_make(w->core, &test_actor, STR("half"), 0, on_volume, o, &err), 0);
+    WAIT(w, o->calls);
+    /* Nor whether this one was dropped, and it was; the other was not. */
+    o = outcome(0);
+    assert_int_equal(drop(w, "gone", o, &err), 0);
+    WAIT(w, o->calls);
+    mem_free(map_del(&w->volumes, str_of(gone)));
+    w->volume_error = ERR_INTERNAL;
+    o = outcome(0);
+    assert_int_equal(drop(w, "data", o, &err), 0);
     WAIT(w, o->calls);
     w->volume_error = 0;
     assert_int_equal(volume_make(w->core, &test_actor, STR("half"), 0, on_volume, o, &err), -1);
@@ -184,7 +194,8 @@ static void of_another_pool(void **state)
         world_turns(w, 50);
         use(w, ERR_FAILED_PRECONDITION);
     }
-    (void)make(w, "half"); /* that was forgotten */
+    (void)make(w, "half"); /* these were forgotten */
+    (void)make(w, "gone");
     assert_int_equal(volume_make(w->core, &test_actor, STR("data"), 0, on_volume, outcome(0), &err), -1);
     assert_int_equal(err.code, ERR_ALREADY_EXISTS);
     o = outcome(0);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Using things up. The neighbour has to answer all the while; nothing of the host may run short. Section 10 (R..)."""
 
+import contextlib
 import gzip
 import http.client
 import io
@@ -155,6 +156,21 @@ def test_R02_out_of_memory_is_told(service):
     kinds = wait_until(lambda: [k for k in service.client.kinds(box.id) if k == "limit.oom"], 12)
     if not kinds:
         pytest.fail("no limit.oom event within 12 s")
+
+
+def test_R02_answers_that_nobody_reads(service, make):
+    """What the kernel keeps of them is in no limit: who has much of it when the machine loses memory is ended, and nobody else."""
+    box, neighbour = small(service), make()
+    kept = lambda: int(re.search(r"^SUnreclaim:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)[1]) * 1024
+    before = kept()
+    with Watch(service, neighbour):
+        with contextlib.suppress(Exception):
+            with box.start(PROBE_INSIDE, "-x", "hog_netlink,3000,20", timeout=30) as stream:
+                stream.rest()
+        end = wait_until(lambda: service.request("GET", f"/v1/sandboxes/{box.id}")[2].get("end_cause"), 5)
+    assert end == "oom", end
+    assert re.search(f"the machine loses memory: sandbox {box.id} has [0-9]+ MiB unread in netlink sockets", read(service.log))
+    assert wait_until(lambda: kept() - before < 256 * MIB, 10)
 
 
 DISK = 64 * MIB

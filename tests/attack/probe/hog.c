@@ -6,6 +6,8 @@
 #include "probe.h"
 
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -308,6 +310,32 @@ static int hog_tcp(int argc, char **argv)
     return hold("tcp", n, argc, argv);
 }
 
+/* Answers of the routing protocol, a GiB at most, that nobody reads. */
+static int hog_netlink(int argc, char **argv)
+{
+    long n = 0;
+    unsigned long held = 0;
+    const int large = 1 << 30;
+    const struct {
+        struct nlmsghdr head;
+        struct rtgenmsg body;
+    } ask = {{sizeof(ask), RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0}, {0}};
+    for (; n < most(argc, argv) && held < 1UL << 30; n++) {
+        unsigned memory[9] = {0}, before;
+        int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+        if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large)) < 0)
+            break;
+        do {
+            socklen_t got = sizeof(memory);
+            before = memory[0];
+            if (send(s, &ask, sizeof(ask), 0) < 0 || getsockopt(s, SOL_SOCKET, SO_MEMINFO, memory, &got) < 0)
+                break;
+        } while (memory[0] > before);
+        held += memory[0];
+    }
+    return hold("netlink", (long)(held >> 20), argc, argv);
+}
+
 static int hog_processes(int argc, char **argv)
 {
     long n = 0;
@@ -380,6 +408,7 @@ const struct verb hog_verbs[] = {
     {"hog_sockets", hog_sockets},
     {"hog_udp", hog_udp},
     {"hog_tcp", hog_tcp},
+    {"hog_netlink", hog_netlink},
     {"hog_processes", hog_processes},
     {"hog_bomb", hog_bomb},
     {"hog_zombies", hog_zombies},

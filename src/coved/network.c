@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "coved/boxes.h"
 #include "coved/state.h"
+#include "kernel/cgroup.h"
 #include "wire/egress.h"
 
 #include <fcntl.h>
@@ -14,7 +15,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINK_BUFFER_BYTES = 4 << 20 };
+enum {
+    LINK_BUFFER_BYTES = 4 << 20,
+    MEMORY_PART = 4, /* of the machine's, for cove-egress; */
+    MEMORY_LEAST = 512 << 20,
+};
+
+static const char group[] = "egress";
 
 static void arguments(struct network *n, const struct config *config)
 {
@@ -94,6 +101,14 @@ static void link_workers(struct network *n)
     (void)fd_close(pair[1]);
 }
 
+static void drop_group(struct network *n)
+{
+    int r = n->cgroups ? cgroup_remove(n->cgroups, group) : 0;
+    if (r < 0)
+        log_warn("remove the control group of cove-egress: %s", strerror(-r));
+    n->cgroups = NULL;
+}
+
 static void on_egress(void *ctx)
 {
     struct network *n = ctx;
@@ -106,7 +121,21 @@ void network_on_api(struct network *n)
     link_workers(n);
 }
 
-void network_start(struct network *n, struct loop *loop, const struct stage *stage, size_t stock)
+static void make_group(struct network *n, struct cgroup_tree *cgroups)
+{
+    uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    const struct cgroup_limits limits = {.memory_bytes = MAX(all / MEMORY_PART, (uint64_t)MEMORY_LEAST)};
+    n->cgroups = cgroups;
+    int r = cgroup_make(cgroups, group);
+    r = r ? r : cgroup_limit(cgroups, group, &limits);
+    if (r < 0) {
+        log_warn("the memory of cove-egress is not limited: %s", strerror(-r));
+        drop_group(n);
+    }
+}
+
+void network_start(struct network *n, struct loop *loop, const struct stage *stage, struct cgroup_tree *cgroups,
+                   size_t stock)
 {
     struct err why;
     if (!n->program)
@@ -116,6 +145,7 @@ void network_start(struct network *n, struct loop *loop, const struct stage *sta
         listen_local_close(&n->vault);
         return;
     }
+    make_group(n, cgroups);
     n->fds[0] = (struct worker_fd){"--vault-fd", n->vault.fd, ""};
     n->fds[1] = (struct worker_fd){"--state-fd", n->state_fd, ""};
     const struct worker_spec spec = {
@@ -127,6 +157,8 @@ void network_start(struct network *n, struct loop *loop, const struct stage *sta
         .argv = n->argv,
         .uid = state_uid(STATE_EGRESS),
         .stage = stage,
+        .cgroups = n->cgroups,
+        .group = group,
         .on_start = on_egress,
         .ctx = n,
     };
@@ -162,6 +194,7 @@ void network_close(struct network *n)
 {
     if (n->egress)
         worker_free(n->egress);
+    drop_group(n);
     if (n->maker)
         netmaker_stop(n->maker);
     listen_local_close(&n->vault);

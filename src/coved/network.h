@@ -23,13 +23,14 @@ struct boxes;
 struct config;
 
 struct network {
-    char *program;             /* of cove-egress; NULL: no captured networks */
-    struct local_socket vault; /* RUN/vault.sock */
-    int state_fd;              /* owned: STATE/egress */
-    struct netmaker *maker;    /* NULL: no captured networks */
-    struct worker *egress;     /* the same */
-    struct worker *api;        /* borrowed */
-    struct boxes *boxes;       /* borrowed */
+    char *program;               /* of cove-egress; NULL: no captured networks */
+    struct local_socket vault;   /* RUN/vault.sock */
+    int state_fd;                /* owned: STATE/egress */
+    struct netmaker *maker;      /* NULL: no captured networks */
+    struct worker *egress;       /* the same */
+    struct cgroup_tree *cgroups; /* borrowed; NULL: cove-egress has no group of its own */
+    struct worker *api;          /* borrowed */
+    struct boxes *boxes;         /* borrowed */
     struct worker_fd fds[2];
     char *argv[8];
 };
@@ -40,8 +41,12 @@ struct network {
 int network_prepare(struct network *n, const struct config *config, const char *program_dir,
                     struct err *err) WARN_UNUSED;
 
-/* On the stage. stock: how many namespaces to keep ready. A machine that can't make them is no failure; it is logged. */
-void network_start(struct network *n, struct loop *loop, const struct stage *stage, size_t stock);
+/*
+ * On the stage. stock: how many namespaces to keep ready. A machine that can't make them is no failure; it is logged. cove-egress gets a control group with a limit of
+ * memory: whatever somebody makes it keep, it ends and is replaced before the machine is out of it.
+ */
+void network_start(struct network *n, struct loop *loop, const struct stage *stage, struct cgroup_tree *cgroups,
+                   size_t stock);
 
 /* Once both are there, before the first turn. */
 void network_connect(struct network *n, struct worker *api, struct boxes *boxes);

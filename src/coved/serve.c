@@ -365,7 +365,7 @@ static int set_up(struct coved *c, struct err *err)
         return err_errno(err, r, "make the event loop");
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
-    network_start(&c->network, c->loop, &c->stage, READY_NETWORKS);
+    network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS);
     c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compares = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compare_queue = diff_queue_new(c->compares);

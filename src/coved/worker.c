@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "coved/outbox.h"
 #include "kernel/caps.h"
+#include "kernel/cgroup.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -290,6 +291,9 @@ static int start(struct worker *w)
         unmake(w, pid);
         return r;
     }
+    int joined = w->spec.cgroups ? cgroup_attach(w->spec.cgroups, w->spec.group, pid) : 0;
+    if (joined < 0)
+        log_warn("%s has no control group of its own: %s", w->spec.name, strerror(-joined));
     w->started = clock_mono();
     w->spec.on_start(w->spec.ctx);
     return 0;

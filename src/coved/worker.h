@@ -11,6 +11,7 @@
 #include "tier/stage.h"
 #include "wire/supervisor.h"
 
+struct cgroup_tree;
 struct worker;
 
 /* Given as two arguments: the option, and the descriptor's number with what is to follow it ("7:unix"). */
@@ -31,6 +32,8 @@ struct worker_spec {
     const char *key; /* given through a pipe, as --key-fd; NULL: none */
     struct str pem;  /* given as a file in memory, as --tls-fd; p NULL: none */
     const struct stage *stage;
+    struct cgroup_tree *cgroups; /* NULL: it stays in coved's group */
+    const char *group;           /* its own, which is there */
     /*
      * A whole message of the right length for its type, and the descriptor that came along: yours, or -1. NULL: it has nothing to say to us, and is
      * replaced when it does.

@@ -42,8 +42,9 @@ struct network {
     struct loop_alarm retry;
     struct ca_install *install;
 
-    usec_t second; /* monotonic: when the current one began */
-    unsigned opened_in_second;
+    uint64_t n_told; /* events, of this worker */
+    usec_t period;   /* monotonic: when the current one began */
+    unsigned opened_in_period;
     struct map logged; /* open flows whose net.open is in the log: number -> its seq */
     struct flow_sums sums;
     struct loop_alarm sums_alarm;

@@ -2,12 +2,15 @@
 /*
  * What cove-egress saw, as events. A sandbox can cause any number of them, so all are bounded: NETWORK_FLOWS_PER_SEC flows a second are logged one by
  * one (net.open, and its net.close whenever that comes), the others are counted and told together; of the other kinds what is too much is
- * counted by the log itself (log.suppressed).
+ * counted by the log itself (log.suppressed). And since a sandbox may go on for as long as it lives, the more was told of it, the less is: after TOLD_IN_FULL events a
+ * tenth of that, after TOLD_CLOSELY a tenth in a minute.
  */
 #include "base/mem.h"
 #include "sandbox/network_internal.h"
 
 enum { REQUESTS_PER_SEC = 200, DENIALS_PER_SEC = 100, MISUSES_PER_SEC = 20 };
+
+enum { TOLD_IN_FULL = 20000, TOLD_CLOSELY = 100000 };
 
 struct told {
     json_t *message;
@@ -54,7 +57,13 @@ static void put_number(struct told *t, struct event_data *d, const char *key, bo
         event_data_i64(d, key, number(t, key, is_optional));
 }
 
-/* Returns its seq, 0 when it is not in the log. */
+static struct event_limit limit_of(const struct network *n, uint32_t per_sec)
+{
+    return (struct event_limit){.burst = n->n_told < TOLD_IN_FULL ? per_sec : MAX(per_sec / 10, 1u),
+                                .window = n->n_told < TOLD_CLOSELY ? USEC_PER_SEC : 60 * USEC_PER_SEC};
+}
+
+/* Returns its seq, 0 when it is not in the log. per_sec 0: without a limit. */
 static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, uint32_t per_sec, struct event_data *d)
 {
     struct core *core = n->sb->core;
@@ -64,11 +73,12 @@ static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, 
                                 .grade = EVENT_OBSERVED_HOST,
                                 .cause = cause,
                                 .data = event_data_end(d)};
+    const struct event_limit limit = limit_of(n, per_sec);
     uint64_t seq = 0;
     struct err err;
-    int r = per_sec ? event_append_limited(core->config.events, &draft,
-                                           &(struct event_limit){.burst = per_sec, .window = USEC_PER_SEC}, &seq, &err)
+    int r = per_sec ? event_append_limited(core->config.events, &draft, &limit, &seq, &err)
                     : event_append(core->config.events, &draft, &seq, &err);
+    n->n_told += r >= 0 && seq;
     if (r < 0)
         core_unrecorded(core, &err);
     else
@@ -103,21 +113,22 @@ static struct flow_sums *sums_of(struct network *n)
 {
     if (!n->sums_alarm.slot) {
         n->sums.since = clock_mono();
-        loop_alarm_set(n->sb->core->loop, &n->sums_alarm, n->sums.since + USEC_PER_SEC, on_sums_alarm);
+        loop_alarm_set(n->sb->core->loop, &n->sums_alarm, n->sums.since + limit_of(n, 1).window, on_sums_alarm);
     }
     return &n->sums;
 }
 
 static bool may_log_flow(struct network *n)
 {
+    const struct event_limit limit = limit_of(n, NETWORK_FLOWS_PER_SEC);
     usec_t now = clock_mono();
-    if (now - n->second >= USEC_PER_SEC) {
-        n->second = now;
-        n->opened_in_second = 0;
+    if (now - n->period >= limit.window) {
+        n->period = now;
+        n->opened_in_period = 0;
     }
-    if (n->opened_in_second >= NETWORK_FLOWS_PER_SEC || map_count(&n->logged) >= NETWORK_FLOWS_MAX)
+    if (n->opened_in_period >= limit.burst || map_count(&n->logged) >= NETWORK_FLOWS_MAX)
         return false;
-    n->opened_in_second++;
+    n->opened_in_period++;
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What cove-egress is told of a sandbox and when, what the client is told, and what an egress that lies can do. */
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network_internal.h"
 #include "sandbox/pause.h"
 #include "sandbox/test_world.h"
 #include "wire/egress.h"
@@ -594,6 +594,26 @@ static void lies_close_the_socket(void **state)
     }
 }
 
+/* It may go on for as long as it lives. */
+static void the_more_is_told_the_less(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    sb->network->n_told = 20000;
+    for (unsigned i = 0; i < 300; i++)
+        egress_say_of(w, sb, "denied", "\"proto\":\"dns\",\"name\":\"c.d\",\"rule\":-1,\"reason\":\"r\",\"count\":1");
+    world_turns(w, 50);
+    assert_in_range(world_count_events(w, id_of(sb), EVENT_NET_DENIED), 1, 40); /* ten a second */
+    sb->network->n_told = 100000;
+    size_t before = world_count_events(w, id_of(sb), EVENT_NET_DENIED);
+    for (unsigned i = 0; i < 300; i++) {
+        egress_say_of(w, sb, "denied", "\"proto\":\"dns\",\"name\":\"c.d\",\"rule\":-1,\"reason\":\"r\",\"count\":1");
+        if (i % 50 == 0)
+            world_turns(w, 300);
+    }
+    assert_in_range(world_count_events(w, id_of(sb), EVENT_NET_DENIED), before, before + 10); /* ten a minute */
+}
+
 /* Its end was lost; the next one with that number is another one. */
 static void a_flow_that_begins_twice_is_two(void **state)
 {
@@ -694,6 +714,7 @@ int main(void)
         TEST(nothing_is_recorded_after_the_end),
         TEST(lies_close_the_socket),
         TEST(a_flow_that_begins_twice_is_two),
+        TEST(the_more_is_told_the_less),
         TEST(an_answer_of_another_kind_is_a_lie),
         TEST(of_sandboxes_that_are_nobodys_nothing_is_kept),
         TEST(a_question_is_answered),

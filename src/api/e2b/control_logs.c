@@ -5,7 +5,7 @@
 
 enum {
     LINES_MAX = 1000,  /* of an answer */
-    SCAN_MAX = 100000, /* of the log, for the newest of them or those that match */
+    SCAN_MAX = 100000, /* of the log, for those that match */
     SEARCH_MAX = 256,
 };
 
@@ -19,10 +19,10 @@ struct line {
     char *logger, *message; /* owned */
 };
 
-/* The lines that fit the request: the first `limit` of them, or the last ones in a ring. */
+/* The lines that fit the request, in the order in which they are told. */
 struct lines {
-    struct line *ring;
-    size_t limit, n; /* n: how many fitted in all */
+    struct line *all;
+    size_t limit, n;
     bool newest;
     usec_t until;
     size_t level; /* least */
@@ -41,30 +41,18 @@ static void line_fini(struct line *line)
 {
     mem_free(line->logger);
     mem_free(line->message);
-    *line = (struct line){0};
 }
 
 static bool collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
     struct lines *lines = ctx;
-    struct line *line;
 
-    if (at > lines->until)
-        return lines->newest;
     if (level_number(str_of(level)) < lines->level ||
         (lines->search.n && !memmem(message, strlen(message), lines->search.p, lines->search.n)))
         return true;
-    if (!lines->newest && lines->n == lines->limit)
-        return false;
-    line = &lines->ring[lines->n++ % lines->limit];
-    line_fini(line);
-    *line = (struct line){at, levels[level_number(str_of(level))], mem_strdup(logger), mem_strdup(message)};
-    return true;
-}
-
-static const struct line *line_at(const struct lines *lines, size_t i)
-{
-    return &lines->ring[lines->newest ? (lines->n - 1 - i) % lines->limit : i];
+    lines->all[lines->n++] =
+        (struct line){at, levels[level_number(str_of(level))], mem_strdup(logger), mem_strdup(message)};
+    return lines->n < lines->limit;
 }
 
 /* {"timestamp":…,"level":…,"message":…,"fields":{…}} */
@@ -101,13 +89,11 @@ static void append_line(struct buf *b, const struct line *line)
 
 static void append_all(struct buf *b, const struct lines *lines, void (*append)(struct buf *b, const struct line *line))
 {
-    size_t n = MIN(lines->n, lines->limit);
-
     buf_append_char(b, '[');
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < lines->n; i++) {
         if (i)
             buf_append_char(b, ',');
-        append(b, line_at(lines, i));
+        append(b, &lines->all[i]);
     }
     buf_append_char(b, ']');
 }
@@ -132,11 +118,16 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
 
 static bool read_log(struct call *c, struct lines *lines, usec_t from)
 {
-    size_t scan = lines->newest || lines->level || lines->search.n ? SCAN_MAX : lines->limit;
+    size_t scan = lines->level || lines->search.n ? SCAN_MAX : lines->limit;
     struct err err;
+    int r = 0;
 
-    lines->ring = mem_array(lines->limit + 1, sizeof(struct line));
-    if (lines->limit == 0 || sandbox_logs(c->e2b->core, c->args[0], from, scan, collect, lines, &err) == 0)
+    lines->all = mem_array(lines->limit + 1, sizeof(struct line));
+    if (lines->limit && lines->newest)
+        r = sandbox_logs_back(c->e2b->core, c->args[0], from, lines->until, scan, collect, lines, &err);
+    else if (lines->limit)
+        r = sandbox_logs(c->e2b->core, c->args[0], from, scan, collect, lines, &err);
+    if (r == 0)
         return true;
     call_fail_err(c, &err);
     return false;
@@ -144,16 +135,16 @@ static bool read_log(struct call *c, struct lines *lines, usec_t from)
 
 static void lines_fini(struct lines *lines)
 {
-    for (size_t i = 0; lines->ring && i < lines->limit; i++)
-        line_fini(&lines->ring[i]);
-    mem_free(lines->ring);
+    for (size_t i = 0; i < lines->n; i++)
+        line_fini(&lines->all[i]);
+    mem_free(lines->all);
 }
 
 void control_logs(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
-    struct lines lines = {.until = UINT64_MAX};
+    struct lines lines = {0};
 
     if (!control_sandbox(c) || !get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
         !get_number(c, "limit", INT32_MAX, &limit))
@@ -174,7 +165,7 @@ void control_logs_v2(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     uint64_t limit = LINES_MAX, cursor_ms = 0;
-    struct lines lines = {.newest = true, .until = UINT64_MAX};
+    struct lines lines = {.newest = true};
     struct str value;
     usec_t from;
 

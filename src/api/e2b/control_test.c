@@ -64,6 +64,22 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
     snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs", id);
     assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
     assert_has(&b, "{\"logs\":[");
+    /* The newest first, when nothing else is asked for. */
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?limit=1", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"message\":\"sandbox.timeout");
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?limit=1&search=sandbox.create", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"message\":\"sandbox.create");
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?limit=1&direction=forward", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"message\":\"sandbox.create");
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?cursor=1", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_is(&b, "{\"logs\":[]}");
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?limit=0", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_is(&b, "{\"logs\":[]}");
 
     snprintf(target, sizeof(target), "/sandboxes/%s", id);
     assert_int_equal(facade_json(f, "DELETE", target, NULL, &b), 204);

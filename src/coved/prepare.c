@@ -38,7 +38,9 @@ static const char customize[] =
     /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
     " && chroot \"$1\" localedef --add-to-archive /usr/lib/locale/C.utf8"
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
-    " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/cache/apt/archives/*.deb \"$1\"/var/log/*.log \"$1\"/tmp/*";
+    " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/cache/apt/archives/*.deb \"$1\"/var/log/*.log"
+    /* Without its own file there mmdebstrap's apt-get would, behind this, empty the lists of the machine itself. */
+    " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +";
 
 enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 

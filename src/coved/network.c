@@ -124,7 +124,8 @@ void network_on_api(struct network *n)
 static void make_group(struct network *n, struct cgroup_tree *cgroups)
 {
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct cgroup_limits limits = {.memory_bytes = MAX(all / MEMORY_PART, (uint64_t)MEMORY_LEAST)};
+    const struct cgroup_limits limits = {.memory_bytes = MAX(all / MEMORY_PART, (uint64_t)MEMORY_LEAST),
+                                         .serves_many = true};
     n->cgroups = cgroups;
     int r = cgroup_make(cgroups, group);
     r = r ? r : cgroup_limit(cgroups, group, &limits);

@@ -15,6 +15,7 @@ struct cgroup_limits {
     uint64_t memory_bytes; /* 0: none. Swap is not given on top */
     uint32_t cpu_milli;    /* thousandths of a CPU; 0: none */
     uint32_t pids;         /* 0: none */
+    bool serves_many;      /* its sockets are those of all sandboxes: version 1's limit of their buffers is not set */
 };
 
 struct cgroup_usage {

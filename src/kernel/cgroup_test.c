@@ -150,6 +150,9 @@ static void test_sockets_v1(void **state)
         assert_int_equal(cgroup_limit(t, "s", &limits), 0);
         assert_int_equal(read_number(path), cases[i].sockets_mb << 20);
     }
+    const struct cgroup_limits of_many = {.memory_bytes = 64 << 20, .serves_many = true};
+    assert_int_equal(cgroup_limit(t, "s", &of_many), 0);
+    assert_int_equal(read_number(path), none);
     assert_int_equal(cgroup_limit(t, "s", &(struct cgroup_limits){0}), 0);
     assert_int_equal(read_number(path), none);
 

@@ -68,7 +68,7 @@ static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_li
     if (t->features.memory)
         r = limit_memory(memory, name, l->memory_bytes);
     if (r == 0 && t->features.memory)
-        r = limit_sockets(memory, name, l->memory_bytes);
+        r = limit_sockets(memory, name, l->serves_many ? 0 : l->memory_bytes);
     if (r == 0 && t->features.cpu) {
         uint64_t quota = MAX((uint64_t)l->cpu_milli * (PERIOD_USEC / 1000), (uint64_t)QUOTA_MIN_USEC);
         r = l->cpu_milli ? cgroup_write_u64(cpu, name, "cpu.cfs_quota_us", quota)

@@ -324,8 +324,9 @@ void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *requ
     struct waiting *w = mem_new(struct waiting);
     w->request = *request;
     w->asked = asked;
-    w->outfit.limits =
-        (struct cgroup_limits){request->memory_bytes, request->cpu_milli, request->pids ? request->pids : default_pids};
+    w->outfit.limits = (struct cgroup_limits){.memory_bytes = request->memory_bytes,
+                                              .cpu_milli = request->cpu_milli,
+                                              .pids = request->pids ? request->pids : default_pids};
     w->outfit.disk_bytes = request->disk_bytes;
     (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
     b->last_create = clock_mono();

@@ -66,7 +66,8 @@ int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids,
         (void)map_put(&b->wants, str_of(w->outfit.layer), w);
     }
     w->count = m->count;
-    w->outfit.limits = (struct cgroup_limits){m->memory_bytes, m->cpu_milli, m->pids ? m->pids : default_pids};
+    w->outfit.limits = (struct cgroup_limits){
+        .memory_bytes = m->memory_bytes, .cpu_milli = m->cpu_milli, .pids = m->pids ? m->pids : default_pids};
     w->outfit.disk_bytes = m->disk_bytes;
     b->n_wanted = others + w->count;
     return 0;

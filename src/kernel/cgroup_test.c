@@ -65,7 +65,7 @@ static void remove_when_empty(struct cgroup_tree *t, const char *name)
 static void life_of_a_group(int version)
 {
     struct cgroup_tree *t = open_tree_of(version);
-    const struct cgroup_limits limits = {64 << 20, 500, 10}, none = {0};
+    const struct cgroup_limits limits = {.memory_bytes = 64 << 20, .cpu_milli = 500, .pids = 10}, none = {0};
     struct cgroup_usage usage;
     assert_int_equal(cgroup_make(t, "a"), 0);
     assert_int_equal(cgroup_make(t, "a"), 0);

@@ -28,7 +28,7 @@ run: check-run build ## set up everything, start the service here, run a first s
 	@tools/install-deps run
 	@tools/service run
 
-start: check-start build ## the same in the background
+start: check-start build ## the same in the background, without the first sandbox
 	@tools/install-deps run
 	@tools/service start
 
@@ -62,6 +62,7 @@ deps: ## install everything that any target needs
 	@tools/install-deps build run test bench
 
 install: check-install build ## install to /usr/local, with a systemd unit (DESTDIR is honoured)
+	@[ -n "$(DESTDIR)" ] || tools/install-deps run
 	@meson install -C $(BUILD) --no-rebuild --quiet
 	@install -Dm 644 dist/cove.service $(DESTDIR)$(UNIT)
 	@install -Dm 644 README.md $(DESTDIR)$(DOC)/README.md
@@ -72,7 +73,8 @@ uninstall: check-uninstall ## remove what install put there; state, configuratio
 	@there="$$(ls -d $(INSTALLED) 2>/dev/null)"; rm -rf $(INSTALLED); \
 	    [ -n "$$there" ] && echo "removed: $$(echo $$there)" || echo "nothing is installed in $(DESTDIR)/usr/local"; \
 	    kept="$$(ls -d $(DESTDIR)/etc/cove $(DESTDIR)/var/lib/cove 2>/dev/null)"; \
-	    [ -z "$$kept" ] || echo "kept, as they are yours: $$(echo $$kept)"
+	    [ -z "$$kept" ] || { echo "kept, as they are yours: $$(echo $$kept)"; echo "to delete them with everything in them: rm -rf $$(echo $$kept)"; }
+	@[ -n "$(DESTDIR)" ] || tools/service left
 
 clean: ## remove what was built
 	@rm -rf $(BUILD)

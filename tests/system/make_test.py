@@ -4,9 +4,10 @@
 import os
 import shutil
 import subprocess
+import tempfile
 
 import pytest
-from service import BUILD, TOP
+from service import BUILD, TOP, Service
 
 PROGRAMS = ("cove", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image")
 
@@ -26,6 +27,61 @@ def test_start_says_that_the_configuration_is_wrong(tmp_path, text, why):
     assert "not started" in done.stderr.splitlines()[-1]
 
 
+def without_build(tmp_path, *arguments, **env):
+    """tools/service of a tree in which nothing is built."""
+    (tmp_path / "tools").mkdir(exist_ok=True)
+    shutil.copy(TOP / "tools" / "service", tmp_path / "tools")
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith("COVE_")}, "COVE_CONFIG": "/dev/null", **env}
+    return subprocess.run([tmp_path / "tools" / "service", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.fixture
+def own_service():
+    if os.geteuid() != 0:
+        pytest.skip("the service needs root")
+    directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    service = Service(directory)
+    try:
+        yield service.start()
+    finally:
+        service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_stop_needs_no_build(own_service, tmp_path):
+    env = {"COVE_RUN": str(own_service.run)}
+    pid_file = own_service.run / "coved.pid"
+    done = without_build(tmp_path, "left", **env)
+    assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {own_service.coved.pid}: COVE_RUN={own_service.run} make stop ends it\n"), done
+    pid_file.write_text(f"{os.getpid()}\n") # of one that is long gone, and used again: it is no coved
+    done = without_build(tmp_path, "stop", **env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Cove has stopped\n", ""), done
+    assert own_service.coved.wait(10) == 0 and not pid_file.exists()
+    for verb, said in (("stop", "Cove is not running\n"), ("left", "")):
+        done = without_build(tmp_path, verb, **env)
+        assert (done.returncode, done.stdout, done.stderr) == (0, said, ""), done
+
+
+def test_what_runs_on_another_state_is_said(service, tmp_path):
+    env = {"COVE_RUN": str(service.run), "COVE_STATE": str(tmp_path / "other")}
+    for arguments in (("check", "start"), ("check", "run")):
+        done = without_build(tmp_path, *arguments, **env)
+        assert done.returncode == 1 and f"pid {service.coved.pid}, on the state in {service.state}, and not in {tmp_path}/other" in done.stderr, done
+    same = {**env, "COVE_STATE": str(service.state)}
+    assert without_build(tmp_path, "check", "start", **same).returncode == 0
+    done = without_build(tmp_path, "check", "run", **same)
+    assert done.returncode == 1 and f"running already, pid {service.coved.pid}" in done.stderr, done
+
+
+@pytest.mark.parametrize("name", ["COVE_LISTEN", "COVE_LISTEN_TLS"])
+@pytest.mark.parametrize("text", ["banana", "banana:80", "127.0.0.1:65536", "127.0.0.1:", "127.0.0.1:9,7070"])
+def test_what_is_no_address_is_said_before_anything_is_installed(tmp_path, name, text):
+    done = without_build(tmp_path, "check", "run", **{"COVE_RUN": str(tmp_path / "run"), "COVE_LISTEN": "127.0.0.1:9", name: text})
+    wrong = text.split(",")[-1]
+    assert done.returncode == 1 and f'"{wrong}" is no address to listen on' in done.stderr, done
+
+
 def uninstall(tree):
     done = subprocess.run(["make", "-s", "-C", TOP, "uninstall", f"DESTDIR={tree}"], capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.splitlines()
@@ -39,9 +95,9 @@ def test_uninstall_says_what_went_and_what_stays(tmp_path):
     (tmp_path / "usr/local/bin/other").touch()
     (tmp_path / "usr/local/share/doc/cove").mkdir(parents=True)
     (tmp_path / "etc/cove").mkdir(parents=True)
-    removed, kept = uninstall(tmp_path)
+    removed, kept, how = uninstall(tmp_path)
     assert removed.startswith("removed: ") and all(f"{tmp_path}/usr/local/bin/{name}" in removed.split() for name in PROGRAMS)
-    assert kept == f"kept, as they are yours: {tmp_path}/etc/cove"
+    assert kept == f"kept, as they are yours: {tmp_path}/etc/cove" and how.endswith(f": rm -rf {tmp_path}/etc/cove")
     assert os.listdir(tmp_path / "usr/local/bin") == ["other"] and not (tmp_path / "usr/local/share/doc/cove").exists()
-    assert uninstall(tmp_path) == [f"nothing is installed in {tmp_path}/usr/local", kept]
+    assert uninstall(tmp_path) == [f"nothing is installed in {tmp_path}/usr/local", kept, how]
     assert uninstall(tmp_path / "nowhere") == [f"nothing is installed in {tmp_path}/nowhere/usr/local"]

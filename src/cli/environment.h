@@ -8,3 +8,6 @@
 
 /* Adds to *env, which is made when it is NULL. -1: ctx->err. A name that we don't have ourselves is left out, as if it were not said. */
 int environment_add(struct context *ctx, const char *text, json_t **env) WARN_UNUSED;
+
+/* `env` (may be NULL) of a command on a terminal: with TERM, when that says none; `term` when it is the name of one, else xterm. A new reference. */
+json_t *environment_of_terminal(const json_t *env, const char *term) WARN_UNUSED;

@@ -12,11 +12,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/environment.h"
 #include "cli/terminal.h"
 #include "wire/exec_stream.h"
 
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -353,7 +355,9 @@ static json_t *describe(const struct exec_request *request)
     }
     (void)json_object_set_new(json, "cmd", cmd);
     (void)json_object_set_new(json, "stdin", json_boolean(request->has_stdin && !request->has_pty));
-    if (request->env)
+    if (request->has_pty)
+        (void)json_object_set_new(json, "env", environment_of_terminal(request->env, getenv("TERM")));
+    else if (request->env)
         (void)json_object_set(json, "env", request->env);
     if (request->user)
         (void)json_object_set_new(json, "user", json_string(request->user));

@@ -11,7 +11,7 @@
     {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours, also when ours is a terminal."},   \
         {'n', 'n', "no-stdin", NULL, "The command reads nothing, also when our standard input is a pipe or a file."},  \
     {                                                                                                                  \
-        't', 't', "tty", NULL, "Gives the command a terminal and connects it to ours."                                 \
+        't', 't', "tty", NULL, "Gives the command a terminal and connects it to ours; its TERM is ours, too."          \
     }
 
 enum exec_stdin { EXEC_STDIN_BY_KIND, EXEC_STDIN_ALWAYS, EXEC_STDIN_NEVER };

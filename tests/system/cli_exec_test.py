@@ -66,6 +66,16 @@ def test_a_terminal_has_our_size_and_follows_it(service, sandbox):
     assert terminal.end() == (5, True)
 
 
+def test_a_terminal_has_the_name_of_ours(service, sandbox):
+    said = ("sh", "-c", 'echo "term=$TERM."')
+    for flags, outside, inside in (((), "screen-256color", b"term=screen-256color."), ((), "../x", b"term=xterm."), (("-e", "TERM=dumb"), "linux", b"term=dumb.")):
+        seen, status = Terminal(service, "exec", "-it", *flags, sandbox, "--", *said, term=outside).rest()
+        assert (status, inside in seen) == (0, True), seen
+    seen, status = Terminal(service, "run", "-it", "--", *said, term="vt100").rest()
+    assert (status, b"term=vt100." in seen) == (0, True), seen
+    assert service.cove("exec", sandbox, "--", *said, env={"TERM": "vt100"}).stdout == "term=.\n"
+
+
 def test_control_c_on_a_terminal_is_the_commands(service):
     terminal = Terminal(service, "run", "-it", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.1; done")
     terminal.expect(b"up\r\n")

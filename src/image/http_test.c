@@ -73,6 +73,8 @@ static void the_machine_itself_is_asked_only_by_name(void **state)
     assert_int_equal(ask(&own, "http://" OWN ":9/v2/", &err), ERR_PERMISSION_DENIED);
     assert_int_equal(ask(&none, "https://169.254.169.254/", &err), ERR_PERMISSION_DENIED);
     assert_int_equal(ask(&none, "https://10.0.0.1/", &err), ERR_PERMISSION_DENIED);
+    assert_int_equal(ask(&none, "https://x.onion/", &err), ERR_NOT_FOUND); /* which nobody is asked for */
+    assert_non_null(strstr(err.msg, "is the registry's name right, and does this machine have DNS?"));
 }
 
 int main(void)

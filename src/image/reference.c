@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define HUB "docker.io"
-#define HUB_SERVER "registry-1.docker.io"
 
 static bool is_word(char c)
 {
@@ -162,7 +161,7 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
             return err_set(err, ERR_INVALID_ARGUMENT, "the registry in the image's name is no host[:port]");
         rest = str_sub(rest, (size_t)slash + 1);
     }
-    if (strcmp(r.host, "index.docker.io") == 0 || strcmp(r.host, HUB_SERVER) == 0)
+    if (strcmp(r.host, "index.docker.io") == 0 || strcmp(r.host, REFERENCE_HUB_SERVER) == 0)
         (void)snprintf(r.host, sizeof(r.host), "%s", HUB);
     bool library = strcmp(r.host, HUB) == 0 && str_find_char(rest, '/') < 0;
     if (!is_path(rest) || (library && rest.n + strlen("library/") >= sizeof(r.path)))
@@ -177,5 +176,5 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
 
 const char *reference_server(const struct reference *r)
 {
-    return strcmp(r->host, HUB) == 0 ? HUB_SERVER : r->host;
+    return strcmp(r->host, HUB) == 0 ? REFERENCE_HUB_SERVER : r->host;
 }

@@ -9,6 +9,8 @@
 #include "base/str.h"
 #include "image/digest.h"
 
+#define REFERENCE_HUB_SERVER "registry-1.docker.io"
+
 enum { REFERENCE_HOST_MAX = 262, REFERENCE_PATH_MAX = 256, REFERENCE_TAG_MAX = 129 };
 
 struct reference {

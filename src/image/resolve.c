@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "image/reference.h"
 #include "policy/hostname.h"
 
 #include <ares.h>
@@ -145,6 +146,18 @@ static void ask(struct resolve *r, const char *name, usec_t until, struct answer
         ares_cancel(r->channel); /* calls on_addrinfo */
 }
 
+/* Whoever wrote an image without a registry has not got its name wrong. */
+static int refuse(const char *name, struct err *err)
+{
+    if (strcmp(name, REFERENCE_HUB_SERVER) == 0)
+        return err_set(err, ERR_NOT_FOUND,
+                       "there is no host %s, which has the images that are named without a registry: does this machine "
+                       "have DNS, and the Internet?",
+                       name);
+    return err_set(err, ERR_NOT_FOUND,
+                   "there is no host %.120s: is the registry's name right, and does this machine have DNS?", name);
+}
+
 int resolve_name(struct resolve *r, const char *name, usec_t until,
                  struct netaddr ret_addrs[static RESOLVE_ADDRESSES_MAX], size_t *ret_n, struct err *err)
 {
@@ -160,7 +173,7 @@ int resolve_name(struct resolve *r, const char *name, usec_t until,
         return 0;
     }
     if (a.status == ARES_ENOTFOUND || a.status == ARES_ENODATA)
-        return err_set(err, ERR_NOT_FOUND, "there is no host %.120s: is the registry's name right?", name);
+        return refuse(name, err);
     return err_set(err, ERR_UNAVAILABLE, "resolve %.120s: %s: does the machine's DNS work?", name,
                    ares_strerror(a.status));
 }

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
@@ -165,8 +166,12 @@ int child_finish(struct child *c, const struct child_signals *s, const char *wha
     if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND)
         return err_set(err, ERR_FAILED_PRECONDITION, "%s is not installed: apt-get install mmdebstrap tar coreutils",
                        what);
+    if (WIFSIGNALED(status))
+        return err_set(err, ERR_INTERNAL, "%s was ended by signal %d (%s); its messages are above", what,
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, ERR_INTERNAL, "%s failed (status %d); its messages are above", what, status);
+        return err_set(err, ERR_INTERNAL, "%s failed (exit code %d); its messages are above", what,
+                       WEXITSTATUS(status));
     return 0;
 }
 

@@ -130,6 +130,18 @@ static char *package_list(const struct config *config)
     return buf_take(&b);
 }
 
+static int finish_builder(struct child *builder, const struct making *m, struct err *err)
+{
+    int r = child_finish(builder, m->signals, "mmdebstrap", err);
+    if (r < 0 && err->code == ERR_INTERNAL) {
+        const struct err why = *err;
+        (void)err_set(err, why.code,
+                      "%s. Where the mirror can't be reached, template.mirror in /etc/cove/cove.yaml names another one",
+                      why.msg);
+    }
+    return r;
+}
+
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO_FREE char *packages = package_list(m->config);
@@ -173,7 +185,7 @@ static int build_tree(const struct making *m, const char *dir, char ret_digest[s
     r = r ? r : copy_stream(from.fd, said, m->signals->fd, to_tar.fd, to_sum.fd, &progress, err);
     if (said >= 0 && !child_is_told(m->signals))
         drain_messages(said, &progress);
-    r = r ? r : child_finish(&from, m->signals, "mmdebstrap", err);
+    r = r ? r : finish_builder(&from, m, err);
     r = r ? r : child_finish(&to_tar, m->signals, "tar", err);
     r = r ? r : child_finish(&to_sum, m->signals, "sha256sum", err);
     progress_end(&progress, r == 0);

@@ -58,14 +58,19 @@ static void say_names(const struct config *config, struct str name)
         stdout);
 }
 
-static void say_trust(const char *ca, struct str name)
+/* SSL_CERT_FILE and its like stand in the place of the machine's authorities, so that those must be in the file as well. */
+static void say_trust(const struct config *config, struct str name)
 {
-    (void)printf(
-        "export NODE_EXTRA_CA_CERTS=%s\n"
-        "export SSL_CERT_FILE=%s CURL_CA_BUNDLE=%s # Python, curl, what uses OpenSSL; these trust nothing else then\n"
-        "# or for all programs of this machine:\n"
-        "# sudo cp %s /usr/local/share/ca-certificates/cove-%.*s.crt && sudo update-ca-certificates\n",
-        ca, ca, ca, ca, STR_ARG(name));
+    AUTO_FREE char *ca = domain_store_ca(config->state_dir), *bundle = domain_store_bundle(config->state_dir);
+    const char *file = bundle ? bundle : ca;
+    (void)printf("export NODE_EXTRA_CA_CERTS=%s\n"
+                 "export SSL_CERT_FILE=%s CURL_CA_BUNDLE=%s # Python, curl, what uses OpenSSL%s\n"
+                 "# or for all programs of this machine:\n"
+                 "# cp %s /usr/local/share/ca-certificates/cove-%.*s.crt && update-ca-certificates\n",
+                 ca, file, file,
+                 bundle ? ": the machine's authorities, and this one"
+                        : "; these trust nothing else then, as this machine has no authorities of its own",
+                 ca, STR_ARG(name));
 }
 
 static void print_as_json(const struct config *config, const struct domain *d, const struct tls_cert_info *info,
@@ -98,7 +103,7 @@ static void say(const struct config *config, const struct domain *d, const struc
     say_names(config, d->name);
     if (d->is_own) {
         (void)printf("\nIts CA, for clients to trust, is %s:\n", ca);
-        say_trust(ca, d->name);
+        say_trust(config, d->name);
     }
 }
 
@@ -261,9 +266,8 @@ static int show(struct context *ctx)
 
 static void print_trust(const struct config *config, const struct domain *d, const struct tls_cert_info *info UNUSED)
 {
-    AUTO_FREE char *ca = domain_store_ca(config->state_dir);
     if (d->is_own)
-        say_trust(ca, d->name);
+        say_trust(config, d->name);
     else
         (void)printf("# the certificate was given, so that its CA is not ours to trust: ask who signed it\n");
 }
@@ -290,17 +294,32 @@ static int unset(struct context *ctx)
     return STATUS_OK;
 }
 
-/* What coved runs at its start. Silent when there is nothing to do. */
+/* Until when it is good, for a person: what runs this by itself reads nothing. */
+static int say_until(struct context *ctx, const struct domain *d, const struct tls_cert_info *info)
+{
+    char until[CLOCK_TEXT_MAX];
+    clock_format((usec_t)MAX(info->until, 0) * USEC_PER_SEC, 0, until);
+    if (ctx->json)
+        print_as_json(ctx->config, d, info, -1);
+    else if (isatty(STDIN_FILENO) == 1)
+        (void)printf("the certificate for *.%.*s is good until %.10s%s\n", STR_ARG(d->name), until,
+                     d->is_own ? "; the service makes a new one when less than 30 days are left" : "");
+    return STATUS_OK;
+}
+
+/* What coved runs at its start and again and again. Silent then, when there is nothing to do. */
 static int renew(struct context *ctx)
 {
-    AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX);
+    AUTO_BUF struct buf file = BUF_INIT(DOMAIN_FILE_MAX), renewed = BUF_INIT(DOMAIN_FILE_MAX);
     struct domain d;
     struct tls_cert_info info;
     int r = load(ctx, &file, &d, &info);
     if (r < 0)
         return broken(ctx);
-    if (r == 0 || info.until - now_s() > (int64_t)TLS_CERT_RENEW_DAYS * DAY_S)
-        return STATUS_OK;
+    if (r == 0)
+        return isatty(STDIN_FILENO) == 1 ? no_domain(ctx) : STATUS_OK;
+    if (info.until - now_s() > (int64_t)TLS_CERT_RENEW_DAYS * DAY_S)
+        return say_until(ctx, &d, &info);
     if (!d.is_own) {
         (void)fprintf(
             stderr, "cove domain: the certificate for *.%.*s ends in %lld days: give a new one to 'cove domain set'\n",
@@ -311,7 +330,7 @@ static int renew(struct context *ctx)
     if (domain_store_make(ctx->config->state_dir, name, &ctx->err) < 0)
         return broken(ctx);
     (void)fprintf(stderr, "cove domain: the certificate for *.%s was renewed\n", name);
-    return STATUS_OK;
+    return load(ctx, &renewed, &d, &info) > 0 ? say_until(ctx, &d, &info) : broken(ctx);
 }
 
 static int run(struct context *ctx)
@@ -359,15 +378,16 @@ const struct command cmd_domain = {
         "certificate. When another program has the port, nothing is changed.\n"
         "\n"
         "show says what there is, trust what a shell evaluates so that Node, Python and others trust the CA. unset takes the domain away and keeps the "
-        "CA. renew is what the service does at its start and every 12 hours.\n"
+        "CA. renew is what the service does at its start and every 12 hours. All of them need root.\n"
         "\n"
-        "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody.",
+        "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody, as is tls/bundle.pem, which "
+        "trust writes: it and the authorities of this machine.",
     .exit_status = " 0  it worked; set: the service uses it, or will from its next start on\n"
                    " 1  it did not, or clients would not get through to it; stderr says why and what to do\n"
                    " 2  the command line is wrong",
-    .examples = "sudo cove domain set sandbox.localhost\n"
-                "eval \"$(sudo cove domain trust)\"\n"
-                "sudo cove domain set sandbox.example.org --cert fullchain.pem --key privkey.pem",
+    .examples = "cove domain set sandbox.localhost\n"
+                "eval \"$(cove domain trust)\"\n"
+                "cove domain set sandbox.example.org --cert fullchain.pem --key privkey.pem",
     .operands = "=set show trust unset renew",
     COMMAND_FLAGS(flags),
     .run = run,

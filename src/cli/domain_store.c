@@ -9,10 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PEM_MAX = 16 * 1024, CA_LEAST_DAYS = 365, DAY_S = 86400 };
+enum { PEM_MAX = 16 * 1024, AUTHORITIES_MAX = 4 << 20, CA_LEAST_DAYS = 365, DAY_S = 86400 };
 
 #define CA_CERT DOMAIN_DIR "/ca.pem"
 #define CA_KEY DOMAIN_DIR "/ca.key"
+#define BUNDLE DOMAIN_DIR "/bundle.pem"
 
 /* What held a key is wiped. */
 static void wipe(struct buf *b)
@@ -146,4 +147,32 @@ int domain_store_remove(const char *state_dir, struct err *err)
 char *domain_store_ca(const char *state_dir)
 {
     return mem_printf("%s/" CA_CERT, state_dir);
+}
+
+/* Where distributions keep what OpenSSL's programs trust: Debian, Fedora, Alpine. */
+static bool append_authorities(struct buf *to)
+{
+    static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/etc/ssl/cert.pem"};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        buf_clear(to);
+        if (fd_read_file(AT_FDCWD, paths[i], to) == 0 && buf_len(to) > 0)
+            return true;
+    }
+    buf_clear(to);
+    return false;
+}
+
+char *domain_store_bundle(const char *state_dir)
+{
+    AUTO_BUF struct buf all = BUF_INIT(AUTHORITIES_MAX), ca = BUF_INIT(PEM_MAX);
+    AUTO_CLOSE int dir = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct err err;
+    if (dir < 0 || fd_read_file(dir, CA_CERT, &ca) < 0 || !append_authorities(&all))
+        return NULL;
+    (void)buf_append_char(&all, '\n');
+    (void)buf_append_str(&all, buf_str(&ca));
+    return buf_error(&all) == 0 && replace(dir, BUNDLE, buf_str(&all), 0644, &err) == 0
+               ? mem_printf("%s/" BUNDLE, state_dir)
+               : NULL;
 }

@@ -12,10 +12,12 @@ import socket
 import ssl
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from client import Client, wait_for
 from leaks import running
+from terminal import Terminal
 
 DOMAIN = "sandbox.localhost"
 BROWSER = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0", "Accept": "text/html"}
@@ -364,6 +366,31 @@ def test_a_given_certificate_and_back(world, box, tmp_path):
     assert wait_for(lambda: outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
     trust = service.cove("domain", "trust").stdout
     assert re.search(rf"^export NODE_EXTRA_CA_CERTS={re.escape(outside.ca)}$", trust, re.M), trust
+
+
+def test_who_trusts_the_ca_trusts_the_machines_authorities_as_well(world, box):
+    """Programs that are given a file trust nothing else: HTTPS of the same shell must go on."""
+    service, _, _ = world
+    _, outside = box
+    ca = Path(outside.ca)
+    assert service.cove("domain", "show").returncode == 0
+    done = subprocess.run(["sh", "-c", 'eval "$1"; printf "%s\\n" "$SSL_CERT_FILE" "$CURL_CA_BUNDLE"', "sh", service.cove("domain", "trust").stdout],
+                          capture_output=True, text=True, timeout=20, check=True)
+    files = set(done.stdout.split())
+    assert files == {str(ca.with_name("bundle.pem"))} and done.stderr == "", done
+    bundle = Path(files.pop())
+    assert bundle.stat().st_mode & 0o777 == 0o644
+    machines = ssl.create_default_context(cafile="/etc/ssl/certs/ca-certificates.crt").get_ca_certs(True)
+    trusted = ssl.create_default_context(cafile=str(bundle)).get_ca_certs(True)
+    assert len(machines) > 1 and set(machines) < set(trusted) and ssl.PEM_cert_to_DER_cert(ca.read_text()) in trusted
+
+
+def test_renew_says_until_when(world, box):
+    service, _, _ = world
+    seen, status = Terminal(service, "domain", "renew").rest()
+    assert status == 0 and re.search(rb"the certificate for \*\.\S+ is good until 20\d\d-\d\d-\d\d; ", seen), seen
+    found = json.loads(service.cove("domain", "renew", "--json").stdout)
+    assert found["domain"] == DOMAIN and found["source"] == "own"
 
 
 def test_unset_and_set_again(world, box):

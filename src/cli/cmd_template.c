@@ -10,6 +10,7 @@
 #include "config/units.h"
 #include "http/url.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 enum {
@@ -119,6 +120,32 @@ static void add_reason(struct table *t, const json_t *one)
     table_addf(t, "%.*s%s", STR_ARG(s), cut ? "..." : "");
 }
 
+/* By name; those without one come last, by id. */
+static int compare(const void *left, const void *right)
+{
+    const json_t *a = *(json_t *const *)left, *b = *(json_t *const *)right;
+    const char *first = json_string_value(json_object_get(a, "name")),
+               *second = json_string_value(json_object_get(b, "name"));
+    if (!first != !second)
+        return first ? -1 : 1;
+    int r = first ? strcmp(first, second) : 0;
+    return r ? r : strcmp(text_of(a, "id"), text_of(b, "id"));
+}
+
+/* A new array of the same templates. */
+static json_t *sorted(const json_t *all)
+{
+    size_t n = json_array_size(all);
+    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(*each));
+    json_t *to = json_array();
+    for (size_t i = 0; i < n; i++)
+        each[i] = json_array_get(all, i);
+    qsort(each, n, sizeof(*each), compare);
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append(to, each[i]);
+    return to;
+}
+
 static int list(struct context *ctx, bool quiet)
 {
     static const char *const heads[] = {"NAME", "ID", "STATUS", "TAGS", "AGE", "MEMORY", "CPUS", "USES", "REASON"};
@@ -129,7 +156,7 @@ static int list(struct context *ctx, bool quiet)
     size_t i;
     if (!s || service_call(s, "GET", "/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    const json_t *all = json_object_get(answer, "templates");
+    AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
     if (ctx->json) {
         print_json(all);
         return STATUS_OK;
@@ -199,7 +226,7 @@ static int show(struct context *ctx, const char *ref)
     {
         (void)printf("%-12s", i ? "" : "tags");
         print_text(text_of(tag, "tag"));
-        (void)fputs("  ", stdout);
+        (void)fputs("  build ", stdout);
         print_line(text_of(tag, "build"));
     }
     return STATUS_OK;

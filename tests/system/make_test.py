@@ -42,6 +42,7 @@ def own_service():
     directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
     os.chmod(directory, 0o755)
     service = Service(directory)
+    service.state.mkdir() # and no template in it
     try:
         yield service.start()
     finally:
@@ -49,8 +50,10 @@ def own_service():
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_stop_needs_no_build(own_service, tmp_path):
+def test_a_service_without_template_and_build(own_service, tmp_path):
     env = {"COVE_RUN": str(own_service.run)}
+    done = own_service.cove("run", "--", "true")
+    assert done.returncode == 125 and "template 'base' not found" in done.stderr and "'coved prepare'" in done.stderr, done
     pid_file = own_service.run / "coved.pid"
     done = without_build(tmp_path, "left", **env)
     assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {own_service.coved.pid}: COVE_RUN={own_service.run} make stop ends it\n"), done

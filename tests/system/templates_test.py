@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import select
 import shutil
 import socket
@@ -568,6 +569,11 @@ def test_a_dockerfile_by_the_command_line(templates, tmp_path):
     assert json.loads(as_json.stdout.splitlines()[-1])["status"] == "ready"
     listed = templates.service.cove("template", "ls")
     assert name in listed.stdout and "stable" in listed.stdout
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    named = [one for one in names if one != "-"]
+    assert {name, "base"} <= set(named) and names == sorted(named) + ["-"] * (len(names) - len(named)), names
+    assert [one["name"] or "-" for one in json.loads(templates.service.cove("template", "ls", "--json").stdout)] == names
+    assert re.search(r"^tags +\S+  build [0-9a-f-]{36}$", templates.service.cove("template", "show", name).stdout, re.M)
     assert templates.service.cove("template", "tag", f"{name}:v1", "other").returncode == 0
     assert "other" in templates.service.cove("template", "show", name).stdout
     assert templates.service.cove("template", "tag", "--off", name, "other").returncode == 0

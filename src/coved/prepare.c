@@ -365,7 +365,8 @@ static int build(const struct making *m, char ret_digest[static DIGEST_MAX], str
     if (mkdir(m->dir, 0755) < 0)
         return err_errno(err, errno, "make directory %s", m->dir);
     if (!m->from)
-        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE ", once: half a minute to a minute)\n");
+        (void)fprintf(stderr, "cove: building the base template (Debian " SUITE
+                              ", once: about a minute, up to three on a busy machine)\n");
     int r = build_layer(m, ret_digest, err);
     int swept UNUSED = pool_sweep(m->pool); /* what is left is coved's */
     int removed = tree_remove(AT_FDCWD, m->dir);

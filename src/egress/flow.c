@@ -166,7 +166,7 @@ static bool is_blank(char c)
 static size_t leading_blanks(struct str s)
 {
     size_t n = 0;
-    while (n < s.n && (is_blank(s.p[n]) || s.p[n] == '\r' || s.p[n] == '\n'))
+    while (s.p && n < s.n && (is_blank(s.p[n]) || s.p[n] == '\r' || s.p[n] == '\n'))
         n++;
     return n;
 }

@@ -41,8 +41,9 @@ static void keep_answered(struct flow *f, struct flow_request *r)
     list_append(&f->answered, &r->node);
     unsigned most = f->proto == FLOW_HTTP ? 1 : keeps_too_much(f->net) ? FLOW_REQUESTS_LEAST : FLOW_ANSWERED_MAX;
     f->n_answered++;
-    while (f->n_answered > most) {
-        request_free(f, LIST_FIRST(struct flow_request, &f->answered, node));
+    struct flow_request *oldest;
+    while (f->n_answered > most && (oldest = LIST_FIRST(struct flow_request, &f->answered, node))) {
+        request_free(f, oldest);
         f->n_answered--;
         f->forgot |= f->proto != FLOW_HTTP;
     }

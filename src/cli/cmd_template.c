@@ -136,11 +136,11 @@ static int compare(const void *left, const void *right)
 static json_t *sorted(const json_t *all)
 {
     size_t n = json_array_size(all);
-    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(*each));
+    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(json_t *));
     json_t *to = json_array();
     for (size_t i = 0; i < n; i++)
         each[i] = json_array_get(all, i);
-    qsort(each, n, sizeof(*each), compare);
+    qsort(each, n, sizeof(json_t *), compare);
     for (size_t i = 0; i < n; i++)
         (void)json_array_append(to, each[i]);
     return to;

@@ -183,6 +183,24 @@ def end_whole(service):
     assert wait_until(lambda: not footprint.left(), SETTLE_S), footprint.left()
 
 
+@contextlib.contextmanager
+def own_service(name, **env):
+    """A service beside that of the session, running; when it is stopped, nothing of it may be left on the machine."""
+    if os.geteuid() != 0:
+        pytest.skip("making sandboxes needs root")
+    directory = tempfile.mkdtemp(prefix=f"test-{name}-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    service = Service(directory)
+    service.env.update(env)
+    try:
+        yield service.start()
+        end_whole(service)
+    finally:
+        if service.coved and service.coved.poll() is None:
+            service.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def rss_kib(pid):
     """Of a process: what it has now, without what it shares with files."""
     for line in read(f"/proc/{pid}/status").splitlines():

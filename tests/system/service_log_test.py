@@ -3,29 +3,16 @@
 
 import json
 import os
-import shutil
-import tempfile
 
 import pytest
-from leaks import end_whole
-from service import BUILD, Service, wait_until
+from leaks import own_service
+from service import wait_until
 
 
 @pytest.fixture(scope="module")
 def service():
-    if os.geteuid() != 0:
-        pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix="test-service-log-", dir=BUILD)
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    try:
-        service.start()
+    with own_service("service-log") as service:
         yield service
-        end_whole(service)
-    finally:
-        if service.coved and service.coved.poll() is None:
-            service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def events(service, *flags):

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from archives import image_archive
-from leaks import end_whole
+from leaks import end_whole, own_service
 from service import BUILD, Service, wait_until
 
 STEP_TIMEOUT_S = 8
@@ -131,26 +131,15 @@ class Templates:
 
 
 @pytest.fixture(scope="module")
-def own_service():
-    if os.geteuid() != 0:
-        pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix="test-templates-", dir=BUILD)
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    service.env.update(COVE_IMAGE_ALIASES="ubuntu:22.04=base", COVE_BUILD_STEP_TIMEOUT=f"{STEP_TIMEOUT_S}s")
-    try:
-        yield service.start()
-        end_whole(service)
-    finally:
-        if service.coved and service.coved.poll() is None:
-            service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+def built_service():
+    with own_service("templates", COVE_IMAGE_ALIASES="ubuntu:22.04=base", COVE_BUILD_STEP_TIMEOUT=f"{STEP_TIMEOUT_S}s") as service:
+        yield service
 
 
 @pytest.fixture
-def templates(own_service):
-    yield Templates(own_service)
-    own_service.remove_all()
+def templates(built_service):
+    yield Templates(built_service)
+    built_service.remove_all()
 
 
 def test_steps_become_a_template(templates):

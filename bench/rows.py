@@ -4,14 +4,13 @@
 import os
 import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 from egress import network
 from https import https
 from report import column, median
-from rig import MIB, Broken, Missing, children, cpu_seconds, forget_peak, kernel_memory, peak, proc_fields, pss, rss, run
+from rig import MIB, Broken, Missing, children, cpu_seconds, forget_peak, kernel_memory, peak, pss, rss, run
 from state import STATE_ROWS
 
 MS = 1000.0  # samples are microseconds

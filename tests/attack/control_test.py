@@ -9,7 +9,8 @@ import time
 
 import pytest
 from client import Sandbox
-from rig import answers, must, raw, text, wait_until
+from rig import answers, must, raw, text
+from service import wait_until
 
 BAD_IDS = ("../../../etc/passwd", "..", ".", "a;rm -rf /", "--flag", "-rf", "i" * 10000, "i%00", "%2e%2e%2f", "i3k\nX-Injected: 1", "i3k\r\nX: 1", "$(id)",
            "*", "i*", "%", "'", '"',

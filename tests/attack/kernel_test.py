@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rig import USERS, alive, inside, install, judge, must, outside, text
-from service import read
+from service import opened, read
 
 CLONE = {"mount": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
 CLONE_NEWTIME = 0x80
@@ -260,8 +260,8 @@ def test_agents_have_nothing_of_the_host(sandbox, service):
             continue # a blank: nothing of a sandbox runs in it before the agent is executed
         for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
             assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"), kind
-        held = {os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()}
-        assert all(re.match(r"/dev/null$|/trees/\d+/null$|socket:|anon_inode:|/memfd:cove-agent", h) for h in held), held
+        held = set(opened(pid).values())
+        assert held and all(re.match(r"/dev/null$|/trees/\d+/null$|socket:|anon_inode:|/memfd:cove-agent", h) for h in held), held
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         assert {e.split(b"=")[0] for e in environment if e} <= {b"PATH", b"LANG", b"E2B_SANDBOX"}, environment
         assert len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()) < 24
@@ -275,8 +275,8 @@ def test_N30_no_inherited_descriptor(sandbox, service):
         assert {line.split()[0] for line in found} <= {"0", "1", "2", "3"}, found  # 3 is the directory that ls reads
         assert "COVE_ATTACK_SECRET" not in must(sandbox, "env", user=user)
     # The unprivileged worker is nobody's friend either.
-    held = {os.readlink(f) for f in Path(f"/proc/{service.child('cove-api')}/fd").iterdir()}
-    assert not {h for h in held if "shadow" in h or h.endswith("/leaked") or h == "/"}, held
+    held = set(opened(service.child("cove-api")).values())
+    assert held and not {h for h in held if "shadow" in h or h.endswith("/leaked") or h == "/"}, held
 
 
 def test_F12_directories_by_descriptor(sandbox):

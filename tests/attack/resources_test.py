@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from client import Sandbox
-from rig import PROBE_INSIDE, answers, hog, inside, install, must, text, wait_until
-from service import read
+from rig import PROBE_INSIDE, answers, hog, inside, install, must, text
+from service import read, wait_until
 from storage_test import prepared, running
 
 MIB = 1 << 20

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent / "system"))
 
 from client import Client  # noqa: E402
 from leaks import end_whole  # noqa: E402
-from service import BUILD, Service, link, wait_until  # noqa: E402
+from service import BUILD, Service, opened  # noqa: E402
 
 PROBE = BUILD / "attack-probe"
 PROBE_INSIDE = "/usr/local/bin/probe"
@@ -154,7 +154,7 @@ exec {coved} "$@"
 
 def descriptors(service):
     """Of the worker, numbers included: {"7 socket:[1234]"}."""
-    return {f"{f.name} {link(f)}" for f in Path(f"/proc/{service.child('cove-api')}/fd").iterdir()}
+    return {f"{number} {target}" for number, target in opened(service.child("cove-api")).items()}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from rig import PROBE_INSIDE, hog, hog_outside, inside, must, text, wait_until
+from rig import PROBE_INSIDE, hog, hog_outside, inside, must, text
+from service import wait_until
 
 # Files that look alike in all sandboxes.
 COMMON = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/urandom", "/dev", "/sys", "/sys/devices/system/cpu/online", "/proc/keys", "/proc/kcore", "/proc/acpi",

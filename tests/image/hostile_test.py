@@ -4,7 +4,6 @@
 import gzip
 import json
 import socket
-import struct
 import time
 
 import pytest

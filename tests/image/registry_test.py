@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from rig import INDEX, MANIFEST, Image, Registry, directory, entry, sha, tar, tree
+from rig import MANIFEST, Image, Registry, directory, entry, tar, tree
 
 DOCKER = "application/vnd.docker.distribution.manifest."
 

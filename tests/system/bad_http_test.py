@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 from client import ENVD_PORT, JSON, STREAM, answers, envelope, wait_for
 from hostile import GROWTH_KIB, MULTIPART, STREAMS, UNARY, WHOLE, client, http_head, is_error, place, sandbox  # noqa: F401  (fixtures)
-from leaks import descriptors, rss_kib
+from leaks import rss_kib
+from service import opened
 
 HEADER_S, BODY_S = 10, 60  # what the server waits
 
@@ -32,7 +33,7 @@ def test_ten_thousand_idle_connections(place, client, record_property):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(10_000, hard - 500)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 400), hard))
-    before_kib, before = rss_kib(witness.worker), descriptors(witness.worker)
+    before_kib, before = rss_kib(witness.worker), len(opened(witness.worker))
     sockets = []
     try:
         for i in range(wanted):
@@ -40,7 +41,7 @@ def test_ten_thousand_idle_connections(place, client, record_property):
             if i % 10 == 0: # some have been used
                 s.sendall(http_head("GET", "/health"))
             sockets.append(s)
-        assert wait_for(lambda: descriptors(witness.worker) >= before + wanted, 20), descriptors(witness.worker)
+        assert wait_for(lambda: len(opened(witness.worker)) >= before + wanted, 20), len(opened(witness.worker))
         grown = rss_kib(witness.worker) - before_kib
         print(f"{wanted} connections cost {grown} KiB, {grown * 1024 // wanted} bytes each")
         record_property("idle_connection_bytes", grown * 1024 // wanted)
@@ -55,7 +56,7 @@ def test_ten_thousand_idle_connections(place, client, record_property):
         for s in sockets:
             s.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert wait_for(lambda: descriptors(witness.worker) <= before + 10, 20), descriptors(witness.worker)
+    assert wait_for(lambda: len(opened(witness.worker)) <= before + 10, 20), len(opened(witness.worker))
 
 
 # ---- HTTP itself ----
@@ -237,19 +238,19 @@ def test_slow_headers(client):
 def test_connections_that_come_and_go(place, client):
     """Half of a request, then a reset; thousands of times."""
     _, _, witness = place
-    before = descriptors(witness.worker)
+    before = len(opened(witness.worker))
     def one(i):
         with client.dial(http_head("POST", "/v2/sandboxes", "Content-Length: 1000", f"X-API-KEY: {client.key}")[:20 + i % 200]) as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(one, range(3000)))
-    assert wait_for(lambda: descriptors(witness.worker) <= before + 10, 10), descriptors(witness.worker)
+    assert wait_for(lambda: len(opened(witness.worker)) <= before + 10, 10), len(opened(witness.worker))
 
 
 def test_clients_that_leave(place, client, sandbox):
     """In the middle of what they asked for: processes go on, all else is forgotten."""
     _, _, witness = place
-    before = descriptors(witness.worker)
+    before = len(opened(witness.worker))
     big = {"process": {"cmd": "sh", "args": ["-c", "exec head -c 100000000 /dev/zero"]}}
     requests = [
         sandbox.head("POST", f"/{STREAMS[0]}", {"Content-Type": STREAM, "Content-Length": str(len(envelope(big)))}) + envelope(big),
@@ -263,7 +264,7 @@ def test_clients_that_leave(place, client, sandbox):
             s = client.dial(request)
             time.sleep(0.005)
             s.close()
-    assert wait_for(lambda: descriptors(witness.worker) <= before + 10, 10), descriptors(witness.worker)
+    assert wait_for(lambda: len(opened(witness.worker)) <= before + 10, 10), len(opened(witness.worker))
     # Output that nobody reads is dropped at a pace; they end.
     assert wait_for(lambda: not sandbox.processes(), 60), sandbox.processes()
 

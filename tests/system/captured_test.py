@@ -20,7 +20,7 @@ import pytest
 from client import wait_for
 from egress_standin import Seen
 from leaks import BUILD, link, read, running
-from service import children, settled
+from service import children, opened, settled
 
 HERE = Path(__file__).resolve().parent
 OWNER = 1000
@@ -67,10 +67,6 @@ def net(module_net):
 
 def named(service, name):
     return next((pid for pid in children(service.coved.pid) if read(f"/proc/{pid}/comm").strip() == name), None)
-
-
-def descriptors(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def connect(address, port, say=""):
@@ -195,7 +191,7 @@ def test_the_maker_of_namespaces_is_replaced(net):
     assert re.search(r"^CapPrm:\s+(\w+)", status, re.M)[1] == re.search(r"^CapEff:\s+(\w+)", status, re.M)[1] == f"{1 << 21 | 1 << 12:016x}"
     assert re.search(r"^CapBnd:\s+(\w+)", status, re.M)[1] == "0" * 16 and "NoNewPrivs:\t1" in status
     assert link(f"/proc/{old}/ns/net") not in (link("/proc/self/ns/net"), "")
-    assert descriptors(old) == 3 + 2 # its socket, the way back
+    assert len(opened(old)) == 3 + 2 # its socket, the way back
     for _ in range(3):
         pid = named(service, "cove-netmaker")
         os.kill(pid, signal.SIGKILL)
@@ -229,7 +225,7 @@ def test_each_has_its_namespace_and_none_is_left(net):
         assert wait_for(lambda: not client.list(), 10)
     pids = [service.coved.pid, named(service, "cove-egress"), named(service, "cove-netmaker")]
     # The kernel may use a number again for one that is in stock: what is held is in the end no more than that.
-    held = lambda: {link(fd) for pid in pids for fd in Path(f"/proc/{pid}/fd").glob("*")} & found
+    held = lambda: {target for pid in pids for target in opened(pid).values()} & found
     assert wait_for(lambda: len(held()) <= 14, 10), held()
 
 
@@ -239,7 +235,7 @@ def test_descriptors_come_back(net):
         boxes = [client.create() for _ in range(6)]
         client.remove_all()
         time.sleep(0.5)
-    measure = lambda: (descriptors(service.coved.pid), descriptors(named(service, "cove-egress")), descriptors(named(service, "cove-netmaker")))
+    measure = lambda: (len(opened(service.coved.pid)), len(opened(named(service, "cove-egress"))), len(opened(named(service, "cove-netmaker"))))
     assert wait_for(lambda: len(seen.of("drop", id=boxes[-1].id)), 10)
     before = settled(measure)
     for _ in range(3):

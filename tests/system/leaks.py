@@ -13,24 +13,10 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from service import BUILD, SETTLE_S, Service, copy_template, kept_templates, wait_until
+from service import BUILD, SETTLE_S, Service, copy_template, kept_templates, link, read, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
-
-
-def read(path):
-    try:
-        return Path(path).read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def link(path):
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 def pids():
@@ -207,13 +193,6 @@ def rss_kib(pid):
         if line.startswith("RssAnon:"):
             return int(line.split()[1])
     return 0
-
-
-def descriptors(pid):
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return 0
 
 
 @contextlib.contextmanager

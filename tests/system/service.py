@@ -30,7 +30,7 @@ SLACK = {"descriptors of cove-api": 2}
 
 def read(path):
     try:
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_bytes().decode(errors="replace")
     except OSError:
         return ""
 
@@ -40,6 +40,15 @@ def link(path):
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def opened(pid):
+    """What its descriptors lead to, by number. One that it closes meanwhile is not among them."""
+    try:
+        numbers = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return {}
+    return {int(n): target for n in numbers if (target := link(f"/proc/{pid}/fd/{n}"))}
 
 
 def group_of(pid):
@@ -265,7 +274,7 @@ class Service:
         for part in ("boxes/*/*", "trash/*"):
             found[part] = len(list((self.state / "pool").glob(part)))
         for name, pid in (("coved", self.coved.pid), ("cove-api", self.child("cove-api"))):
-            found[f"descriptors of {name}"] = len(list(Path(f"/proc/{pid}/fd").glob("*"))) if pid else 0
+            found[f"descriptors of {name}"] = len(opened(pid)) if pid else 0
         return found
 
     def settle(self):

@@ -10,8 +10,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from leaks import descriptors, processes, running
-from service import UnixConnection, children, read, settled, wait_until
+from leaks import processes, running
+from service import UnixConnection, children, opened, read, settled, wait_until
 from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -277,9 +277,9 @@ def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
     connection, pid = held_in_the_middle(service, first, second)
     before = len(lookups(service))
     api = service.child("cove-api")
-    had = settled(lambda: descriptors(api))
+    had = settled(lambda: len(opened(api)))
     connection.close()
-    assert wait_until(lambda: descriptors(api) < had, 10) # cove-api has seen it
+    assert wait_until(lambda: len(opened(api)) < had, 10) # cove-api has seen it
     os.kill(pid, signal.SIGCONT)
     assert wait_until(lambda: len(lookups(service)) > before, 10)
     assert lookups(service)[before] < used
@@ -287,7 +287,7 @@ def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
 
 
 def test_a_comparison_of_which_a_side_is_removed_does_not_end_well(talkative, alike):
-    service, (first, _, used) = talkative, alike
+    service, (first, _, _) = talkative, alike
     box = service.create(template=first)
     sh(service, box, "find d -type f -exec chmod 600 {} +; find d -type f -exec chmod 644 {} +")
     connection, pid = held_in_the_middle(service, first, box)

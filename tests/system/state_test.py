@@ -11,15 +11,14 @@ import statistics
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from archives import docker_archive
-from leaks import descriptors, groups, processes, read
-from service import BUILD, settled, wait_until
-from supervisor import (A_LAYER, ABORTED, ALREADY_EXISTS, ATTACH, CANCELED, CREATE, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
+from leaks import groups, processes, read
+from service import BUILD, opened, settled, wait_until
+from supervisor import (ABORTED, ALREADY_EXISTS, ATTACH, DEADLINE_EXCEEDED, DIFF, DONE, FAILED_PRECONDITION, FROZEN,
                         IMAGE, INVALID_ARGUMENT, KEPT, KILL, KILLED, LAYER_DROP, LAYERS, LIST, LIVES, NOT_FOUND, OUT_OF_RANGE, PAUSE, POOL,
                         REQUESTS, RESOURCE_EXHAUSTED, RESUME, SHUTDOWN, SNAPSHOT, STORED, USAGE, VOLUME_DROP, VOLUME_MAKE, VOLUME_MOUNT, VOLUMES, WARM,
                         Coved, Refused, control_groups, new_id, new_layer, new_volume)
@@ -530,7 +529,7 @@ def test_messages_that_are_none_end_their_sender_and_nobody_else(coved):
 
 def test_fields_that_are_none_are_refused(coved):
     """Random bytes in every field of every request: an answer with an error, and all goes on."""
-    sandbox, before = coved.create(), descriptors(coved.process.pid)
+    sandbox, before = coved.create(), len(opened(coved.process.pid))
     for _ in range(30):
         for kind, form in REQUESTS.items():
             if kind in (LIST, LAYERS, VOLUMES, POOL):
@@ -546,7 +545,7 @@ def test_fields_that_are_none_are_refused(coved):
             for fd in fds:
                 os.close(fd)
             assert coved.answer(tag).code == INVALID_ARGUMENT
-    assert coved.list() == {sandbox: LIVES} and descriptors(coved.process.pid) <= before + 4
+    assert coved.list() == {sandbox: LIVES} and len(opened(coved.process.pid)) <= before + 4
 
 
 # ---- layers, and what is kept ready ----

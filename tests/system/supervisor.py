@@ -11,12 +11,11 @@ import socket
 import string
 import struct
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
-from leaks import Footprint, link, processes, read
-from service import BUILD, kept_templates
+from leaks import Footprint, processes, read
+from service import BUILD, kept_templates, opened
 
 HERE = Path(__file__).resolve().parent
 ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH = 22, 72, 64, 256, 28, 1024
@@ -335,10 +334,7 @@ class Coved:
 
 
 def holds(pid, what):
-    for fd in Path(f"/proc/{pid}/fd").glob("*"):
-        if link(fd) == what:
-            return True
-    return False
+    return what in opened(pid).values()
 
 
 def peer_of(inode):

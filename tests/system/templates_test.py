@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from archives import image_archive
-from leaks import end_whole, own_service
+from leaks import own_service
 from service import BUILD, Service, wait_until
 
 STEP_TIMEOUT_S = 8

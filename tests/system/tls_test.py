@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 import pytest
-from client import Client, wait_for
+from client import wait_for
 from leaks import running
+from service import opened
 from terminal import Terminal
 
 DOMAIN = "sandbox.localhost"
@@ -301,7 +302,8 @@ def test_keys_are_roots_alone(world, box):
     assert modes == {"ca.key": (0, 0o600), "ca.pem": (0, 0o644), "server.pem": (0, 0o600)}
     # The worker's certificate came in memory: nothing of it is in a file that it could open, or in its arguments.
     worker = service.child("cove-api")
-    assert not any("server.pem" in os.readlink(fd) for fd in (os.scandir(f"/proc/{worker}/fd")))
+    held = opened(worker)
+    assert held and not any("server.pem" in target for target in held.values()), held
     assert b"PRIVATE" not in open(f"/proc/{worker}/cmdline", "rb").read()
 
 

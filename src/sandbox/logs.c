@@ -76,6 +76,14 @@ static bool tell(struct reading *r, usec_t time, enum event_kind kind, struct st
     return !r->stopped;
 }
 
+bool sandbox_log_line(const struct event *e, sandbox_log_fn fn, void *ctx)
+{
+    AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
+    struct reading r = {.fn = fn, .ctx = ctx};
+    put_message(e, &message);
+    return buf_error(&message) || tell(&r, e->time, e->kind, e->kind_name, buf_data(&message));
+}
+
 static int begin(struct reading *r, struct core *core, struct str id, struct err *err)
 {
     r->log = core->config.events;
@@ -121,14 +129,13 @@ static int find_time(const struct reading *r, usec_t time, uint64_t *ret_seq, st
 static bool on_event(const struct event *e, void *ctx)
 {
     struct reading *r = ctx;
-    AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
     r->next_seq = e->seq + 1;
     r->rows--;
     if (e->time < r->from)
         return true; /* the clock was set back */
-    put_message(e, &message);
     r->left--;
-    return (buf_error(&message) || tell(r, e->time, e->kind, e->kind_name, buf_data(&message))) && r->left;
+    r->stopped = !sandbox_log_line(e, r->fn, r->ctx);
+    return !r->stopped && r->left;
 }
 
 int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,

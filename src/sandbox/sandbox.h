@@ -157,3 +157,6 @@ int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limi
 /* The same backwards, newest first: from the last that is not younger than until_real. */
 int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
                       sandbox_log_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+/* The line of one event, for who reads the log itself. Returns what fn does. */
+struct event;
+bool sandbox_log_line(const struct event *e, sandbox_log_fn fn, void *ctx);

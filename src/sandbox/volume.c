@@ -169,6 +169,11 @@ void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v
     mem_free(sorted);
 }
 
+bool volume_is_in_pool(const struct volume *v)
+{
+    return !container_of(v, struct vol, v)->is_away;
+}
+
 static int unknown(struct str ref, struct err *err)
 {
     return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);

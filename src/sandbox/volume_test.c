@@ -193,6 +193,7 @@ static void of_another_pool(void **state)
         world_open(w);
         world_turns(w, 50);
         use(w, ERR_FAILED_PRECONDITION);
+        assert_false(volume_is_in_pool(volume_find(w->core, STR("data"))));
     }
     (void)make(w, "half"); /* these were forgotten */
     (void)make(w, "gone");
@@ -212,6 +213,7 @@ static void of_another_pool(void **state)
     assert_string_equal(volume_find(w->core, STR("data"))->id, id);
     assert_string_equal(volume_find(w->core, STR("data"))->token, token);
     use(w, ERR_OK);
+    assert_true(volume_is_in_pool(volume_find(w->core, STR("data"))));
     assert_null(volume_find(w->core, STR("other")));
 }
 

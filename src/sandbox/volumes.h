@@ -22,6 +22,9 @@ struct volume {
 const struct volume *volume_find(struct core *core, struct str ref);
 void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v), void *ctx); /* by name */
 
+bool volume_is_in_pool(
+    const struct volume *v); /* of the above; not known before coved has said, right after start: true */
+
 typedef void (*volume_fn)(void *ctx, const struct volume *v, const struct err *err);
 /* ERR_ALREADY_EXISTS: the name is taken; ERR_INVALID_ARGUMENT. */
 int volume_make(struct core *core, const struct actor *actor, struct str name, uint64_t limit_bytes, volume_fn done,

@@ -290,7 +290,7 @@ def test_a_long_log_is_read_at_the_readers_pace(service, sandbox):
 def test_logs_are_lines_for_people(service, sandbox):
     service.cove("exec", sandbox, "--", "echo", "something")
     lines = [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/logs")[2].splitlines()]
-    assert all(set(line) == {"at", "level", "logger", "message"} for line in lines)
+    assert all(set(line) == {"seq", "at", "level", "logger", "message"} for line in lines)
     assert any("something" in line["message"] for line in lines)
     assert lines == sorted(lines, key=lambda line: line["at"])
 

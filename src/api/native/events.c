@@ -15,22 +15,17 @@
 
 #include <uv.h>
 
-enum { KEEPALIVE_MS = 15000, LOGS_BATCH = 1000 };
+enum { KEEPALIVE_MS = 15000 };
 
 struct stream {
     struct call *call;
     struct event_cursor *cursor;
     uv_timer_t *keepalive; /* heap: it outlives the request until the loop has closed it; SSE only */
     bool is_sse, is_follow, is_ended;
+    bool is_logs;    /* as lines for people */
     bool is_gone;    /* a write failed: on_close follows */
     struct str kind; /* only kinds that begin so; empty: all */
-
-    /* Log lines carry a time, not a seq: those already sent are the first `sent_at_last` ones of time `last`. */
-    bool is_logs;
-    usec_t last;
-    size_t sent_at_last, skip;
-    size_t n_lines; /* of the current batch */
-    bool logs_due;
+    uint64_t seq;    /* of the event at hand */
 };
 
 static void timer_closed(uv_handle_t *handle)
@@ -112,17 +107,8 @@ static bool write_line(void *ctx, usec_t at, const char *level, const char *logg
     struct stream *s = ctx;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char text[CLOCK_TEXT_MAX];
-    if (at == s->last && s->skip > 0) {
-        s->skip--;
-        return true;
-    }
-    s->skip = 0;
-    if (at != s->last)
-        s->sent_at_last = 0;
-    s->last = at;
-    s->sent_at_last++;
     clock_format(at, 6, text);
-    buf_printf(&b, "{\"at\":\"%s\",\"level\":", text);
+    buf_printf(&b, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
     buf_append_json_string(&b, str_of(level));
     buf_append_cstr(&b, ",\"logger\":");
     buf_append_json_string(&b, str_of(logger));
@@ -130,26 +116,16 @@ static bool write_line(void *ctx, usec_t at, const char *level, const char *logg
     buf_append_json_string(&b, str_of(message));
     buf_append_cstr(&b, "}\n");
     send_text(s, buf_str(&b));
-    s->n_lines++;
-    return can_send(s);
+    return true;
 }
 
-/* Sends the lines since the last one. False: the client's queue is full (then logs_due says so), or there is nothing more to do. */
-static bool send_lines(struct stream *s)
+static void write_as_asked(struct stream *s, const struct event *e)
 {
-    struct call *c = s->call;
-    struct err err;
-    do {
-        s->n_lines = 0;
-        s->skip = s->sent_at_last;
-        if (sandbox_logs(c->native->config.core, c->id, s->last, LOGS_BATCH + s->skip, write_line, s, &err) < 0) {
-            write_error(s, &err);
-            stream_end(s);
-            return false;
-        }
-    } while (s->n_lines >= LOGS_BATCH && can_send(s));
-    s->logs_due = !can_send(s);
-    return !s->logs_due;
+    s->seq = e->seq;
+    if (s->is_logs)
+        (void)sandbox_log_line(e, write_line, s);
+    else if (str_starts(e->kind_name, s->kind))
+        write_event(s, e);
 }
 
 static void pump(struct stream *s)
@@ -158,8 +134,6 @@ static void pump(struct stream *s)
     struct event_gap gap;
     struct err err;
 
-    if (s->logs_due && !send_lines(s))
-        return;
     while (s->cursor && can_send(s)) {
         int r = event_cursor_next(s->cursor, &e, &gap, &err);
         if (r < 0) {
@@ -168,8 +142,6 @@ static void pump(struct stream *s)
             return;
         }
         if (r == EVENT_NEXT_DRAINED) {
-            if (s->logs_due && !send_lines(s))
-                return;
             if (!s->is_follow || s->is_ended)
                 stream_end(s);
             return;
@@ -179,9 +151,7 @@ static void pump(struct stream *s)
         if (r == EVENT_NEXT_EVENT) {
             s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED ||
                           e.kind == EVENT_VOLUME_DROPPED;
-            s->logs_due = s->is_logs;
-            if (!s->is_logs && str_starts(e.kind_name, s->kind))
-                write_event(s, &e);
+            write_as_asked(s, &e);
         }
     }
 }
@@ -220,7 +190,7 @@ static bool find_log(struct call *c, bool may_be_volume)
     return false;
 }
 
-/* The log may still be there when the sandbox is long gone. from UINT64_MAX: what comes. NULL: answered. */
+/* The log may still be there when the sandbox is long gone. NULL: answered. */
 static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volume)
 {
     struct err err;
@@ -237,8 +207,7 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
     s->call = c;
     s->is_follow = follow && lives;
     if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
-        event_subscribe(c->native->config.events, c->id.p, from == UINT64_MAX ? bounds.last + 1 : from, on_wake, s,
-                        &s->cursor, &err) < 0) {
+        event_subscribe(c->native->config.events, c->id.p, from, on_wake, s, &s->cursor, &err) < 0) {
         native_error(c, &err);
         return NULL;
     }
@@ -277,10 +246,13 @@ void native_events_stream(struct call *c)
 
 void native_events_logs(struct call *c)
 {
-    struct stream *s = stream_new(c, UINT64_MAX, false);
+    uint64_t from;
+    if (native_query_u64(c, "from", &from) < 0)
+        return;
+    struct stream *s = stream_new(c, from, false);
     if (!s)
         return;
-    s->is_logs = s->logs_due = true;
+    s->is_logs = true;
     struct http_header headers[] = {HTTP_HEADER("content-type", "application/x-ndjson"),
                                     HTTP_HEADER("cache-control", "no-store")};
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);

@@ -16,6 +16,7 @@
 #include "api/e2b/route.h"
 #include "api/e2b/timers.h"
 #include "api/json_read.h"
+#include "api/key_name.h"
 #include "base/buf.h"
 #include "base/map.h"
 #include "sandbox/exec.h"
@@ -37,7 +38,7 @@ struct e2b {
     struct builder *builder; /* NULL: nothing is built here */
     char *api_key;
     char *domain;
-    char control_actor[32];
+    char control_actor[KEY_NAME_MAX];
     struct timers timers;
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
     struct map traffic;          /* sandbox -> struct traffic, see port_proxy.c */

@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-#include <stdio.h>
-
 struct e2b *e2b_new(const struct e2b_config *config)
 {
     struct e2b *e2b = mem_new(struct e2b);
@@ -22,7 +20,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     e2b->builder = config->builder;
     e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
-    snprintf(e2b->control_actor, sizeof(e2b->control_actor), "e2b:%.8s", e2b->api_key);
+    key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
     list_init(&e2b->creations);
     buf_init(&e2b->scratch, 2 * WIRE_PAYLOAD_MAX);
     if (timers_init(&e2b->timers, core_loop(config->core)) < 0) {

@@ -2,6 +2,7 @@
 /* One request of the native API, as its handlers see it. Private to src/api/native. */
 #pragma once
 
+#include "api/key_name.h"
 #include "api/native/native.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -10,7 +11,8 @@
 #include <jansson.h>
 
 struct native {
-    struct native_config config; /* key and version are owned */
+    struct native_config config;  /* key and version are owned */
+    char key_actor[KEY_NAME_MAX]; /* who comes with the key */
 };
 
 /* Lives in the request's arena. */

@@ -141,7 +141,7 @@ static bool authorise(struct call *c)
         native_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
         return false;
     }
-    c->actor.name = arena_printf(http_arena(c->req), "native:%.*s", (int)MIN(k->key.n, 8), k->key.p);
+    c->actor.name = c->native->key_actor;
     return true;
 }
 
@@ -201,6 +201,7 @@ struct native *native_new(const struct native_config *config)
     n->config = *config;
     n->config.version = mem_strdup(config->version);
     n->config.key = str_n(mem_strndup(config->key.p ? config->key.p : "", config->key.n), config->key.n);
+    key_name("native", n->config.key, n->key_actor);
     return n;
 }
 

@@ -243,4 +243,6 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
         tell_tail(log, &d);
     }
     action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, EVENT_CLAIMED, event_data_end(&d));
+    if (err || exit->signaled || exit->code)
+        usage_suspect_disk(log->sb);
 }

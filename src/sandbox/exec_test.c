@@ -491,26 +491,45 @@ static void many_processes(void **state)
     assert_true(sb->n_ended_processes <= 1024);
 }
 
+/* Full when a process failed: told, though there is room again long before the next sample. */
+static void fails_for_want_of_room(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, &(struct sandbox_spec){.timeout_ms = 60000, .disk_bytes = 1000}),
+                   *free_one = world_sandbox(w, NULL);
+    struct client c = {0};
+    loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
+    loop_alarm_clear(sb->core->loop, &free_one->sample_alarm);
+    w->disk_limit = w->disk_used = 1000;
+    unsigned usages = w->usages;
+    run(sb, &c, "echo", "went well", NULL);
+    WAIT(w, c.exits);
+    fini(&c);
+    run(free_one, &c, "count", "1", NULL);
+    WAIT(w, c.exits);
+    fini(&c);
+    assert_int_equal(w->usages, usages);
+    for (int i = 0; i < 3; i++) { /* once in SUSPECT_MS, and no more when it was told */
+        run(sb, &c, "count", "1", NULL);
+        WAIT(w, c.exits);
+        fini(&c);
+    }
+    WAIT(w, world_count_events(w, id_of(sb), EVENT_LIMIT_DISK) == 1);
+    w->disk_used = 0;
+    world_turns(w, 30);
+    assert_int_equal(w->usages, usages + 1);
+    assert_int_equal(world_count_events(w, id_of(free_one), EVENT_LIMIT_DISK), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(echo),
-        TEST(fails_to_start),
-        TEST(long_output),
-        TEST(binary_output),
-        TEST(slow_client),
-        TEST(client_leaves),
-        TEST(leaves_within_output),
-        TEST(delivered_is_not_repeated),
-        TEST(deadline),
-        TEST(never_answered),
-        TEST(input),
-        TEST(list),
-        TEST(sandbox_ends),
-        TEST(cancel_at_each_step),
-        TEST(many_processes),
+        TEST(echo),        TEST(fails_to_start),         TEST(long_output),          TEST(binary_output),
+        TEST(slow_client), TEST(client_leaves),          TEST(leaves_within_output), TEST(delivered_is_not_repeated),
+        TEST(deadline),    TEST(fails_for_want_of_room), TEST(never_answered),       TEST(input),
+        TEST(list),        TEST(sandbox_ends),           TEST(cancel_at_each_step),  TEST(many_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

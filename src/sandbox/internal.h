@@ -66,7 +66,7 @@ struct sandbox {
     const char *end_cause; /* decided when the end began; SUP_ENDED may know better */
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
-    struct loop_alarm end_alarm, sample_alarm, kill_alarm, forget_alarm;
+    struct loop_alarm end_alarm, sample_alarm, disk_alarm, kill_alarm, forget_alarm;
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 
@@ -79,8 +79,9 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
-    bool disk_is_full; /* and that was told */
-    bool disk_asked;   /* the first sample waits a moment for the disk's figures */
+    bool disk_is_full;        /* and that was told */
+    bool disk_asked;          /* the first sample waits a moment for the disk's figures */
+    usec_t disk_suspected_at; /* monotonic: when it was looked at out of turn; 0: never */
     uint32_t oom_kills;
     bool stored;   /* its creation is */
     bool is_told;  /* who asked for it has heard of it */
@@ -330,6 +331,9 @@ static inline struct str sandbox_user(const struct sandbox *sb, struct str user)
 
 /* usage.c */
 void usage_start(struct sandbox *sb);
+void usage_stop(struct sandbox *sb);
+/* Something inside failed, perhaps for want of room: looks at once, lest there is room again at the next sample. */
+void usage_suspect_disk(struct sandbox *sb);
 
 /* network.c: hooks of a sandbox's life; what façades use is in network.h */
 struct networks *networks_new(struct core *core);

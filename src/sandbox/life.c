@@ -96,7 +96,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
     launch_cancel(sb);
     spare_gone(sb);
     loop_alarm_clear(core->loop, &sb->end_alarm);
-    loop_alarm_clear(core->loop, &sb->sample_alarm);
+    usage_stop(sb);
     if (sb->session) {
         session_close(sb->session, why);
         sb->closing = TAKE_PTR(sb->session);

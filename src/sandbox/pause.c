@@ -118,7 +118,7 @@ void pause_unknown(struct sandbox *sb)
 
 static void still(struct sandbox *sb)
 {
-    loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
+    usage_stop(sb);
     loop_alarm_clear(sb->core->loop, &sb->end_alarm);
     if (!sb->session)
         return;

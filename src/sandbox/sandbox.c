@@ -53,7 +53,7 @@ void sandbox_unref(struct sandbox *sb)
     loop_job_cancel(&sb->watch_job);
     loop_job_cancel(&sb->wake_job);
     loop_alarm_clear(loop, &sb->end_alarm);
-    loop_alarm_clear(loop, &sb->sample_alarm);
+    usage_stop(sb);
     loop_alarm_clear(loop, &sb->kill_alarm);
     loop_alarm_clear(loop, &sb->forget_alarm);
     network_free(sb);

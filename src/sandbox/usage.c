@@ -2,6 +2,7 @@
 /*
  * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory, CPU and what it wrote to its disk from coved (measured from outside; the last only where the pool counts), the disk's otherwise from the agent
  * (a claim, refreshed beside, so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
+ * A disk may be full for less than that: it is looked at as well, at most every SUSPECT_MS, when a process fails or an operation on a file ends for want of something.
  */
 #include "base/fd.h"
 #include "base/mem.h"
@@ -107,7 +108,7 @@ int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, st
     return ask(sb, done, ctx, err);
 }
 
-enum { FIRST_DISK_MS = 50 };
+enum { FIRST_DISK_MS = 50, SUSPECT_MS = 100 };
 
 /* ---- the disk: the stream's user is the sandbox, which outlives its session ---- */
 
@@ -152,6 +153,38 @@ static void on_sample_alarm(struct loop_alarm *alarm)
     }
     (void)!ask(sb, NULL, NULL, &err);
     loop_alarm_set(sb->core->loop, alarm, clock_mono() + SANDBOX_SAMPLE_MS * USEC_PER_MS, on_sample_alarm);
+}
+
+/* ---- out of turn ---- */
+
+static void on_suspicion(void *ctx, const struct sandbox_sample *sample, const struct err *err)
+{
+    (void)ctx, (void)sample, (void)err; /* look_at_disk() has said it */
+}
+
+static void on_disk_alarm(struct loop_alarm *alarm)
+{
+    struct sandbox *sb = container_of(alarm, struct sandbox, disk_alarm);
+    struct err err;
+    sb->disk_suspected_at = clock_mono();
+    (void)!ask(sb, on_suspicion, NULL, &err);
+}
+
+void usage_suspect_disk(struct sandbox *sb)
+{
+    if (!sb->info.disk_bytes || sb->disk_is_full || sb->info.state != SANDBOX_RUNNING || sb->disk_alarm.slot)
+        return;
+    usec_t next = sb->disk_suspected_at ? sb->disk_suspected_at + SUSPECT_MS * USEC_PER_MS : 0;
+    if (clock_mono() >= next)
+        on_disk_alarm(&sb->disk_alarm);
+    else
+        loop_alarm_set(sb->core->loop, &sb->disk_alarm, next, on_disk_alarm);
+}
+
+void usage_stop(struct sandbox *sb)
+{
+    loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
+    loop_alarm_clear(sb->core->loop, &sb->disk_alarm);
 }
 
 void usage_start(struct sandbox *sb)

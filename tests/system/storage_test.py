@@ -146,6 +146,27 @@ def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
         service.remove_all()
 
 
+def test_a_disk_that_is_full_for_a_moment_is_told(tmp_path):
+    """By a process or by an upload, and sooner than the next sample of the figures would find it: there is room again before that."""
+    (tmp_path / "big").write_bytes(os.urandom(4 << 20) * 20)
+    with prepared() as service, running(service) as client:
+        for fill in ("process", "upload"):
+            status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
+            assert status in (200, 201), body
+            sandbox = body["id"]
+            if fill == "process":
+                done = service.cove("exec", sandbox, "--", "sh", "-c", "head -c 80000000 /dev/urandom >/home/user/big")
+                assert done.returncode == 1 and "Disk quota exceeded" in done.stderr, done
+            else:
+                done = service.cove("cp", tmp_path / "big", f"{sandbox}:/home/user/big")
+                assert done.returncode != 0 and "o space left on device" in done.stderr, done
+            assert service.cove("exec", sandbox, "--", "rm", "-f", "/home/user/big").returncode == 0
+            assert wait_until(lambda: "limit.disk" in client.kinds(sandbox), 10), fill
+            event, = [e for e in client.events(sandbox) if e["kind"] == "limit.disk"]
+            assert event["data"]["limit_bytes"] == 64 << 20 and event["data"]["used_bytes"] > 60 << 20, event
+        service.remove_all()
+
+
 def test_one_that_fills_its_disk_leaves_room_for_the_others(tmp_path):
     """Nobody has said how much: a quarter of the pool."""
     config = tmp_path / "cove.yaml"

@@ -3,9 +3,12 @@
 #include "cli/commands.h"
 #include "cli/print.h"
 #include "cli/size_flag.h"
+#include "cli/terminal.h"
 #include "cli/things.h"
 #include "config/units.h"
 #include "http/url.h"
+
+#include <unistd.h>
 
 enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20, TARGET_MAX = 4096 };
 
@@ -34,11 +37,18 @@ static int create(struct context *ctx, const char *name, uint64_t size)
     return STATUS_OK;
 }
 
+static bool is_elsewhere(const json_t *one)
+{
+    return json_is_false(json_object_get(one, "in_pool"));
+}
+
 /* How much is in it; 0 where the pool does not know. */
 static uint64_t usage_of(struct service *s, const json_t *one)
 {
     AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
     AUTO_JSON json_t *answer = NULL;
+    if (is_elsewhere(one))
+        return 0;
     buf_append_cstr(&target, "/v1/volumes/");
     (void)url_encode(&target, str_of(things_text(one, "id")), true);
     buf_append_cstr(&target, "/usage");
@@ -54,10 +64,28 @@ static void add_usage(struct service *s, json_t *one)
     (void)json_object_set_new(one, "used_bytes", bytes ? json_integer((json_int_t)bytes) : json_null());
 }
 
+static void say_elsewhere(const json_t *one, size_t n)
+{
+    bool is_tty = isatty(STDERR_FILENO) == 1;
+    char others[32] = "";
+    if (n > 1)
+        (void)snprintf(others, sizeof(others), " and %zu more", n - 1);
+    (void)fflush(stdout);
+    (void)fputs("cove volume: ", stderr);
+    terminal_print(stderr, is_tty, str_of(things_text(one, "name")));
+    (void)fprintf(stderr,
+                  "%s can't be used: not in this pool, but made in another one, or taken away from it\n"
+                  "  start the service with that pool again (pool.kind, COVE_POOL), or give them up with "
+                  "'cove volume rm'\n",
+                  others);
+}
+
 static void print_table(struct service *s, const json_t *all)
 {
     static const char *const heads[] = {"NAME", "ID", "AGE", "SIZE", "LIMIT", "MOUNTED IN"};
     struct table t;
+    const json_t *elsewhere = NULL;
+    size_t n_elsewhere = 0;
     json_t *one;
     size_t i;
     table_heads(&t, heads, ARRAY_SIZE(heads));
@@ -70,12 +98,16 @@ static void print_table(struct service *s, const json_t *all)
         table_add(&t, str_of(things_text(one, "name")));
         table_add(&t, str_of(things_text(one, "id")));
         things_add_time(&t, one, "created_at", true);
-        table_add(&t, used ? str_of(size) : STR("-"));
+        table_add(&t, is_elsewhere(one) ? STR("not in pool") : used ? str_of(size) : STR("-"));
         table_add(&t, number_of(one, "limit_bytes") ? str_of(limit) : STR("-"));
         table_addf(&t, "%llu", (unsigned long long)number_of(one, "mounted"));
+        if (is_elsewhere(one) && !n_elsewhere++)
+            elsewhere = one;
     }
     table_print(&t, stdout);
     table_fini(&t);
+    if (elsewhere)
+        say_elsewhere(elsewhere, n_elsewhere);
 }
 
 static const struct things volumes = {
@@ -134,8 +166,8 @@ const struct command cmd_volume = {
         "A volume is a directory with a name that outlives sandboxes: 'cove run --volume NAME:/PATH' mounts it, into several sandboxes at a "
         "time if wanted, and what one writes the others see. It belongs to the sandbox's user when it is new.\n"
         "\n"
-        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know; with --json used_bytes, or null). rm "
-        "removes volumes with all that is in them, and refuses one that a sandbox has mounted.",
+        "create prints the name: letters, digits, '.', '_' and '-', which is not the first, up to 63. ls shows how much is in each (- where the pool does not know; with --json used_bytes, or null), and which are not in the pool that the service has now "
+        "(in_pool): these can't be used until it has theirs again. rm removes volumes with all that is in them, and refuses one that a sandbox has mounted.",
     .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
     .examples = "cove volume create cache --size 2GiB\n"
                 "cove run --volume cache:/cache -- sh -c 'echo kept > /cache/file'\n"

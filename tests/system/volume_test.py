@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from leaks import own_service
 from service import wait_until
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -178,3 +179,33 @@ def test_what_happens_to_it_is_on_record(service):
     assert [e["kind"] for e in events(ref)][-2:] == ["volume.drop", "volume.dropped"] # by its id, as long as those of sandboxes
     assert service.cove("log", "--verify", ref).returncode == 0
     assert service.cove("log", "data").returncode == 1
+
+
+def test_those_of_another_pool_are_said_to_be():
+    """Their files are moved away and back while the service is down, which is what another pool looks like."""
+    with own_service("volumes", COVE_POOL="copy") as service:
+        def listed():
+            return {v["name"]: (v["in_pool"], v["used_bytes"]) for v in json.loads(service.cove("volume", "ls", "--json").stdout)}
+        for name in ("away", "far", "here"):
+            assert service.cove("volume", "create", name).returncode == 0
+        assert [in_pool for in_pool, _ in listed().values()] == [True] * 3
+        ids = {v["name"]: v["id"] for v in service.request("GET", "/v1/volumes")[2]["volumes"]}
+        pool = service.state / "pool" / "volumes"
+        assert service.stop() == 0
+        for name in ("away", "far"):
+            (pool / ids[name]).rename(pool.parent / ids[name])
+        service.start()
+        assert wait_until(lambda: listed() == {"away": (False, None), "far": (False, None), "here": listed()["here"]}, 10), listed()
+        assert listed()["here"][0] is True
+        done = service.cove("volume", "ls")
+        assert done.returncode == 0 and [bool(re.search(r" not in pool ", line)) for line in done.stdout.splitlines()[1:]] == [True, True, False], done
+        assert re.match(r"cove volume: away and 1 more can't be used: not in this pool, .*\n  .*COVE_POOL.*'cove volume rm'\n$", done.stderr), done
+        assert service.cove("volume", "ls", "-q").stdout == "away\nfar\nhere\n"
+        done = service.cove("run", "--volume", "away:/v", "--", "true")
+        assert done.returncode == 125 and "not in this pool" in done.stderr, done
+        assert service.cove("volume", "rm", "far").returncode == 0 and service.stop() == 0
+        for name in ("away", "far"):
+            (pool.parent / ids[name]).rename(pool / ids[name])
+        service.start()
+        assert wait_until(lambda: listed().get("away", (False,))[0], 10) and "far" not in listed()
+        assert "not in pool" not in service.cove("volume", "ls").stdout

@@ -14,8 +14,8 @@ static void append_volume(struct buf *b, const struct volume *v)
     buf_append_cstr(b, ",\"name\":");
     buf_append_json_string(b, str_of(v->name));
     clock_format(v->created, 3, at);
-    buf_printf(b, ",\"created_at\":\"%s\",\"limit_bytes\":%llu,\"mounted\":%zu}", at,
-               (unsigned long long)v->limit_bytes, v->mounted);
+    buf_printf(b, ",\"created_at\":\"%s\",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s}", at,
+               (unsigned long long)v->limit_bytes, v->mounted, volume_is_in_pool(v) ? "true" : "false");
 }
 
 static bool append_one(void *ctx, const struct volume *v)

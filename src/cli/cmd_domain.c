@@ -307,6 +307,23 @@ static int say_until(struct context *ctx, const struct domain *d, const struct t
     return STATUS_OK;
 }
 
+/* What was renewed by hand is shown to clients at once; when coved had it done, it looks by itself. */
+static int use_renewed(struct context *ctx, const struct domain *d, const struct tls_cert_info *info)
+{
+    if (domain_is_asked_by_service())
+        return STATUS_OK;
+    bool is_told = domain_tell(ctx->config), in_use = is_told && domain_await(ctx, ctx->config, d) == 0;
+    if (ctx->json)
+        print_as_json(ctx->config, d, info, in_use);
+    if (is_told && !in_use)
+        return context_fail(ctx, STATUS_FAILED);
+    if (!ctx->json)
+        (void)fputs(in_use ? "The service uses it from now on; sandboxes go on.\n"
+                           : "The service uses it from its next start on.\n",
+                    stdout);
+    return STATUS_OK;
+}
+
 /* What coved runs at its start and again and again. Silent then, when there is nothing to do. */
 static int renew(struct context *ctx)
 {
@@ -330,7 +347,7 @@ static int renew(struct context *ctx)
     if (domain_store_make(ctx->config->state_dir, name, &ctx->err) < 0)
         return broken(ctx);
     (void)fprintf(stderr, "cove domain: the certificate for *.%s was renewed\n", name);
-    return load(ctx, &renewed, &d, &info) > 0 ? say_until(ctx, &d, &info) : broken(ctx);
+    return load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : broken(ctx);
 }
 
 static int run(struct context *ctx)
@@ -378,7 +395,7 @@ const struct command cmd_domain = {
         "certificate. When another program has the port, nothing is changed.\n"
         "\n"
         "show says what there is, trust what a shell evaluates so that Node, Python and others trust the CA. unset takes the domain away and keeps the "
-        "CA. renew is what the service does at its start and every 12 hours. All of them need root.\n"
+        "CA. renew is what the service does at its start and every 12 hours; by hand, it has a service that runs use the new one at once. All of them need root.\n"
         "\n"
         "The keys are in the state directory (tls/server.pem, tls/ca.key), for root alone; tls/ca.pem is for everybody, as is tls/bundle.pem, which "
         "trust writes: it and the authorities of this machine.",

@@ -57,6 +57,16 @@ static bool waits_for(pid_t pid, int number)
     return false;
 }
 
+bool domain_is_asked_by_service(void)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/comm", (int)getppid());
+    AUTO_BUF struct buf b = BUF_INIT(64);
+    struct str name = STR("");
+    if (fd_read_file(AT_FDCWD, path, &b) == 0)
+        name = str_trim(buf_str(&b));
+    return str_eqc(name, "coved") || str_eqc(name, "cove-renewer");
+}
+
 bool domain_tell(const struct config *config)
 {
     pid_t pid = find_coved(config);

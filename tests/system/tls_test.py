@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -405,6 +406,46 @@ def test_unset_and_set_again(world, box):
     assert wait_for(lambda: serves(outside.port) and outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
 
 
+def let_end_soon(service, tmp_path):
+    """Puts a certificate of the service's own CA in the place of its own, with a day left."""
+    tls = service.state / "tls"
+    ca_key = tmp_path / "ca.key"
+    ca_key.write_text((tls / "ca.key").read_text().split("\n", 1)[1])
+    subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=old", "-keyout",
+                    tmp_path / "key", "-out", tmp_path / "request"], check=True, capture_output=True, timeout=60)
+    (tmp_path / "names").write_text(f"subjectAltName=DNS:{DOMAIN},DNS:*.{DOMAIN}\n")
+    subprocess.run(["openssl", "x509", "-req", "-in", tmp_path / "request", "-CA", tls / "ca.pem", "-CAkey", ca_key, "-CAcreateserial", "-days",
+                    "1", "-extfile", tmp_path / "names", "-out", tmp_path / "cert", "-CAserial", tmp_path / "serial"], check=True,
+                   capture_output=True, timeout=60)
+    (tls / "server.pem").write_text(f"domain: {DOMAIN}\nsource: own\n" + (tmp_path / "key").read_text() + (tmp_path / "cert").read_text())
+    os.chmod(tls / "server.pem", 0o600)
+
+
+def ends_at(outside):
+    """0: nobody answers, as for a moment while the worker is replaced."""
+    try:
+        with outside.dial("api") as s:
+            return ssl.cert_time_to_seconds(s.getpeercert()["notAfter"])
+    except OSError:
+        return 0
+
+
+def test_what_is_renewed_by_hand_is_used_at_once(world, box, tmp_path):
+    service, client, _ = world
+    sandbox, outside = box
+    let_end_soon(service, tmp_path)
+    service.coved.send_signal(signal.SIGUSR1)
+    assert wait_for(lambda: 0 < ends_at(outside) < time.time() + 2 * 86400, 20)
+    done = service.cove("domain", "renew")
+    assert (done.returncode, done.stdout) == (0, "The service uses it from now on; sandboxes go on.\n"), done
+    assert "was renewed" in done.stderr
+    assert ends_at(outside) > time.time() + 80 * 86400 # and not only after a while
+    assert wait_for(service.is_healthy, 20) and client.get(sandbox.id).json["domain"] and sandbox.works()
+    let_end_soon(service, tmp_path)
+    said = json.loads(service.cove("domain", "renew", "--json").stdout)
+    assert said["in_use"] is True and said["until"] > time.strftime("%Y-%m-%d", time.gmtime(time.time() + 80 * 86400)), said
+
+
 def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
     port = free_port()
     with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, client):
@@ -412,24 +453,13 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
         assert service.stop() == 0
         done = service.cove("domain", "renew")
         assert done.returncode == 0 and done.stderr == "" # it is new
-        # One of our own CA that has a day left.
         tls = service.state / "tls"
-        ca_key = tmp_path / "ca.key"
-        ca_key.write_text((tls / "ca.key").read_text().split("\n", 1)[1])
-        subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=old", "-keyout",
-                        tmp_path / "key", "-out", tmp_path / "request"], check=True, capture_output=True, timeout=60)
-        (tmp_path / "names").write_text(f"subjectAltName=DNS:{DOMAIN},DNS:*.{DOMAIN}\n")
-        subprocess.run(["openssl", "x509", "-req", "-in", tmp_path / "request", "-CA", tls / "ca.pem", "-CAkey", ca_key, "-CAcreateserial", "-days",
-                        "1", "-extfile", tmp_path / "names", "-out", tmp_path / "cert", "-CAserial", tmp_path / "serial"], check=True,
-                       capture_output=True, timeout=60)
-        (tls / "server.pem").write_text(f"domain: {DOMAIN}\nsource: own\n" + (tmp_path / "key").read_text() + (tmp_path / "cert").read_text())
-        os.chmod(tls / "server.pem", 0o600)
+        let_end_soon(service, tmp_path)
         service.start()
-        assert "was renewed" in service.log.read_text()
+        assert "was renewed" in service.log.read_text() and "from its next start on" not in service.log.read_text()
         outside = Outside(port, str(tls / "ca.pem"))
         assert wait_for(lambda: serves(port), 20)
-        with outside.dial("api") as s:
-            assert ssl.cert_time_to_seconds(s.getpeercert()["notAfter"]) > time.time() + 80 * 86400
+        assert ends_at(outside) > time.time() + 80 * 86400
         # A file that others may read, and one that is damaged, are not served with.
         assert service.stop() == 0
         os.chmod(tls / "server.pem", 0o644)

@@ -60,10 +60,12 @@ static bool waits_for(pid_t pid, int number)
 bool domain_is_asked_by_service(void)
 {
     AUTO_FREE char *path = mem_printf("/proc/%d/comm", (int)getppid());
-    AUTO_BUF struct buf b = BUF_INIT(64);
-    struct str name = STR("");
-    if (fd_read_file(AT_FDCWD, path, &b) == 0)
-        name = str_trim(buf_str(&b));
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    struct str rest, name = STR("");
+    if (fd_read_file(AT_FDCWD, path, &b) < 0)
+        return false;
+    rest = buf_str(&b);
+    (void)str_split(&rest, '\n', &name);
     return str_eqc(name, "coved") || str_eqc(name, "cove-renewer");
 }
 

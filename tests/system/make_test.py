@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 
@@ -83,6 +84,28 @@ def test_what_is_no_address_is_said_before_anything_is_installed(tmp_path, name,
     done = without_build(tmp_path, "check", "run", **{"COVE_RUN": str(tmp_path / "run"), "COVE_LISTEN": "127.0.0.1:9", name: text})
     wrong = text.split(",")[-1]
     assert done.returncode == 1 and f'"{wrong}" is no address to listen on' in done.stderr, done
+
+
+@pytest.mark.parametrize("written, host", [
+    ("listen: 127.0.0.1:{}", "127.0.0.1"), ('listen: "[::1]:{}" # other: 127.0.0.1:1', "[::1]"), ("listen: ['127.0.0.1:1', '[::1]:{}']", "[::1]"),
+    ('log_level: info\nlisten:\n  # - 127.0.0.1:1\n  - 127.0.0.1:1\n  - "[::]:{}"\nowner: 0', "[::]"), ('listen: [\n  127.0.0.1:1,\n  "[::1]:{}" ]', "[::1]"),
+    ("listen_tls: 127.0.0.1:1\nlisten: ['*:{}']", "*")])
+def test_a_port_that_somebody_has_is_found_whatever_its_address(tmp_path, written, host):
+    family = socket.AF_INET6 if "[" in host else socket.AF_INET
+    with socket.socket(family) as taken:
+        try:
+            taken.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6 loopback")
+        port = taken.getsockname()[1]
+        (tmp_path / "cove.yaml").write_text(written.format(port) + "\n")
+        env = {"COVE_RUN": str(tmp_path / "run"), "COVE_CONFIG": str(tmp_path / "cove.yaml")}
+        assert without_build(tmp_path, "check", "start", **env).returncode == 0 # nobody listens there yet
+        taken.listen()
+        done = without_build(tmp_path, "check", "start", **env)
+        assert done.returncode == 1 and done.stderr.startswith(f"cove: {host}:{port} is in use by another program"), done
+        seen = {"[::]": "[::1]", "*": "127.0.0.1"}.get(host, host)
+        assert f"COVE_LISTEN='{host}:{port + 1}' COVE_URL='http://{seen}:{port + 1}' make start" in done.stderr, done
 
 
 def uninstall(tree):

@@ -156,7 +156,8 @@ static const char *advice(const struct service *s, enum err_code code, struct st
     if (code == ERR_UNAUTHENTICATED)
         return "set COVE_API_KEY to what 'cove key' prints on the machine that the service runs on";
     if (str_eqc(message, "template 'base' not found"))
-        return "'coved prepare' on the machine of the service, as root, makes it; 'cove template ls' lists others";
+        return "it is made by 'coved prepare' while the service is down ('systemctl restart cove', or 'make stop' and "
+               "'make start'); 'cove template ls' lists others";
     if (*s->ctx->hint)
         return NULL;
     if (code == ERR_PERMISSION_DENIED && s->is_local)

@@ -21,6 +21,7 @@
 #include "http/tls.h"
 #include "kernel/seccomp.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/templates.h"
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -176,9 +177,23 @@ static int open_core(struct worker *w, struct err *err)
         .default_cpu_milli = o->default_cpu_milli,
         .max_sandboxes = o->max_sandboxes,
         .max_timeout_ms = o->max_timeout_ms,
+        .keep_events = o->keep_events,
+        .keep_ended = o->keep_ended,
+        .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
     };
     return core_open(&w->loop, &config, &w->core, err);
+}
+
+/* A service that goes on without it answers all that names another one. */
+static void look_for_base(struct worker *w)
+{
+    const struct template *base;
+    struct err err;
+    if (core_template_find(w->core, STR("base"), &base, &err) < 0 && err.code == ERR_NOT_FOUND)
+        log_warn(
+            "there is no base template, which sandboxes are made from that name none: stop the service, run 'coved "
+            "prepare' and start it again ('systemctl restart cove', or 'make stop' and 'make start', do so)");
 }
 
 static int open_builder(struct worker *w, struct err *err)
@@ -304,6 +319,7 @@ int main(int argc, char **argv)
         log_error("%s", err.msg);
         return 1;
     }
+    look_for_base(&w);
     log_info("ready: %zu listeners, %zu sandboxes", w.options.n_listen, sandbox_count(w.core));
     (void)uv_run(&w.loop, UV_RUN_DEFAULT);
     shut_down(&w);

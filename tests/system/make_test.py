@@ -55,6 +55,7 @@ def test_a_service_without_template_and_build(own_service, tmp_path):
     env = {"COVE_RUN": str(own_service.run)}
     done = own_service.cove("run", "--", "true")
     assert done.returncode == 125 and "template 'base' not found" in done.stderr and "'coved prepare'" in done.stderr, done
+    assert "no base template" in own_service.log.read_text() and own_service.request("GET", "/v1/info")[2]["sandboxes"] == 0
     pid_file = own_service.run / "coved.pid"
     done = without_build(tmp_path, "left", **env)
     assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {own_service.coved.pid}: COVE_RUN={own_service.run} make stop ends it\n"), done

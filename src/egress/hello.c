@@ -233,6 +233,25 @@ static const char *read_message(struct reader *r, struct hello *h)
     return r->left ? read_extensions(r, h) : NULL;
 }
 
+/* OpenSSL takes any 3.x in a first record, Go whatever is below 16.0. Others have messages that begin so, too: 22, and the rest of a length. */
+static bool has_odd_version(const uint8_t *p, size_t n)
+{
+    return p[0] == RECORD_HANDSHAKE && n > 1 && p[1] < 16 && (p[1] != 3 || (n > 2 && p[2] > 4));
+}
+
+static enum hello_result check_odd_record(struct hello *h, const uint8_t *p, size_t n)
+{
+    enum { TYPE = RECORD_HEADER, LENGTH };
+    size_t size = n < RECORD_HEADER ? 0 : (size_t)p[3] << 8 | p[4];
+    if (n >= RECORD_HEADER && (size == 0 || size > RECORD_MAX))
+        return HELLO_NOT_TLS;
+    if (n > TYPE && p[TYPE] != MESSAGE_CLIENT_HELLO)
+        return HELLO_NOT_TLS;
+    if (n <= TYPE || (size > 1 && n <= LENGTH))
+        return HELLO_NEED_MORE;
+    return size > 1 && p[LENGTH] ? HELLO_NOT_TLS : bad(h, "a record of a version that there is not");
+}
+
 /* The header of a record, of which n bytes are there. HELLO_COMPLETE: a handshake record, as far as can be seen. */
 static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t n)
 {
@@ -242,9 +261,11 @@ static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t 
     if (first && p[0] >= 0x80) { /* SSLv2 has two bytes of length, then the type of the message and a version */
         if (n < RECORD_HEADER)
             return n < 3 || p[2] == MESSAGE_CLIENT_HELLO ? HELLO_NEED_MORE : HELLO_NOT_TLS;
-        bool old = p[2] == MESSAGE_CLIENT_HELLO && ((p[3] == 0 && p[4] == 2) || (p[3] == 3 && p[4] <= 4));
+        bool old = p[2] == MESSAGE_CLIENT_HELLO && ((p[3] == 0 && p[4] == 2) || p[3] == 3);
         return old ? bad(h, "a hello of SSLv2") : HELLO_NOT_TLS;
     }
+    if (first && has_odd_version(p, n))
+        return check_odd_record(h, p, n);
     if (first && (p[0] < RECORD_FIRST || p[0] > RECORD_LAST || (n > 1 && p[1] != 3) || (n > 2 && p[2] > 4)))
         return HELLO_NOT_TLS;
     if (n >= 3 && (p[0] != RECORD_HANDSHAKE || p[1] != 3 || p[2] > 4))

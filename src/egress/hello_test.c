@@ -436,8 +436,16 @@ static void test_first_bytes(void **state)
     BYTES("GET / HTTP/1.1\r\n", HELLO_NOT_TLS);
     BYTES("SSH-2.0-x\r\n", HELLO_NOT_TLS);
     BYTES("\x16", HELLO_NEED_MORE);
-    BYTES("\x16\x02", HELLO_NOT_TLS);
-    BYTES("\x16\x03\x09", HELLO_NOT_TLS);
+    BYTES("\x16\x10", HELLO_NOT_TLS);
+    BYTES("\x16\x02", HELLO_NEED_MORE);
+    BYTES("\x16\x03\x09", HELLO_NEED_MORE);
+    BYTES("\x16\x03\x05\0\x05\x01\0", HELLO_BAD); /* servers take these */
+    BYTES("\x16\x03\xff\x02\0\x01\0", HELLO_BAD);
+    BYTES("\x16\x0f\0\0\x01\x01", HELLO_BAD);
+    BYTES("\x16\0\0\0\x01\0\0\0", HELLO_NOT_TLS); /* 22, and then a 1, as somebody else writes them */
+    BYTES("\x16\0\0\0\x07\x01\x01\0", HELLO_NOT_TLS);
+    BYTES("\x16\0\0\0\0", HELLO_NOT_TLS);
+    BYTES("\x16\0\0\x50\0", HELLO_NOT_TLS);
     BYTES("\x16\x03\x01", HELLO_NEED_MORE);
     BYTES("\x13\x03\x01", HELLO_NOT_TLS);
     BYTES("\x14\x03\x01\0\x01\x01", HELLO_BAD);
@@ -458,6 +466,7 @@ static void test_first_bytes(void **state)
     BYTES("\x16\x03\x01\0\x02\x01\0\x16\x03\x03\0\0", HELLO_BAD);
     BYTES("\x80\x2e\x01\0\x02\0\x15\0\0", HELLO_BAD);
     BYTES("\x80\x2e\x01\x03\x01\0\x15\0\0", HELLO_BAD);
+    BYTES("\x80\x2e\x01\x03\x09\0\x15\0\0", HELLO_BAD);
     BYTES("\x80\x2e\x01\x07\x01", HELLO_NOT_TLS);
     BYTES("\x80\x2e\x02", HELLO_NOT_TLS);
     BYTES("\x80\x2e", HELLO_NEED_MORE);

@@ -6,6 +6,7 @@
 #include "egress/relay.h"
 #include "egress/side_tcp.h"
 #include "egress/side_tls.h"
+#include "http/message.h"
 #include "kernel/netns.h"
 
 #include <ctype.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { METHOD_MAX = 20, SNIFF_READ = 8192 };
+enum { METHOD_LEAST = 3, SNIFF_READ = 8192 };
 
 const char *flow_proto_name(const struct flow *f)
 {
@@ -171,39 +172,63 @@ static size_t leading_blanks(struct str s)
     return n;
 }
 
-/*
- * Behind a method in letters that are not all large, or other blanks than one: what no HTTP is, some servers take for it. Others speak like that, too ("get /key"), and
- * only the line's end tells.
- */
-static int looks_like_loose_http(struct str rest)
+/* What a request is for: a path, "*", or a URL. 1 yes, 0 no, -1 not to be said yet. */
+static int looks_like_target(struct str s)
 {
-    static const struct str scheme = {"http://", 7};
-    while (rest.n && is_blank(rest.p[0]))
-        rest = str_sub(rest, 1);
-    size_t n = MIN(rest.n, scheme.n);
-    if (n == 0 || (rest.p[0] != '/' && !str_eq_nocase(str_n(rest.p, n), str_n(scheme.p, n))))
-        return n ? 0 : -1;
-    const char *end = memchr(rest.p, '\n', rest.n);
-    if (!end)
-        return rest.n < SNIFF_READ ? -1 : 1;
-    return memmem(rest.p, (size_t)(end - rest.p), "HTTP/", 5) != NULL;
+    static const struct str behind = {"://", 3};
+    size_t n = 0;
+    if (!s.n || s.p[0] == '/' || s.p[0] == '*')
+        return s.n ? 1 : -1;
+    while (n < s.n && (isalnum((unsigned char)s.p[n]) || (n && s.p[n] && strchr("+-.", s.p[n]))))
+        n++;
+    s = str_sub(s, n);
+    size_t there = MIN(s.n, behind.n);
+    return n == 0 || !str_eq(str_n(s.p, there), str_n(behind.p, there)) ? 0 : there == behind.n ? 1 : -1;
 }
 
-/* "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. */
+/* A line of text that ends with a version of HTTP. 1 yes, 0 no, -1 not to be said yet. */
+static int looks_like_request_line(struct str s)
+{
+    static const struct str version = {"HTTP/", 5};
+    size_t word = 0, n = 0;
+    for (; n < s.n && s.p[n] != '\n'; n++) {
+        if (is_blank(s.p[n]) && n + 1 < s.n && !is_blank(s.p[n + 1]) && s.p[n + 1] != '\r' && s.p[n + 1] != '\n')
+            word = n + 1;
+        if ((unsigned char)s.p[n] < ' ' && s.p[n] != '\t' && s.p[n] != '\r')
+            return 0;
+    }
+    if (n == s.n)
+        return s.n < SNIFF_READ ? -1 : 1;
+    return n - word >= version.n && str_eq_nocase(str_n(s.p + word, version.n), version);
+}
+
+/*
+ * "GET /": a method, as far as it is there. 1 yes, 0 no, -1 not to be said yet. A method is any token (RFC 9110 section 9.1), and some servers take one that they have never
+ * heard of, or other blanks than one, for a request like others. Other protocols have lines like that, too ("get /key", "NICK me"), and only the line's end tells.
+ */
 static int looks_like_http(struct str s)
 {
     size_t n = 0;
-    bool strict = true;
+    bool is_usual = true;
     if (!s.n)
         return -1;
     s = str_sub(s, leading_blanks(s));
-    for (; n < s.n && n < METHOD_MAX && (isalpha((unsigned char)s.p[n]) || s.p[n] == '-'); n++)
-        strict &= !islower((unsigned char)s.p[n]);
-    if (n == s.n && n < METHOD_MAX)
-        return -1;
-    if (n < 3 || n == METHOD_MAX || !is_blank(s.p[n]))
+    for (; n < s.n && http_is_token(str_n(s.p + n, 1)); n++)
+        is_usual &= isupper((unsigned char)s.p[n]) || s.p[n] == '-';
+    if (n == s.n)
+        return n < SNIFF_READ ? -1 : 1;
+    if (n == 0 || !is_blank(s.p[n]))
         return 0;
-    return strict && s.p[n] == ' ' ? 1 : looks_like_loose_http(str_sub(s, n));
+    is_usual &= n >= METHOD_LEAST && s.p[n] == ' ';
+    bool is_connect = is_usual && str_eqc(str_n(s.p, n), "CONNECT");
+    for (s = str_sub(s, n); s.n && is_blank(s.p[0]);)
+        s = str_sub(s, 1);
+    int target = looks_like_target(s);
+    if (is_usual && s.n && (is_connect || s.p[0] == '/' || s.p[0] == '*'))
+        return 1;
+    if (target > 0 || (is_usual && target == 0))
+        return looks_like_request_line(s);
+    return target;
 }
 
 static void on_silence(uv_timer_t *timer)

@@ -424,24 +424,46 @@ static void test_requests_that_do_not_look_like_it(void **state)
         {"get / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
         {"GET\t/ HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
         {"Get http://tenant.test/ HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"G1T / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"}, /* any token is a method */
+        {"GET_IT / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"X / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"get https://tenant.test/ HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 400"},
+        {"get x+y.z://tenant.test/ HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 400"},
+        {"get * http/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"GET x HTTP/1.1\r\n" TENANT, "HTTP/1.1 400"},
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 400"},
+        {"CONNECT tenant.test:80 HTTP/1.1\r\n" TENANT, "HTTP/1.1 405"},
+        {"NICK me\r\nUSER me 0 * :me\r\n", NULL},
+        {"USER http://me/ 0 *\r\n", NULL},
+        {"CAP LS 302\r\n", NULL},
+        {"*1\r\n$4\r\nPING\r\n", NULL},
+        {"get /http/1.1\r\n", NULL},
+        {"get key HTTP/1.1\r\n", NULL},
         {"get /key\r\n", NULL},
         {"get hello\r\n", NULL},
         {"\r\nhello\r\n", NULL},
         {"SSH-2.0-x\r\n", NULL},
     };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
         struct world w;
+        const char *said = cases[i / 2].said, *status = cases[i / 2].status;
+        size_t n = strlen(said), first = i % 2 ? 3 : n; /* whole, and in two pieces */
         world_open_shared(&w);
-        test_peer_send(w.client, cases[i].said, strlen(cases[i].said));
+        test_peer_send(w.client, said, first);
         flow_begin(w.flow);
-        if (cases[i].status) {
-            expect_answer(&w, cases[i].status);
+        test_turn(&w.rig);
+        if (i % 2)
+            test_peer_send(w.client, said + first, n - first);
+        if (status) {
+            expect_answer(&w, status);
             assert_int_equal(fd_nonblock(w.listener, true), 0);
             /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
             assert_int_equal(accept4(w.listener, NULL, NULL, SOCK_CLOEXEC), -1);
         } else {
+            test_until(&w.rig, is_open, &w);
             w.server = test_accept(w.listener);
-            test_peer_expect(&w.rig, w.server, str_of(cases[i].said));
+            test_peer_expect(&w.rig, w.server, str_of(said));
         }
         world_close(&w);
     }
@@ -476,6 +498,11 @@ static void test_requests_after_silence(void **state)
             test_peer_expect(&w.rig, w.server, STR("GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"));
             test_peer_send(w.server, "HTTP/1.1 204 No Content\r\n\r\n", 27);
             expect_answer(&w, "HTTP/1.1 204");
+            expect_told(&w, "\"hello\"", "");
+            expect_told(&w, "\"open\"", "\"proto\":\"tcp\"");
+            expect_told(&w, "\"request\"", "");
+            (void)shutdown(w.client, SHUT_WR);
+            expect_told(&w, "\"close\"", "\"proto\":\"http\""); /* what it was in the end */
             break;
         case 2:
             test_peer_send(w.client, "ask", 3);

@@ -269,6 +269,9 @@ static const struct field fields[] = {
     {"defaults.timeout", NULL, set_duration, AT(default_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"limits.sandboxes", NULL, set_u32, AT(max_sandboxes), .least = 1, .most = 4096},
     {"limits.timeout", NULL, set_duration, AT(max_timeout_ms), .least = 1000, .most = 3650 * DAY_MS},
+    {"keep.events", NULL, set_u32, AT(keep_events), .least = 1000, .most = UINT32_MAX},
+    {"keep.ended", NULL, set_u32, AT(keep_ended), .least = 1, .most = UINT32_MAX},
+    {"keep.ended_for", NULL, set_duration, AT(keep_ended_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"images.aliases", "COVE_IMAGE_ALIASES", set_image, .is_list = true},
     {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
     {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
@@ -282,7 +285,7 @@ static const struct field fields[] = {
 static bool is_section(struct str name)
 {
     return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
-           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool");
+           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep");
 }
 
 static void forget(struct config_listen *all, size_t *n)

@@ -65,6 +65,8 @@ struct config {
     uint64_t default_timeout_ms;
     uint32_t max_sandboxes;
     uint64_t max_timeout_ms;
+    uint32_t keep_events, keep_ended; /* as struct core_config has them, of which 0 is the default */
+    uint64_t keep_ended_ms;
 
     char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
 

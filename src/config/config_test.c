@@ -72,6 +72,7 @@ static void every_key_is_read(void **state)
                              "limits:\n"
                              "  sandboxes: 12\n"
                              "  timeout: 2h\n"
+                             "keep: {events: 5000, ended: 20, ended_for: 3d}\n"
                              "template:\n"
                              "  mirror: http://deb.example.org/debian\n"
                              "  packages: [ripgrep, g++-12]\n");
@@ -94,6 +95,9 @@ static void every_key_is_read(void **state)
     assert_int_equal(c->default_timeout_ms, 90000);
     assert_int_equal(c->max_sandboxes, 12);
     assert_int_equal(c->max_timeout_ms, 7200000);
+    assert_int_equal(c->keep_events, 5000);
+    assert_int_equal(c->keep_ended, 20);
+    assert_int_equal(c->keep_ended_ms, 3 * 86400000ULL);
     assert_string_equal(c->template_mirror, "http://deb.example.org/debian");
     assert_int_equal(c->n_template_packages, 2);
     assert_string_equal(c->template_packages[1], "g++-12");
@@ -137,6 +141,7 @@ static void wrong_values_are_refused(void **state)
     assert_refused("owner: 4294967295\n", "t.yaml:1: owner is out of range");
     assert_refused("log_level: loud\n", "t.yaml:1: log_level must be debug, info, warn or error");
     assert_refused("defaults: {memory: 1X}\n", "t.yaml:1: defaults.memory must be a size such as 512MiB");
+    assert_refused("keep: {events: 10}\n", "t.yaml:1: keep.events is out of range");
     assert_refused("defaults: {memory: 1M}\n", "t.yaml:1: defaults.memory is out of range");
     assert_refused("defaults: {timeout: soon}\n", "t.yaml:1: defaults.timeout must be a duration such as 5m");
     assert_refused("defaults: {cpus: many}\n", "t.yaml:1: defaults.cpus must be a number such as 1.5");

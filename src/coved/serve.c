@@ -270,6 +270,8 @@ static void worker_arguments(struct coved *c)
     c->argv[n++] = mem_printf("%u", f->max_sandboxes);
     c->argv[n++] = mem_strdup("--max-timeout-ms");
     c->argv[n++] = mem_printf("%llu", (unsigned long long)f->max_timeout_ms);
+    c->argv[n++] = mem_strdup("--keep");
+    c->argv[n++] = mem_printf("%u:%u:%llu", f->keep_events, f->keep_ended, (unsigned long long)f->keep_ended_ms);
     c->argv[n++] = mem_strdup("--default-timeout-ms");
     c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_timeout_ms);
     c->argv[n++] = mem_strdup("--default-memory");

@@ -177,6 +177,9 @@ static int open_core(struct worker *w, struct err *err)
         .default_cpu_milli = o->default_cpu_milli,
         .max_sandboxes = o->max_sandboxes,
         .max_timeout_ms = o->max_timeout_ms,
+        .keep_events = o->keep_events,
+        .keep_ended = o->keep_ended,
+        .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
     };
     return core_open(&w->loop, &config, &w->core, err);

@@ -20,6 +20,7 @@ enum option_id {
     OPT_DEFAULT_TIMEOUT,
     OPT_MAX_TIMEOUT,
     OPT_MAX_SANDBOXES,
+    OPT_KEEP,
     OPT_BUILDS,
     OPT_PROTOCOL,
 };
@@ -42,10 +43,27 @@ static const struct option known[] = {
     {"default-timeout-ms", required_argument, NULL, OPT_DEFAULT_TIMEOUT},
     {"max-timeout-ms", required_argument, NULL, OPT_MAX_TIMEOUT},
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
+    {"keep", required_argument, NULL, OPT_KEEP}, /* events:ended:ended-ms; 0: the default */
     {"builds", required_argument, NULL, OPT_BUILDS},
     {"protocol", required_argument, NULL, OPT_PROTOCOL}, /* SUP_VERSION of who starts it */
     {NULL, 0, NULL, 0},
 };
+
+static int keep(struct str text, struct options *o)
+{
+    uint64_t numbers[3];
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        struct str one;
+        int r =
+            str_split(&text, ':', &one) ? argument_number(one, i < 2 ? UINT32_MAX : UINT64_MAX, &numbers[i]) : -EINVAL;
+        if (r < 0)
+            return r;
+    }
+    o->keep_events = (uint32_t)numbers[0];
+    o->keep_ended = (uint32_t)numbers[1];
+    o->keep_ended_ms = numbers[2];
+    return text.p ? -EINVAL : 0;
+}
 
 static int apply(void *options, int id, const char *argument)
 {
@@ -106,6 +124,8 @@ static int apply(void *options, int id, const char *argument)
         r = argument_number(text, UINT32_MAX, &number);
         o->max_sandboxes = (uint32_t)number;
         return r;
+    case OPT_KEEP:
+        return keep(text, o);
     case OPT_BUILDS:
         o->builds = argument;
         return 0;

@@ -31,6 +31,8 @@ struct options {
     uint64_t default_timeout_ms;
     uint64_t max_timeout_ms;
     uint32_t max_sandboxes;
+    uint32_t keep_events, keep_ended; /* struct core_config's */
+    uint64_t keep_ended_ms;
     const char *builds; /* daemon/build_options.h; NULL: the defaults */
 };
 

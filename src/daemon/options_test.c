@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { ARGS_MAX = 32 };
+enum { ARGS_MAX = 40 };
 
 /* Descriptors 0, 1 and 2 are there whatever runs the test. */
 #define NEEDED "--supervisor-fd", "0", "--listen-fd", "1:tcp", "--state", "/s", "--data", "/d"
@@ -33,9 +33,12 @@ static void what_coved_says_is_understood(void **state)
     assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:unix", "--key-fd", "0", "--domain", "d.example",
                            "--owner-uid", "7", "--log-level", "2", "--default-memory", "1048576", "--default-disk",
                            "2097152", "--default-cpu-milli", "1500", "--default-timeout-ms", "1000", "--max-timeout-ms",
-                           "2000", "--max-sandboxes", "3"),
+                           "2000", "--max-sandboxes", "3", "--keep", "5:0:7"),
                      0);
     assert_int_equal(o.supervisor_fd, 0);
+    assert_int_equal(o.keep_events, 5);
+    assert_int_equal(o.keep_ended, 0);
+    assert_int_equal(o.keep_ended_ms, 7);
     assert_int_equal(o.key_fd, 0);
     assert_int_equal(o.n_listen, 2);
     assert_int_equal(o.listen_fd[1], 2);
@@ -105,6 +108,11 @@ static void wrong_values_are_refused(void **state)
     assert_wrong("--owner-uid", "4294967295");
     assert_wrong("--max-sandboxes", "4294967296");
     assert_wrong("--default-memory", "1M");
+    assert_wrong("--keep", "");
+    assert_wrong("--keep", "1:2");
+    assert_wrong("--keep", "1:2:3:4");
+    assert_wrong("--keep", "4294967296:2:3");
+    assert_wrong("--keep", "1::3");
     assert_wrong("--nothing", "1");
 }
 

@@ -37,6 +37,7 @@ enum event_kind {
     EVENT_EXEC_FAILED,
     EVENT_EXEC_OUTPUT,
     EVENT_EXEC_EXIT,
+    EVENT_EXEC_CARRIED,     /* it runs still, and its beginning is about to be pruned: what of that must be known */
     EVENT_EXEC_CONNECT,     /* action: a client attached to a running process */
     EVENT_EXEC_INPUT,       /* action */
     EVENT_EXEC_CLOSE_STDIN, /* action */

@@ -27,6 +27,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_EXEC_FAILED] = {.name = "exec.failed"},
     [EVENT_EXEC_OUTPUT] = {.name = "exec.output"},
     [EVENT_EXEC_EXIT] = {.name = "exec.exit"},
+    [EVENT_EXEC_CARRIED] = {.name = "exec.carried"},
     [EVENT_EXEC_CONNECT] = {.name = "exec.connect", .action = true},
     [EVENT_EXEC_INPUT] = {.name = "exec.input", .action = true},
     [EVENT_EXEC_CLOSE_STDIN] = {.name = "exec.close_stdin", .action = true},

@@ -22,6 +22,8 @@ struct store;
 struct event_log;
 struct sandbox;
 
+enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
+
 struct core_config {
     const char *state_dir;         /* templates/ is read here */
     int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
@@ -33,8 +35,9 @@ struct core_config {
     uint32_t default_cpu_milli;
     uint32_t max_sandboxes;  /* running at a time; beyond: ERR_RESOURCE_EXHAUSTED */
     uint64_t max_timeout_ms; /* larger ones: ERR_INVALID_ARGUMENT */
-    uint64_t keep_ended_ms;  /* how long an ended sandbox's row, log and artefacts are kept; 0: 7 days */
-    uint32_t keep_ended;     /* and how many at most, the latest; 0: 10,000 */
+    uint64_t keep_ended_ms;  /* how long an ended sandbox's row, log and artefacts are kept; 0: CORE_KEEP_ENDED_DAYS */
+    uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
+    uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const char *version;
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);

@@ -3,7 +3,8 @@
  * After an earlier worker died: which processes run, or have ended not long ago, is asked of the agent (PROCESSES); which action each belongs to,
  * what of it is recorded, and when it is to be killed stand in the event log, which is read in steps so that a long one does not hold up the
  * loop. An ended one whose end nobody recorded is followed like a running one, and ends at once. One whose exec.started was still to be
- * stored belongs to the first action with its command that nothing came of.
+ * stored belongs to the first action with its command that nothing came of. What is pruned of a log while its sandbox lives is no loss: what
+ * counts of processes that run is recorded once more before (exec.carried).
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -30,7 +31,7 @@ struct taking_over {
     struct map exits;   /* cause -> non-NULL: its end is recorded */
     struct map begun;   /* seq of exec.start -> struct begun */
     struct map cmds;    /* pid -> command (char *) */
-    uint64_t next_seq;
+    uint64_t first_seq, next_seq;
     usec_t paused_at; /* real: when the pause that is read of began; 0: none */
     struct loop_job step;
 };
@@ -81,6 +82,24 @@ static void on_exec_start(struct taking_over *t, const struct event *e)
     begun_free(map_put_u64(&t->begun, e->seq, b));
 }
 
+static void on_carried(struct taking_over *t, const struct event *e)
+{
+    json_t *object = json_loadb(e->data.p, e->data.n, 0, NULL);
+    struct begun *b = mem_new(struct begun);
+    b->seq = e->cause;
+    b->deadline = (usec_t)json_integer_value(json_object_get(object, "deadline"));
+    b->started = true;
+    begun_free(map_put_u64(&t->begun, e->cause, b));
+    if (json_is_true(json_object_get(object, "output")))
+        (void)map_put_u64(&t->heads, e->cause, t);
+    struct process *p = map_get_u64(&t->running, (uint64_t)json_integer_value(json_object_get(object, "pid")));
+    if (p) {
+        p->log.cause = e->cause;
+        p->carried = e->seq;
+    }
+    json_decref(object);
+}
+
 /* A deadline counts only the time that the sandbox runs. */
 static void on_pause(struct taking_over *t, const struct event *e)
 {
@@ -98,6 +117,7 @@ static void on_pause(struct taking_over *t, const struct event *e)
 static bool on_event(const struct event *e, void *ctx)
 {
     struct taking_over *t = ctx;
+    t->first_seq = t->first_seq ? t->first_seq : e->seq;
     t->next_seq = e->seq + 1;
     if (e->kind == EVENT_SANDBOX_PAUSED || e->kind == EVENT_SANDBOX_RESUMED) {
         on_pause(t, e);
@@ -108,6 +128,8 @@ static bool on_event(const struct event *e, void *ctx)
             b->started = true;
         if (p)
             p->log.cause = e->cause; /* pids come again: the last one is it */
+    } else if (e->kind == EVENT_EXEC_CARRIED) {
+        on_carried(t, e);
     } else if (e->kind == EVENT_EXEC_OUTPUT) {
         (void)map_put_u64(&t->heads, e->cause, t);
     } else if (e->kind == EVENT_EXEC_START) {
@@ -145,10 +167,13 @@ static void attach_all(struct taking_over *t)
     usec_t now = clock_real();
     for (struct process *p; (p = map_next(&t->running, &it));) {
         struct err err;
-        if (!p->log.cause)
+        bool is_over = map_get_u64(&t->ended, p->pid) != NULL;
+        bool is_pruned =
+            is_over && !p->log.cause && t->first_seq > 1; /* its end would be there, or its beginning carried on */
+        if (!p->log.cause && !is_pruned)
             find_cause(t, p);
         const struct begun *begun = map_get_u64(&t->begun, p->log.cause);
-        bool is_recorded = map_get_u64(&t->ended, p->pid) && map_get_u64(&t->exits, p->log.cause);
+        bool is_recorded = is_pruned || (is_over && map_get_u64(&t->exits, p->log.cause));
         if (is_recorded || !t->sb->session ||
             process_take_over(p, map_get_u64(&t->heads, p->log.cause) != NULL, &err) < 0) {
             process_free(p);
@@ -225,6 +250,33 @@ static void on_records(void *ctx, struct str records, const struct err *err)
         return;
     }
     loop_later(t->sb->core->loop, &t->step);
+}
+
+/* ---- for the worker after this one ---- */
+
+void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last)
+{
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        if (p->ended || !p->log.cause || p->log.cause >= before || p->carried >= before)
+            continue;
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_u64(&d, "pid", p->pid);
+        event_data_bool(&d, "output", p->log.head_done);
+        if (p->expired || p->alarm.slot)
+            event_data_u64(&d, "deadline", clock_real() + (p->expired ? 0 : p->alarm.at - MIN(now, p->alarm.at)));
+        action_observe(sb, p->log.cause, EVENT_EXEC_CARRIED, EVENT_OBSERVED_HOST, event_data_end(&d));
+        p->carried = last + 1;
+    }
+}
+
+bool exec_is_running(struct sandbox *sb, uint64_t cause)
+{
+    LIST_FOREACH (struct process, p, &sb->processes, node) {
+        if (!p->ended && p->log.cause == cause)
+            return true;
+    }
+    return false;
 }
 
 void exec_recover(struct sandbox *sb)

@@ -79,8 +79,10 @@ struct sandbox {
     uint64_t cpu_usec; /* at the last sample */
     usec_t cpu_at;     /* monotonic, 0: none yet */
     uint64_t disk_used, disk_total;
-    bool disk_is_full;        /* and that was told */
-    bool disk_asked;          /* the first sample waits a moment for the disk's figures */
+    bool disk_is_full; /* and that was told */
+    bool disk_asked;   /* the first sample waits a moment for the disk's figures */
+    struct loop_alarm history_alarm;
+    uint64_t history_from;    /* while its log is shortened: what stays begins here */
     usec_t disk_suspected_at; /* monotonic: when it was looked at out of turn; 0: never */
     uint32_t oom_kills;
     bool stored;   /* its creation is */
@@ -318,6 +320,9 @@ void retention_free(struct retention *r); /* accepts NULL */
 void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its processes */
 void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
 void exec_recover_stop(struct sandbox *sb);
+/* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of processes that run. */
+void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);
+bool exec_is_running(struct sandbox *sb, uint64_t cause); /* the process of this action */
 
 /* Its deadlines stand still while it does (process.c). */
 void exec_stand_still(struct sandbox *sb);
@@ -328,6 +333,10 @@ static inline struct str sandbox_user(const struct sandbox *sb, struct str user)
 {
     return user.n || !sb->user ? user : str_of(sb->user);
 }
+
+/* history.c */
+void history_look(struct sandbox *sb);
+void history_stop(struct sandbox *sb);
 
 /* usage.c */
 void usage_start(struct sandbox *sb);

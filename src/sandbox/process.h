@@ -20,6 +20,7 @@ struct process {
     struct loop_alarm pace;
     struct loop_alarm alarm; /* its deadline; once it ended, when it is forgotten */
     usec_t left;             /* until its deadline, while its sandbox stands still; 0: none */
+    uint64_t carried;        /* the last event when its beginning was recorded once more; 0: never */
 };
 
 /* exec_spec.c */

@@ -208,6 +208,24 @@ static void killed_but_not_dead(void **state)
     WAIT(w, map_count(&w->agents) == 0);
 }
 
+/* From `from` on it is the only one, and all that "spew" writes. */
+static void assert_artefact(struct world *w, const char *id, uint64_t from, size_t n)
+{
+    struct err err;
+    uint64_t seq, other;
+    AUTO_BUF struct buf stored = BUF_INIT(1 << 20);
+    assert_int_equal(artefact_next(w->store, id, from, &seq, &err), 0);
+    assert_true(seq >= from);
+    assert_int_equal(artefact_next(w->store, id, seq + 1, &other, &err), 0);
+    assert_int_equal(other, 0);
+    assert_int_equal(
+        artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
+    assert_int_equal(buf_len(&stored), n);
+    for (size_t i = 0; i < n; i++)
+        if (buf_data(&stored)[i] != (char)('a' + i % 23))
+            fail_msg("byte %zu of the artefact is wrong", i);
+}
+
 static void processes_go_on(void **state)
 {
     struct world *w = *state;
@@ -250,19 +268,75 @@ static void processes_go_on(void **state)
     WAIT(w, back.ends && world_count_events(w, id, EVENT_EXEC_EXIT) == 3);
     assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
     assert_int_equal(world_count_events(w, id, EVENT_EXEC_OUTPUT), 2); /* not recorded again */
-    AUTO_BUF struct buf stored = BUF_INIT(1 << 20);
-    uint64_t seq = 0;
-    for (uint64_t s = 1; s < 12 && !seq; s++) {
-        struct artefact_info info;
-        if (artefact_stat(w->store, &(struct artefact_key){.sandbox = id, .seq = s}, &info, &err) == 0)
-            seq = s;
+    assert_artefact(w, id, 1, 200000);
+}
+
+enum { KEPT = 100, FLOOD = 5000 };
+
+/* Much happens, and the log is shortened to the last of it. */
+static void forget_the_beginning(struct world *w, struct sandbox *sb)
+{
+    struct event_bounds there;
+    struct err err;
+    for (int i = 0; i < FLOOD; i++)
+        action_observe(sb, 0, EVENT_FILE_DONE, EVENT_CLAIMED, STR("{}"));
+    world_turns(w, 20);
+    history_look(sb);
+    WAIT(w, !sb->history_alarm.slot);
+    world_turns(w, 20);
+    assert_int_equal(event_bounds_get(w->events, sandbox_info(sb)->id, &there, &err), 0);
+    assert_in_range(there.last - there.first, KEPT, 2 * KEPT);
+}
+
+static void processes_outlive_their_beginning(void **state)
+{
+    struct world *w = *state;
+    w->config.keep_events = KEPT;
+    restart(w);
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    struct client silent = {0}, loud = {.slow = true}, over = {0}, deadline = {0};
+    run(sb, &over, "count", "100000", 0); /* something is kept of its output, too */
+    WAIT(w, over.ends);
+    run(sb, &silent, "cat", NULL, 0);
+    run(sb, &loud, "spew", "200000", 0);
+    run(sb, &deadline, "sleep", NULL, 1500);
+    WAIT(w, silent.pid && loud.bytes == 200000 && deadline.pid);
+    exec_ack(loud.follow, 150000);
+    world_turns(w, 20);
+    forget_the_beginning(w, sb);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_CARRIED), 3);
+    assert_int_equal(world_count_events(w, id, EVENT_EXEC_START), 0);
+    struct event_bounds there;
+    struct err err;
+    uint64_t left;
+    assert_int_equal(artefact_next(w->store, id, 1, &left, &err), 0);
+    assert_true(left && exec_is_running(sb, left));
+
+    /* The next worker knows them all the same, and so does the one after what was carried was carried again. */
+    for (int i = 0; i < 2; i++) {
+        restart(w);
+        sb = again(w, id);
+        struct fake_agent *a = world_agent(w, sb);
+        WAIT(w, map_count(&a->streams) == 3);
+        WAIT(w, !sb->taking_over);
+        assert_int_equal(world_count_events(w, id, EVENT_EXEC_EXIT),
+                         0); /* that of `over` is not recorded a second time */
+        if (i == 0)
+            forget_the_beginning(w, sb);
+        assert_int_equal(world_count_events(w, id, EVENT_EXEC_CARRIED), 3);
     }
-    assert_int_equal(
-        artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
-    assert_int_equal(buf_len(&stored), 200000);
-    for (size_t i = 0; i < 200000; i++)
-        if (buf_data(&stored)[i] != (char)('a' + i % 23))
-            fail_msg("byte %zu of the artefact is wrong", i);
+    assert_int_equal(event_bounds_get(w->events, id, &there, &err), 0);
+    WAIT(w, world_agent(w, sb)->signals == 1); /* the deadline */
+    WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 1);
+    struct exec_call *call;
+    assert_int_equal(exec_signal(sb, &test_actor, &(struct exec_select){.pid = loud.pid}, 9, NULL, NULL, &call, &err),
+                     0);
+    exec_call_cancel(call);
+    WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 2);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
+    assert_artefact(w, id, left, 200000);
 }
 
 static void ends_meanwhile(void **state)
@@ -376,6 +450,7 @@ int main(void)
                                        TEST(half_made),
                                        TEST(killed_but_not_dead),
                                        TEST(processes_go_on),
+                                       TEST(processes_outlive_their_beginning),
                                        TEST(ends_meanwhile),
                                        TEST(dies_at_each_step),
                                        TEST(many),

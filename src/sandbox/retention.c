@@ -12,8 +12,8 @@
 
 #include <stdio.h>
 
-enum { LOOK_MS = 60000, FIRST_LOOK_MS = 1000, STEP_MS = 5, KEEP_DEFAULT = 10000 };
-#define KEEP_DEFAULT_MS (7ULL * 24 * 3600 * 1000)
+enum { LOOK_MS = 60000, FIRST_LOOK_MS = 1000, STEP_MS = 5 };
+#define KEEP_DEFAULT_MS (CORE_KEEP_ENDED_DAYS * 24ULL * 3600 * 1000)
 
 struct retention {
     struct core *core;
@@ -40,7 +40,7 @@ static int look(struct retention *r, struct err *err)
     const struct core_config *c = &r->core->config;
     usec_t keep_usec = (c->keep_ended_ms ? c->keep_ended_ms : KEEP_DEFAULT_MS) * USEC_PER_MS, now = clock_real(),
            cut = 0;
-    if (sandbox_rows_ended_cut(c->store, c->keep_ended ? c->keep_ended : KEEP_DEFAULT, &cut, err) < 0)
+    if (sandbox_rows_ended_cut(c->store, c->keep_ended ? c->keep_ended : CORE_KEEP_ENDED, &cut, err) < 0)
         return -1;
     usec_t before = MAX(now > keep_usec ? now - keep_usec : 0, cut ? cut + 1 : 0);
     if (before && sandbox_rows_each_expired(c->store, before, 1, note_id, r, err) < 0)

@@ -152,6 +152,7 @@ static void on_sample_alarm(struct loop_alarm *alarm)
         return;
     }
     (void)!ask(sb, NULL, NULL, &err);
+    history_look(sb);
     loop_alarm_set(sb->core->loop, alarm, clock_mono() + SANDBOX_SAMPLE_MS * USEC_PER_MS, on_sample_alarm);
 }
 
@@ -185,6 +186,7 @@ void usage_stop(struct sandbox *sb)
 {
     loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
     loop_alarm_clear(sb->core->loop, &sb->disk_alarm);
+    history_stop(sb);
 }
 
 void usage_start(struct sandbox *sb)

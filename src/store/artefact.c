@@ -179,20 +179,60 @@ static int run_for(struct store *s, enum sql sql, int64_t artefact, struct err *
     return db_run(s, q, "erase an artefact", 0, err);
 }
 
-/* 1: erased one of *ret_bytes, 0: there was none. */
-static int erase_one(struct store *s, const char *sandbox, uint64_t *ret_bytes, struct err *err)
+/* Of the statement's row, which names an artefact and its size. 1: erased one of *ret_bytes, which cost *ret_cost; 0: there was none. */
+static int erase_found(struct store *s, sqlite3_stmt *q, uint64_t *ret_bytes, uint64_t *ret_cost, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_FIRST, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, sandbox);
     int r = db_row(s, q, "find an artefact", err);
     int64_t id = r == 1 ? (int64_t)db_u64(q, 0) : 0;
     *ret_bytes = r == 1 ? db_u64(q, 1) : 0;
     db_done(q);
-    if (r == 1 && (run_for(s, SQL_ARTEFACT_CHUNK_DELETE, id, err) < 0 || run_for(s, SQL_ARTEFACT_DELETE, id, err) < 0))
+    if (r != 1)
+        return r;
+    if (run_for(s, SQL_ARTEFACT_CHUNK_DELETE, id, err) < 0)
         return -1;
-    return r;
+    *ret_cost = *ret_bytes + (uint64_t)db_changes(s) * CHUNK_COST;
+    return run_for(s, SQL_ARTEFACT_DELETE, id, err) < 0 ? -1 : 1;
+}
+
+static int erase_one(struct store *s, const char *sandbox, uint64_t *ret_bytes, struct err *err)
+{
+    uint64_t cost;
+    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_FIRST, err);
+    if (!q)
+        return -1;
+    db_bind_text(q, 1, sandbox);
+    return erase_found(s, q, ret_bytes, &cost, err);
+}
+
+int artefact_next(struct store *s, const char *sandbox, uint64_t from, uint64_t *ret_seq, struct err *err)
+{
+    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_NEXT, err);
+    if (!q)
+        return -1;
+    db_bind_text(q, 1, sandbox);
+    db_bind_u64(q, 2, from);
+    int r = db_row(s, q, "find an artefact", err);
+    *ret_seq = r == 1 ? db_u64(q, 0) : 0;
+    db_done(q);
+    return r < 0 ? -1 : 0;
+}
+
+int artefact_remove(struct store *s, const char *sandbox, uint64_t seq, struct err *err)
+{
+    uint64_t total = 0, bytes, cost = 0;
+    int r;
+    if (db_write(s, err) < 0 || get_total(s, sandbox, &total, err) < 0)
+        return -1;
+    do {
+        sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_OF, err);
+        if (!q)
+            return -1;
+        db_bind_text(q, 1, sandbox);
+        db_bind_u64(q, 2, seq);
+        r = erase_found(s, q, &bytes, &cost, err);
+        total -= r == 1 ? MIN(cost, total) : 0;
+    } while (r == 1);
+    return r < 0 ? -1 : put_total(s, sandbox, total, err);
 }
 
 int artefact_erase(struct store *s, const char *sandbox, struct err *err)

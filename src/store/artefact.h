@@ -37,5 +37,11 @@ int artefact_stat(struct store *s, const struct artefact_key *key, struct artefa
 int artefact_read(struct store *s, const struct artefact_key *key, uint64_t offset, size_t n, struct buf *ret_data,
                   struct err *err) WARN_UNUSED;
 
+/* The first action from `from` on that has any: its seq, 0 when there is none. */
+int artefact_next(struct store *s, const char *sandbox, uint64_t from, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+
+/* Removes what one action has, which then counts no longer. */
+int artefact_remove(struct store *s, const char *sandbox, uint64_t seq, struct err *err) WARN_UNUSED;
+
 /* Removes a bounded part of what the sandbox has. Returns 1 when there is more: call again in a later turn. */
 int artefact_erase(struct store *s, const char *sandbox, struct err *err) WARN_UNUSED;

@@ -115,6 +115,23 @@ static void test_caps(void **state)
     struct artefact_key neighbour = {"i2", 1, 0};
     assert_int_equal(append(s, &neighbour, block, 1000), 0);
 
+    /* One action's go alone, and make room for as much. */
+    uint64_t seq;
+    assert_int_equal(artefact_next(s, "i1", 0, &seq, &err), 0);
+    assert_int_equal(seq, 1);
+    assert_int_equal(artefact_next(s, "i1", 3, &seq, &err), 0);
+    assert_int_equal(seq, 3);
+    assert_int_equal(artefact_next(s, "i1", 70, &seq, &err), 0);
+    assert_int_equal(seq, 0);
+    assert_int_equal(artefact_remove(s, "i1", 3, &err), 0);
+    assert_int_equal(artefact_remove(s, "i1", 3, &err), 0);
+    assert_int_equal(artefact_next(s, "i1", 3, &seq, &err), 0);
+    assert_int_equal(seq, 4);
+    struct artefact_key later = {"i1", 71, 1};
+    assert_int_equal(append(s, &later, block, ARTEFACT_MAX), 0);
+    later.seq++;
+    assert_int_equal(append(s, &later, block, ARTEFACT_MAX), 1);
+
     int calls = 0, r;
     while ((r = artefact_erase(s, "i1", &err)) == 1) {
         assert_int_equal(store_commit(s, &err), 0);

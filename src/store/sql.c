@@ -69,6 +69,8 @@ const char *const sql_texts[SQL_MAX] = {
         "ORDER BY start",
     [SQL_ARTEFACT_CHUNK_DELETE] = "DELETE FROM artefact_chunks WHERE artefact = ?1",
     [SQL_ARTEFACT_FIRST] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 ORDER BY seq, part LIMIT 1",
+    [SQL_ARTEFACT_NEXT] = "SELECT seq FROM artefacts WHERE sandbox = ?1 AND seq >= ?2 ORDER BY seq LIMIT 1",
+    [SQL_ARTEFACT_OF] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 AND seq = ?2 LIMIT 1",
     [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE artefact = ?1",
 
     [SQL_TEMPLATE_PUT] = "REPLACE INTO templates (id, name, public, created_at, updated_at) VALUES (?,?,?,?,?)",

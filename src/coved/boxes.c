@@ -234,8 +234,12 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         boxes_serve(b);
         return;
     }
-    /* From 'X' on the socket is the agent's: it has nothing to say to coved, and is not listened to. */
+    /*
+     * From 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what nobody reads would be closed by us, and
+     * to close one can take as long as whoever sent it likes.
+     */
     loop_remove(b->loop, &e->sock);
+    (void)shutdown(e->box.sock, SHUT_RD);
     if (n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS) {
         if (e->request) {
             start_in(e, TAKE_PTR(e->request));

@@ -17,6 +17,7 @@
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stddef.h>
@@ -203,7 +204,7 @@ static void add_sandbox_rules(scmp_filter_ctx f)
  * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
  * architecture is checked, which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
-enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, GO_ON, N_VERDICTS };
+enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, AS_IF_DONE, GO_ON, N_VERDICTS };
 
 static struct sock_filter prologue[128];
 static size_t n_prologue;
@@ -257,7 +258,8 @@ static void any_of(const uint32_t *values, size_t n, enum verdict verdict)
 
 static void end_prologue(void)
 {
-    static const int errors[] = {[NO_PERMISSION] = EPERM, [NO_REQUEST] = ENOTTY, [NO_PROTOCOL] = EPROTONOSUPPORT};
+    static const int errors[] = {
+        [NO_PERMISSION] = EPERM, [NO_REQUEST] = ENOTTY, [NO_PROTOCOL] = EPROTONOSUPPORT, [AS_IF_DONE] = 0};
     size_t at[N_VERDICTS];
     at[GO_ON] = n_prologue + COUNT(errors) + 1;
     otherwise(GO_ON); /* another call */
@@ -316,10 +318,21 @@ static void make_prologue(void)
 
     call = call_begin(SYS_setsockopt);
     load_argument(1);
+    size_t level = call_begin(IPPROTO_TCP);
+    load_argument(2);
+    if_equal(TCP_ULP,
+             NO_PROTOCOL); /* TLS in the kernel and its like: much code of the host's that nobody inside needs */
+    otherwise(GO_ON);
+    call_end(level);
     put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
     otherwise(GO_ON);
     load_argument(2);
     any_of(programs, COUNT(programs), NO_PERMISSION);
+    /*
+     * Whoever closes such a socket last waits, for as long as its owner liked. Sent through a unix socket and left there, that is the kernel's one thread
+     * that closes what others leave: nothing of that kind would be freed on the whole machine any more. Or it is a process of ours.
+     */
+    if_equal(SO_LINGER, AS_IF_DONE);
     otherwise(GO_ON);
     call_end(call);
     end_prologue();

@@ -11,6 +11,7 @@
 #include <linux/keyctl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -227,6 +228,18 @@ static int requests_of_a_sandbox(void)
         {"a loaded program that chooses", SYS_setsockopt, {-1, SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF}, EPERM},
         {"an option of sockets", SYS_setsockopt, {-1, SOL_SOCKET, SO_RCVBUF}, EBADF},
         {"an option of TCP with that number", SYS_setsockopt, {-1, IPPROTO_TCP, SO_ATTACH_FILTER}, EBADF},
+        {"waiting when it is closed", SYS_setsockopt, {-1, SOL_SOCKET, SO_LINGER}, 0},
+        {"waiting when it is closed, disguised",
+         SYS_setsockopt,
+         {-1, (long)(SOL_SOCKET | 1ULL << 32), (long)(SO_LINGER | 1ULL << 32)},
+         0},
+        {"an option of TCP with the number of that", SYS_setsockopt, {-1, IPPROTO_TCP, SO_LINGER}, EBADF},
+        {"TLS in the kernel", SYS_setsockopt, {-1, IPPROTO_TCP, TCP_ULP}, EPROTONOSUPPORT},
+        {"TLS in the kernel, disguised",
+         SYS_setsockopt,
+         {-1, (long)(IPPROTO_TCP | 1ULL << 32), (long)(TCP_ULP | 1ULL << 32)},
+         EPROTONOSUPPORT},
+        {"an option of sockets with the number of that", SYS_setsockopt, {-1, SOL_SOCKET, TCP_ULP}, EBADF},
     };
     return seccomp_load_sandbox() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
 }

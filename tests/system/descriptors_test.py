@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptors that somebody gives away: to close one can take as long as its owner likes, so none may end where others would wait for it."""
+
+import ctypes
+import os
+import socket
+
+import pytest
+from client import Client
+from service import opened
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+SYS_PIDFD_GETFD = 438
+SO_PASSRIGHTS = 83 # Linux 6.16
+CONTROL = 3 # of an agent: its socket to coved
+
+# A connection with more under way than its peer takes, which is to be closed within an hour.
+SLOW = """
+import socket, struct
+listener = socket.create_server(("127.0.0.1", 0))
+slow = socket.create_connection(listener.getsockname())
+peer, _ = listener.accept()
+slow.setblocking(False)
+try:
+    while True:
+        slow.send(bytes(65536))
+except BlockingIOError:
+    pass
+slow.setblocking(True)
+slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+"""
+
+
+@pytest.fixture
+def client(service):
+    return Client(service.port, service.key)
+
+
+def taken(pid, number):
+    """A descriptor of another process's."""
+    of = os.pidfd_open(pid)
+    try:
+        fd = LIBC.syscall(SYS_PIDFD_GETFD, of, number, 0)
+        assert fd >= 0, os.strerror(ctypes.get_errno())
+        return socket.socket(fileno=fd)
+    finally:
+        os.close(of)
+
+
+def agent_in_use(service):
+    """(pid, number of its session's socket)"""
+    agents = [pid for pid, name in service.processes().items() if name == "cove-agent"]
+    sessions = [(pid, number) for pid in agents for number, target in opened(pid).items() if target.startswith("socket:") and number != CONTROL]
+    assert len(sessions) == 1, sessions
+    return sessions[0]
+
+
+def run(sandbox, script, user):
+    with sandbox.start("python3", "-c", script, user=user, timeout=30) as stream:
+        code, out, err = stream.rest()
+    assert code == 0, err.decode()
+    return out.decode()
+
+
+@pytest.mark.parametrize("user", ["user", "root"])
+def test_to_close_what_a_sandbox_has_opened_takes_no_time(service, client, user):
+    """Left in a unix socket that nobody has any more, it would be the kernel's one thread for that which waits, on the whole machine."""
+    sandbox = client.create()
+    try:
+        assert run(sandbox, SLOW + "slow.close(); print('closed')", user) == "closed\n"
+        left = "a, b = socket.socketpair(); socket.send_fds(b, [b'x'], [a.fileno(), slow.fileno(), peer.fileno()]); print('left')"
+        assert run(sandbox, SLOW + left, user) == "left\n"
+        assert sandbox.works()
+    finally:
+        sandbox.kill()
+
+
+def test_an_agent_that_is_not_ours_any_more_gives_coved_no_descriptors(service, client):
+    sandbox = client.create()
+    try:
+        with taken(agent_in_use(service)[0], CONTROL) as control, open("/dev/null", "rb") as some:
+            with pytest.raises(BrokenPipeError):
+                socket.send_fds(control, [b"x"], [some.fileno()], socket.MSG_NOSIGNAL)
+        assert sandbox.works()
+    finally:
+        sandbox.kill()
+
+
+def test_an_agent_that_is_not_ours_any_more_gives_cove_api_no_descriptors(service, client):
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+        except OSError:
+            pytest.skip("this kernel can't refuse them")
+    sandbox = client.create()
+    try:
+        with taken(*agent_in_use(service)) as session, open("/dev/null", "rb") as some:
+            with pytest.raises(PermissionError):
+                socket.send_fds(session, [b"x"], [some.fileno()], socket.MSG_NOSIGNAL)
+        assert sandbox.works()
+    finally:
+        sandbox.kill()

@@ -24,6 +24,8 @@ static int run(struct context *ctx)
     const char *value;
     if (context_next_flag(ctx, &value) < 0)
         return context_exit(ctx);
+    if (context_operands(ctx) > 1)
+        return context_usage(ctx, "it takes one command, not also \"%.64s\"", ctx->argv[ctx->argi + 1]);
     const char *name = context_operands(ctx) > 0 ? ctx->argv[ctx->argi] : NULL;
     const struct command *found = name ? command_find(ctx->commands, name) : NULL;
     if (name && strcmp(name, "exit-codes") == 0) {

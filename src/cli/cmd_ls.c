@@ -19,6 +19,8 @@ static const char *text_of(const json_t *sandbox, const char *name)
     return text ? text : "-";
 }
 
+enum { LABELS_MOST = 60 };
+
 static void add_row(struct table *t, const json_t *s)
 {
     char memory[UNIT_TEXT_MAX];
@@ -39,7 +41,8 @@ static void add_row(struct table *t, const json_t *s)
         buf_printf(&labels, "%s%s=%s", buf_len(&labels) ? " " : "", key,
                    json_string_value(value) ? json_string_value(value) : "");
     }
-    table_add(t, buf_len(&labels) ? buf_str(&labels) : STR("-"));
+    table_add_cut(t, buf_len(&labels) ? buf_str(&labels) : STR("-"),
+                  isatty(STDOUT_FILENO) == 1 ? LABELS_MOST : SIZE_MAX);
 }
 
 static int run(struct context *ctx)
@@ -95,7 +98,7 @@ const struct command cmd_ls = {
     .synopsis = "[-q]",
     .description =
         "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
-        "its limits and its labels. With --json all fields of each.",
+        "its limits and its labels, of which a terminal is shown the first 60 bytes. With --json all fields of each.",
     .examples = "cove ls\n"
                 "cove ls -q | xargs -r cove rm",
     .operands = "",

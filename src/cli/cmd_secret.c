@@ -99,7 +99,7 @@ static int list(struct context *ctx)
     }
     if (answer.count == 0) {
         if (isatty(STDOUT_FILENO))
-            (void)fputs("there is no secret yet\n", stderr);
+            (void)fputs("there is no secret yet; 'cove secret set NAME' sets one\n", stderr);
         return STATUS_OK;
     }
     struct table t;

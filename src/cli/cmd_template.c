@@ -113,11 +113,7 @@ static void add_reason(struct table *t, const json_t *one)
     for (size_t i = 0; i < s.n; i++)
         if (buf_data(&b)[i] == '\n' || buf_data(&b)[i] == '\t')
             buf_data(&b)[i] = ' ';
-    bool cut = s.n > MOST;
-    s.n = MIN(s.n, (size_t)MOST);
-    while (cut && s.n && !str_is_utf8(s))
-        s.n--;
-    table_addf(t, "%.*s%s", STR_ARG(s), cut ? "..." : "");
+    table_add_cut(t, s, MOST);
 }
 
 /* By name; those without one come last, by id. */

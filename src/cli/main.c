@@ -6,6 +6,7 @@
 #include "cli/help.h"
 #include "config/config.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,15 @@ static int finish(struct context *ctx, int status)
     return context_fail(ctx, STATUS_FAILED);
 }
 
+/* What came closed would be the number of the next socket, and the output would go there. Reading finds nothing, writing fails. */
+static bool has_standard_numbers(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
 static int no_command(const char *name, char *const *rest)
 {
     struct context ctx = {.json = strcmp(name, "--json") == 0};
@@ -44,6 +54,8 @@ static int no_command(const char *name, char *const *rest)
 
 int main(int argc, char **argv)
 {
+    if (!has_standard_numbers())
+        return STATUS_COVE;
     json_set_alloc_funcs(mem_alloc, mem_free);
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {

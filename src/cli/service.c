@@ -170,11 +170,21 @@ static const char *advice(const struct service *s, enum err_code code, struct st
         return "a name is [NAMESPACE/]NAME[:TAG], of lower case letters, digits, _ and -";
     if (!str_starts(message, STR("sandbox ")))
         return NULL;
-    return str_ends(message, STR(" is paused"))   ? "'cove resume' lets it go on"
-           : str_ends(message, STR(" has ended")) ? "its log is still there: 'cove logs', 'cove log'"
-           : str_ends(message, STR(" has no event log"))
+    return str_ends(message, STR(" has no event log"))
                ? "'cove ls' lists those there are; one that has ended needs its whole id"
                : NULL;
+}
+
+/* Of "sandbox ID is paused" and the like: what to type. */
+static void advise_of_state(struct context *ctx, struct str message)
+{
+    struct str rest = message, word = STR(""), id = STR("");
+    bool is_one = str_split(&rest, ' ', &word) && str_eqc(word, "sandbox") && str_split(&rest, ' ', &id);
+    if (is_one && str_eqc(rest, "is paused"))
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove resume %.*s' lets it go on", (int)MIN(id.n, 64), id.p);
+    else if (is_one && str_eqc(rest, "has ended"))
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log is still there: 'cove logs %.*s'", (int)MIN(id.n, 64),
+                       id.p);
 }
 
 enum err_code service_error_code(const json_t *error, enum err_code otherwise)
@@ -198,6 +208,8 @@ static int refused(struct service *s, const json_t *answer)
     const char *hint = advice(s, found, str_of(message));
     if (hint)
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint);
+    else if (!*ctx->hint)
+        advise_of_state(ctx, str_of(message));
     if (!*message)
         return err_set(&ctx->err, found, "the service at %s answered %d %s; is it a Cove?", s->endpoint, status,
                        http_status_text(status));

@@ -87,6 +87,17 @@ void table_add(struct table *t, struct str cell)
     t->cells++;
 }
 
+void table_add_cut(struct table *t, struct str cell, size_t most)
+{
+    struct str s = str_n(cell.p, MIN(cell.n, most));
+    while (s.n < cell.n && s.n && !str_is_utf8(s))
+        s.n--;
+    if (s.n == cell.n)
+        table_add(t, cell);
+    else
+        table_addf(t, "%.*s...", STR_ARG(s));
+}
+
 void table_addf(struct table *t, const char *fmt, ...)
 {
     char cell[512];

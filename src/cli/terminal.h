@@ -24,6 +24,7 @@ struct table {
 void table_init(struct table *t, size_t columns);
 void table_heads(struct table *t, const char *const heads[], size_t columns); /* table_init(), and the first row */
 void table_add(struct table *t, struct str cell);
+void table_add_cut(struct table *t, struct str cell, size_t most); /* "..." behind what is longer than so many bytes */
 void table_addf(struct table *t, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void table_print(const struct table *t, FILE *out); /* escapes when `out` is a terminal */
 void table_fini(struct table *t);

@@ -70,6 +70,23 @@ static void columns_are_aligned(void **state)
     table_fini(&t);
 }
 
+static void long_cells_are_cut_between_characters(void **state)
+{
+    (void)state;
+    struct table t;
+    char text[128] = "";
+    table_init(&t, 4);
+    table_add_cut(&t, STR("abcd"), 4);
+    table_add_cut(&t, STR("abcde"), 4);
+    table_add_cut(&t, STR("abc\xc3\xbc"), 4);
+    table_add_cut(&t, STR(""), 0);
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    table_print(&t, out);
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, "abcd  abcd...  abc...  \n");
+    table_fini(&t);
+}
+
 static void a_file_is_no_terminal(void **state)
 {
     (void)state;
@@ -87,9 +104,8 @@ static void a_file_is_no_terminal(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_moves_the_cursor),
-        cmocka_unit_test(pipes_get_the_bytes),
-        cmocka_unit_test(columns_are_aligned),
+        cmocka_unit_test(nothing_moves_the_cursor), cmocka_unit_test(pipes_get_the_bytes),
+        cmocka_unit_test(columns_are_aligned),      cmocka_unit_test(long_cells_are_cut_between_characters),
         cmocka_unit_test(a_file_is_no_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,8 @@ static char *socket_path(struct context *ctx)
 
 static int unreachable(struct context *ctx, int r, const char *path)
 {
-    (void)err_errno(&ctx->err, r, "cannot reach the vault at %s", path);
+    (void)err_set(&ctx->err, r == -EACCES || r == -EPERM ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
+                  "cannot reach the vault at %s: %s", path, strerror(-r));
     (void)snprintf(
         ctx->hint, sizeof(ctx->hint), "%s",
         r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"

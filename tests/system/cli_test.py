@@ -12,6 +12,7 @@ import subprocess
 import pytest
 from leaks import running
 from service import BUILD, wait_until
+from terminal import Terminal
 
 
 def test_errors_say_the_next_step(service):
@@ -45,7 +46,7 @@ def test_what_would_allow_a_request_is_a_flag_that_does(service):
 
 
 def test_misuse_is_misuse_and_told_as_asked_for(service):
-    for command in (["gc", "--dry-run", "--cache"], ["no-such-command"], ["--no-such-option"], ["ls", "--no-such-option"], ["ls", "operand"],
+    for command in (["gc", "--dry-run", "--cache"], ["no-such-command"], ["--no-such-option"], ["ls", "--no-such-option"], ["ls", "operand"], ["help", "run", "exec"],
                     ["run", "--memory", "much"], ["run", "--allow", "https://a.test/"], ["run", "--timeout"]):
         done = service.cove(*command)
         assert done.returncode == 2 and done.stderr.startswith("cove"), (command, done)
@@ -141,6 +142,34 @@ def test_ls_shows_labels_without_their_control_characters(service):
     service.create(metadata={"k": "a\x1b[31mb\nc"})
     line = service.cove("ls").stdout.splitlines()[1]
     assert line.endswith("k=a\\x1b[31mb\\x0ac")
+
+
+def test_labels_of_any_length_fit_a_terminal(service):
+    sandbox = service.create(metadata={"name": "x" * 300})
+    seen, status = Terminal(service, "ls").rest()
+    line = next(line for line in seen.decode().splitlines() if line.startswith(sandbox))
+    assert status == 0 and line.endswith("name=" + "x" * 55 + "..."), line
+    assert "x" * 300 in service.cove("ls").stdout
+
+
+def test_what_comes_closed_is_not_written_to_something_else(service, sandbox):
+    """Without a standard output its number is free for the connection to the service."""
+    for arguments in (("run", "--", "echo", "x"), ("exec", sandbox, "--", "echo", "x"), ("ls",), ("cp", f"{sandbox}:/etc/hostname", "-"), ("log", sandbox)):
+        done = subprocess.run(["sh", "-c", 'exec "$0" "$@" >&-', BUILD / "cove", *arguments], env=service.env, stdin=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+        assert done.returncode == (125 if arguments[0] in ("run", "exec") else 1) and "Bad file descriptor" in done.stderr, done
+    done = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', BUILD / "cove", "exec", sandbox, "--", "wc", "-c"], env=service.env, capture_output=True, text=True,
+                          timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", ""), done
+
+
+def test_what_to_do_about_a_state_is_to_be_typed_as_it_stands(service, sandbox):
+    assert service.cove("pause", sandbox).returncode == 0
+    done = service.cove("exec", sandbox, "--", "true")
+    assert done.returncode == 125 and done.stderr.endswith(f"\n  'cove resume {sandbox}' lets it go on\n"), done
+    assert service.cove("rm", sandbox).returncode == 0
+    done = service.cove("exec", sandbox, "--", "true")
+    assert done.returncode == 125 and done.stderr.endswith(f"\n  its log is still there: 'cove logs {sandbox}'\n"), done
 
 
 def test_rm_removes_what_it_is_told(service):
@@ -278,6 +307,9 @@ def test_without_a_service_it_is_said_how_to_start_it(service):
         assert done.returncode == status
         assert "cannot reach the service at unix:/nowhere/cove.sock" in done.stderr
         assert "make start" in done.stderr
+    for arguments in (["ls"], ["secret", "ls"]): # the vault is another process, and no other error
+        done = service.cove(*arguments, "--json", env={"COVE_RUN": "/nowhere"})
+        assert (done.returncode, json.loads(done.stderr)["error"]["code"]) == (1, "unavailable"), done
 
 
 def test_others_are_kept_out(service):

@@ -173,7 +173,8 @@ static void inject(void *ctx, const struct policy_inject *what)
     for (size_t p = 0; p < what->n_placeholders && !i->failed; p++) {
         bool used = false;
         for (size_t h = 0; h < i->head->n_fields && !i->failed; h++)
-            used |= replace(i, &i->head->fields[h], &what->placeholders[p]);
+            if (policy_placeholder_is_for(&what->placeholders[p], i->head->fields[h].name))
+                used |= replace(i, &i->head->fields[h], &what->placeholders[p]);
         if (used)
             (void)json_array_append_new(i->names, json_string(what->placeholders[p].secret));
     }

@@ -73,6 +73,20 @@ static json_t *rule_json(const struct rule *r)
     return object;
 }
 
+static json_t *placeholder_json(const struct policy_placeholder *p)
+{
+    json_t *object = json_object(), *headers = json_array();
+
+    put(object, "sentinel", json_string(p->sentinel));
+    put(object, "secret", json_string(p->secret));
+    for (size_t i = 0; i < p->n_headers; i++)
+        append(headers, json_string(p->headers[i]));
+    if (p->n_headers > 0)
+        put(object, "headers", json_incref(headers));
+    json_decref(headers);
+    return object;
+}
+
 static json_t *injection_json(const struct injection *in)
 {
     const struct policy_inject *what = &in->what;
@@ -85,11 +99,8 @@ static json_t *injection_json(const struct injection *in)
         put(item, "name", json_string(what->headers[i].name));
         put(item, "value", json_string(what->headers[i].value));
     }
-    for (size_t i = 0; i < what->n_placeholders; i++) {
-        append(placeholders, item = json_object());
-        put(item, "sentinel", json_string(what->placeholders[i].sentinel));
-        put(item, "secret", json_string(what->placeholders[i].secret));
-    }
+    for (size_t i = 0; i < what->n_placeholders; i++)
+        append(placeholders, placeholder_json(&what->placeholders[i]));
     if (what->n_headers > 0)
         put(object, "headers", json_incref(headers));
     if (what->n_placeholders > 0)

@@ -9,7 +9,7 @@
  *              {"allow": "10.1.0.0/16"}],
  *    "inject": [{"host": "api.example.com", "ports": [443], "methods": ["POST"], "path": "/v1*",
  *                "headers": [{"name": "authorization", "value": "Bearer ${secret:EXAMPLE}"}],
- *                "placeholders": [{"sentinel": "sk-cove-...", "secret": "EXAMPLE"}]}]}
+ *                "placeholders": [{"sentinel": "sk-cove-...", "secret": "EXAMPLE", "headers": ["x-team"]}]}]}
  *
  *  1. A target is a name, "*.name", "*" (everything, by name or address), an address or a network. Names match what the client says that it
  *     wants (DNS question, SNI, Host); addresses match what is dialled. An address in a rule matches connections by name too: a denied network stays
@@ -99,7 +99,9 @@ struct policy_header {
 };
 struct policy_placeholder {
     const char *sentinel;
-    const char *secret; /* name in the vault */
+    const char *secret;         /* name in the vault */
+    const char *const *headers; /* in lower case: in these alone it is replaced */
+    size_t n_headers;           /* 0: in those whose names say that they carry credentials */
 };
 struct policy_inject {
     const struct policy_header *headers;
@@ -110,6 +112,9 @@ struct policy_inject {
 /* Calls fn for each injection that matches, in order. Only for requests that came over TLS: nothing here knows. */
 void policy_each_inject(const struct policy *p, const struct policy_query *q,
                         void (*fn)(void *ctx, const struct policy_inject *i), void *ctx);
+
+/* Is it replaced in a header of this name? */
+bool policy_placeholder_is_for(const struct policy_placeholder *p, struct str header);
 
 /* Every sentinel of the policy, wherever it belongs: to notice one that goes elsewhere. */
 size_t policy_sentinels(const struct policy *p, const struct policy_placeholder **ret_all);

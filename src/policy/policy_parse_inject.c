@@ -71,6 +71,15 @@ static bool is_template(struct str text)
     return true;
 }
 
+static char *in_lower_case(struct parse *p, struct str text)
+{
+    char *copy = arena_strndup(&p->policy->arena, text.p, text.n);
+
+    for (char *c = copy; *c; c++)
+        *c = lower(*c);
+    return copy;
+}
+
 static int check_member(struct parse *p, const json_t *object, const char *name, struct str *ret_text)
 {
     parse_enter(p, name);
@@ -91,9 +100,7 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 || check_member(p, json, "name", &name) < 0 ||
         check_member(p, json, "value", &value) < 0)
         return -1;
-    copy = arena_strndup(&p->policy->arena, name.p, name.n);
-    for (char *c = copy; *c; c++)
-        *c = lower(*c);
+    copy = in_lower_case(p, name);
     if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX || !is_settable(copy))
         return parse_refuse(p, "the name is none of a header that can be set");
     for (size_t k = 0; k < i; k++)
@@ -115,10 +122,36 @@ static bool is_sentinel(struct str text)
     return text.n >= POLICY_SENTINEL_MIN && text.n <= POLICY_SENTINEL_MAX;
 }
 
+/* "headers": the only ones in which the sentinel is replaced. */
+static int parse_places(struct parse *p, const json_t *json, struct policy_placeholder *placeholder)
+{
+    const char **list;
+
+    parse_enter(p, "headers");
+    if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
+        return -1;
+    placeholder->n_headers = json_array_size(json);
+    placeholder->headers = list = arena_alloc(&p->policy->arena, placeholder->n_headers * sizeof(*list));
+    for (size_t i = 0; i < placeholder->n_headers; i++) {
+        struct str name;
+
+        parse_enter_at(p, i);
+        if (parse_string(p, json_array_get(json, i), &name) < 0)
+            return -1;
+        if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX)
+            return parse_refuse(p, "the name is none of a header");
+        list[i] = in_lower_case(p, name);
+        parse_leave(p);
+    }
+    parse_leave(p);
+    return 0;
+}
+
 static int parse_placeholder(struct parse *p, const json_t *json, const struct injection *in, size_t i,
                              struct policy_placeholder *placeholder)
 {
-    static const char *const members[] = {"sentinel", "secret"};
+    static const char *const members[] = {"sentinel", "secret", "headers"};
+    const json_t *places = json_object_get(json, "headers");
     struct str sentinel = STR_NULL, secret = STR_NULL;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0 ||
@@ -138,7 +171,9 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
     }
     placeholder->sentinel = arena_strndup(&p->policy->arena, sentinel.p, sentinel.n);
     placeholder->secret = arena_strndup(&p->policy->arena, secret.p, secret.n);
-    return 0;
+    placeholder->headers = NULL;
+    placeholder->n_headers = 0;
+    return places ? parse_places(p, places, placeholder) : 0;
 }
 
 int parse_injection(struct parse *p, const json_t *json, struct injection *in)

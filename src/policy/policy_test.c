@@ -68,10 +68,10 @@ static void policies_come_back_normalised(void **state)
          "\"path\":\"/~a/%C3%A9*\"}]}"},
         {"{\"default\":\"allow\",\"rules\":[],\"inject\":[{\"host\":\"*.API.example\",\"ports\":[443],\"methods\":[\"POST\"],\"path\":\"/v1*\","
          "\"headers\":[{\"name\":\"Authorization\",\"value\":\"Bearer ${secret:EXAMPLE} $$5 ${sealed:QUJD+/==}\"},{\"name\":\"x-a\",\"value\":\"b c é\"}],"
-         "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\"}]}]}",
+         "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\",\"headers\":[\"X-Team\",\"cookie\"]}]}]}",
          "{\"default\":\"allow\",\"rules\":[],\"inject\":[{\"host\":\"*.api.example\",\"ports\":[443],\"methods\":[\"POST\"],\"path\":\"/v1*\","
          "\"headers\":[{\"name\":\"authorization\",\"value\":\"Bearer ${secret:EXAMPLE} $$5 ${sealed:QUJD+/==}\"},{\"name\":\"x-a\",\"value\":\"b c é\"}],"
-         "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\"}]}]}"},
+         "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\",\"headers\":[\"x-team\",\"cookie\"]}]}]}"},
     };
 
     (void)state;
@@ -175,6 +175,10 @@ static void what_is_refused_says_where(void **state)
          "inject[0].headers[1]: the same name as headers[0]"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"short\",\"secret\":\"A\"}]}]}",
          "inject[0].placeholders[0]: the sentinel must be 8 to 512 visible characters without \" and \\"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\",\"headers\":[]}]}]}",
+         "inject[0].placeholders[0].headers: is empty: leave it out to say nothing about it"},
+        {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\",\"headers\":[\"b\",\"c d\"]}]}]}",
+         "inject[0].placeholders[0].headers[1]: the name is none of a header"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"with blank\",\"secret\":\"A\"}]}]}",
          "inject[0].placeholders[0]: the sentinel must be 8 to 512 visible characters without \" and \\"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"1A\"}]}]}",

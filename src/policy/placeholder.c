@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In which headers a sentinel becomes its secret. Servers show what they got in any header that they can't make sense of ("'KEY' is no version of this API", "no such
+ * organization: KEY"), and some by custom (Origin, Idempotency-Key, X-Request-Id); what is in one that carries credentials they keep to themselves. So by itself
+ * it is only these, by their names: a request with a sentinel elsewhere goes as it is.
+ */
+#include "policy/policy_internal.h"
+
+static bool is_alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool ends_in_one_of(struct str word, const struct str *ends, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_ends(word, ends[i]))
+            return true;
+    return false;
+}
+
+#define WORD(literal)                                                                                                  \
+    {                                                                                                                  \
+        literal, sizeof(literal) - 1                                                                                   \
+    }
+
+/* "X-Goog-Api-Key", "private-token", "apikey", "DD-APPLICATION-KEY" */
+static bool carries_credentials(struct str name)
+{
+    static const struct str credentials[] = {WORD("auth"),        WORD("authorization"), WORD("authentication"),
+                                             WORD("key"),         WORD("token"),         WORD("secret"),
+                                             WORD("password"),    WORD("passphrase"),    WORD("credential"),
+                                             WORD("credentials"), WORD("cookie")};
+    static const struct str others[] = {WORD("cache"), WORD("csrf"), WORD("idempotency"), WORD("surrogate"),
+                                        WORD("xsrf")};
+    char text[POLICY_HEADER_NAME_MAX];
+    bool found = false;
+
+    if (name.n > sizeof(text))
+        return false;
+    for (size_t i = 0; i < name.n; i++)
+        text[i] = lower(name.p[i]);
+    name.p = text;
+    if (str_starts(name, STR("sec-")) || str_starts(name, STR("access-control-")))
+        return false;
+    while (name.n > 0) {
+        struct str word = {name.p, 0};
+
+        while (word.n < name.n && is_alnum(name.p[word.n]))
+            word.n++;
+        if (word.n > 0 && ends_in_one_of(word, others, ARRAY_SIZE(others)))
+            return false;
+        found = found || ends_in_one_of(word, credentials, ARRAY_SIZE(credentials));
+        name = str_sub(name, MIN(word.n + 1, name.n));
+    }
+    return found;
+}
+
+bool policy_placeholder_is_for(const struct policy_placeholder *p, struct str header)
+{
+    for (size_t i = 0; i < p->n_headers; i++)
+        if (str_eq_nocase(str_of(p->headers[i]), header))
+            return true;
+    return p->n_headers == 0 && carries_credentials(header);
+}

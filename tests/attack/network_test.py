@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from egress_standin import Seen
-from rig import BUILD, USERS, attacked, inside, judge, must, outside, raw, text, wait_until
+from rig import BUILD, USERS, attacked, inside, judge, must, outside, raw, text
+from service import wait_until
 
 SYSTEM = Path(__file__).resolve().parent.parent / "system"
 EVERYWHERE = ("198.51.100.66", "2001:db8::66", "::ffff:198.51.100.66", "8.8.8.8", "1.1.1.1", "10.0.0.1", "10.0.2.2", "10.0.2.3", "10.200.0.1", "172.17.0.1",

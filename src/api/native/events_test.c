@@ -192,7 +192,7 @@ static void read_more(int client)
 static bool has(uint64_t n)
 {
     AUTO_FREE char *text = mem_printf("{\\\"n\\\":%llu}", (unsigned long long)n);
-    return memmem(buf_data(&w.got), buf_len(&w.got), text, strlen(text)) != NULL;
+    return buf_len(&w.got) && memmem(buf_data(&w.got), buf_len(&w.got), text, strlen(text)) != NULL;
 }
 
 #define TURN_UNTIL(condition)                                                                                          \

@@ -253,12 +253,22 @@ void native_append_time(struct buf *b, const char *name, usec_t at)
     native_append_text(b, name, at ? text : NULL);
 }
 
+/* Messages that say themselves what helps, which is not what their code would have one do: a disk that is full has too few bytes, not too many sandboxes. */
+static bool has_advice(const char *message)
+{
+    static const char *const ways[] = {"free some space", "restart the service", "remove sandboxes"};
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
+        if (strstr(message, ways[i]))
+            return true;
+    return false;
+}
+
 static void append_error(struct buf *b, const struct err *err, const char *hint)
 {
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(b, str_of(err->msg));
     for (size_t i = 0; !hint && i < ARRAY_SIZE(hints); i++)
-        if (hints[i].code == err->code)
+        if (hints[i].code == err->code && !has_advice(err->msg))
             hint = hints[i].hint;
     if (hint) {
         buf_append_cstr(b, ",\"hint\":");

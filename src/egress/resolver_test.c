@@ -41,11 +41,28 @@ static void on_guard(uv_timer_t *timer)
     fail_msg("nothing comes any more");
 }
 
+static struct {
+    uint16_t all[256];
+    size_t n;
+} ports; /* that questions came from */
+
+static void note_port(const struct authority *a)
+{
+    const struct sockaddr_in *from = (const struct sockaddr_in *)(const void *)a->to;
+    for (size_t i = 0; i < ports.n; i++)
+        if (ports.all[i] == from->sin_port)
+            return;
+    if (ports.n < ARRAY_SIZE(ports.all))
+        ports.all[ports.n++] = from->sin_port;
+}
+
 /* The zone of these tests; what a name says is what it is. */
 static void zone(struct authority *a, const struct dns_query *q, bool udp)
 {
     struct str name = str_of(q->name);
     bool v4 = q->type == DNS_A;
+    if (udp)
+        note_port(a);
     unsigned rcode = str_starts(name, STR("nx")) ? 3 : str_starts(name, STR("fail")) ? 2 : 0;
     if (str_starts(name, STR("silent")) || (str_starts(name, STR("once")) && a->asked == 1))
         return;
@@ -305,6 +322,28 @@ static void test_silence(void **state)
     assert_int_equal(stats.asked, 1);
 }
 
+/* Whoever forges answers must guess where a question came from: while one that nobody answers keeps a socket open, too. */
+static void test_ports_change(void **state)
+{
+    enum { N = 64, A_PORT = 8 };
+    struct box *b = *state;
+    struct result silent, r;
+    char name[64];
+    ports.n = 0;
+    ask(b, "silent.test", 4, &silent);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(name, sizeof(name), "n%d.test", i);
+        ask(b, name, 4, &r);
+        while (!r.calls)
+            (void)uv_run(&b->loop, UV_RUN_ONCE);
+        assert_int_equal(r.status, 0);
+    }
+    assert_true(ports.n > N / A_PORT);
+    fake_now += RESOLVER_WAIT_MS * USEC_PER_MS;
+    finish(b);
+    assert_int_equal(silent.status, -ETIMEDOUT);
+}
+
 /* A packet that was lost is sent again, in real time. */
 static void test_again(void **state)
 {
@@ -375,17 +414,9 @@ static void test_bad_servers(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        TEST(test_addresses),
-        TEST(test_noes),
-        TEST(test_cache),
-        TEST(test_rebinding),
-        TEST(test_never_asked),
-        TEST(test_together),
-        TEST(test_lies),
-        TEST(test_silence),
-        TEST(test_again),
-        TEST(test_bounds),
-        TEST(test_cache_is_bounded),
+        TEST(test_addresses),    TEST(test_noes),     TEST(test_cache),  TEST(test_rebinding),
+        TEST(test_never_asked),  TEST(test_together), TEST(test_lies),   TEST(test_silence),
+        TEST(test_ports_change), TEST(test_again),    TEST(test_bounds), TEST(test_cache_is_bounded),
         TEST(test_bad_servers),
     };
     return cmocka_run_group_tests(all, NULL, NULL);

@@ -3,7 +3,10 @@
  * c-ares tells which of its sockets want what; each has a uv_poll. Its time-outs are looked after by a tick that runs while something is open:
  * ares_timeout() would walk over all questions each time.
  *
- * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in the old one is asked again.
+ * A channel keeps one UDP socket for as long as something in it is open, and whoever forges answers would have to guess its port once: so it takes
+ * CHANNEL_QUESTIONS, and the next ones go to a new one. What is through is put away by the tick, or by the next question: a channel must not be while it calls.
+ *
+ * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in old ones is asked again.
  */
 #include "egress/upstream.h"
 
@@ -18,30 +21,37 @@
 
 #define RESOLV_CONF "/etc/resolv.conf"
 
-enum { TICK_MS = 100, LOOK_MS = 1000, CLASS_IN = 1 };
+enum { TICK_MS = 100, LOOK_MS = 1000, CLASS_IN = 1, CHANNEL_QUESTIONS = 8 };
 
 struct upstream {
     uv_loop_t *loop;
-    char *servers; /* owned; NULL: resolv.conf */
-    ares_channel channel;
-    struct list watches;
-    struct stat conf; /* resolv.conf, as the channel was made of it */
-    usec_t looked_at; /* whether it changed */
+    char *servers;        /* owned; NULL: resolv.conf */
+    struct list channels; /* the newest one, which takes the next question, last */
+    struct stat conf;     /* resolv.conf, as the newest channel was made of it */
+    usec_t looked_at;     /* whether it changed */
     size_t open;
     uv_timer_t tick;
     bool closing;
 };
 
+struct channel {
+    struct upstream *u;
+    struct list node;
+    ares_channel ares;
+    struct list watches;
+    unsigned open, taken; /* questions: now; since there was none */
+};
+
 /* A socket of c-ares. */
 struct watch {
-    struct upstream *u;
+    struct channel *channel;
     struct list node;
     int fd;
     uv_poll_t poll;
 };
 
 struct asked {
-    struct upstream *u;
+    struct channel *channel;
     upstream_fn fn;
     void *ctx;
     uint16_t type;
@@ -58,14 +68,14 @@ static void on_socket(uv_poll_t *poll, int status, int events)
 {
     const struct watch *w = poll->data;
     bool in = status < 0 || events & UV_READABLE, out = status < 0 || events & UV_WRITABLE;
-    ares_process_fd(w->u->channel, in ? w->fd : ARES_SOCKET_BAD, out ? w->fd : ARES_SOCKET_BAD);
+    ares_process_fd(w->channel->ares, in ? w->fd : ARES_SOCKET_BAD, out ? w->fd : ARES_SOCKET_BAD);
 }
 
 static void on_socket_wants(void *ctx, ares_socket_t fd, int readable, int writable)
 {
-    struct upstream *u = ctx;
+    struct channel *c = ctx;
     struct watch *w = NULL;
-    LIST_FOREACH (struct watch, one, &u->watches, node)
+    LIST_FOREACH (struct watch, one, &c->watches, node)
         if (one->fd == fd)
             w = one;
     if (!readable && !writable) {
@@ -77,27 +87,27 @@ static void on_socket_wants(void *ctx, ares_socket_t fd, int readable, int writa
     }
     if (!w) {
         w = mem_new(struct watch);
-        w->u = u;
+        w->channel = c;
         w->fd = fd;
         w->poll.data = w;
-        if (uv_poll_init(u->loop, &w->poll, fd) < 0) { /* what is asked over it times out */
+        if (uv_poll_init(c->u->loop, &w->poll, fd) < 0) { /* what is asked over it times out */
             mem_free(w);
             return;
         }
-        list_append(&u->watches, &w->node);
+        list_append(&c->watches, &w->node);
     }
     (void)uv_poll_start(&w->poll, (readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0), on_socket);
 }
 
-static void on_tick(uv_timer_t *timer)
+static struct channel *newest(const struct upstream *u)
 {
-    struct upstream *u = timer->data;
-    ares_process_fd(u->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    return container_of(u->channels.prev, struct channel, node);
 }
 
-static int channel_open(struct upstream *u, ares_channel *ret_channel)
+static int channel_open(struct upstream *u)
 {
     char lookups[] = "b"; /* DNS, no files */
+    struct channel *c = mem_new(struct channel);
     struct ares_options options = {
         .flags = ARES_FLAG_NOSEARCH | ARES_FLAG_EDNS,
         .timeout = RESOLVER_TRY_MS,
@@ -105,40 +115,84 @@ static int channel_open(struct upstream *u, ares_channel *ret_channel)
         .ednspsz = DNS_UDP_MAX,
         .lookups = lookups,
         .sock_state_cb = on_socket_wants,
-        .sock_state_cb_data = u,
+        .sock_state_cb_data = c,
     };
     int mask = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_EDNSPSZ | ARES_OPT_LOOKUPS |
                ARES_OPT_DOMAINS | ARES_OPT_SOCK_STATE_CB | ARES_OPT_NOROTATE;
-    ares_channel channel;
-    int status = ares_init_options(&channel, &options, mask);
-    if (status != ARES_SUCCESS)
+    c->u = u;
+    list_init(&c->watches);
+    int status = ares_init_options(&c->ares, &options, mask);
+    if (status == ARES_SUCCESS && u->servers) {
+        status = ares_set_servers_ports_csv(c->ares, u->servers);
+        if (status != ARES_SUCCESS)
+            ares_destroy(c->ares);
+    }
+    if (status != ARES_SUCCESS) {
+        mem_free(c);
         return status;
-    if (u->servers)
-        status = ares_set_servers_ports_csv(channel, u->servers);
-    if (status != ARES_SUCCESS)
-        ares_destroy(channel);
-    else
-        *ret_channel = channel;
-    return status;
+    }
+    list_append(&u->channels, &c->node);
+    return ARES_SUCCESS;
 }
 
-/* May the channel stay? Looked at once a second at most. */
+/* What is open in it is told so. */
+static void channel_close(struct channel *c)
+{
+    list_remove(&c->node);
+    ares_destroy(c->ares);
+    assert(c->open == 0 && list_empty(&c->watches));
+    mem_free(c);
+}
+
+static void put_away_what_is_through(struct upstream *u)
+{
+    const struct channel *last = newest(u);
+    LIST_FOREACH (struct channel, c, &u->channels, node)
+        if (c != last && c->open == 0)
+            channel_close(c);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct upstream *u = timer->data;
+    LIST_FOREACH (struct channel, c, &u->channels, node)
+        ares_process_fd(c->ares, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+    put_away_what_is_through(u);
+    if (u->open == 0)
+        uv_timer_stop(&u->tick);
+}
+
+static struct channel *channel_for_next(struct upstream *u)
+{
+    struct channel *c = newest(u);
+    if (c->open == 0) /* and so it has no socket */
+        c->taken = 0;
+    else if (c->taken >= CHANNEL_QUESTIONS && channel_open(u) == ARES_SUCCESS)
+        c = newest(u);
+    return c;
+}
+
+/* May the channels stay? Looked at once a second at most. */
 static void look_at_conf(struct upstream *u)
 {
     usec_t now = clock_mono();
     struct stat conf;
-    ares_channel channel, old = u->channel;
     if (u->servers || now - u->looked_at < LOOK_MS * USEC_PER_MS)
         return;
     u->looked_at = now;
     bool same = stat(RESOLV_CONF, &conf) < 0 ||
                 (conf.st_ino == u->conf.st_ino && conf.st_size == u->conf.st_size &&
                  conf.st_mtim.tv_sec == u->conf.st_mtim.tv_sec && conf.st_mtim.tv_nsec == u->conf.st_mtim.tv_nsec);
-    if (same || channel_open(u, &channel) != ARES_SUCCESS)
+    struct channel *last = newest(u), *c;
+    if (same || channel_open(u) != ARES_SUCCESS)
         return;
     u->conf = conf;
-    u->channel = channel;
-    ares_destroy(old);
+    bool more = true;
+    while (more) { /* what is asked again goes behind them */
+        c = LIST_FIRST(struct channel, &u->channels, node);
+        more = c != last;
+        channel_close(c);
+    }
 }
 
 static int status_of(int status)
@@ -159,32 +213,42 @@ static int status_of(int status)
     }
 }
 
+static void ask(struct upstream *u, struct asked *a);
+
 static void on_answer(void *ctx, int status, int timeouts, unsigned char *bytes, int n)
 {
     struct asked *a = ctx;
-    struct upstream *u = a->u;
+    struct upstream *u = a->channel->u;
     (void)timeouts;
+    a->channel->open--;
     if (status == ARES_EDESTRUCTION && !u->closing) {
-        ares_query(u->channel, a->name, CLASS_IN, a->type, on_answer, a);
+        ask(u, a);
         return;
     }
     u->open--;
-    if (u->open == 0 && !u->closing)
-        uv_timer_stop(&u->tick);
     a->fn(a->ctx, u->closing ? -ECANCELED : status_of(status), str_n(bytes, bytes && n > 0 ? (size_t)n : 0));
     mem_free(a);
+}
+
+static void ask(struct upstream *u, struct asked *a)
+{
+    a->channel = channel_for_next(u);
+    a->channel->open++;
+    a->channel->taken++;
+    ares_query(a->channel->ares, a->name, CLASS_IN, a->type, on_answer, a);
 }
 
 void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_fn fn, void *ctx)
 {
     size_t n = strlen(name) + 1;
     struct asked *a = mem_zalloc(sizeof(*a) + n);
-    *a = (struct asked){u, fn, ctx, type};
+    *a = (struct asked){.fn = fn, .ctx = ctx, .type = type};
     memcpy(a->name, name, n);
     look_at_conf(u);
+    put_away_what_is_through(u);
     if (u->open++ == 0)
         (void)uv_timer_start(&u->tick, on_tick, TICK_MS, TICK_MS);
-    ares_query(u->channel, a->name, CLASS_IN, type, on_answer, a);
+    ask(u, a);
 }
 
 int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_upstream, struct err *err)
@@ -196,10 +260,10 @@ int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_ups
     u->loop = loop;
     u->servers = mem_strdup(servers);
     u->looked_at = clock_mono();
-    list_init(&u->watches);
+    list_init(&u->channels);
     if (!servers && stat(RESOLV_CONF, &u->conf) < 0)
         u->conf = (struct stat){0};
-    status = servers && !*servers ? ARES_EBADSTR : channel_open(u, &u->channel);
+    status = servers && !*servers ? ARES_EBADSTR : channel_open(u);
     if (status != ARES_SUCCESS) {
         ares_library_cleanup();
         err_set(err, ERR_INVALID_ARGUMENT, "DNS servers %s: %s", servers ? servers : "of " RESOLV_CONF,
@@ -217,9 +281,10 @@ int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_ups
 void upstream_free(struct upstream *u)
 {
     u->closing = true;
-    ares_destroy(u->channel);
+    LIST_FOREACH (struct channel, c, &u->channels, node)
+        channel_close(c);
     ares_library_cleanup();
-    assert(u->open == 0 && list_empty(&u->watches));
+    assert(u->open == 0);
     mem_free(TAKE_PTR(u->servers));
     uv_close((uv_handle_t *)&u->tick, on_closed);
 }

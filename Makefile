@@ -65,8 +65,11 @@ install: check-install build ## install to /usr/local, with a systemd unit (DEST
 	@[ -n "$(DESTDIR)" ] || tools/install-deps run
 	@meson install -C $(BUILD) --no-rebuild --quiet
 	@install -Dm 644 dist/cove.service $(DESTDIR)$(UNIT)
-	@install -Dm 644 README.md $(DESTDIR)$(DOC)/README.md
+	@install -Dm 644 -t $(DESTDIR)$(DOC) README.md
+	@install -Dm 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
+	@[ -n "$(DESTDIR)" ] || ! systemctl is-active --quiet cove 2>/dev/null || \
+	    echo "one runs already, still the version of before: systemctl daemon-reload && systemctl restart cove, which ends sandboxes that are not paused"
 
 uninstall: check-uninstall ## remove what install put there; state, configuration and sandboxes' files stay
 	@[ -n "$(DESTDIR)" ] || ! command -v systemctl >/dev/null || systemctl disable --now cove 2>/dev/null || true

@@ -261,8 +261,7 @@ static void agent_hangs_up(void **state)
 static void expires(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 60};
-    struct sandbox *sb = world_sandbox(w, &spec), *other = world_sandbox(w, NULL);
+    struct sandbox *sb = world_expiring(w, NULL, 60), *other = world_sandbox(w, NULL);
     WAIT(w, sandbox_info(sb)->state == SANDBOX_ENDED);
     assert_true(sandbox_info(sb)->ended >= sandbox_info(sb)->end_at);
     assert_string_equal(sandbox_info(sb)->end_cause, "timeout");

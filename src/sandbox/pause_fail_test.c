@@ -16,8 +16,7 @@ static enum sandbox_state state_of(const struct sandbox *sb)
 static void a_pause_that_failed_before_the_deadline(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 1000};
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox *sb = world_expiring(w, NULL, 1000);
     static struct world_outcome o;
     struct err err;
     o = (struct world_outcome){0};
@@ -33,9 +32,9 @@ static void a_pause_that_failed_before_the_deadline(void **state)
 static void pauses_that_fail_at_the_deadline(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 1, .pause_on_timeout = true};
+    struct sandbox_spec spec = {.pause_on_timeout = true};
     w->pause_error = ERR_RESOURCE_EXHAUSTED;
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox *sb = world_expiring(w, &spec, 1);
     usec_t wait_before = 0;
     for (int i = 0; i < 4; i++) {
         WAIT(w, w->pauses == (unsigned)i + 1 && state_of(sb) == SANDBOX_RUNNING && sb->end_retry);
@@ -55,9 +54,9 @@ static void pauses_that_fail_at_the_deadline(void **state)
 /* A sandbox that can't be stopped, which its processes can see to: three times, the last one just now. */
 static struct sandbox *stuck_at_its_deadline(struct world *w)
 {
-    struct sandbox_spec spec = {.timeout_ms = 1, .pause_on_timeout = true};
+    struct sandbox_spec spec = {.pause_on_timeout = true};
     w->pause_error = ERR_DEADLINE_EXCEEDED;
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox *sb = world_expiring(w, &spec, 1);
     unsigned before = w->pauses;
     for (unsigned i = 1; i < 3; i++) {
         WAIT(w, w->pauses == before + i && state_of(sb) == SANDBOX_RUNNING && sb->end_stuck == i);

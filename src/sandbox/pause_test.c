@@ -174,8 +174,8 @@ static void questions_wait(void **state)
 static void at_the_deadline(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 200, .pause_on_timeout = true};
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox_spec spec = {.pause_on_timeout = true};
+    struct sandbox *sb = world_expiring(w, &spec, 200);
     usec_t end_at = sandbox_info(sb)->end_at;
     WAIT(w, state_of(sb) == SANDBOX_PAUSED);
     usec_t now = clock_real();
@@ -198,8 +198,8 @@ static void at_the_deadline(void **state)
 static void at_the_deadline_files_only(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 100, .pause_on_timeout = true, .pause_files_only = true};
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox_spec spec = {.pause_on_timeout = true, .pause_files_only = true};
+    struct sandbox *sb = world_expiring(w, &spec, 100);
     WAIT(w, state_of(sb) == SANDBOX_PAUSED);
     assert_false(sandbox_info(sb)->has_memory);
     assert_int_equal(map_count(&w->kept), 1);
@@ -445,8 +445,7 @@ static void expires_while_it_is_paused_by_hand(void **state)
     static struct world_outcome o;
     o = (struct world_outcome){0};
     struct err err;
-    struct sandbox_spec spec = {.timeout_ms = 150};
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox *sb = world_expiring(w, NULL, 150);
     w->holds = true;
     assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &o, &err), 0);
     world_turns(w, 300);
@@ -563,14 +562,14 @@ static void another_worker(void **state)
 {
     struct world *w = *state;
     char id[2][ID_SANDBOX_LEN + 1];
-    struct sandbox_spec spec = {.timeout_ms = 200, .pause_on_timeout = true, .pause_files_only = true};
+    struct sandbox_spec spec = {.pause_on_timeout = true, .pause_files_only = true};
     struct sandbox *sb = world_sandbox(w, NULL);
     static struct client cat;
     cat = (struct client){0};
     run(w, sb, &cat, "cat", 0);
     memcpy(id[0], sandbox_info(sb)->id, sizeof(id[0]));
     world_pause(w, sb, true);
-    sb = world_sandbox(w, &spec);
+    sb = world_expiring(w, &spec, 200);
     memcpy(id[1], sandbox_info(sb)->id, sizeof(id[1]));
     WAIT(w, state_of(sb) == SANDBOX_PAUSED);
     sb = world_restart(w, id[0]);

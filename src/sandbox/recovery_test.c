@@ -119,8 +119,7 @@ static void taken_over(void **state)
 static void deadline_survives(void **state)
 {
     struct world *w = *state;
-    struct sandbox_spec spec = {.timeout_ms = 150};
-    struct sandbox *sb = world_sandbox(w, &spec);
+    struct sandbox *sb = world_expiring(w, NULL, 150);
     char id[ID_SANDBOX_LEN + 1];
     memcpy(id, sandbox_info(sb)->id, sizeof(id));
     world_close(w);

@@ -596,6 +596,16 @@ struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec)
     return m.sb;
 }
 
+struct sandbox *world_expiring(struct world *w, const struct sandbox_spec *spec, uint64_t timeout_ms)
+{
+    struct err err;
+    struct sandbox_spec lasting = spec ? *spec : (struct sandbox_spec){0};
+    lasting.timeout_ms = 300000;
+    struct sandbox *sb = world_sandbox(w, &lasting);
+    assert_int_equal(sandbox_set_timeout(sb, &test_actor, timeout_ms, false, &err), 0);
+    return sb;
+}
+
 struct fake_agent *world_agent(struct world *w, const struct sandbox *sb)
 {
     struct fake_agent *a = map_get(&w->agents, str_of(sandbox_info(sb)->id));

@@ -95,6 +95,8 @@ void world_lose_memory(struct world *w); /* coved is another one: of what was fr
 
 /* A running sandbox with these settings (spec may be NULL); its agent. */
 struct sandbox *world_sandbox(struct world *w, const struct sandbox_spec *spec);
+/* The same, with so long to live from then on: however slow the machine is, it is there. */
+struct sandbox *world_expiring(struct world *w, const struct sandbox_spec *spec, uint64_t timeout_ms);
 struct fake_agent *world_agent(struct world *w, const struct sandbox *sb);
 size_t world_count_events(struct world *w, const char *id, enum event_kind kind); /* also commits */
 /* A built template of that name; NULL: without the command. */

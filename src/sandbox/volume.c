@@ -365,7 +365,8 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     }
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "name", str_of(v->v.name));
-    if (volume_act(v, actor, EVENT_VOLUME_DROP, event_data_end(&d), err) < 0)
+    /* Stored before coved hears of it: of a volume that is gone the next worker must know that it was dropped. */
+    if (volume_act(v, actor, EVENT_VOLUME_DROP, event_data_end(&d), err) < 0 || keeper_commit(core->keeper, err) < 0)
         return -1;
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};

@@ -122,6 +122,7 @@ static void made_and_dropped(void **state)
     w->volume_refusals = 3; /* what has just ended has it still */
     assert_int_equal(drop(w, "data", o, &err), 0);
     assert_int_equal(o->calls, 0);
+    assert_int_equal(world_count_events(w, id, EVENT_VOLUME_DROP), 1); /* stored before coved could hear of it */
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);
     assert_int_equal(w->volume_refusals, 0);

@@ -9,6 +9,7 @@
  * Refused with EPERM: what needs privilege over the machine and what programs probe for, so that they say "not permitted" and not "not supported".
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/btrfs.h>
 #include <linux/filter.h>
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +48,9 @@ enum {
     NR_LISTXATTRAT = 465,
     NR_REMOVEXATTRAT = 466,
 };
+
+/* The same for options and commands. */
+enum { OPT_TCP_AO_ADD_KEY = 38, CMD_F_SETDELEG = 1040 };
 
 static const int newer[] = {NR_CACHESTAT,     NR_FCHMODAT2, NR_MAP_SHADOW_STACK, NR_FUTEX_WAKE, NR_FUTEX_WAIT,
                             NR_FUTEX_REQUEUE, NR_MSEAL,     NR_SETXATTRAT,       NR_GETXATTRAT, NR_LISTXATTRAT,
@@ -292,6 +297,10 @@ static void make_prologue(void)
     /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters of system calls. */
     static const uint32_t programs[] = {SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF,
                                         SO_ATTACH_REUSEPORT_EBPF};
+    /* TLS in the kernel and signed segments: code of the host's that nobody inside needs, and some of it is a module of a name that the caller chooses. */
+    static const uint32_t crypto[] = {TCP_ULP, TCP_MD5SIG, TCP_MD5SIG_EXT, OPT_TCP_AO_ADD_KEY};
+    /* Who may read a file keeps all others, in other sandboxes too, from opening it for most of a minute, as often as he likes. */
+    static const uint32_t leases[] = {F_SETLEASE, CMD_F_SETDELEG};
     load(offsetof(struct seccomp_data, nr));
 
     size_t call = call_begin(SYS_ioctl);
@@ -320,8 +329,7 @@ static void make_prologue(void)
     load_argument(1);
     size_t level = call_begin(IPPROTO_TCP);
     load_argument(2);
-    if_equal(TCP_ULP,
-             NO_PROTOCOL); /* TLS in the kernel and its like: much code of the host's that nobody inside needs */
+    any_of(crypto, COUNT(crypto), NO_PROTOCOL);
     otherwise(GO_ON);
     call_end(level);
     put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
@@ -333,6 +341,19 @@ static void make_prologue(void)
      * that closes what others leave: nothing of that kind would be freed on the whole machine any more. Or it is a process of ours.
      */
     if_equal(SO_LINGER, AS_IF_DONE);
+    otherwise(GO_ON);
+    call_end(call);
+
+    call = call_begin(SYS_fcntl);
+    load_argument(1);
+    any_of(leases, COUNT(leases), NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(call);
+
+    /* A thread with a cookie of its own has the core for itself: what it leaves idle, others pay, and no limit counts. */
+    call = call_begin(SYS_prctl);
+    load_argument(0);
+    if_equal(PR_SCHED_CORE, NO_PERMISSION);
     otherwise(GO_ON);
     call_end(call);
     end_prologue();

@@ -240,6 +240,14 @@ static int requests_of_a_sandbox(void)
          {-1, (long)(IPPROTO_TCP | 1ULL << 32), (long)(TCP_ULP | 1ULL << 32)},
          EPROTONOSUPPORT},
         {"an option of sockets with the number of that", SYS_setsockopt, {-1, SOL_SOCKET, TCP_ULP}, EBADF},
+        {"signed segments", SYS_setsockopt, {-1, IPPROTO_TCP, TCP_MD5SIG}, EPROTONOSUPPORT},
+        {"signed segments, newer", SYS_setsockopt, {-1, IPPROTO_TCP, 38}, EPROTONOSUPPORT},
+        {"an option of TCP", SYS_setsockopt, {-1, IPPROTO_TCP, TCP_NODELAY}, EBADF},
+        {"a lease", SYS_fcntl, {-1, F_SETLEASE, F_RDLCK}, EPERM},
+        {"a lease, disguised", SYS_fcntl, {-1, (long)(F_SETLEASE | 1ULL << 32), F_RDLCK}, EPERM},
+        {"a lock", SYS_fcntl, {-1, F_GETFD}, EBADF},
+        {"a core of one's own", SYS_prctl, {PR_SCHED_CORE, 1}, EPERM},
+        {"a name", SYS_prctl, {PR_SET_NAME, (long)text}, 0},
     };
     return seccomp_load_sandbox() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
 }

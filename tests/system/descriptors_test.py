@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that somebody gives away: to close one can take as long as its owner likes, so none may end where others would wait for it."""
+"""
+Whom others would have to wait for: a descriptor that somebody gives away, which takes as long to be closed as its owner likes, and a file that
+somebody has a lease on.
+"""
 
 import ctypes
 import os
@@ -34,6 +37,14 @@ slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
 @pytest.fixture
 def client(service):
     return Client(service.port, service.key)
+
+
+@pytest.fixture
+def volume(service):
+    assert service.cove("volume", "create", "shared").returncode == 0
+    yield "shared"
+    service.remove_all()
+    assert service.cove("volume", "rm", "shared").returncode == 0
 
 
 def taken(pid, number):
@@ -73,6 +84,18 @@ def test_to_close_what_a_sandbox_has_opened_takes_no_time(service, client, user)
         assert sandbox.works()
     finally:
         sandbox.kill()
+
+
+def test_who_may_only_read_a_volume_keeps_nobody_from_writing(service, volume):
+    """A lease holds up whoever opens the file, for as long as the machine gives its holder to return it."""
+    client = Client(service.port, service.key)
+    reader, writer = (client.native("POST", "/v1/sandboxes", {"volumes": [{"name": volume, "path": "/v", "read_only": only}]}).json["id"]
+                      for only in (True, False))
+    assert service.cove("exec", writer, "--", "touch", "/v/file").returncode == 0
+    take = "import fcntl; fcntl.fcntl(open('/v/file'), fcntl.F_SETLEASE, fcntl.F_RDLCK)"
+    done = service.cove("exec", reader, "--", "python3", "-c", take)
+    assert done.returncode == 1 and "PermissionError" in done.stderr, done
+    assert service.cove("exec", writer, "--", "sh", "-c", "echo more >> /v/file", timeout=20).returncode == 0
 
 
 def test_an_agent_that_is_not_ours_any_more_gives_coved_no_descriptors(service, client):

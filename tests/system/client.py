@@ -149,7 +149,7 @@ class Stream:
 class Client:
     """One service, as somebody with its key. Every call has a connection of its own: it has to survive the service's death."""
 
-    def __init__(self, port, key, timeout=30):
+    def __init__(self, port, key, timeout=60):
         self.port, self.key, self.timeout = port, key, timeout
 
     # ---- plain HTTP ----
@@ -176,7 +176,7 @@ class Client:
     def native(self, method, target, body=None):
         return self.control(method, target, body)
 
-    def dial(self, data=b"", timeout=10):
+    def dial(self, data=b"", timeout=60):
         """A connection on which these bytes were sent, whatever became of them."""
         s = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
         try:
@@ -185,7 +185,7 @@ class Client:
             pass # it was refused before all of it was sent; the answer is there all the same
         return s
 
-    def raw(self, data, n=1, timeout=10, head=False):
+    def raw(self, data, n=1, timeout=60, head=False):
         """Sends bytes; the first n answers, fewer when the connection ends before. head: they have no bodies."""
         with self.dial(data, timeout) as s:
             return answers(s, n, head)
@@ -212,7 +212,9 @@ class Client:
             token = "&nextToken=" + quote(answer.headers["X-Next-Token"])
 
     def events(self, sandbox_id):
-        """The event log, also of a sandbox that has ended."""
+        """The event log, also of a sandbox that has ended, with what has happened until now."""
+        time.sleep(0.005) # as Service.on_record()
+        self.request("GET", "/health")
         answer = self.native("GET", f"/v1/sandboxes/{sandbox_id}/events")
         assert answer.status == 200, answer
         return [json.loads(line) for line in answer.body.splitlines() if line.strip()]
@@ -261,14 +263,14 @@ class Sandbox:
         return self.request("GET", "/health").status
 
     def works(self):
-        return self.sh("true", timeout=10)[0] == 0
+        return self.sh("true")[0] == 0
 
     # ---- processes ----
 
     def unary(self, method, body, headers=None, timeout=None):
         return self.request("POST", f"/{method}", body, {"Content-Type": JSON, "Connect-Protocol-Version": "1", **(headers or {})}, timeout)
 
-    def stream(self, method, message, headers=None, timeout=30):
+    def stream(self, method, message, headers=None, timeout=60):
         """A server stream; `message` may be bytes that only look like a request."""
         connection = self.client.connection(timeout)
         body = message if isinstance(message, bytes) else envelope(message)
@@ -282,17 +284,17 @@ class Sandbox:
             connection.close()
             raise
 
-    def start(self, cmd, *args, tag=None, stdin=False, envs=None, user=None, timeout=30, **more):
+    def start(self, cmd, *args, tag=None, stdin=False, envs=None, user=None, timeout=60, **more):
         message = {"process": {"cmd": cmd, "args": list(args), "envs": envs or {}}, "stdin": stdin, **more}
         if tag:
             message["tag"] = tag
         headers = {"Authorization": "Basic " + base64.b64encode(f"{user}:".encode()).decode()} if user else {}
         return self.stream("process.Process/Start", message, headers, timeout)
 
-    def connect(self, pid=None, tag=None, timeout=30):
+    def connect(self, pid=None, tag=None, timeout=60):
         return self.stream("process.Process/Connect", {"process": {"tag": tag} if tag else {"pid": pid}}, timeout=timeout)
 
-    def sh(self, script, timeout=30, **more):
+    def sh(self, script, timeout=60, **more):
         """(exit code, stdout, stderr)"""
         with self.start("/bin/sh", "-c", script, timeout=timeout, **more) as stream:
             return stream.rest()
@@ -311,7 +313,7 @@ class Sandbox:
         return self.request("POST", f"/files?path={quote(path)}", data, {"Content-Type": "application/octet-stream", **(headers or {})}, timeout)
 
 
-def wait_for(condition, seconds, every=0.02):
+def wait_for(condition, seconds=60, every=0.02):
     """The condition's last value, true or not."""
     end = time.monotonic() + seconds
     while True:

@@ -30,9 +30,10 @@ class Seen:
 
     def all(self):
         try:
-            return [json.loads(line) for line in self.path.read_text().splitlines()]
+            text = self.path.read_text()
         except FileNotFoundError:
             return []
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()] # the last one may be half written yet
 
     def of(self, what, **fields):
         return [e for e in self.all() if e["what"] == what and all(e.get(k) == v for k, v in fields.items())]

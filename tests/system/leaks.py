@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from service import BUILD, SETTLE_S, Service, copy_template, kept_templates, link, read, wait_until
+from service import AHEAD, BUILD, Service, below, boxes_in, copy_template, kept_templates, link, read, settled, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -40,7 +40,13 @@ def group_name(state):
 def groups(state):
     """In each hierarchy: the service's own, and those of its boxes."""
     name = group_name(state)
-    return sorted(str(p) for base in {CGROUPS, *CGROUPS.glob("*/")} for p in [base / name, *(base / name).glob("*/")] if p.is_dir())
+    return sorted(str(p) for base in {CGROUPS, *below(CGROUPS, "*/")} for p in [base / name, *below(base / name, "*/")] if p.is_dir())
+
+
+def stocked(state, sandboxes, measure):
+    """What is measured once all boxes are there that are made ahead of need beside those of so many sandboxes."""
+    assert wait_until(lambda: boxes_in(groups(state)) >= AHEAD + sandboxes), groups(state)
+    return settled(measure, quiet=1)
 
 
 def processes(state):
@@ -119,15 +125,15 @@ def mounts(state, run):
 
 def loop_devices(path):
     """Those that have this file, or one in this directory, behind them."""
-    return [of.parent.parent.name for of in Path("/sys/block").glob("loop*/loop/backing_file") if read(of).startswith(str(path))]
+    return [of.parent.parent.name for of in below("/sys/block", "loop*/loop/backing_file") if read(of).startswith(str(path))]
 
 
 def pool(state):
     """Whatever is in the storage pool besides layers and the two-digit directories that boxes are spread over."""
     top = Path(state) / "pool"
-    found = [p for part in ("boxes", "trash", "new") for p in (top / part).glob("*")]
+    found = below(top, "boxes/*", "trash/*", "new/*")
     spread = [p for p in found if p.parent.name == "boxes" and len(p.name) == 2]
-    return sorted(str(p) for p in {*found, *(inner for p in spread for inner in p.glob("*"))} - {*spread})
+    return sorted(str(p) for p in {*found, *(inner for p in spread for inner in below(p, "*"))} - {*spread})
 
 
 def boxes(state):
@@ -166,7 +172,7 @@ def end_whole(service):
     """Stops a service; nothing of it may be left on the machine."""
     footprint = Footprint(service.state, service.run, service.log).look()
     assert service.stop() == 0, service.tail()
-    assert wait_until(lambda: not footprint.left(), SETTLE_S), footprint.left()
+    assert wait_until(lambda: not footprint.left()), footprint.left()
 
 
 @contextlib.contextmanager
@@ -230,7 +236,7 @@ def running(store_size=None, build=BUILD, **env):
             if service.coved.poll() is None:
                 footprint.look()
                 assert service.stop() == 0, service.tail()
-            assert wait_until(lambda: not footprint.left(), 10), footprint.left()
+            assert wait_until(lambda: not footprint.left()), footprint.left()
         finally:
             if service.coved and service.coved.poll() is None:
                 service.coved.send_signal(signal.SIGCONT)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service of our own for system tests: started on a state directory that is thrown away, with all that it may leak counted."""
 
+import contextlib
 import ctypes
 import fcntl
+import glob
 import http.client
 import json
 import os
+import random
 import re
 import select
 import shutil
@@ -20,7 +23,9 @@ TOP = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("COVE_BUILD", TOP / "build"))
 READY_S = 90
 STOP_S = 60
-SETTLE_S = 20
+SETTLE_S = 60
+PATIENCE_S = 60 # for what takes milliseconds, on a machine that others keep busy: whoever waits so long has found something
+AHEAD = 10 # boxes that coved makes ahead of need: READY_BOXES in src/coved/serve.c
 
 
 # SQLite keeps the descriptor of a connection that was closed while another one to the same file holds locks, and uses it again for the next
@@ -51,14 +56,47 @@ def opened(pid):
     return {int(n): target for n in numbers if (target := link(f"/proc/{pid}/fd/{n}"))}
 
 
+def below(top, *patterns):
+    """What matches there now; directories may go meanwhile."""
+    return [Path(path) for pattern in patterns for path in glob.glob(f"{glob.escape(str(top))}/{pattern}")]
+
+
 def group_of(pid):
     """The service's control group that holds the process: "cove-<8 hex digits>", which each state directory has its own of."""
     found = re.search(r"/(cove-[0-9a-f]{8})(?:/|$)", read(f"/proc/{pid}/cgroup"), re.M)
     return found[1] if found else None
 
 
+def boxes_in(groups):
+    """How many have these control groups: each has one in each hierarchy, whose name is its number."""
+    return len({name for name in (path.rsplit("/", 1)[1] for path in groups) if name.isdigit()})
+
+
 def children(pid):
     return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+RESERVED = [] # sockets, for as long as this process lives
+
+
+def reserve_port():
+    """
+    A port of 127.0.0.1 that nobody else takes before it is used, nor between two uses: none of those that the kernel chooses, which any client
+    may have by chance, and known as taken to all test programs by a name that goes with us.
+    """
+    first_chosen = int((read("/proc/sys/net/ipv4/ip_local_port_range").split() or [32768])[0])
+    while True:
+        port = random.randrange(10000, max(first_chosen, 20000))
+        mark = socket.socket(socket.AF_UNIX)
+        with socket.socket() as probe:
+            try:
+                mark.bind(f"\0cove-test-port-{port}")
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                mark.close()
+                continue
+        RESERVED.append(mark)
+        return port
 
 
 def copy_template(source, target):
@@ -116,7 +154,7 @@ def end_with_us(pid):
     return subprocess.Popen([sys.executable, "-S", "-c", WATCHER, str(pid)], stdin=subprocess.PIPE, start_new_session=True)
 
 
-def wait_until(condition, seconds):
+def wait_until(condition, seconds=PATIENCE_S):
     """The condition's last value, true or not."""
     end = time.monotonic() + seconds
     value = condition()
@@ -126,10 +164,10 @@ def wait_until(condition, seconds):
     return value
 
 
-def settled(measure, seconds=SETTLE_S):
-    """What is measured once it has been the same for half a second."""
+def settled(measure, seconds=SETTLE_S, quiet=0.5):
+    """What is measured once it has been the same for so many seconds."""
     last, since, end = measure(), time.monotonic(), time.monotonic() + seconds
-    while time.monotonic() < end and time.monotonic() - since < 0.5:
+    while time.monotonic() < end and time.monotonic() - since < quiet:
         time.sleep(0.05)
         now = measure()
         if now != last:
@@ -138,7 +176,7 @@ def settled(measure, seconds=SETTLE_S):
 
 
 class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=30):
+    def __init__(self, path, timeout=60):
         super().__init__("localhost", timeout=timeout)
         self.path = path
 
@@ -155,9 +193,7 @@ class Service:
         self.directory = Path(directory)
         self.state, self.run = self.directory / "state", self.directory / "run"
         self.log = self.directory / "coved.log"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = reserve_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
         self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run), COVE_LISTEN=f"127.0.0.1:{self.port}", COVE_CONFIG="/dev/null")
@@ -180,7 +216,7 @@ class Service:
         ready, _, _ = select.select([ours], [], [], READY_S)
         line = os.read(ours, 16) if ready else b""
         os.close(ours)
-        if line != b"ready\n" or not wait_until(self.is_healthy, 30):
+        if line != b"ready\n" or not wait_until(self.is_healthy):
             self.stop()
             raise AssertionError(f"the service did not become ready:\n{self.tail()}")
         self.key = self.cove("key").stdout.strip()
@@ -194,7 +230,7 @@ class Service:
             return self.coved.wait(STOP_S)
         except subprocess.TimeoutExpired:
             self.coved.kill()
-            self.coved.wait(10)
+            self.coved.wait(60)
             raise AssertionError(f"coved had not ended {STOP_S} s after SIGTERM:\n{self.tail()}") from None
 
     def tail(self, lines=40):
@@ -214,7 +250,9 @@ class Service:
 
     def cove(self, *arguments, **options):
         """Runs the command line to its end."""
-        options = {"capture_output": True, "text": True, "timeout": 60, "check": False, **options}
+        if arguments[:1] in (("log",), ("logs",), ("net",)):
+            self.on_record()
+        options = {"capture_output": True, "text": True, "timeout": 120, "check": False, **options}
         if "input" not in options and "stdin" not in options:
             options["stdin"] = subprocess.DEVNULL
         options["env"] = {**self.env, **options.get("env", {})}
@@ -226,6 +264,8 @@ class Service:
 
     def request(self, method, target, body=None, headers=None):
         """(status, headers, body) of the native API over the unix socket; a body that is no bytes is sent as JSON, JSON is decoded."""
+        if method == "GET" and re.search(r"/(events|logs)(\?|$)", target):
+            self.on_record()
         connection = UnixConnection(str(self.run / "cove.sock"))
         try:
             if body is not None and not isinstance(body, bytes):
@@ -238,6 +278,15 @@ class Service:
             return answer.status, answer.headers, content
         finally:
             connection.close()
+
+    def on_record(self):
+        """
+        What was observed is stored 2 ms later, after the turn of the worker's loop that it falls into (src/sandbox/keeper.c): it is when a request
+        that came after that has been answered. Only then can a test ask for what has happened.
+        """
+        time.sleep(0.005)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            self.request("GET", "/v1/health")
 
     def create(self, **spec):
         status, _, sandbox = self.request("POST", "/v1/sandboxes", spec)
@@ -272,13 +321,16 @@ class Service:
         """What must be back to where it was when all sandboxes are gone."""
         found = {"processes": len(self.processes()), "groups": len(self.groups()), "mounts": len(self.mounts())}
         for part in ("boxes/*/*", "trash/*"):
-            found[part] = len(list((self.state / "pool").glob(part)))
+            found[part] = len(below(self.state / "pool", part))
         for name, pid in (("coved", self.coved.pid), ("cove-api", self.child("cove-api"))):
             found[f"descriptors of {name}"] = len(opened(pid)) if pid else 0
         return found
 
-    def settle(self):
-        return settled(self.counts)
+    def settle(self, sandboxes=0):
+        """Its counts, once all that is made ahead of need is there."""
+        self.processes() # its group
+        assert wait_until(lambda: boxes_in(self.groups()) >= AHEAD + sandboxes), (self.groups(), self.tail())
+        return settled(self.counts, quiet=1)
 
     def leaks(self):
         """What is more than at the beginning, in words; empty when nothing is."""

@@ -14,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from leaks import Footprint, processes, read
+from leaks import Footprint, processes, read, stocked
 from service import BUILD, kept_templates, opened
 
 HERE = Path(__file__).resolve().parent
@@ -148,7 +148,7 @@ class Coved:
         self.listener.bind(str(path))
         os.chmod(path, 0o666)
         self.listener.listen()
-        self.listener.settimeout(30)
+        self.listener.settimeout(60)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([self.programs / "coved", "run"], env=self.env, stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, start_new_session=True, preexec_fn=end_with_parent)
@@ -181,7 +181,7 @@ class Coved:
 
     def kill(self):
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(60)
         self.drop_socket()
         self.listener.close()
 
@@ -246,7 +246,7 @@ class Coved:
             raise Refused(answer)
         return answer
 
-    def await_end(self, sandbox, seconds=20):
+    def await_end(self, sandbox, seconds=60):
         """How it ended, once that was told."""
         end = time.monotonic() + seconds
         while True:
@@ -298,6 +298,10 @@ class Coved:
         """{id: life}"""
         return {m.id: m.life for m in self.must(LIST).items}
 
+    def stocked(self, measure):
+        """What is measured once all boxes are there that are made ahead of need."""
+        return stocked(self.state, sum(life != KEPT for life in self.list().values()), measure)
+
     def layers(self):
         return {m.layer: m for m in self.must(LAYERS).items}
 
@@ -311,7 +315,7 @@ class Coved:
         answer = self.must(ATTACH, sandbox)
         with socket.socket(fileno=answer.fds[0]) as session:
             peer = peer_of(os.fstat(session.fileno()).st_ino)
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while time.monotonic() < end:
                 for pid in processes(self.state):
                     if holds(pid, f"socket:[{peer}]"):
@@ -323,7 +327,7 @@ class Coved:
         """Runs a program in the namespaces and the control groups of a process, as its root."""
         enter = " ".join(f"echo $$ > {path}/cgroup.procs;" for path in control_groups(pid))
         line = f"{enter} exec nsenter -t {pid} -U -m -u -i -n -p -r -w -S 0 -G 0 -- \"$@\""
-        options = {"capture_output": True, "text": True, "timeout": 30, "check": True, "stdin": subprocess.DEVNULL, **options}
+        options = {"capture_output": True, "text": True, "timeout": 120, "check": True, "stdin": subprocess.DEVNULL, **options}
         return subprocess.run(["sh", "-c", line, "sh", *argv], **options)
 
     def start_inside(self, pid, *argv, **options):

@@ -26,7 +26,7 @@ class Terminal:
                                      **({"env": {"TERM": term}} if term else {}))
         self.seen = b""
 
-    def expect(self, text, seconds=15):
+    def expect(self, text, seconds=60):
         end = time.monotonic() + seconds
         while text not in self.seen:
             ready, _, _ = select.select([self.master], [], [], max(0, end - time.monotonic()))
@@ -43,7 +43,7 @@ class Terminal:
             except OSError: # EIO: nobody has the other side any more
                 break
             self.seen += some
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         os.close(self.master)
         return self.seen, status
 
@@ -54,7 +54,7 @@ class Terminal:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def end(self):
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         restored = termios.tcgetattr(self.slave) == self.before
         os.close(self.master)
         os.close(self.slave)

@@ -136,6 +136,33 @@ static bool listens_at(pid_t coved, const struct config_listen *at)
     return found;
 }
 
+/* A cove-api whose time is over keeps them for as long as its last clients need. */
+static bool child_listens_at(pid_t coved, const struct config_listen *at)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/task/%d/children", (int)coved, (int)coved);
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct str rest, one;
+    uint64_t pid;
+    bool found = false;
+    if (coved <= 0 || fd_read_file(AT_FDCWD, path, &b) < 0)
+        return false;
+    rest = buf_str(&b);
+    while (!found && str_split(&rest, ' ', &one))
+        found = str_to_u64(one, &pid) == 0 && listens_at((pid_t)pid, at);
+    return found;
+}
+
+static int try_listen_patiently(const struct config_listen *at, pid_t coved)
+{
+    const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
+    usec_t end = clock_mono() + REFUSED_MS * USEC_PER_MS;
+    int r;
+    while ((r = try_listen(at)) == -EADDRINUSE && clock_mono() < end && !listens_at(coved, at) &&
+           child_listens_at(coved, at))
+        (void)nanosleep(&pause, NULL);
+    return r;
+}
+
 static int is_taken(struct context *ctx, const struct config_listen *at)
 {
     const char *colon = strrchr(at->text, ':');
@@ -149,7 +176,7 @@ static int is_taken(struct context *ctx, const struct config_listen *at)
 
 static int check_port(struct context *ctx, const struct config_listen *at, pid_t coved)
 {
-    int r = try_listen(at);
+    int r = try_listen_patiently(at, coved);
     if (r == 0 || geteuid() != 0) /* who can't look may not change the domain either, and hears of that */
         return 0;
     if (r == -EADDRNOTAVAIL) {

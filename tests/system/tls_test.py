@@ -403,6 +403,10 @@ def test_unset_and_set_again(world, box):
     assert wait_for(lambda: not serves(outside.port), 20)
     assert wait_for(lambda: service.is_healthy() and client.get(sandbox.id).json["domain"] is None, 20)
     assert service.cove("domain", "set", DOMAIN).returncode == 0
+    with outside.dial("api"): # whom the worker of before waits for, with its address
+        for arguments in (["unset"], ["set", DOMAIN]):
+            done = service.cove("domain", *arguments)
+            assert done.returncode == 0, done
     assert wait_for(lambda: serves(outside.port) and outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
 
 

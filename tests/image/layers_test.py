@@ -7,7 +7,6 @@ import os
 import stat
 import struct
 import tarfile
-import time
 
 import pytest
 from rig import Image, directory, entry, link, tar, tree
@@ -206,10 +205,8 @@ def test_a_bomb(jobs):
             out.write(bytes(1 << 20))
     image = Image((b"", "gzip"))
     image.manifest["layers"] = [image.add(bomb.getvalue(), "application/vnd.oci.image.layer.v1.tar+gzip")]
-    started = time.monotonic()
     result = jobs.archive(image.seal().layout())
     assert result.error == "too_large" and "bomb" in result.message
-    assert time.monotonic() - started < 60
 
 
 def test_hundred_thousand_entries(jobs):

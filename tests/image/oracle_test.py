@@ -3,7 +3,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
 import urllib.request
@@ -11,6 +10,7 @@ import urllib.request
 import pytest
 from layers_test import CAPABILITY
 from rig import Image, directory, entry, link, tar, tree, wait_until
+from service import reserve_port
 
 PROGRAMS = ("docker-registry", "skopeo", "umoci")
 
@@ -27,24 +27,22 @@ def real_registry(tmp_path_factory):
         if not shutil.which(program):
             pytest.skip(f"there is no {program}: install the packages of the test group")
     where = tmp_path_factory.mktemp("registry")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = reserve_port()
     (where / "config.yml").write_text(CONFIG.format(storage=where / "storage", port=port))
     with open(where / "log", "wb") as log:
         process = subprocess.Popen(["docker-registry", "serve", where / "config.yml"], stdout=log, stderr=log)
 
     def answers():
         try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=1).status == 200
+            return urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=5).status == 200
         except OSError:
             return False
     try:
-        assert wait_until(answers, 20), (where / "log").read_text()
+        assert wait_until(answers), (where / "log").read_text()
         yield f"127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def run(*argv):

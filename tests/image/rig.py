@@ -225,7 +225,7 @@ class Jobs:
                 if process.poll() is None:
                     process.kill()
 
-    def run(self, request, archive=None, options=(), timeout=60):
+    def run(self, request, archive=None, options=(), timeout=200):
         with self.started(request, archive, options) as (process, ours, root):
             ours.settimeout(timeout)
             raw = b""
@@ -263,7 +263,7 @@ def tree(root):
     return found
 
 
-def wait_until(condition, seconds):
+def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -15,6 +15,7 @@
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
  *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
  *   limits: {sandboxes: 1000, timeout: 24h}
+ *   keep: {events: 200000, ended: 10000, ended_for: 7d}    # of the log of one that lives; of those that ended
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
  *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all

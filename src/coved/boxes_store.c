@@ -6,7 +6,8 @@
  *     written much that is not on disk yet, which a clone would have to wait for, that is written out before.
  *  2. It goes on in every way in which this can end: boxes_snapshot_frozen() is only called when it stands still, the job's end thaws, and whoever kills a
  *     body thaws it.
- *  3. A sandbox that ends meanwhile does not wait. The layer that is made of it is dropped then.
+ *  3. A sandbox that ends meanwhile does not wait. The layer that is made of it is dropped then, unless somebody who did not wait for an answer has made a
+ *     sandbox on it.
  */
 #include "base/fault.h"
 #include "base/log.h"
@@ -68,6 +69,15 @@ static void thaw(struct task *t)
     }
 }
 
+static int drop(struct boxes *b, const char *layer)
+{
+    char user[ID_SANDBOX_LEN + 1];
+    if (boxes_stands(b, layer, user))
+        return 0;
+    boxes_drop_unused(b, layer);
+    return pool_layer_drop(b->host->pool, layer);
+}
+
 static void done(void *ctx, int r)
 {
     struct task *t = ctx;
@@ -80,7 +90,7 @@ static void done(void *ctx, int r)
     if (r < 0)
         pool_forget(b->host->pool, t->layer);
     if (t->aborted) {
-        if (r == 0 && (r = pool_layer_drop(b->host->pool, t->layer)) < 0)
+        if (r == 0 && (r = drop(b, t->layer)) < 0)
             log_error("drop layer %s: %s", t->layer, strerror(-r));
         (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     } else if (r == 0) {

@@ -21,10 +21,10 @@ from urllib.parse import quote
 import pytest
 from archives import image_archive
 from leaks import Footprint, loop_devices, read
-from service import BUILD, Service, kept_templates, wait_until
+from service import BUILD, Service, below, kept_templates, settled, wait_until
 
 FAULTS = Path(os.environ.get("COVE_FAULTS_BUILD", BUILD if BUILD.name == "faults" else BUILD / "faults"))
-SETTLE_S = 40 # until nothing more is on its way out; a loaded machine
+SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
 
 
 def content(mark):
@@ -40,6 +40,7 @@ class World:
         self.points = Path(service.env["COVE_FAULTS"])
         self.marks = {}     # sandbox: what it has in its file
         self.n = 0
+        self.worker = None  # cove-api when something was armed
         self.volumes = {}   # name: mark
         self.templates = {} # name: mark
 
@@ -91,7 +92,12 @@ class World:
     # ---- faults ----
 
     def arm(self, point):
+        self.worker = self.service.child("cove-api")
         (self.points / point).touch(0o666)
+
+    def calm(self):
+        """Boxes that are made ahead come by the pool's points, too: not any more."""
+        settled(lambda: len(self.service.groups()), quiet=0.2)
 
     def armed(self):
         return [p.name for p in self.points.iterdir()]
@@ -102,11 +108,14 @@ class World:
 
     def revive(self):
         """The service answers again. True: coved had died."""
-        coved = self.service.coved
-        died = bool(wait_until(lambda: coved.poll() is not None, 0.3))
+        coved, worker = self.service.coved, self.worker
+        # Another worker: it was the one that died. Else it was coved, or a process for a job, which is not seen.
+        wait_until(lambda: coved.poll() is not None or (worker and self.service.child("cove-api") not in (None, worker)), 0.5)
+        assert wait_until(lambda: coved.poll() is not None or self.service.is_healthy()), self.service.tail()
+        died = coved.poll() is not None
         if died:
             self.service.start(FAULTS / "coved")
-        assert wait_until(self.service.is_healthy, 60), self.service.tail()
+        self.worker = None
         return died
 
     # ---- what is there ----
@@ -174,7 +183,7 @@ class World:
         return stage if stage.is_dir() else self.service.state / "pool"
 
     def in_pool(self, *parts):
-        return sorted(str(p.relative_to(self.pool())) for part in parts for p in self.pool().glob(part))
+        return sorted(str(p.relative_to(self.pool())) for part in parts for p in below(self.pool(), part))
 
     def needed_layers(self):
         """By the store: of templates and of the cache of builds, which is meant to stay; and what these stand on."""
@@ -217,7 +226,7 @@ class World:
         if self.lost_layers():
             # What a build that failed has made is kept for two minutes, in case that somebody wants it; a new worker knows of no such.
             os.kill(self.service.child("cove-api"), signal.SIGKILL)
-            assert wait_until(self.service.is_healthy, 60), self.service.tail()
+            assert wait_until(self.service.is_healthy), self.service.tail()
         assert wait_until(lambda: not self.leftovers(), SETTLE_S), (self.leftovers(), self.service.tail())
         mounts = [line for line in read("/proc/self/mountinfo").splitlines() if str(self.service.directory) in line]
         assert not mounts, mounts
@@ -260,7 +269,7 @@ def do_resume(w, sandbox):
 
 def build(w, *arguments):
     name = w.name("made")
-    done = w.service.cove("template", "build", "--name", name, "--memory", "512MiB", *arguments, timeout=90)
+    done = w.service.cove("template", "build", "--name", name, "--memory", "512MiB", *arguments, timeout=200)
     return (200 if done.returncode == 0 else None), done, lambda: name in w.listed()["templates"]
 
 
@@ -359,8 +368,8 @@ def world(kind, first_size=None, config=None):
         if service.coved.poll() is None:
             footprint.look()
             assert service.stop() == 0, service.tail()
-        assert wait_until(lambda: not footprint.left(), 20), footprint.left()
-        assert loop_devices(service.state) == []
+        assert wait_until(lambda: not footprint.left()), footprint.left()
+        assert wait_until(lambda: loop_devices(service.state) == []), loop_devices(service.state)
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()

@@ -60,10 +60,10 @@ def on_copies():
 def die_at(w, operation, point):
     w.begin()
     subject = before(w, operation)
-    time.sleep(0.2) # boxes that are made ahead come by the pool's points, too
+    w.calm()
     w.arm(point)
     status, answer, kept = OPERATIONS[operation](w, subject)
-    assert wait_until(lambda: not w.armed(), 15), f"nobody came by {point}: {status} {answer}\n{w.service.tail()}"
+    assert wait_until(lambda: not w.armed()), f"nobody came by {point}: {status} {answer}\n{w.service.tail()}"
     coved_died = w.revive()
     if status is not None and status < 300:
         assert kept(), (operation, point, answer)
@@ -88,7 +88,7 @@ def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
     w = on_btrfs.begin()
     template, start = w.name("roused"), "echo started >>/home/user/starts; exec sleep 1234567"
     done = w.service.cove("template", "build", "--name", template, "--memory", "512MiB", "--start-cmd", start, "--ready-cmd", "pgrep -x sleep",
-                          "--from-template", "base", timeout=90)
+                          "--from-template", "base", timeout=200)
     assert done.returncode == 0, done
     mounts = [{"name": w.name("volume"), "path": path} for path in ("/mnt/a", "/home/user/b")]
     for mount in mounts:
@@ -98,7 +98,7 @@ def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
         w.volumes[mount["name"]] = w.write(sandbox, f"{mount['path']}/state")
     w.marks[sandbox] = w.write(sandbox)
     w.must("POST", f"sandboxes/{sandbox}/pause", {"memory": False})
-    time.sleep(0.2)
+    w.calm()
     w.arm(point)
     assert w.ask("POST", f"sandboxes/{sandbox}/resume", {}) == (None, None)
     assert not w.armed() and not w.revive()
@@ -124,7 +124,7 @@ def test_a_death_where_clones_copy(on_copies, operation, point):
 def test_an_error(on_btrfs, operation, point):
     w = on_btrfs.begin()
     subject = before(w, operation)
-    time.sleep(0.2)
+    w.calm()
     w.arm(point)
     status, answer, kept = OPERATIONS[operation](w, subject)
     assert not w.armed(), f"nobody came by {point}: {status} {answer}\n{w.service.tail()}"
@@ -197,8 +197,8 @@ def test_paused_ones_give_their_memory_when_it_is_short(on_btrfs):
         assert all(of() > had - 16 for of, had in zip(used, before)) # nothing is taken while there is enough
         w.arm("coved.memory.short.fail")
         least = 100 if swap else 40
-        assert wait_until(lambda: used[0]() < before[0] - least, 20), (swap, before, [of() for of in used], w.service.tail())
-        assert wait_until(lambda: f"paused sandbox {boxes[0]} has given back" in read(w.service.log), 10)
+        assert wait_until(lambda: used[0]() < before[0] - least), (swap, before, [of() for of in used], w.service.tail())
+        assert wait_until(lambda: f"paused sandbox {boxes[0]} has given back" in read(w.service.log))
         assert used[1]() > before[1] - 16 # one at a time, the one that was paused first
         for box in boxes:
             w.must("POST", f"sandboxes/{box}/resume", {})

@@ -291,7 +291,7 @@ def test_broken_frames_of_the_command_line(client, sandbox, name):
                     pass
     for process in sandbox.processes():
         sandbox.unary("process.Process/SendSignal", {"process": {"pid": process["pid"]}, "signal": "SIGNAL_SIGKILL"})
-    assert wait_for(lambda: not sandbox.processes(), 5)
+    assert wait_for(lambda: not sandbox.processes())
 
 
 def test_broken_requests_of_the_command_line(client, sandbox):

@@ -23,6 +23,7 @@ struct order { /* wire/control.h */
 static uint8_t block[HEADER + PAYLOAD_MAX];
 static int session = -1;
 static bool is_deaf, lies_about_processes;
+static unsigned unanswered;
 static const char *next_words; /* instead of HELLO on the next session */
 
 static void put(uint8_t *to, uint64_t value, size_t n)
@@ -127,6 +128,16 @@ static void output_without_start(uint32_t stream)
 static void never_answers(uint32_t stream)
 {
     (void)stream;
+    unanswered++;
+}
+
+/* No lie: how many wait, as an exit code. */
+static void counts_who_waits(uint32_t stream)
+{
+    uint8_t tail[6 + 13] = {0};
+    put(tail + 7, unanswered, 4);
+    send_reply(stream);
+    send_frame(stream, END, 0, tail, sizeof(tail));
 }
 
 static void starts_and_falls_silent(uint32_t stream)
@@ -248,6 +259,7 @@ static const struct {
     {"garbage", garbage},
     {"output-without-start", output_without_start},
     {"never-answers", never_answers},
+    {"counts-who-waits", counts_who_waits},
     {"silent", starts_and_falls_silent},
     {"floods", floods},
     {"floods-with-nothing", floods_with_nothing},

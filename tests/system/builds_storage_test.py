@@ -39,6 +39,11 @@ def templates(service):
     service.remove_all()
 
 
+def layers(service):
+    """Their names, as coved sees them."""
+    return set(os.listdir(f"/proc/{service.coved.pid}/root/pool/layers"))
+
+
 def pool(service):
     status, _, found = service.request("GET", "/v1/pool")
     assert status == 200, found
@@ -60,9 +65,9 @@ def test_a_cached_build_makes_no_layers(service, templates):
     mark = uuid.uuid4().hex
     steps = [("RUN", [f"echo {mark} >one"]), ("WORKDIR", ["/app"]), ("RUN", ["echo two >two", "root"])]
     templates.ready(steps)
-    before = pool(service)["layers"]
+    before = layers(service)
     (_, _), log = templates.ready(steps)
-    assert log.count("CACHED") == 3 and pool(service)["layers"] == before, log
+    assert log.count("CACHED") == 3 and layers(service) <= before, log
 
 
 def steps_of(service, *arguments, name=None):
@@ -105,7 +110,7 @@ def test_what_is_deleted_gives_its_space_back(service, templates):
     done = service.cove("gc", "--cache")
     assert done.returncode == 0 and " gone" in done.stdout, done
     assert pool(service)["layers"] < before["layers"]
-    assert wait_until(lambda: pool(service)["free_bytes"] > before["free_bytes"] + 60_000_000, 40), (before, pool(service))
+    assert wait_until(lambda: pool(service)["free_bytes"] > before["free_bytes"] + 60_000_000), (before, pool(service))
     templates.ready([("RUN", ["true"])])
 
 
@@ -119,7 +124,7 @@ def test_a_start_command_is_up_at_once_and_after_a_death(service, templates):
     assert all(is_up() for _ in range(4))
     old = service.child("cove-api")
     os.kill(old, 9)
-    assert wait_until(lambda: service.child("cove-api") not in (None, old) and service.is_healthy(), 30)
+    assert wait_until(lambda: service.child("cove-api") not in (None, old) and service.is_healthy())
     assert all(is_up() for _ in range(4))
 
 
@@ -133,9 +138,9 @@ def test_an_image_of_a_registry(registry, service, templates):
     image = f"{registry.host}/tiny:v1"
     (template, _), _ = templates.ready([("RUN", ["echo $FROM_IMAGE >/tmp/made"])], fromImage=image)
     assert templates.run(template, "cat /tmp/made; id -un") == "yes\nuser"
-    before = pool(service)["layers"]
+    before = layers(service)
     (_, _), log = templates.ready([("RUN", ["echo $FROM_IMAGE >/tmp/made"])], fromImage=image)
-    assert log.count("CACHED") == 2 and pool(service)["layers"] == before
+    assert log.count("CACHED") == 2 and layers(service) <= before
     reason, _ = templates.fails([], "base", fromImage=f"{registry.host}/tiny:v2")
     assert "no such manifest" in reason
-    assert wait_until(lambda: pool(service)["layers"] == before, 20)
+    assert wait_until(lambda: layers(service) <= before), layers(service) - before

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from leaks import processes, running
-from service import UnixConnection, children, opened, read, settled, wait_until
+from service import UnixConnection, below, children, opened, read, settled, wait_until
 from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -191,7 +191,7 @@ def diff_lookups(service, *sides):
     before = len(lookups(service))
     done = service.cove("diff", *sides)
     assert done.returncode == 0, done.stderr
-    assert wait_until(lambda: len(lookups(service)) > before, 10)
+    assert wait_until(lambda: len(lookups(service)) > before)
     return done.stdout, lookups(service)[before]
 
 
@@ -277,13 +277,13 @@ def test_a_comparison_ends_when_its_client_leaves(talkative, alike):
     connection, pid = held_in_the_middle(service, first, second)
     before = len(lookups(service))
     api = service.child("cove-api")
-    had = settled(lambda: len(opened(api)))
+    had = settled(lambda: len(opened(api)), quiet=1)
     connection.close()
-    assert wait_until(lambda: len(opened(api)) < had, 10) # cove-api has seen it
+    assert wait_until(lambda: len(opened(api)) < had) # cove-api has seen it
     os.kill(pid, signal.SIGCONT)
-    assert wait_until(lambda: len(lookups(service)) > before, 10)
+    assert wait_until(lambda: len(lookups(service)) > before)
     assert lookups(service)[before] < used
-    assert wait_until(lambda: not comparing(service), 10)
+    assert wait_until(lambda: not comparing(service))
 
 
 def test_a_comparison_of_which_a_side_is_removed_does_not_end_well(talkative, alike):
@@ -294,7 +294,7 @@ def test_a_comparison_of_which_a_side_is_removed_does_not_end_well(talkative, al
     before = len(lookups(service))
     try:
         assert service.cove("rm", box).returncode == 0
-        assert wait_until(lambda: not list((service.state / "pool").glob(f"boxes/*/{box}*")), 10)
+        assert wait_until(lambda: not below(service.state / "pool", f"boxes/*/{box}*"))
     finally:
         os.kill(pid, signal.SIGCONT)
     answer = connection.getresponse()
@@ -303,7 +303,7 @@ def test_a_comparison_of_which_a_side_is_removed_does_not_end_well(talkative, al
     assert answer.status in (200, 409), text
     error = json.loads(text.splitlines()[-1])["error"]
     assert error["code"] == "aborted" and "was removed" in error["message"], text
-    assert wait_until(lambda: len(lookups(service)) > before, 10)
+    assert wait_until(lambda: len(lookups(service)) > before)
 
 
 def test_comparisons_of_one_sandbox_leave_room_for_those_of_others(talkative, alike):
@@ -334,7 +334,7 @@ def test_comparisons_of_one_sandbox_leave_room_for_those_of_others(talkative, al
             if pid in comparing(service):
                 os.kill(pid, signal.SIGCONT)
         service.remove_all()
-    assert wait_until(lambda: not comparing(service), 10)
+    assert wait_until(lambda: not comparing(service))
 
 
 def test_nothing_is_left_of_a_comparison_when_coved_is_killed(talkative, alike):
@@ -343,13 +343,13 @@ def test_nothing_is_left_of_a_comparison_when_coved_is_killed(talkative, alike):
     connection, pid = held_in_the_middle(service, first, second)
     try:
         service.coved.kill()
-        service.coved.wait(10)
+        service.coved.wait(60)
     finally:
         connection.close()
-    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"), 10)
+    assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     service.start()
     assert comparing(service) == [] and pid not in processes(service.state)
-    assert wait_until(lambda: not list((service.state / "pool").glob("trash/*")), 60)
+    assert wait_until(lambda: not below(service.state / "pool", "trash/*"))
     assert list((service.state / "pool").glob("new/*")) == []
     told, again = diff_lookups(service, first, second)
     assert told == "" and again == used

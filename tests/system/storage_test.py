@@ -48,12 +48,12 @@ def prepared(first_size=None, **env):
             subprocess.run(["mkfs.btrfs", "-q", "-m", "single", service.file], check=True, stdout=subprocess.DEVNULL)
         done = prepare(service)
         assert done.returncode == 0, done
-        assert loop_devices(service.file) == []
+        assert wait_until(lambda: loop_devices(service.file) == [])
         yield service
     finally:
         if service.coved and service.coved.poll() is None:
             service.stop()
-        assert wait_until(lambda: loop_devices(service.file) == [], 20), loop_devices(service.file)
+        assert wait_until(lambda: loop_devices(service.file) == []), loop_devices(service.file)
         shutil.rmtree(directory)
 
 
@@ -73,7 +73,7 @@ def test_nobody_else_sees_it_and_nothing_is_left():
         with running(service) as client:
             assert f"storage pool: btrfs in {service.file}" in read(service.log)
             assert len(loop_devices(service.file)) == 1
-            assert host_mounts(service.directory) == host
+            assert wait_until(lambda: host_mounts(service.directory) == host) # others come and go
             table = [line.split() for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
             pool = next(line for line in table if line[4] == "/pool")
             assert "btrfs" in pool and {"nosuid", "nodev", "noexec"} <= set(pool[5].split(",")), pool
@@ -84,8 +84,7 @@ def test_nobody_else_sees_it_and_nothing_is_left():
             assert prepare(service).returncode == 0 # nothing to do, and no second device
             assert len(loop_devices(service.file)) == 1
             sandbox.kill()
-        assert wait_until(lambda: loop_devices(service.file) == [], 10)
-        assert host_mounts(service.directory) == host
+        assert wait_until(lambda: loop_devices(service.file) == [] and host_mounts(service.directory) == host)
 
 
 def test_it_is_whole_after_a_death():
@@ -95,22 +94,22 @@ def test_it_is_whole_after_a_death():
             sandbox = Client(service.port, service.key).create()
             assert sandbox.sh("head -c 20000000 /dev/urandom >big")[0] == 0
             service.coved.send_signal(signal.SIGKILL)
-            service.coved.wait(10)
+            service.coved.wait(60)
             # At once: what the dead one still has mounted is waited for.
         with running(service) as client:
             assert client.create().sh("ls /home/user")[1] == b""
-        assert wait_until(lambda: loop_devices(service.file) == [], 10)
+        assert wait_until(lambda: loop_devices(service.file) == [])
 
 
 def test_it_grows_while_sandboxes_write():
     with prepared(first_size=3 * GIB // 2) as service, running(service) as client:
         before = service.file.stat().st_size
         sandbox = client.create()
-        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >a", timeout=120)
+        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >a", timeout=250)
         assert code == 0, said
-        assert wait_until(lambda: service.file.stat().st_size > before, 10)
-        assert "the storage pool has grown" in read(service.log)
-        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >b", timeout=120)
+        assert wait_until(lambda: service.file.stat().st_size > before)
+        assert wait_until(lambda: "the storage pool has grown" in read(service.log))
+        code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >b", timeout=250)
         assert code == 0, said
         kib = int(sandbox.sh("df -k --output=size / | tail -1")[1])
         assert kib * 1024 > before
@@ -121,13 +120,13 @@ def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
     config.write_text("pool: {size: 2GiB}\ndefaults: {disk: 0}\n")
     with prepared(first_size=2 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
         sandbox = client.create()
-        code, _, said = sandbox.sh("head -c 2200000000 /dev/zero >a", timeout=120)
+        code, _, said = sandbox.sh("head -c 2200000000 /dev/zero >a", timeout=250)
         assert code != 0 and b"No space left on device" in said, said
         status, _, body = service.request("POST", "/v1/sandboxes", {})
         assert status == 429 and "pool.size" in str(body), body
         assert service.file.stat().st_size == 2 * GIB
         assert sandbox.sh("rm a; sync -f /; echo ok")[1] == b"ok\n"
-        assert wait_until(lambda: service.request("POST", "/v1/sandboxes", {})[0] in (200, 201), 20)
+        assert wait_until(lambda: service.request("POST", "/v1/sandboxes", {})[0] in (200, 201))
 
 
 def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
@@ -161,7 +160,7 @@ def test_a_disk_that_is_full_for_a_moment_is_told(tmp_path):
                 done = service.cove("cp", tmp_path / "big", f"{sandbox}:/home/user/big")
                 assert done.returncode != 0 and "o space left on device" in done.stderr, done
             assert service.cove("exec", sandbox, "--", "rm", "-f", "/home/user/big").returncode == 0
-            assert wait_until(lambda: "limit.disk" in client.kinds(sandbox), 10), fill
+            assert wait_until(lambda: "limit.disk" in client.kinds(sandbox)), fill
             event, = [e for e in client.events(sandbox) if e["kind"] == "limit.disk"]
             assert event["data"]["limit_bytes"] == 64 << 20 and event["data"]["used_bytes"] > 60 << 20, event
         service.remove_all()
@@ -180,14 +179,14 @@ def test_one_that_fills_its_disk_leaves_room_for_the_others(tmp_path):
         script = "for i in $(seq 100); do cat /dev/zero >f$i || cat /dev/zero >>f$i; done; du -sm . | cut -f1"
         filling = service.popen("exec", greedy, "--", "sh", "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         script = "n=0; while [ $n -lt 20 ]; do n=$((n + 1)); head -c 5000000 /dev/urandom >f$n && sync f$n || exit 1; done; cat f* | wc -c"
-        done = service.cove("exec", modest, "--", "sh", "-c", script, timeout=100)
+        done = service.cove("exec", modest, "--", "sh", "-c", script, timeout=250)
         assert done.stdout == "100000000\n", done
-        said, complaints = filling.communicate(timeout=100)
+        said, complaints = filling.communicate(timeout=250)
         assert int(said) <= share >> 20 and "Disk quota exceeded" in complaints and "No space" not in complaints, (said, complaints)
         assert service.create()
         assert service.cove("exec", modest, "--", "sh", "-c", "head -c 5000000 /dev/urandom >more && wc -c <more").stdout == "5000000\n"
         # The events say who it was.
-        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{greedy}/events")[2], 20)
+        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{greedy}/events")[2])
         assert b"limit.disk" not in service.request("GET", f"/v1/sandboxes/{modest}/events")[2]
         service.remove_all()
 
@@ -229,11 +228,11 @@ def test_a_kind_that_cannot_be_had_is_refused():
             if kind == "reflink" and "ext4" not in subprocess.run(["stat", "-fc", "%T", service.state], capture_output=True, text=True,
                                                                  check=True).stdout.replace("ext2/ext3", "ext4"):
                 continue # this disk may well
-            done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": kind}, capture_output=True, text=True, timeout=30,
+            done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": kind}, capture_output=True, text=True, timeout=60,
                                   check=False)
             assert done.returncode == 1 and message in done.stderr, done
         service.file.write_bytes(b"not a file system" * 1000)
-        done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": "btrfs"}, capture_output=True, text=True, timeout=30,
+        done = subprocess.run([BUILD / "coved", "run"], env={**service.env, "COVE_POOL": "btrfs"}, capture_output=True, text=True, timeout=60,
                               check=False)
         assert done.returncode == 1 and f"mount {service.file}" in done.stderr, done
         assert service.file.read_bytes() == b"not a file system" * 1000 # not ours to mend
@@ -246,5 +245,5 @@ def test_doctor_says_which_kind_and_what_it_costs():
                                   check=False)
             assert re.search(rf"^{storage} +storage pool +{kind} in a .* a clone of 1 MiB in [\d.]+ ms", done.stdout, re.M), done
             assert re.search(rf"^{limit} +disk limit +", done.stdout, re.M), done
-        assert loop_devices(service.state) == []
+        assert wait_until(lambda: loop_devices(service.state) == [])
         assert not list(service.state.glob("probe*"))

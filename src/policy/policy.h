@@ -79,7 +79,7 @@ struct policy_answer {
 
 void policy_judge(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
-/* Of the worst request that could follow, as long as none is seen: never POLICY_NEEDS_REQUEST. For an address that is known. */
+/* Of the worst request that could follow, as long as none is seen: never POLICY_NEEDS_REQUEST. For an address and a port that are known. */
 void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
 /* May this name be resolved? Allowed when some connection to it could be. */

@@ -101,7 +101,7 @@ static void ask(const struct policy *p, struct str rest)
             abort();
         if (answer.suggestion[0])
             take(p, &q, answer.suggestion);
-        if (q.addr.family != 0)
+        if (q.addr.family != 0 && q.port != 0)
             check_worst(p, &q, answer.verdict);
     }
     policy_each_inject(p, &q, count, &n_injected);

@@ -32,5 +32,6 @@ const struct command cmd_completion = {
                 "cove completion zsh > ~/.zfunc/_cove\n"
                 "cove completion fish > ~/.config/fish/completions/cove.fish",
     .operands = "shell",
+    .is_local = true,
     .run = run,
 };

@@ -119,5 +119,6 @@ const struct command cmd_doctor = {
     .examples = "sudo cove doctor\n"
                 "cove doctor --json | jq '.probes[] | select(.status != \"ok\")'",
     .operands = "",
+    .is_local = true,
     .run = run,
 };

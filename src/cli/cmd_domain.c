@@ -407,5 +407,6 @@ const struct command cmd_domain = {
                 "cove domain set sandbox.example.org --cert fullchain.pem --key privkey.pem",
     .operands = "=set show trust unset renew",
     COMMAND_FLAGS(flags),
+    .is_local = true,
     .run = run,
 };

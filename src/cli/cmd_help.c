@@ -8,8 +8,8 @@
 static json_t *describe(const struct command *c)
 {
     json_t *flags = json_array();
-    for (size_t i = 0; i < c->n_flags + n_common_flags; i++) {
-        const struct flag *f = i < c->n_flags ? &c->flags[i] : &common_flags[i - c->n_flags];
+    const struct flag *f;
+    for (size_t i = 0; (f = command_flag(c, i)); i++) {
         char letter[2] = {f->letter, '\0'};
         (void)json_array_append_new(flags,
                                     json_pack("{s:s, s:s?, s:s?, s:s}", "name", f->name, "letter",
@@ -56,5 +56,6 @@ const struct command cmd_help = {
         "Explains COMMAND, or lists the commands there are; exit-codes are those of all commands in one table. With --json the commands' options as data.",
     .examples = "cove help run\ncove help exit-codes",
     .operands = "subcommand",
+    .is_local = true,
     .run = run,
 };

@@ -68,5 +68,6 @@ const struct command cmd_key = {
         "the first time and is kept in the state directory; COVE_API_KEY overrides it, here as in the service.",
     .examples = "export E2B_API_KEY=$(cove key)",
     .operands = "",
+    .is_local = true,
     .run = run,
 };

@@ -15,22 +15,28 @@
 
 enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAGS_MAX = 32 };
 
-const struct flag common_flags[] = {
+/* The last is for those alone that ask a service. */
+static const struct flag common_flags[] = {
     {FLAG_JSON, 0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
+    {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
     {FLAG_HOST, 0, "host", "ADDRESS",
      "Where the service is: unix:/path, host:port or http://host:port. Default: COVE_HOST, else the local socket."},
-    {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
 };
-const size_t n_common_flags = ARRAY_SIZE(common_flags);
+
+const struct flag *command_flag(const struct command *command, size_t i)
+{
+    if (i < command->n_flags)
+        return &command->flags[i];
+    i -= command->n_flags;
+    return i < ARRAY_SIZE(common_flags) - command->is_local ? &common_flags[i] : NULL;
+}
 
 static const struct flag *find_flag(const struct command *command, int id)
 {
-    for (size_t i = 0; i < command->n_flags; i++)
-        if (command->flags[i].id == id)
-            return &command->flags[i];
-    for (size_t i = 0; i < n_common_flags; i++)
-        if (common_flags[i].id == id)
-            return &common_flags[i];
+    const struct flag *flag;
+    for (size_t i = 0; (flag = command_flag(command, i)); i++)
+        if (flag->id == id)
+            return flag;
     return NULL;
 }
 
@@ -51,16 +57,15 @@ struct options {
 
 static void make_options(const struct command *command, struct options *o)
 {
-    size_t n = 0, n_letters = 0;
-    assert(command->n_flags + n_common_flags <= FLAGS_MAX);
+    const struct flag *flag;
+    size_t n_letters = 0;
+    assert(command->n_flags + ARRAY_SIZE(common_flags) <= FLAGS_MAX);
     *o = (struct options){0};
     if (command->flags_end_at_operand)
         o->letters[n_letters++] = '+';
     o->letters[n_letters++] = ':';
-    for (size_t i = 0; i < command->n_flags; i++)
-        add_flag(&command->flags[i], &o->all[n++], o->letters, &n_letters);
-    for (size_t i = 0; i < n_common_flags; i++)
-        add_flag(&common_flags[i], &o->all[n++], o->letters, &n_letters);
+    for (size_t i = 0; (flag = command_flag(command, i)); i++)
+        add_flag(flag, &o->all[i], o->letters, &n_letters);
 }
 
 int context_next_flag(struct context *ctx, const char **ret_value)
@@ -93,6 +98,8 @@ int context_next_flag(struct context *ctx, const char **ret_value)
         case '?':
             if (optopt && optopt < 256 && !find_flag(command, optopt))
                 (void)context_usage(ctx, "unknown option -%c", optopt);
+            else if (command->is_local && str_starts(str_of(ctx->argv[optind - 1]), STR("--host")))
+                (void)context_usage(ctx, "it is about this machine alone: there is no --host");
             else
                 (void)context_usage(ctx, "unknown option %s", ctx->argv[optind - 1]);
             return FLAGS_STOP;

@@ -46,6 +46,7 @@ struct command {
     const char *operands;
     const struct flag *flags;
     size_t n_flags;
+    bool is_local;                   /* it is of this machine: there is no --host */
     bool flags_end_at_operand;       /* what follows the first operand is another program's */
     int (*run)(struct context *ctx); /* an exit code */
 };
@@ -98,5 +99,5 @@ const struct config *context_config(struct context *ctx);
 
 const struct command *command_find(const struct command *const *commands, const char *name);
 
-extern const struct flag common_flags[];
-extern const size_t n_common_flags;
+/* Its flags, then those that all have (--json, --help) and those have that ask a service (--host); NULL: there are no more. */
+const struct flag *command_flag(const struct command *command, size_t i);

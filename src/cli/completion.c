@@ -22,14 +22,6 @@ static bool takes_id(const struct operands *o)
     return str_eqc(o->first, "id") || str_eqc(o->others, "id");
 }
 
-/* Every flag of a command, then those that all have. */
-static const struct flag *flag_at(const struct command *c, size_t i)
-{
-    if (i < c->n_flags)
-        return &c->flags[i];
-    return i - c->n_flags < n_common_flags ? &common_flags[i - c->n_flags] : NULL;
-}
-
 static void append_names(struct buf *b, const struct command *const *commands)
 {
     for (size_t i = 0; commands[i]; i++)
@@ -41,7 +33,7 @@ static void append_names(struct buf *b, const struct command *const *commands)
 static void append_bash_words(struct buf *b, const struct command *c)
 {
     const struct flag *f;
-    for (size_t i = 0; (f = flag_at(c, i)); i++) {
+    for (size_t i = 0; (f = command_flag(c, i)); i++) {
         if (f->letter)
             buf_printf(b, "-%c ", f->letter);
         buf_printf(b, "--%s ", f->name);
@@ -154,7 +146,7 @@ static void write_zsh(const struct command *const *commands, struct buf *b)
            "    local cmd=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $cmd in\n");
     for (size_t i = 0; commands[i]; i++) {
         buf_printf(b, "    %s) _arguments -s", commands[i]->name);
-        for (size_t k = 0; (f = flag_at(commands[i], k)); k++) {
+        for (size_t k = 0; (f = command_flag(commands[i], k)); k++) {
             if (f->letter)
                 buf_printf(b, " \\\n        '(--%s)-%c[", f->name, f->letter), append_quoted(b, f->help, "[]:"),
                     buf_printf(b, f->argument ? "]:%s:'" : "]'", f->argument);
@@ -177,7 +169,7 @@ static void write_fish(const struct command *const *commands, struct buf *b)
         buf_printf(b, "complete -c cove -n __fish_use_subcommand -a %s -d '", c->name);
         append_quoted(b, c->summary, "");
         buf_append_cstr(b, "'\n");
-        for (size_t k = 0; (f = flag_at(c, k)); k++) {
+        for (size_t k = 0; (f = command_flag(c, k)); k++) {
             buf_printf(b, "complete -c cove -n '__fish_seen_subcommand_from %s' -l %s", c->name, f->name);
             if (f->letter)
                 buf_printf(b, " -s %c", f->letter);

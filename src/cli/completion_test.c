@@ -52,7 +52,7 @@ static void scripts_hold_commands_and_flags(void **state)
     (void)state;
     AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
     assert_holds(bash, "compgen -W 'first second third fourth fifth sixth'");
-    assert_holds(bash, "first) operands='id' words='' others='' flags='-q --quiet --size --json --host -h --help ' ;;");
+    assert_holds(bash, "first) operands='id' words='' others='' flags='-q --quiet --size --json -h --help --host ' ;;");
     assert_holds(bash, "third) operands='' words='set ls' others='' flags=");
     assert_holds(bash, "fourth) operands='id' words='rm ls' others='' flags=");
     assert_holds(bash, "fifth) operands='' words='show set' others='id' flags=");

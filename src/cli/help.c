@@ -59,10 +59,9 @@ void help_command(const struct command *command, FILE *out)
     (void)fputs("\nDESCRIPTION\n", out);
     print_text(command->description, INDENT, out);
     (void)fputs("\nOPTIONS\n", out);
-    for (size_t i = 0; i < command->n_flags; i++)
-        print_flag(&command->flags[i], out);
-    for (size_t i = 0; i < n_common_flags; i++)
-        print_flag(&common_flags[i], out);
+    const struct flag *flag;
+    for (size_t i = 0; (flag = command_flag(command, i)); i++)
+        print_flag(flag, out);
     (void)fputs("\nEXIT STATUS\n", out);
     print_text(command->exit_status ? command->exit_status
                                     : " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",

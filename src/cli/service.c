@@ -162,6 +162,8 @@ static const char *advice(const struct service *s, enum err_code code, struct st
         return NULL;
     if (code == ERR_PERMISSION_DENIED && s->is_local)
         return "use sudo, or set COVE_HOST and COVE_API_KEY";
+    if (str_starts(message, STR("the timeout is longer than ")))
+        return "limits.timeout in the service's configuration allows more";
     if (str_starts(message, STR("there is no sandbox ")))
         return "'cove ls' lists those there are";
     if (str_starts(message, STR("template '")) && str_ends(message, STR("' not found")))

@@ -91,6 +91,19 @@ def test_every_option_is_taken(nowhere, command):
             assert done.returncode == 2 and "needs a value" in done.stderr, done
 
 
+LOCAL = {"key", "doctor", "domain", "help", "completion"}
+
+
+@each_command
+def test_where_the_service_is_can_be_said_to_who_asks_it(nowhere, command):
+    """And to nobody else: what would be done here would seem to be done there."""
+    done = cove(nowhere, command["name"], "--host", "unix:/nowhere/cove.sock", "--help")
+    if command["name"] in LOCAL:
+        assert done.returncode == 2 and "there is no --host" in done.stderr, done
+    else:
+        assert (done.returncode, done.stderr) == (0, "") and "--host ADDRESS" in done.stdout, done
+
+
 @each_command
 def test_options_and_forms_agree(nowhere, command):
     """Each option stands in a form that it goes with; with the others it is refused."""

@@ -109,10 +109,12 @@ void flow_end(struct flow *f, const char *error)
     if (f->told)
         tell_closed(f, error);
     flow_requests_fini(f);
-    buf_fini(&f->first);
+    flow_forget_first(f);
     list_remove(&f->node);
     f->net->n_flows--;
     f->net->egress->n_flows--;
+    f->net->n_opened -= f->opened_counted;
+    f->net->egress->n_opened -= f->opened_counted;
     (void)uv_timer_stop(&f->timer);
     uv_close((uv_handle_t *)&f->timer, on_closed);
 }
@@ -260,6 +262,20 @@ static void undial(struct flow *f)
         side_reset(TAKE_PTR(f->upstream));
 }
 
+void flow_forget_first(struct flow *f)
+{
+    buf_fini(&f->first);
+    f->net->share.held -= f->first_kept;
+    f->first_kept = 0;
+}
+
+static void keep_first(struct flow *f, size_t n)
+{
+    buf_commit(&f->first, n);
+    f->first_kept += n;
+    f->net->share.held += n;
+}
+
 /* True: decided, or ended. */
 static bool classify(struct flow *f)
 {
@@ -319,9 +335,13 @@ static void on_first(void *ctx)
         }
         if (buf_len(&f->first) == 0)
             flow_timer(f, FLOW_HELLO_MS, on_silence);
-        buf_commit(&f->first, (size_t)n);
+        keep_first(f, (size_t)n);
         if (classify(f))
             return;
+        if (flow_is_full(f) && f->first_kept > FLOW_FIRST_LEAST) {
+            flow_refusef(f, "the connections of this sandbox keep too much that they have begun to say");
+            return;
+        }
     }
 }
 

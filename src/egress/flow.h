@@ -37,6 +37,7 @@ enum {
     FLOW_SLOW_BYTES = 32 * 1024,
     FLOW_REQUESTS_MAX = 128,
     FLOW_REQUESTS_LEAST = 16, /* where all of a sandbox's connections together keep too much (exchange.h) */
+    FLOW_FIRST_LEAST = 4096,  /* of what it begins with; more than most ClientHellos have */
     FLOW_ANSWERED_MAX = 100,  /* EXCHANGE_STREAMS_MAX: as many as can be under way */
     FLOW_LOOKUPS_MAX = 64,    /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
 };
@@ -77,6 +78,7 @@ struct flow {
     uint16_t port;
     char name[HOSTNAME_MAX + 1]; /* normalised, as the client said and we checked; "": none */
     struct buf first;            /* read from the client and not passed on yet */
+    size_t first_kept;           /* of it, counted for the sandbox */
     struct hello hello;
     struct resolver_lookup *lookup;
     struct side *client, *upstream; /* owned until a relay or an exchange takes them */
@@ -90,10 +92,17 @@ struct flow {
     bool patient; /* silent, and waited for */
     bool silent;  /* judged before the client said anything */
     bool intercepted, told;
-    int rule; /* that allowed it */
+    bool opened_counted; /* in n_opened of the net and of all */
+    int rule;            /* that allowed it */
     usec_t opened;
     uint64_t sent, received; /* of the client, by it */
 };
+
+/* The connections of its sandbox keep as much as they may. */
+static inline bool flow_is_full(const struct flow *f)
+{
+    return f->net->share.held > EXCHANGE_SHARE_MAX;
+}
 
 struct flow *flow_new(struct net *n, int fd, const struct netaddr *to,
                       uint16_t port); /* takes fd; nothing is judged yet */
@@ -110,6 +119,8 @@ void flow_end(struct flow *f, const char *error);
 /* Refused: tells cove-api and ends it, as its protocol says no. */
 void flow_refuse(struct flow *f, const struct policy_answer *why);
 void flow_refusef(struct flow *f, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a reason of our own */
+
+void flow_forget_first(struct flow *f);
 
 /* It goes somewhere: the "open" event. */
 void flow_tell_open(struct flow *f);

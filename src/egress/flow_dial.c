@@ -19,7 +19,7 @@ void flow_relay(struct flow *f)
     f->state = FLOW_OPEN;
     f->relay = relay_start(f->net->egress->pipes, f->net->egress->loop, TAKE_PTR(f->client), TAKE_PTR(f->upstream),
                            buf_str(&f->first), f->net->egress->config.still_ms, on_relay_end, f);
-    buf_fini(&f->first);
+    flow_forget_first(f);
     flow_tell_open(f); /* after the client's first bytes are on their way */
 }
 

@@ -29,17 +29,12 @@ static void request_free(struct flow *f, struct flow_request *r)
     mem_free(r);
 }
 
-static bool keeps_too_much(const struct net *n)
-{
-    return n->share.held > EXCHANGE_SHARE_MAX;
-}
-
 /* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */
 static void keep_answered(struct flow *f, struct flow_request *r)
 {
     list_remove(&r->node);
     list_append(&f->answered, &r->node);
-    unsigned most = f->proto == FLOW_HTTP ? 1 : keeps_too_much(f->net) ? FLOW_REQUESTS_LEAST : FLOW_ANSWERED_MAX;
+    unsigned most = f->proto == FLOW_HTTP ? 1 : flow_is_full(f) ? FLOW_REQUESTS_LEAST : FLOW_ANSWERED_MAX;
     f->n_answered++;
     struct flow_request *oldest;
     while (f->n_answered > most && (oldest = LIST_FIRST(struct flow_request, &f->answered, node))) {
@@ -267,7 +262,7 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         return denyf(f, h, NULL, 403, ret_refusal, "no policy is set");
     if (f->n_requests >= FLOW_REQUESTS_MAX)
         return denyf(f, h, NULL, 503, ret_refusal, "too many requests of this connection are not answered yet");
-    if (f->n_requests >= FLOW_REQUESTS_LEAST && keeps_too_much(f->net))
+    if (f->n_requests >= FLOW_REQUESTS_LEAST && flow_is_full(f))
         return denyf(f, h, NULL, 503, ret_refusal, "the connections of this sandbox keep too much that nobody takes");
     if (!authority_name(f, h->authority, room))
         return denyf(f, h, NULL, 421, ret_refusal, "the Host of this request is neither a name nor this address");
@@ -327,7 +322,7 @@ void flow_http(struct flow *f)
                 *upstream = TAKE_PTR(f->upstream); /* NULL, unless it was silent at first */
     f->exchange = h1_exchange(f->net->egress->loop, client, upstream, buf_str(&f->first), &exchange_ops, f);
     exchange_set_share(f->exchange, &f->net->share);
-    buf_fini(&f->first);
+    flow_forget_first(f);
 }
 
 void flow_http_open(struct flow *f, struct str alpn)

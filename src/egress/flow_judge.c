@@ -81,6 +81,20 @@ void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str 
         *ret_answer = k.answer;
 }
 
+/* False: refused. Looking into TLS takes many times the memory of passing it on. */
+static bool may_open(struct flow *f)
+{
+    struct net *n = f->net;
+    if (n->n_opened >= net_opened_max(n)) {
+        flow_refusef(f, "%u connections are opened at a time, which is the limit for now", n->n_opened);
+        return false;
+    }
+    f->opened_counted = true;
+    n->n_opened++;
+    n->egress->n_opened++;
+    return true;
+}
+
 static void go_on(struct flow *f, const struct policy_answer *answer)
 {
     if (answer->verdict == POLICY_DENY) {
@@ -90,7 +104,8 @@ static void go_on(struct flow *f, const struct policy_answer *answer)
     f->rule = answer->rule;
     f->intercepted = f->proto == FLOW_TLS && f->name[0] &&
                      (answer->verdict == POLICY_NEEDS_REQUEST || policy_intercepts(f->net->policy, f->name, f->port));
-    flow_dial(f);
+    if (!f->intercepted || may_open(f))
+        flow_dial(f);
 }
 
 /* ---- by address ---- */

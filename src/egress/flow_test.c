@@ -603,6 +603,66 @@ static void test_a_crowd(void **state)
     world_close(&w);
 }
 
+/* Of connections that are opened, which take more memory, one sandbox leaves others some, too. */
+static void test_a_crowd_that_is_opened(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'allow':'a.test','path':'/v1*'},{'allow':'127.0.0.1'}]}");
+    names_add(w.net->names, &w.to, "a.test", 60);
+    names_add(w.net->names, &w.to, "b.test", 60);
+    expect_told(&w, "\"hello\"", "");
+    assert_true(net_opened_max(w.net) >= 1000); /* of 512 MiB */
+    w.egress->opened_max = 3;
+    for (int i = 0; i < 3; i++) {
+        say_hello(w.client, i < 2 ? "a.test" : "b.test");
+        flow_begin(w.flow);
+        assert_int_equal(w.net->n_opened, i < 2 ? 1 : 0);
+        if (i == 1)
+            expect_told(&w, "\"denied\"", "1 connections are opened");
+        if (i > 0)
+            flows_cut_all(w.net, "enough");
+        assert_int_equal(w.egress->n_opened, i ? 0 : 1);
+        if (i == 2)
+            break;
+        int client[2];
+        (void)close(w.client);
+        test_tcp_pair(client);
+        w.client = client[0];
+        w.flow = flow_new(w.net, client[1], &w.to, w.port);
+    }
+    world_close(&w);
+}
+
+/* Neither are many that have begun to say something, and do not go on. */
+static void test_a_crowd_that_begins(void **state)
+{
+    (void)state;
+    enum { LONG = 6000 };
+    struct world w;
+    char hello[LONG] = "\x16\x03\x01\x20\0\x01\0\x1f\xfc\x03\x03";
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'allow':'a.test'}]}");
+    expect_told(&w, "\"hello\"", "");
+    test_peer_send(w.client, hello, LONG);
+    flow_begin(w.flow);
+    assert_int_equal(w.net->n_flows, 1);
+    assert_int_equal(w.net->share.held, LONG);
+    next_connection(&w); /* the client has left, and what it had begun is judged as it is */
+    expect_told(&w, "\"denied\"", "this machine's own");
+    assert_int_equal(w.net->share.held, 0);
+    w.net->share.held = EXCHANGE_SHARE_MAX;
+    test_peer_send(w.client, hello, FLOW_FIRST_LEAST);
+    flow_begin(w.flow);
+    test_turn(&w.rig);
+    assert_int_equal(w.net->n_flows, 1);
+    test_peer_send(w.client, hello + FLOW_FIRST_LEAST, LONG - FLOW_FIRST_LEAST);
+    expect_told(&w, "\"denied\"", "keep too much");
+    assert_int_equal(w.net->share.held, EXCHANGE_SHARE_MAX);
+    world_close(&w);
+}
+
 static int kept(const struct side *s, int option)
 {
     int bytes = 0;
@@ -667,6 +727,8 @@ int main(void)
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
         cmocka_unit_test(test_a_crowd),
+        cmocka_unit_test(test_a_crowd_that_is_opened),
+        cmocka_unit_test(test_a_crowd_that_begins),
         cmocka_unit_test(test_many_are_kept_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

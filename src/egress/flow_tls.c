@@ -51,7 +51,7 @@ static void on_world_ready(void *ctx)
     side_set(f->client, NULL, NULL);
     f->client = side_tls_server(f->client, f->net->egress->sandboxes, leaf, buf_str(&f->first),
                                 side_tls_alpn(f->upstream), TLS_MS, &sandbox, f);
-    buf_fini(&f->first);
+    flow_forget_first(f);
 }
 
 static void on_world_failed(void *ctx, const struct err *err)

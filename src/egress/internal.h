@@ -47,6 +47,8 @@ struct egress {
     uv_timer_t denial_timer;
     unsigned n_flows;      /* of all nets */
     unsigned flows_max;    /* 0: nobody asked yet */
+    unsigned n_opened;     /* of flows: TLS that is opened */
+    unsigned opened_max;   /* 0: nobody asked yet */
     size_t crowd;          /* of flows, for mem_trim_after() */
     uv_timer_t soon_timer; /* link.c: until events that may wait are sent */
     struct netaddr *own;   /* this machine's addresses */
@@ -80,6 +82,7 @@ struct net {
     struct ca *ca;
     struct list flows;
     unsigned n_flows, n_lookups; /* lookups: of flows */
+    unsigned n_opened;           /* of flows */
     struct exchange_share share; /* of its exchanges */
     uint64_t last_flow;
     struct denial denials[NET_DENIALS_MAX];
@@ -94,6 +97,7 @@ void net_open(struct net *n, const int fds[static 3]); /* takes the descriptors 
 void net_drop(struct net *n);
 void net_listen_again(struct net *n);                 /* now and then: what could not be accepted is tried once more */
 unsigned net_flows_max(const struct net *n);          /* how many connections it may have at the moment */
+unsigned net_opened_max(const struct net *n);         /* and how many of them opened */
 void net_set_policy(struct net *n, struct policy *p); /* takes the reference; cuts flows that it no longer allows */
 bool egress_is_own(struct egress *e, const struct netaddr *a);
 

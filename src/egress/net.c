@@ -12,12 +12,16 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/sysinfo.h>
 
 /* Clients keep addresses for longer than they were told; for so long a name and its address belong together here. */
 enum { NAME_KEPT_S = 3600, ACCEPTS_PER_TURN = 32, OWN_USEC = 5 * 1000000 };
 
 /* Of each of a flow's descriptors there may be another one that is about to end. */
 enum { FLOWS_MAX = 65536, FLOW_FDS = 4 };
+
+/* TLS both ways and what reads HTTP take 40 to 90 KiB of an opened connection. All of them may take half of what coved lets this process have (coved/network.c). */
+enum { OPENED_BYTES = 128 << 10, MEMORY_PART = 4, MEMORY_LEAST = 512 << 20 };
 
 /* ---- this machine's own addresses ---- */
 
@@ -118,6 +122,23 @@ unsigned net_flows_max(const struct net *n)
     struct egress *e = n->egress;
     unsigned most = flows_max(e);
     return most > e->n_flows ? MIN((most - e->n_flows) / 2, (unsigned)NET_FLOWS_MAX) : 0;
+}
+
+static unsigned opened_max(struct egress *e)
+{
+    struct sysinfo machine;
+    if (!e->opened_max && sysinfo(&machine) == 0) {
+        uint64_t memory = MAX((uint64_t)machine.totalram * machine.mem_unit / MEMORY_PART, (uint64_t)MEMORY_LEAST);
+        e->opened_max = (unsigned)MIN(memory / 2 / OPENED_BYTES, (uint64_t)FLOWS_MAX);
+    }
+    return e->opened_max;
+}
+
+unsigned net_opened_max(const struct net *n)
+{
+    struct egress *e = n->egress;
+    unsigned most = opened_max(e);
+    return most > e->n_opened ? (most - e->n_opened) / 2 : 0;
 }
 
 static void on_connection(uv_poll_t *handle, int status, int events UNUSED)

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 from client import wait_for
 from leaks import running
-from service import TOP
-from tls_test import DOMAIN, free_port, serves
+from service import TOP, reserve_port
+from tls_test import DOMAIN, serves
 
 SDK = TOP / "build" / "sdk"
 
@@ -73,10 +73,10 @@ finally:
 @pytest.fixture(scope="module")
 def env():
     """What an SDK needs to know."""
-    port = free_port()
+    port = reserve_port()
     with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, client):
         ca = json.loads(service.cove("domain", "set", DOMAIN, "--json").stdout)["ca"]
-        assert wait_for(lambda: serves(port) and service.is_healthy(), 20), service.tail()
+        assert wait_for(lambda: serves(port) and service.is_healthy()), service.tail()
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_")) and not k.lower().endswith("_proxy")}
         yield {**keep, "E2B_DOMAIN": f"{DOMAIN}:{port}", "E2B_API_KEY": client.key, "NODE_EXTRA_CA_CERTS": ca, "SSL_CERT_FILE": ca}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from client import wait_for
 from leaks import running
-from service import opened
+from service import opened, reserve_port
 from terminal import Terminal
 
 DOMAIN = "sandbox.localhost"
@@ -64,12 +64,6 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Outside:
     """Somebody who trusts the CA and finds every name of the domain at 127.0.0.1."""
 
@@ -79,7 +73,7 @@ class Outside:
         self.context.set_alpn_protocols(["h2", "http/1.1"])
 
     def dial(self, name, context=None):
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=15)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         try:
             return (context or self.context).wrap_socket(plain, server_hostname=f"{name}.{DOMAIN}")
         except BaseException:
@@ -88,7 +82,7 @@ class Outside:
 
     def request(self, name, method="GET", target="/", body=None, headers=None):
         """(status, headers, body)"""
-        connection = http.client.HTTPSConnection(f"{name}.{DOMAIN}", self.port, timeout=30, context=self.context)
+        connection = http.client.HTTPSConnection(f"{name}.{DOMAIN}", self.port, timeout=60, context=self.context)
         connection.sock = self.dial(name)
         try:
             connection.request(method, target, body, headers or {})
@@ -105,6 +99,14 @@ class Outside:
         return done.stdout
 
 
+def meanwhile(ask):
+    """The answer, or None while a worker that goes is replaced by the next."""
+    try:
+        return ask()
+    except (OSError, http.client.HTTPException):
+        return None
+
+
 def serves(port):
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -116,7 +118,7 @@ def serves(port):
 @pytest.fixture(scope="module")
 def world():
     """A service that got its domain while it ran, and a sandbox from before that."""
-    port = free_port()
+    port = reserve_port()
     with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, client):
         yield service, client, port
 
@@ -132,17 +134,17 @@ def box(world):
     assert done.returncode == 0, done
     said = json.loads(done.stdout)
     assert said["in_use"] is True and said["e2b_domain"] == f"{DOMAIN}:{port}", said
-    assert wait_for(lambda: serves(port) and service.is_healthy() and service.child("cove-api") != worker, 20), service.tail()
+    assert wait_for(lambda: serves(port) and service.is_healthy() and service.child("cove-api") != worker), service.tail()
     sandbox.upload("/home/user/inside.py", INSIDE.encode())
     sandbox.start("/usr/bin/python3", "/home/user/inside.py").started().close()
     outside = Outside(port, said["ca"])
-    assert wait_for(lambda: outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
+    assert wait_for(lambda: (meanwhile(lambda: outside.request(f"8000-{sandbox.id}")) or [0])[0] == 200)
     yield sandbox, outside
     sandbox.kill()
 
 
 def test_no_listener_without_a_domain():
-    port = free_port()
+    port = reserve_port()
     with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, _):
         assert not serves(port) and service.cove("domain", "show").returncode == 1
         done = service.cove("domain", "unset")
@@ -264,7 +266,7 @@ def test_what_is_not_there(box):
 
 def test_plain_http_is_told(box):
     _, outside = box
-    with socket.create_connection(("127.0.0.1", outside.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", outside.port), timeout=60) as s:
         s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = b""
         while piece := s.recv(65536):
@@ -277,7 +279,7 @@ def test_who_does_not_trust_the_ca(box):
     with pytest.raises(ssl.SSLCertVerificationError):
         outside.dial("api", ssl.create_default_context())
     # A name that is not below the domain has no certificate here.
-    plain = socket.create_connection(("127.0.0.1", outside.port), timeout=10)
+    plain = socket.create_connection(("127.0.0.1", outside.port), timeout=60)
     with pytest.raises(ssl.SSLCertVerificationError):
         outside.context.wrap_socket(plain, server_hostname="example.org")
     plain.close()
@@ -285,7 +287,7 @@ def test_who_does_not_trust_the_ca(box):
 
 def test_handshakes_that_never_end_hold_nobody_up(box):
     sandbox, outside = box
-    silent = [socket.create_connection(("127.0.0.1", outside.port), timeout=20) for _ in range(200)]
+    silent = [socket.create_connection(("127.0.0.1", outside.port), timeout=60) for _ in range(200)]
     for number, s in enumerate(silent):
         s.sendall([b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", os.urandom(40)][number % 4])
     try:
@@ -359,14 +361,14 @@ def test_a_given_certificate_and_back(world, box, tmp_path):
     done = service.cove("domain", "set", DOMAIN, "--cert", str(cert), "--key", str(key))
     assert done.returncode == 0 and "The service uses it from now on" in done.stdout, done
     wanted = ssl.PEM_cert_to_DER_cert(cert.read_text())
-    assert wait_for(lambda: serves(outside.port) and leaf(outside) == wanted, 20), service.tail()
-    assert wait_for(sandbox.works, 20)
+    assert wait_for(lambda: meanwhile(lambda: leaf(outside)) == wanted), service.tail()
+    assert wait_for(lambda: meanwhile(sandbox.works))
     assert json.loads(service.cove("domain", "show", "--json").stdout)["source"] == "given"
     assert "NODE_EXTRA_CA_CERTS" not in service.cove("domain", "trust").stdout
     assert service.cove("domain", "set", DOMAIN).returncode == 0
-    assert wait_for(lambda: serves(outside.port) and leaf(outside) not in (first, wanted), 20), service.tail()
+    assert wait_for(lambda: meanwhile(lambda: leaf(outside)) not in (None, first, wanted)), service.tail()
     assert (service.state / "tls" / "ca.pem").read_bytes() == ca
-    assert wait_for(lambda: outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
+    assert wait_for(lambda: (meanwhile(lambda: outside.request(f"8000-{sandbox.id}")) or [0])[0] == 200)
     trust = service.cove("domain", "trust").stdout
     assert re.search(rf"^export NODE_EXTRA_CA_CERTS={re.escape(outside.ca)}$", trust, re.M), trust
 
@@ -400,14 +402,14 @@ def test_unset_and_set_again(world, box):
     service, client, _ = world
     sandbox, outside = box
     assert service.cove("domain", "unset").returncode == 0
-    assert wait_for(lambda: not serves(outside.port), 20)
-    assert wait_for(lambda: service.is_healthy() and client.get(sandbox.id).json["domain"] is None, 20)
+    assert wait_for(lambda: not serves(outside.port))
+    assert wait_for(lambda: meanwhile(lambda: client.get(sandbox.id).json["domain"] is None))
     assert service.cove("domain", "set", DOMAIN).returncode == 0
     with outside.dial("api"): # whom the worker of before waits for, with its address
         for arguments in (["unset"], ["set", DOMAIN]):
             done = service.cove("domain", *arguments)
             assert done.returncode == 0, done
-    assert wait_for(lambda: serves(outside.port) and outside.request(f"8000-{sandbox.id}")[0] == 200, 20)
+    assert wait_for(lambda: (meanwhile(lambda: outside.request(f"8000-{sandbox.id}")) or [0])[0] == 200)
 
 
 def let_end_soon(service, tmp_path):
@@ -439,19 +441,19 @@ def test_what_is_renewed_by_hand_is_used_at_once(world, box, tmp_path):
     sandbox, outside = box
     let_end_soon(service, tmp_path)
     service.coved.send_signal(signal.SIGUSR1)
-    assert wait_for(lambda: 0 < ends_at(outside) < time.time() + 2 * 86400, 20)
+    assert wait_for(lambda: 0 < ends_at(outside) < time.time() + 2 * 86400)
     done = service.cove("domain", "renew")
     assert (done.returncode, done.stdout) == (0, "The service uses it from now on; sandboxes go on.\n"), done
     assert "was renewed" in done.stderr
     assert ends_at(outside) > time.time() + 80 * 86400 # and not only after a while
-    assert wait_for(service.is_healthy, 20) and client.get(sandbox.id).json["domain"] and sandbox.works()
+    assert wait_for(service.is_healthy) and client.get(sandbox.id).json["domain"] and sandbox.works()
     let_end_soon(service, tmp_path)
     said = json.loads(service.cove("domain", "renew", "--json").stdout)
     assert said["in_use"] is True and said["until"] > time.strftime("%Y-%m-%d", time.gmtime(time.time() + 80 * 86400)), said
 
 
 def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
-    port = free_port()
+    port = reserve_port()
     with running(COVE_LISTEN_TLS=f"127.0.0.1:{port}") as (service, client):
         assert service.cove("domain", "set", DOMAIN).returncode == 0
         assert service.stop() == 0
@@ -462,7 +464,7 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
         service.start()
         assert "was renewed" in service.log.read_text() and "from its next start on" not in service.log.read_text()
         outside = Outside(port, str(tls / "ca.pem"))
-        assert wait_for(lambda: serves(port), 20)
+        assert wait_for(lambda: serves(port))
         assert ends_at(outside) > time.time() + 80 * 86400
         # A file that others may read, and one that is damaged, are not served with.
         assert service.stop() == 0
@@ -480,12 +482,12 @@ def test_a_start_with_a_domain_renews_what_ends_soon(tmp_path):
 
 @pytest.mark.parametrize("listen, ok", [({"COVE_LISTEN": "0.0.0.0:{}"}, False), ({"COVE_LISTEN_TLS": "0.0.0.0:{}"}, True)])
 def test_beyond_loopback_with_tls_only(listen, ok):
-    with running(COVE_LISTEN_TLS=f"127.0.0.1:{free_port()}") as (service, _):
+    with running(COVE_LISTEN_TLS=f"127.0.0.1:{reserve_port()}") as (service, _):
         assert service.cove("domain", "set", DOMAIN).returncode == 0
         assert service.stop() == 0
         before = dict(service.env)
-        service.env["COVE_LISTEN_TLS"] = f"127.0.0.1:{free_port()}"
-        service.env.update({name: value.format(free_port()) for name, value in listen.items()})
+        service.env["COVE_LISTEN_TLS"] = f"127.0.0.1:{reserve_port()}"
+        service.env.update({name: value.format(reserve_port()) for name, value in listen.items()})
         if ok:
             service.start()
         else:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from archives import image_archive
 from leaks import end_whole
-from service import BUILD, Service, wait_until
+from service import BUILD, Service, read, reserve_port, wait_until
 from templates_test import Templates
 
 USER, PASSWORD, WRONG = "puller", "hunter-2-of-the-registry", "no-such-word-in-the-registry"
@@ -28,18 +28,12 @@ http: {{addr: "127.0.0.1:{port}"}}
 {auth}"""
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Registry:
     """docker-registry on a port of its own."""
 
     def __init__(self, where, with_auth=False):
         where.mkdir()
-        self.where, self.port, self.with_auth = where, free_port(), with_auth
+        self.where, self.port, self.with_auth = where, reserve_port(), with_auth
         self.host = f"127.0.0.1:{self.port}"
         (where / "users").write_text(f"{USER}:{BCRYPT}\n")
         auth = f"auth: {{htpasswd: {{realm: cove, path: {where / 'users'}}}}}\n" if with_auth else ""
@@ -48,7 +42,7 @@ class Registry:
 
     def answers(self):
         try:
-            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=1) as answer:
+            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=5) as answer:
                 return answer.status == 200
         except urllib.error.HTTPError as error:
             return error.code == 401
@@ -58,13 +52,13 @@ class Registry:
     def start(self):
         with open(self.where / "log", "ab") as log:
             self.process = subprocess.Popen(["docker-registry", "serve", self.where / "config.yml"], stdout=log, stderr=log)
-        assert wait_until(self.answers, 20), (self.where / "log").read_text()
+        assert wait_until(self.answers), (self.where / "log").read_text()
         return self
 
     def stop(self):
         if self.process:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
         self.process = None
 
     def push(self, archive, name):
@@ -73,7 +67,7 @@ class Registry:
         digest = self.where / "digest"
         done = subprocess.run(["skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "--digestfile", digest, *credentials,
                                f"docker-archive:{archive}", f"docker://{self.host}/{name}"],
-                              capture_output=True, text=True, timeout=100, check=False)
+                              capture_output=True, text=True, timeout=250, check=False)
         assert done.returncode == 0, done.stderr
         return digest.read_text().strip()
 
@@ -185,8 +179,11 @@ def fails(templates, **more):
 
 def in_what_is_kept(service, secret):
     """Files of the service that hold the text: its log, its store with all events. Not those of sandboxes."""
-    files = [service.log, *(p for p in service.state.rglob("*") if p.is_file() and "pool" not in p.relative_to(service.state).parts)]
-    return [str(p) for p in files if secret.encode() in p.read_bytes()]
+    files = [str(service.log)]
+    for path, directories, names in os.walk(service.state): # and what goes meanwhile is passed over
+        directories[:] = [name for name in directories if (path, name) != (str(service.state), "pool")]
+        files += [os.path.join(path, name) for name in names]
+    return [path for path in files if secret in read(path)]
 
 
 def test_by_the_api(world, templates):
@@ -197,7 +194,7 @@ def test_by_the_api(world, templates):
     before = layers(world.service)
     (_, _), log = templates.ready([("RUN", ["echo $FROM_IMAGE >/tmp/made"])], fromImage=image)
     assert "CACHED [base]" in log and log.count("CACHED") == 2
-    assert layers(world.service) == before
+    assert layers(world.service) <= before
     (template, _), log = templates.ready(fromImage=f"{world.open.host}/tiny@{world.digest}")
     assert templates.run(template, "echo $FROM_IMAGE") == "yes"
 
@@ -276,7 +273,7 @@ def test_what_is_not_there(world, templates):
         reason = fails(templates, fromImage=image)
         assert said in reason and "no such" in reason, reason
     assert "image" in fails(templates, fromImage="NOT/a name")
-    assert wait_until(lambda: layers(world.service) == before, 20), layers(world.service) - before
+    assert wait_until(lambda: layers(world.service) <= before), layers(world.service) - before
 
 
 def test_private_addresses_are_refused_unless_they_are_listed(world, templates):
@@ -285,12 +282,12 @@ def test_private_addresses_are_refused_unless_they_are_listed(world, templates):
         assert "private" in reason or "not public" in reason or "insecure" in reason, reason
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_registry_that_dies_in_the_middle(world, templates):
     before = layers(world.service)
-    _, last, log = templates.build(fromImage=f"{world.thin.host}/tiny:v1", seconds=150)
+    _, last, log = templates.build(fromImage=f"{world.thin.host}/tiny:v1", seconds=300)
     assert last["status"] == "error" and last["reason"]["step"] == "base", (last, log)
     assert world.thin.host in last["reason"]["message"] and not world.dying.process, last
-    assert wait_until(lambda: layers(world.service) == before, 20), layers(world.service) - before
+    assert wait_until(lambda: layers(world.service) <= before), layers(world.service) - before
     # The service is none the worse for it.
     templates.ready(fromImage=f"{world.open.host}/tiny:v1", force=True)

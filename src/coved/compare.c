@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "coved/diff.h"
 #include "coved/diff_queue.h"
+#include "coved/foreign.h"
 #include "coved/pile.h"
 #include "kernel/pool.h"
 #include "wire/diff.h"
@@ -74,7 +75,7 @@ static void done(void *ctx, int r)
 {
     struct compare *c = ctx;
     struct err err;
-    c->fd = fd_close(c->fd); /* the reader sees the end before the answer */
+    c->fd = foreign_close(c->fd); /* the reader sees the end before the answer */
     if (r == -EDQUOT)
         (void)err_set(&err, ERR_RESOURCE_EXHAUSTED,
                       "the comparison was given up after %d look-ups: what was told of it is not all",
@@ -149,7 +150,7 @@ int compare_start(struct diff_queue *queue, struct boxes *boxes, const struct ti
                   int fd, uint64_t asked, void (*done_fn)(void *ctx, uint64_t asked, const struct err *err), void *ctx,
                   struct err *err)
 {
-    AUTO_CLOSE int out = fd;
+    AUTO_FOREIGN int out = fd;
     struct compare c = {.host = host, .a_is_below = !m->a[0], .fd = fd, .asked = asked, .done = done_fn, .ctx = ctx};
     struct diff_order order = {.run = run, .done = done, .fd = fd};
     if ((m->a[0] && find(boxes, m->a, &c.a, err) < 0) || find(boxes, m->b, &c.b, err) < 0 ||

@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "coved/foreign.h"
 #include "coved/job.h"
 #include "coved/worker.h"
 #include "kernel/mount.h"
@@ -216,7 +217,7 @@ static int start(struct image *i, int job_fd, struct err *err)
 
 int image_start(struct images *images, const char *layer, int fd, uint64_t asked, struct err *err)
 {
-    AUTO_CLOSE int job_fd = fd;
+    AUTO_FOREIGN int job_fd = fd;
     uint32_t slot = 0;
     while (slot < IMAGES_MAX && images->slot_used[slot])
         slot++;

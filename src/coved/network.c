@@ -7,6 +7,7 @@
 #include "coved/boxes.h"
 #include "coved/state.h"
 #include "kernel/cgroup.h"
+#include "kernel/rights.h"
 #include "wire/egress.h"
 
 #include <fcntl.h>
@@ -93,8 +94,10 @@ static void link_workers(struct network *n)
         log_error("connect cove-api and cove-egress: %s", strerror(errno));
         return;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(pair); i++)
+    for (size_t i = 0; i < ARRAY_SIZE(pair); i++) {
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+        rights_refuse(pair[i]);
+    }
     order(n, EGRESS_API, "", &pair[0], 1);
     worker_send(n->api, &head, sizeof(head), pair[1]);
     (void)fd_close(pair[0]);

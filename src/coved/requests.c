@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/str.h"
+#include "coved/foreign.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool.h"
 
@@ -168,7 +169,7 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd)
 {
     if (requests_handle_with_fd(r, m, fd))
         return;
-    (void)fd_close(fd);
+    (void)foreign_close(fd);
     struct listing listing = {r, m->head.tag};
     if (requests_handle_state(r, m) || requests_handle_pool(r, m))
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fault.h"
-#include "base/fd.h"
 #include "coved/compare.h"
+#include "coved/foreign.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool.h"
 
@@ -145,10 +145,10 @@ static void image(struct requests *r, const struct sup_layer_id *m, int fd)
 {
     struct err err;
     if (!request_is_layer(m->layer) || fd < 0) {
-        (void)fd_close(fd);
+        (void)foreign_close(fd);
         request_malformed(r, &m->head);
     } else if (reserve_check(&r->reserve, &err) < 0) {
-        (void)fd_close(fd);
+        (void)foreign_close(fd);
         answer(r, &m->head, -1, &err);
     } else if (image_start(r->images, m->layer, fd, request_asked(r, &m->head), &err) < 0) {
         answer(r, &m->head, -1, &err);
@@ -164,7 +164,7 @@ static void compare(struct requests *r, const struct sup_diff *m, int fd)
 {
     struct err err;
     if (fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b)) {
-        (void)fd_close(fd);
+        (void)foreign_close(fd);
         request_malformed(r, &m->head);
     } else if (compare_start(r->compares, r->boxes, r->host, m, fd, request_asked(r, &m->head), requests_done, r,
                              &err) < 0) {

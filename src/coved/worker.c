@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "coved/foreign.h"
 #include "coved/outbox.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup.h"
@@ -61,7 +62,7 @@ void worker_free(struct worker *w)
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
     outbox_clear(&w->outbox);
-    (void)fd_close(w->sock_fd);
+    (void)foreign_close(w->sock_fd);
     (void)fd_close(w->pid_fd);
     mem_free(w);
 }
@@ -186,7 +187,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
     outbox_clear(&w->outbox);
-    w->sock_fd = fd_close(w->sock_fd);
+    w->sock_fd = foreign_close(w->sock_fd); /* with what is left in it */
     w->pid_fd = fd_close(w->pid_fd);
     w->kill_at = 0;
     if (w->stopping)
@@ -230,9 +231,12 @@ static void on_sock(struct source *s, uint32_t events)
         return;
     for (int i = 0; i < 64; i++) {
         union sup_message m;
-        AUTO_CLOSE int fd = -1;
+        AUTO_FOREIGN int fd = -1;
         size_t n_fds = 0;
+        const unsigned cuts = foreign_cuts();
+        foreign_begin();
         ssize_t n = fd_recv(w->sock_fd, &m, sizeof(m), &fd, 1, &n_fds);
+        foreign_end();
         if (n == -EAGAIN)
             return;
         bool is_cut = n == -EMSGSIZE || n == -EPROTO;
@@ -248,6 +252,11 @@ static void on_sock(struct source *s, uint32_t events)
             return;
         }
         w->spec.on_message(w->spec.ctx, &m, TAKE_FD(fd));
+        if (foreign_cuts() != cuts) {
+            log_error("%s sent a descriptor that does not let itself be closed; it is replaced", w->spec.name);
+            kill_it(w, SIGKILL);
+            return;
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 #include "kernel/namespace.h"
 #include "kernel/overlay.h"
 #include "kernel/pool.h"
+#include "kernel/rights.h"
 #include "tier/container_child.h"
 #include "tier/stage.h"
 #include "tier/tier.h"
@@ -20,10 +21,6 @@
 
 /* Sandboxes go before the host's own processes; the agent makes what it starts go before itself. */
 enum { SESSION_BUFFER_BYTES = 512 * 1024, OOM_SCORE = 50 };
-
-#ifndef SO_PASSRIGHTS
-enum { SO_PASSRIGHTS = 83 }; /* Linux 6.16 */
-#endif
 
 static uid_t base_of(const struct tier_host *host, const struct box *box)
 {
@@ -210,15 +207,14 @@ const struct tier tier_container = {"container", blank, dress, start, clean};
 
 int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {
-    static const int size = SESSION_BUFFER_BYTES, no = 0;
+    static const int size = SESSION_BUFFER_BYTES;
     struct control_session order = {.what = CONTROL_SESSION};
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return err_errno(err, errno, "make a socket pair");
     for (int i = 0; i < 2; i++)
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
-    /* Nobody waits for descriptors there; what came all the same would be closed by whoever reads. Older kernels can't refuse it. */
-    (void)setsockopt(pair[0], SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+    rights_refuse(pair[0]);
     (void)snprintf(order.id, sizeof(order.id), "%s", id);
     (void)snprintf(order.template_id, sizeof(order.template_id), "%s", template_id);
     int r = fd_send(box->sock, &order, sizeof(order), &pair[1], 1);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/foreign.h"
+#include "base/fd.h"
+
+#include <signal.h>
+#include <sys/time.h>
+
+enum { PATIENCE_USEC = 50000 };
+
+static volatile sig_atomic_t rang;
+static unsigned cuts;
+
+static void on_alarm(int signal UNUSED)
+{
+    rang = 1;
+}
+
+/* A signal is what interrupts it: this one must not be blocked, and calls must not go on after it. Children have neither the timer nor, once they execute, this. */
+static void listen_to_alarm(void)
+{
+    static bool done;
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigset_t set;
+    if (done)
+        return;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGALRM);
+    int r = sigaction(SIGALRM, &action, NULL);
+    assert(r == 0);
+    r = sigprocmask(SIG_UNBLOCK, &set, NULL);
+    assert(r == 0);
+    done = true;
+}
+
+static void set_timer(suseconds_t usec)
+{
+    const struct itimerval each = {.it_interval.tv_usec = usec, .it_value.tv_usec = usec};
+    int r = setitimer(ITIMER_REAL, &each, NULL);
+    assert(r == 0);
+}
+
+void foreign_begin(void)
+{
+    listen_to_alarm();
+    rang = 0;
+    set_timer(PATIENCE_USEC); /* again and again: there may be several, and one may ring before the wait has begun */
+}
+
+void foreign_end(void)
+{
+    set_timer(0);
+    cuts += rang != 0;
+}
+
+int foreign_close(int fd)
+{
+    if (fd < 0)
+        return -1;
+    foreign_begin();
+    (void)fd_close(fd);
+    foreign_end();
+    return -1;
+}
+
+unsigned foreign_cuts(void)
+{
+    return cuts;
+}

@@ -121,9 +121,9 @@ def test_cp_says_what_the_tar_of_the_sandbox_said(service, sandbox, tmp_path):
 def test_cp_that_is_ended_leaves_nothing_half_done(service, sandbox, tmp_path, how):
     service.cove("exec", sandbox, "--", "sh", "-c", "head -c 300000000 /dev/zero > big")
     process = service.popen("cp", f"{sandbox}:big", tmp_path / "big", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    assert wait_until(lambda: list(tmp_path.iterdir()), 10)
+    assert wait_until(lambda: list(tmp_path.iterdir()))
     process.send_signal(how)
-    assert process.wait(20) == -how
+    assert process.wait(60) == -how
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,9 +149,9 @@ def test_cp_says_that_the_sandbox_was_paused(service, sandbox, direction):
         process = service.popen("cp", "-", f"{sandbox}:new", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdin.write(b"x" * (1 << 20))
         process.stdin.flush()
-        assert wait_until(lambda: service.cove("exec", sandbox, "--", "sh", "-c", "ls -A | grep -v big").stdout, 10)
+        assert wait_until(lambda: service.cove("exec", sandbox, "--", "sh", "-c", "ls -A | grep -v big").stdout)
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert f"sandbox {sandbox} was paused while this was copied".encode() in said and f"cove resume {sandbox}".encode() in said, said
     done = service.cove("cp", f"{sandbox}:big", "/tmp/never")

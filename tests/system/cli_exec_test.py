@@ -36,7 +36,7 @@ def test_exec_ends_when_its_sandbox_is_removed(service, sandbox):
                             stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"up\n"
     assert service.cove("rm", sandbox).stdout == f"{sandbox}\n"
-    assert process.wait(20) == 125
+    assert process.wait(60) == 125
     assert b"ended" in process.stderr.read()
     process.stdout.close()
     process.stderr.close()
@@ -45,9 +45,9 @@ def test_exec_ends_when_its_sandbox_is_removed(service, sandbox):
 def test_exec_as_json_has_the_output_when_its_sandbox_is_removed(service, sandbox):
     process = service.popen("exec", "--json", sandbox, "--", "sh", "-c", "echo up; sleep 100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)
-    assert wait_until(lambda: "up" in service.cove("logs", sandbox).stdout, 10)
+    assert wait_until(lambda: "up" in service.cove("logs", sandbox).stdout)
     assert service.cove("rm", sandbox).returncode == 0
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     result = json.loads(out)
     assert (process.returncode, result["reason"], result["exit_code"], result["stdout"]) == (125, "failed", None, "up\n")
     assert "ended" in json.loads(err)["error"]["message"]
@@ -59,7 +59,7 @@ def test_a_terminal_has_our_size_and_follows_it(service, sandbox):
     terminal.send(b"stty size\r")
     terminal.expect(b"30 100\r\n")
     terminal.resize(41, 77)
-    terminal.send(b"sleep 0.2; stty size; tty\r")
+    terminal.send(b"until stty size | grep '41 77'; do sleep 0.1; done; tty\r")
     terminal.expect(b"41 77\r\n")
     terminal.expect(b"/dev/pts/")
     terminal.send(b"exit 5\r")
@@ -87,6 +87,6 @@ def test_control_c_on_a_terminal_is_the_commands(service):
 
 def test_the_terminal_is_restored_when_the_sandbox_goes(service, sandbox):
     terminal = Terminal(service, "exec", "-it", sandbox, "--", "sleep", "100")
-    assert wait_until(lambda: termios.tcgetattr(terminal.slave) != terminal.before, 10)
+    assert wait_until(lambda: termios.tcgetattr(terminal.slave) != terminal.before)
     service.cove("rm", sandbox)
     assert terminal.end() == (125, True)

@@ -18,7 +18,7 @@ export function unique(more = {}) {
 }
 
 /** Calls `probe` until it returns something truthy, and returns that; undefined after `limitMs`. */
-export async function until(probe, limitMs = 10_000, everyMs = 50) {
+export async function until(probe, limitMs = 60_000, everyMs = 50) {
   const end = Date.now() + limitMs
   for (;;) {
     const value = await probe()

@@ -10,7 +10,7 @@ import pytest
 from e2b import Sandbox
 
 
-def until(probe, limit_s=10.0, every_s=0.05):
+def until(probe, limit_s=60.0, every_s=0.05):
     """Calls `probe` until it returns something true, and returns that; what it returned last after `limit_s`."""
     end = time.monotonic() + limit_s
     while not (value := probe()) and time.monotonic() < end:
@@ -34,7 +34,7 @@ def everything(paginator):
 def inside(box, port, path="/", method="GET", **request):
     """Sends a request to a port inside a sandbox, through the service."""
     headers = {**request.pop("headers", {}), "E2b-Sandbox-Id": box.sandbox_id, "E2b-Sandbox-Port": str(port)}
-    return httpx.request(method, os.environ["E2B_SANDBOX_URL"] + path, headers=headers, timeout=30, **request)
+    return httpx.request(method, os.environ["E2B_SANDBOX_URL"] + path, headers=headers, timeout=60, **request)
 
 
 @pytest.fixture

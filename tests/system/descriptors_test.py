@@ -10,7 +10,7 @@ import socket
 
 import pytest
 from client import Client
-from service import opened
+from service import opened, wait_until
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYS_PIDFD_GETFD = 438
@@ -60,14 +60,17 @@ def taken(pid, number):
 
 def agent_in_use(service):
     """(pid, number of its session's socket)"""
-    agents = [pid for pid, name in service.processes().items() if name == "cove-agent"]
-    sessions = [(pid, number) for pid in agents for number, target in opened(pid).items() if target.startswith("socket:") and number != CONTROL]
-    assert len(sessions) == 1, sessions
-    return sessions[0]
+    def sessions():
+        agents = [pid for pid, name in service.processes().items() if name == "cove-agent"]
+        return [(pid, number) for pid in agents for number, target in opened(pid).items() if target.startswith("socket:") and number != CONTROL]
+    # Those that are made ahead meanwhile may have more for a moment.
+    found = wait_until(lambda: seen if len(seen := sessions()) == 1 else None)
+    assert found, sessions()
+    return found[0]
 
 
 def run(sandbox, script, user):
-    with sandbox.start("python3", "-c", script, user=user, timeout=30) as stream:
+    with sandbox.start("python3", "-c", script, user=user) as stream:
         code, out, err = stream.rest()
     assert code == 0, err.decode()
     return out.decode()

@@ -44,7 +44,7 @@ class Witness:
 
     def end(self):
         self.stop = True
-        self.thread.join(30)
+        self.thread.join(60)
         return self
 
 

@@ -62,7 +62,7 @@ def test_a_service_without_template_and_build(own_service, tmp_path):
     pid_file.write_text(f"{os.getpid()}\n") # of one that is long gone, and used again: it is no coved
     done = without_build(tmp_path, "stop", **env)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Cove has stopped\n", ""), done
-    assert own_service.coved.wait(10) == 0 and not pid_file.exists()
+    assert own_service.coved.wait(60) == 0 and not pid_file.exists()
     for verb, said in (("stop", "Cove is not running\n"), ("left", "")):
         done = without_build(tmp_path, verb, **env)
         assert (done.returncode, done.stdout, done.stderr) == (0, said, ""), done

@@ -24,7 +24,7 @@ def rss(pid):
 
 
 def tcp(service, method, target, headers=None, body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
         connection.request(method, target, body, headers or {})
         answer = connection.getresponse()
@@ -46,7 +46,7 @@ class Exec:
 
     def __init__(self, service, sandbox, spec):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
+        self.socket.settimeout(60)
         self.socket.connect(str(service.run / "cove.sock"))
         body = json.dumps(spec).encode()
         self.socket.sendall(b"POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: cove-exec\r\n"
@@ -109,7 +109,7 @@ def test_the_actor_is_on_record(service, sandbox):
     assert (status, answer["timeout_ms"]) == (200, 90000)
     def actors():
         return [e["actor"] for e in events(service, sandbox) if e["kind"] == "sandbox.timeout"]
-    assert wait_until(lambda: len(actors()) == 2, 5) # what was done is on record within milliseconds, not at once
+    assert wait_until(lambda: len(actors()) == 2) # what was done is on record within milliseconds, not at once
     assert actors() == ["cli:uid=0", f"native:{hashlib.sha256(service.key.encode()).hexdigest()[:8]}"]
 
 
@@ -200,7 +200,7 @@ def test_a_sandbox_is_described(service):
     assert (status, gone["id"]) == (200, made["id"])
     def after():
         return service.request("GET", f"/v1/sandboxes/{made['id']}")
-    assert wait_until(lambda: after()[2]["state"] == "ended", 5)
+    assert wait_until(lambda: after()[2]["state"] == "ended")
     assert (after()[0], after()[2]["end_cause"]) == (200, "killed")
     assert service.request("DELETE", f"/v1/sandboxes/{made['id']}")[0] == 404
     assert service.request("POST", f"/v1/sandboxes/{made['id']}/timeout", {"timeout_ms": 1})[0] == 404
@@ -224,7 +224,7 @@ def test_info_and_metrics(service, sandbox):
     assert info["sandboxes"] == 1
     assert info["limits"]["timeout_ms"] > 0
     assert info["pid"] == service.child("cove-api")
-    assert wait_until(lambda: service.request("GET", f"/v1/sandboxes/{sandbox}/metrics")[2]["samples"], 15)
+    assert wait_until(lambda: service.request("GET", f"/v1/sandboxes/{sandbox}/metrics")[2]["samples"])
     sample = service.request("GET", f"/v1/sandboxes/{sandbox}/metrics")[2]["samples"][0]
     assert sample["memory_used"] > 0 and sample["memory_total"] >= sample["memory_used"]
 
@@ -379,7 +379,7 @@ def test_a_client_that_leaves_does_not_touch_the_process(service, sandbox):
     stream = Exec(service, sandbox, {"cmd": ["sh", "-c", "sleep 0.5; touch done; sleep 100"], "tag": "mine"})
     stream.frame()
     stream.close()
-    assert wait_until(lambda: service.request("HEAD", files(sandbox, "done"))[0] == 200, 10)
+    assert wait_until(lambda: service.request("HEAD", files(sandbox, "done"))[0] == 200)
     _, _, answer = service.request("GET", f"/v1/sandboxes/{sandbox}/processes")
     assert [(p["cmd"][0], p["tag"], p["user"]) for p in answer["processes"]] == [("sh", "mine", "user")]
 
@@ -464,7 +464,7 @@ def test_an_upload_that_is_cut_is_not_taken_for_whole(service, sandbox):
         seen = events(service, sandbox)
         seq = next((e["seq"] for e in seen if e["kind"] == "file.write"), None)
         return seq and [e["kind"] for e in seen if e["cause"] == seq]
-    assert wait_until(outcome, 5) == ["file.failed"]
+    assert wait_until(outcome) == ["file.failed"]
 
 
 def test_big_files_stream(service, sandbox):
@@ -503,16 +503,16 @@ def test_the_worker_may_be_killed(service, sandbox):
     """What runs goes on, its output is not lost, and the next request finds the service again."""
     stream = Exec(service, sandbox, {"cmd": ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done; touch finished; sleep 100"]})
     stream.frame()
-    assert wait_until(lambda: "$ sh -c" in service.cove("logs", sandbox).stdout, 10) # what happened is on record within milliseconds, not at once
+    assert wait_until(lambda: "$ sh -c" in service.cove("logs", sandbox).stdout) # what happened is on record within milliseconds, not at once
     pid = service.child("cove-api")
     os.kill(pid, signal.SIGKILL)
     assert stream.rest().keys() <= {STDOUT}
     stream.close()
     start = time.monotonic()
-    assert wait_until(service.is_healthy, 10)
-    assert wait_until(lambda: service.child("cove-api") not in (None, pid), 10)
+    assert wait_until(service.is_healthy)
+    assert wait_until(lambda: service.child("cove-api") not in (None, pid))
     assert [s["id"] for s in service.sandboxes()] == [sandbox], f"after {time.monotonic() - start:.1f} s"
     assert service.cove("exec", sandbox, "--", "echo", "again").stdout == "again\n"
-    assert wait_until(lambda: service.request("HEAD", files(sandbox, "finished"))[0] == 200, 10)
+    assert wait_until(lambda: service.request("HEAD", files(sandbox, "finished"))[0] == 200)
     assert "$ sh -c" in service.cove("logs", sandbox).stdout
     assert service.cove("log", "--verify", sandbox).returncode == 0

@@ -40,7 +40,7 @@ def coved():
     try:
         yield coved
         assert coved.stop() == 0, coved.tail()
-        assert wait_until(lambda: not coved.footprint.left(), 20), coved.footprint.left()
+        assert wait_until(lambda: not coved.footprint.left()), coved.footprint.left()
     finally:
         if coved.process.poll() is None:
             coved.kill()

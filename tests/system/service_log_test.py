@@ -51,7 +51,7 @@ def test_who_did_what(service, tmp_path):
 
     assert service.cove("secret", "set", "LOGGED", input="not-for-the-log").returncode == 0
     assert service.cove("secret", "rm", "LOGGED").returncode == 0
-    assert wait_until(lambda: of_kind(service, "secret.removed", begin), 10)
+    assert wait_until(lambda: of_kind(service, "secret.removed", begin))
     assert [(e["actor"], e["data"]) for e in of_kind(service, "secret.set", begin)] == [(actor, {"name": "LOGGED"})]
     assert service.cove("gc").returncode == 0
     assert of_kind(service, "pool.collected", begin)[-1]["cause"] == of_kind(service, "pool.collect", begin)[-1]["seq"]

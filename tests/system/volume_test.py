@@ -96,8 +96,8 @@ def test_what_is_wrong_is_said(service, volume):
 def content_of(service, volume):
     """A function (method, target below its content, arguments of curl) -> (status, body), with the volume's token."""
     def ask(method, target, *more):
-        done = subprocess.run(["curl", "-sS", "-m", "20", "-X", method, "-w", " %{http_code}", service.url + target, *more],
-                              capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(["curl", "-sS", "-m", "50", "-X", method, "-w", " %{http_code}", service.url + target, *more],
+                              capture_output=True, text=True, timeout=60, check=True)
         body, _, status = done.stdout.rpartition(" ")
         return int(status), body
     key = ("-H", f"X-API-KEY: {service.key}")
@@ -167,7 +167,7 @@ def test_what_happens_to_it_is_on_record(service):
     box = service.create(volumes=[{"name": "data", "path": "/v", "read_only": True}])
     assert service.cove("volume", "rm", "data").returncode == 1
     assert service.cove("rm", box).returncode == 0
-    wait_until(lambda: "volume.unmounted" in {e["kind"] for e in events("data")}, 10)
+    wait_until(lambda: "volume.unmounted" in {e["kind"] for e in events("data")})
     found = events("data")
     ref = found[0]["sandbox"]
     assert [e["kind"] for e in found] == ["volume.create", "volume.created", "volume.mounted", "volume.refused", "volume.unmounted"], found
@@ -195,7 +195,7 @@ def test_those_of_another_pool_are_said_to_be():
         for name in ("away", "far"):
             (pool / ids[name]).rename(pool.parent / ids[name])
         service.start()
-        assert wait_until(lambda: listed() == {"away": (False, None), "far": (False, None), "here": listed()["here"]}, 10), listed()
+        assert wait_until(lambda: listed() == {"away": (False, None), "far": (False, None), "here": listed()["here"]}), listed()
         assert listed()["here"][0] is True
         done = service.cove("volume", "ls")
         assert done.returncode == 0 and [bool(re.search(r" not in pool ", line)) for line in done.stdout.splitlines()[1:]] == [True, True, False], done
@@ -207,5 +207,5 @@ def test_those_of_another_pool_are_said_to_be():
         for name in ("away", "far"):
             (pool.parent / ids[name]).rename(pool / ids[name])
         service.start()
-        assert wait_until(lambda: listed().get("away", (False,))[0], 10) and "far" not in listed()
+        assert wait_until(lambda: listed().get("away", (False,))[0]) and "far" not in listed()
         assert "not in pool" not in service.cove("volume", "ls").stdout

@@ -57,8 +57,8 @@ static const int both[] = {
 static const int fetch[] = {
     SYS_connect, SYS_getpeername, SYS_getsockname, SYS_getsockopt, SYS_recvfrom,
     SYS_recvmsg, SYS_newfstatat, /* fstat() */
-    SYS_sendmsg, SYS_sendmmsg,    SYS_setsockopt,  SYS_shutdown,   SYS_geteuid,
-    SYS_getuid,  SYS_getegid,     SYS_getgid,      SYS_getppid,    SYS_sysinfo,
+    SYS_sendmsg, SYS_sendmmsg,    SYS_shutdown,    SYS_geteuid,    SYS_getuid,
+    SYS_getegid, SYS_getgid,      SYS_getppid,     SYS_sysinfo,
 };
 
 static const int unpack[] = {
@@ -153,6 +153,16 @@ static void allow_ioctls(struct program *p)
     give(p, SECCOMP_RET_ERRNO | EPERM);
 }
 
+/* A socket that lingers could be sent to cove-api, which would wait when it closes it. */
+static void allow_options(struct program *p)
+{
+    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, SYS_setsockopt);
+    load_argument(p, 2);
+    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SO_LINGER);
+    give(p, SECCOMP_RET_ALLOW);
+    give(p, SECCOMP_RET_ERRNO | EPERM);
+}
+
 static int load(const struct program *p)
 {
     struct sock_fprog prog = {.len = (unsigned short)p->n, .filter = (struct sock_filter *)(uintptr_t)p->code};
@@ -169,6 +179,7 @@ int filter_load_fetch(void)
     allow_memory(&p, SYS_mprotect);
     allow_ioctls(&p);
     allow_sockets(&p);
+    allow_options(&p);
     give(&p, SECCOMP_RET_ERRNO | EPERM);
     return load(&p);
 }

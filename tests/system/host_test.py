@@ -179,3 +179,13 @@ def test_a_disk_without_the_reserve_refuses_sandboxes(tmp_path):
         doctor = subprocess.run([BUILD / "coved", "doctor"], env=service.env, capture_output=True, text=True, timeout=60, check=False)
         assert doctor.returncode == 1 and re.search(r"^failed +disk reserve +the storage pool's disk has .* free", doctor.stdout, re.M), doctor
         assert service.coved.poll() is None
+
+
+def test_too_many_sandboxes_are_what_the_hint_speaks_of(tmp_path):
+    config = tmp_path / "cove.yaml"
+    config.write_text("limits: {sandboxes: 1}\n")
+    with running(COVE_CONFIG=str(config)) as (service, _):
+        sandbox = service.create()
+        status, _, body = service.request("POST", "/v1/sandboxes", {})
+        assert status == 429 and "limits.sandboxes" in body["error"]["hint"], body
+        assert service.request("DELETE", f"/v1/sandboxes/{sandbox}")[0] == 200

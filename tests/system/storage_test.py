@@ -136,6 +136,8 @@ def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
         sandbox = body["id"]
         said = service.cove("exec", sandbox, "--", "sh", "-c", "head -c 40000000 /dev/urandom >a && echo fits; head -c 40000000 /dev/urandom >b")
         assert said.returncode != 0 and said.stdout == "fits\n" and "Disk quota exceeded" in said.stderr, said
+        status, _, body = service.request("PUT", f"/v1/sandboxes/{sandbox}/files?path=more", b"x" * (8 << 20))
+        assert status == 429 and "remove files in the sandbox" in body["error"].get("hint", ""), body # and not: end sandboxes
         # A full one can still be used.
         said = service.cove("exec", sandbox, "--", "sh", "-c", "rm a && echo again >a && cat a")
         assert said.stdout == "again\n", said

@@ -11,13 +11,24 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* What to do next, where a message says nothing of it itself. The first that fits. */
 static const struct {
     enum err_code code;
+    const char *about; /* only messages that hold this */
     const char *hint;
 } hints[] = {
-    {ERR_UNAUTHENTICATED, "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
-    {ERR_RESOURCE_EXHAUSTED, "end sandboxes that are not needed ('cove rm'), or raise the limit in the configuration"},
-    {ERR_UNAVAILABLE, "try again in a moment; if it stays so, the service's log says why"},
+    {ERR_UNAUTHENTICATED, "", "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
+    {ERR_RESOURCE_EXHAUSTED, "sandboxes are running",
+     "end sandboxes that are not needed ('cove rm'), or raise limits.sandboxes in the configuration"},
+    {ERR_RESOURCE_EXHAUSTED, "slots for sandboxes", "end sandboxes that are not needed ('cove rm')"},
+    {ERR_RESOURCE_EXHAUSTED, "disk quota exceeded",
+     "remove files in the sandbox, or give it a larger disk ('cove run --disk')"},
+    {ERR_RESOURCE_EXHAUSTED, "no space left on device",
+     "remove files in the sandbox, or make room in the pool ('cove pool', 'cove gc')"},
+    {ERR_RESOURCE_EXHAUSTED, "storage pool is full",
+     "make room: 'cove rm', 'cove snapshot rm', 'cove template rm', 'cove volume rm', then 'cove gc'"},
+    {ERR_UNAVAILABLE, "restart the service", NULL},
+    {ERR_UNAVAILABLE, "", "try again in a moment; if it stays so, the service's log says why"},
 };
 
 static void health(struct call *c)
@@ -253,23 +264,20 @@ void native_append_time(struct buf *b, const char *name, usec_t at)
     native_append_text(b, name, at ? text : NULL);
 }
 
-/* Messages that say themselves what helps, which is not what their code would have one do: a disk that is full has too few bytes, not too many sandboxes. */
-static bool has_advice(const char *message)
+static const char *hint_for(const struct err *err)
 {
-    static const char *const ways[] = {"free some space", "restart the service", "remove sandboxes"};
-    for (size_t i = 0; i < ARRAY_SIZE(ways); i++)
-        if (strstr(message, ways[i]))
-            return true;
-    return false;
+    for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
+        if (hints[i].code == err->code && strstr(err->msg, hints[i].about))
+            return hints[i].hint;
+    return NULL;
 }
 
 static void append_error(struct buf *b, const struct err *err, const char *hint)
 {
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(b, str_of(err->msg));
-    for (size_t i = 0; !hint && i < ARRAY_SIZE(hints); i++)
-        if (hints[i].code == err->code && !has_advice(err->msg))
-            hint = hints[i].hint;
+    if (!hint)
+        hint = hint_for(err);
     if (hint) {
         buf_append_cstr(b, ",\"hint\":");
         buf_append_json_string(b, str_of(hint));

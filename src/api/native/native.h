@@ -17,7 +17,7 @@
  *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
  *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /v1/snapshots?ref=               by id or name
- *   GET    /v1/volumes                      {"volumes":[...]}, by name
+ *   GET    /v1/volumes                      {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now
  *   POST   /v1/volumes                      {name, limit_bytes}: 201
  *   DELETE /v1/volumes/{id or name}
  *   GET    /v1/volumes/{id or name}/usage   {"used_bytes":n}
@@ -33,9 +33,12 @@
  *   GET    /v1/pool                         kind, sizes
  *   POST   /v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
  *   POST   /v1/warm                         {template, count}
- *   GET    /v1/sandboxes/{id}/logs?follow=  lines for people, as NDJSON
+ *   GET    /v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
  *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
  *   GET    /v1/sandboxes/{id}/verify        checks the hash chain
+ *   GET    /v1/events, /v1/events/verify    the same of the service itself
+ *   GET, PUT /v1/sandboxes/{id}/network     the policy (policy/policy.h)
+ *   POST   /v1/sandboxes/{id}/network/check {url, method}: what would become of it
  *   GET    /v1/sandboxes/{id}/processes
  *   POST   /v1/sandboxes/{id}/exec          Upgrade: cove-exec (wire/exec_stream.h)
  *   GET, HEAD, PUT, DELETE /v1/sandboxes/{id}/files?path=&user=

@@ -4,7 +4,7 @@
 #include "api/json_read.h"
 #include "api/native/call.h"
 
-enum { LIST_BYTES = 4 << 20 };
+enum { LIST_BYTES = 32 << 20 };
 
 static void append_volume(struct buf *b, const struct volume *v)
 {

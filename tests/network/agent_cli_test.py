@@ -49,14 +49,14 @@ def model(world):
     log.unlink(missing_ok=True)
     process = subprocess.Popen(["nsenter", "-t", str(world.internet.pid), "-n", sys.executable, HERE / "model_server.py", log,
                                 world.directory / "server.pem", world.directory / "server.key", str(PORT)], preexec_fn=end_with_parent)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not (log.exists() and "ready" in log.read_text()) and time.monotonic() < end:
         time.sleep(0.05)
     try:
         yield log
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def test_a_coding_agent_never_holds_its_key(service, box, model):

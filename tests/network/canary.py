@@ -4,7 +4,7 @@
 LOG: DNS queries, connections, requests with their SNI, Host, headers and body. What the log does not show did not get out.
 
 Ports, on all addresses: 53 (TCP; UDP on the address DNS alone, because an answer must come from where it was asked), 80, 443, 8443 (both HTTP over TLS), and TCP sinks on PLAIN_PORTS that greet, then echo, and a UDP sink on UDP_PORTS.
-Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /gzip (of "hello gzip"), /redirect?to=URL, /echo (the body), /ws (a WebSocket that echoes),
+Paths: /status/N, /headers (answers with what came), /bytes/N, /sse (an event each 0.2 s), /turns/NAME (an event, and one for each request of /turn/NAME), /gzip (of "hello gzip"), /redirect?to=URL, /echo (the body), /ws (a WebSocket that echoes),
 /reset, /stall, /cut (a tenth of an answer, then a reset, nothing, or the end), /git/... (smart HTTP), /files/... (of the directory FILES beside LOG), else "hello from ADDRESS".
 Names with a certificate NAME.pem beside CERTIFICATE are answered with that one.
 """
@@ -31,6 +31,11 @@ UDP_PORTS = (123, 443, 5000)
 TYPES = {1: "A", 2: "NS", 5: "CNAME", 10: "NULL", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA", 33: "SRV", 64: "SVCB", 65: "HTTPS", 255: "ANY"}
 WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 log_fd, zone, files, contexts = -1, {}, Path(), {}
+
+
+def turns(name, known={}, lock=threading.Lock()):
+    with lock:
+        return known.setdefault(name, threading.Semaphore(0))
 
 
 def plain(address):
@@ -174,7 +179,7 @@ class Web(BaseHTTPRequestHandler):
         self.wfile.write(b"x" * 100)
         self.wfile.flush()
         if how == "stall":
-            time.sleep(6)
+            time.sleep(20)
         elif how == "reset":
             time.sleep(0.3)  # a reset overtakes what was not read yet
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -222,6 +227,20 @@ class Web(BaseHTTPRequestHandler):
                 self.wfile.write(f"data: {number}\n\n".encode())
                 self.wfile.flush()
                 time.sleep(0.2)
+            self.close_connection = True
+        elif first == "turn":
+            turns(rest).release()
+            self.answer(204)
+        elif first == "turns":
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            for number in range(5):
+                if number and not turns(rest).acquire(timeout=100):
+                    break
+                self.wfile.write(f"data: {number}\n\n".encode())
+                self.wfile.flush()
             self.close_connection = True
         elif local in ("1.1.1.1", "8.8.8.8"):  # what the public resolvers answer to a browser
             self.answer(301 if local == "1.1.1.1" else 302, location=f"https://{'one.one.one.one' if local == '1.1.1.1' else 'dns.google'}/")

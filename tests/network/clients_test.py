@@ -32,7 +32,7 @@ class Client:
         self.env = "" if opened else "".join(f"export {name}={BUNDLE}; " for name in ("REQUESTS_CA_BUNDLE", "PIP_CERT")) + \
             "export NODE_EXTRA_CA_CERTS=/tmp/trusted.pem; "
 
-    def requests(self, command, timeout=60):
+    def requests(self, command, timeout=120):
         """(output, requests that arrived); each of them as the policy has it."""
         with self.world.watched() as seen:
             code, out = self.box.run(self.env + command, timeout=timeout)
@@ -126,11 +126,10 @@ def test_what_is_compressed_arrives_as_it_was_sent(client):
 
 
 def test_events_of_a_stream_arrive_one_by_one(client):
-    out, _ = client.requests("curl -sSfN https://allowed.test/sse | while read -r l; do [ -z \"$l\" ] || echo $(date +%s%N) $l; done")
-    events = [line.split(" ", 1) for line in out.splitlines()]
-    assert [text for _, text in events] == [f"data: {n}" for n in range(5)]
-    times = [int(at) for at, _ in events]
-    assert times[4] - times[0] > 400_000_000, "they came together"
+    """Each is sent when its forerunner is there: where they are gathered on the way, nothing comes."""
+    out, _ = client.requests("curl -sSfN https://allowed.test/turns/NAME | while read -r l; do "
+                             "[ -z \"$l\" ] || { echo $l; curl -sSf https://allowed.test/turn/NAME; }; done".replace("NAME", str(client.opened)))
+    assert out == "".join(f"data: {n}\n" for n in range(5))
 
 
 # ---- packages ----

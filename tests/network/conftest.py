@@ -53,7 +53,7 @@ def service(world):
 RAW = r"""
 import socket, ssl, sys, time
 try:
-    s = socket.create_connection((host, port), 5)
+    s = socket.create_connection((host, port), 20)
     if sni:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -81,13 +81,13 @@ class Box:
         self.world, self.service = world, service
         self.id = existing or service.create(timeout_ms=600000, **spec)
 
-    def run(self, command, timeout=30):
+    def run(self, command, timeout=100):
         """(exit code, output with errors)"""
         done = self.service.cove("exec", self.id, "--", "bash", "-c", command, timeout=timeout)
         return done.returncode, done.stdout + done.stderr
 
     def curl(self, *arguments):
-        done = self.service.cove("exec", self.id, "--", "curl", "-sS", "-m", "6", *arguments, timeout=30)
+        done = self.service.cove("exec", self.id, "--", "curl", "-sS", "-m", "20", *arguments, timeout=100)
         return done.returncode, done.stdout, done.stderr
 
     def put(self, path, inside, user="user"):
@@ -99,7 +99,7 @@ class Box:
         self.put(certificate, "/tmp/trusted.pem")
         assert self.run("cat /tmp/trusted.pem | sudo tee -a /etc/ssl/certs/ca-certificates.crt > /dev/null")[0] == 0
 
-    def python(self, script, timeout=40, **values):
+    def python(self, script, timeout=100, **values):
         """(exit code, output) of a script inside that finds these values as variables."""
         code = "".join(f"{name} = {value!r}\n" for name, value in values.items()) + script
         done = self.service.cove("exec", "-i", self.id, "--", "python3", "-", input=code, timeout=timeout)

@@ -34,7 +34,7 @@ WAYS = [("passed", "http://allowed.test"), ("passed", "https://allowed.test"), (
 @pytest.mark.parametrize("how, url", WAYS)
 @pytest.mark.parametrize("fault, codes", [("reset", (18, 56)), ("cut", (18, 56)), ("stall", (28,))])
 def test_a_part_is_never_passed_off_as_the_whole(boxes, how, url, fault, codes):
-    code, out, err = boxes[how].curl("-k", "-m", "3", "-w", "%{size_download}", "-o", "/dev/null", f"{url}/{fault}")
+    code, out, err = boxes[how].curl("-k", "-m", "8", "-w", "%{size_download}", "-o", "/dev/null", f"{url}/{fault}")
     assert code in codes, (code, out, err)
     assert int(out) == 100, "what had come was not passed on"
 
@@ -42,9 +42,8 @@ def test_a_part_is_never_passed_off_as_the_whole(boxes, how, url, fault, codes):
 @pytest.mark.parametrize("how", ["passed", "opened"])
 @pytest.mark.parametrize("port", [444, 1])
 def test_where_nobody_listens_a_connection_breaks_at_once(boxes, how, port):
-    start = time.monotonic()
     code, _, err = boxes[how].curl("-k", f"https://allowed.test:{port}/")
-    assert code in (7, 35, 56) and time.monotonic() - start < 4, (code, err)
+    assert code in (7, 35, 56), (code, err) # 28 would be a time-out
 
 
 @pytest.mark.parametrize("how", ["passed", "opened"])
@@ -56,7 +55,7 @@ def test_what_is_no_tls_there_is_told(boxes, how):
 def test_half_closed_connections_carry_what_comes_back(boxes):
     code, out = boxes["passed"].python("""
 import socket
-s = socket.create_connection(("allowed.test", 5000), 5)
+s = socket.create_connection(("allowed.test", 5000), 60)
 assert s.recv(100) == b"220 canary\\r\\n"
 s.sendall(b"x" * 100000)
 s.shutdown(socket.SHUT_WR)
@@ -74,18 +73,18 @@ def test_a_client_that_leaves_is_left_by_the_other_side(world, boxes, how):
     assert one.curl("-k", "-m", "1", "https://allowed.test/stall")[0] == 28
     def open_flows():
         return {e["data"]["flow"] for e in one.events("net.open")} - {e["data"]["flow"] for e in one.events("net.close")}
-    assert wait_until(lambda: not open_flows(), 15), "connections of clients that are gone stay"
+    assert wait_until(lambda: not open_flows()), "connections of clients that are gone stay"
 
 
 # ---- cove-egress ----
 
 LOAD = r"""
-import socket, ssl, sys, threading, time, urllib.request
-end, counts = time.monotonic() + seconds, {}
+import os, socket, ssl, sys, threading, time, urllib.request
+counts = {}
 def count(what):
     counts[what] = counts.get(what, 0) + 1
 def ask(url):
-    while time.monotonic() < end:
+    while not os.path.exists("/tmp/enough"):
         try:
             with urllib.request.urlopen(url, timeout=3) as answer:
                 count("ok" if answer.read().startswith(b"hello") else "wrong")
@@ -93,7 +92,7 @@ def ask(url):
             count("denied" if "denied" in url or "403" in str(error) else "failed")
             time.sleep(0.02)
 def leak():
-    while time.monotonic() < end:
+    while not os.path.exists("/tmp/enough"):
         for address in addresses:
             s = socket.socket()
             s.settimeout(0.5)
@@ -126,18 +125,19 @@ def test_killed_under_load_it_leaks_nothing_and_comes_back(world, service, boxes
     one, kills = boxes["opened"], 3
     load = service.popen("exec", "-i", one.id, "--", "python3", "-u", "-", stdin=-1, stdout=-1, stderr=-2, text=True)
     with world.watched(settle=1) as seen:
-        load.stdin.write(f"seconds = 12\naddresses = {['11.0.0.66', '10.0.0.5', '169.254.169.254']!r}\n{LOAD}")
+        load.stdin.write(f"addresses = {['11.0.0.66', '10.0.0.5', '169.254.169.254']!r}\n{LOAD}")
         load.stdin.close()
         assert load.stdout.readline() == "started\n"
         for _ in range(kills):
             time.sleep(1.5)
             pid = service.child("cove-egress")
             os.kill(pid, signal.SIGKILL)
-            assert wait_until(lambda: service.child("cove-egress") not in (None, pid), 10), service.tail()
+            assert wait_until(lambda: service.child("cove-egress") not in (None, pid)), service.tail()
             at = time.time()
-            assert wait_until(lambda: [e for e in world.events("request", since=at) if e["path"] == "/load"], 8), "no network since it is back"
+            assert wait_until(lambda: [e for e in world.events("request", since=at) if e["path"] == "/load"]), "no network since it is back"
+        assert one.run("touch /tmp/enough")[0] == 0
         counts = eval(load.stdout.readline())
-        load.wait(20)
+        load.wait(60)
     assert counts.get("ok", 0) > 10 and not counts.get("leaked") and not counts.get("wrong"), counts
     requests = [e for e in seen if e["what"] == "request"]
     assert requests and all(dict(e["fields"]).get("x-who") == SECRET for e in requests), "a request without what is injected"
@@ -164,7 +164,7 @@ def test_while_it_stands_still_nothing_gets_out(world, service, boxes):
         assert not seen, seen
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert wait_until(lambda: boxes["passed"].curl("-k", "https://allowed.test/")[0] == 0, 10)
+    assert wait_until(lambda: boxes["passed"].curl("-k", "https://allowed.test/")[0] == 0)
 
 
 def test_a_connection_that_was_open_ends_with_it(service, boxes):
@@ -172,17 +172,17 @@ def test_a_connection_that_was_open_ends_with_it(service, boxes):
     assert reader.stdout.readline() == "220 canary\n"
     pid = service.child("cove-egress")
     os.kill(pid, signal.SIGKILL)
-    assert "ended" in reader.communicate(timeout=10)[0]
-    assert wait_until(lambda: service.child("cove-egress") not in (None, pid), 10)
+    assert "ended" in reader.communicate(timeout=60)[0]
+    assert wait_until(lambda: service.child("cove-egress") not in (None, pid))
 
 
 def test_a_worker_that_dies_takes_no_policy_with_it(world, service, boxes):
     """cove-api has the policies; cove-egress enforces them, with it or without."""
     pid = service.child("cove-api")
     os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: service.child("cove-api") not in (None, pid) and service.is_healthy(), 20), service.tail()
+    assert wait_until(lambda: service.child("cove-api") not in (None, pid) and service.is_healthy()), service.tail()
     with world.watched() as seen:
-        assert wait_until(lambda: boxes["opened"].curl("https://allowed.test/after")[0] == 0, 10)
+        assert wait_until(lambda: boxes["opened"].curl("https://allowed.test/after")[0] == 0)
         assert boxes["opened"].curl("-k", "https://denied.test/")[0] != 0
     assert [dict(e["fields"]).get("x-who") for e in seen if e["what"] == "request"] == [SECRET], seen
     assert not [e for e in seen if "denied" in str(e)], seen

@@ -4,11 +4,10 @@
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from service import wait_until
+from service import read, wait_until
 from world import ALLOWED, H2_PORT, OTHER, run
 
 SECRET = "sk-live-9f8e7d6c5b4a39281706"
@@ -139,10 +138,7 @@ def test_c02_c03_the_sentinel_is_worth_nothing_elsewhere(world, one, arguments):
     assert code == 0, out
     assert SENTINEL in str(request) and SECRET not in str(request)
     assert not values(request, "authorization")
-    deadline = time.monotonic() + 3
-    while len(one.events("net.misuse")) == before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(one.events("net.misuse")) > before, "nobody is told"
+    assert wait_until(lambda: len(one.events("net.misuse")) > before), "nobody is told"
 
 
 def test_c02_nor_in_a_body(world, one):
@@ -228,9 +224,13 @@ def test_c10_the_key_is_in_no_record(world, one):
     one.curl("https://api.test/v1/x", "-H", f"x-api-key: {SENTINEL}")
     one.curl("https://api.test/v2/x", "-H", f"x-api-key: {SENTINEL}")
     service, key, known = one.service, SECRET.encode(), one.id.encode()
-    held = [p for p in [*service.state.rglob("*"), service.log] if p.is_file() and not p.is_symlink() and "pool" not in p.parts]
-    assert any(known in p.read_bytes() for p in held), "what is looked through holds nothing"
-    assert not [p for p in held if key in p.read_bytes()]
+    held = [service.log]
+    for path, directories, names in os.walk(service.state): # what goes meanwhile is passed over
+        directories[:] = [name for name in directories if name != "pool"]
+        held += [Path(path) / name for name in names if not (Path(path) / name).is_symlink()]
+    texts = {p: read(p) for p in held}
+    assert any(one.id in text for text in texts.values()), "what is looked through holds nothing"
+    assert not [p for p, text in texts.items() if SECRET in text]
     for name in ("cove-api", "coved"):
         pid = service.child(name) or service.coved.pid
         found = [(known in block, key in block) for block in memory(pid)]
@@ -298,8 +298,8 @@ def test_values_given_literally_reach_forks_and_theirs_and_nobody_else(world, bo
     # And it outlives the processes that know of it.
     for process in ("cove-egress", "cove-api"):
         os.kill(service.child(process), signal.SIGKILL)
-        assert wait_until(service.is_healthy, 30)
-        assert wait_until(lambda: sent(three) == [[value]], 20)
+        assert wait_until(service.is_healthy)
+        assert wait_until(lambda: sent(three) == [[value]])
 
 
 # ---- TLS: T ----
@@ -337,8 +337,8 @@ PAD = (21, bytes(12000))
 head, extensions = parts(hello("allowed.test"))
 rest = [e for e in extensions if e[0] not in (0, 21)]
 good = names(b"allowed.test")
-s = socket.create_connection((host, 443), 5)
-s.settimeout(4)
+s = socket.create_connection((host, 443), 60)
+s.settimeout(60)
 data = build(head, eval(change))
 for i in range(0, len(data), step or len(data)):
     s.sendall(data[i:i + (step or len(data))])
@@ -381,7 +381,7 @@ def test_t04_t06_names_that_mean_nothing_or_two_things_are_refused(world, box, c
 
 def test_t04_no_keys_for_encrypted_hellos_come_out_of_dns(world, one):
     script = ("import socket\nq = b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0' + b''.join(bytes([len(l)]) + l for l in (b'allowed', b'test')) + b'\\0\\0\\x41\\0\\1'\n"
-              "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(4); s.connect(('10.200.0.1', 53)); s.send(q); d = s.recv(4096)\nprint(d[3] & 15, d[7])\n")
+              "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20); s.connect(('10.200.0.1', 53)); s.send(q); d = s.recv(4096)\nprint(d[3] & 15, d[7])\n")
     with world.watched() as seen:
         code, out = one.python(script)
     assert code == 0 and out.split()[1] == "0", out
@@ -393,7 +393,7 @@ import socket, ssl, struct
 context = ssl.create_default_context()
 context.set_alpn_protocols(["h2"])
 s = context.wrap_socket(socket.create_connection(("allowed.test", port), 5), server_hostname="allowed.test")
-s.settimeout(4)
+s.settimeout(10)
 assert s.selected_alpn_protocol() == "h2"
 def field(name, value):
     return b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
@@ -520,9 +520,9 @@ def test_t11_who_pins_keys_sees_another_one(world, one):
 
 
 @pytest.mark.parametrize("length", [10, 3000])
-def test_a_change_of_policy_judges_whole_paths_again(box, length):
+def test_a_change_of_policy_judges_whole_paths_again(world, box, length):
     """What is still allowed goes on, what is not is cut, however long its path is."""
-    path = "/sse/" + "a" * length
+    path = "/turns/" + "a" * length
     rule = {"allow": "allowed.test", "ports": [443], "path": path + "*"}
     other = {**rule, "path": path + "-*"}
     one = box({"default": "deny", "rules": [rule]})
@@ -531,5 +531,7 @@ def test_a_change_of_policy_judges_whole_paths_again(box, length):
         assert reader.stdout.readline() == "data: 0\n"
         status, _, body = one.service.request("PUT", f"/v1/sandboxes/{one.id}/network", {"default": "deny", "rules": rules})
         assert status in (200, 204), body
-        rest = reader.communicate(timeout=10)[0]
+        for _ in range(4 if goes_on else 0):
+            assert world.there("curl", "-sSf", f"http://allowed.test/turn/{'a' * length}x").returncode == 0
+        rest = reader.communicate(timeout=60)[0]
         assert ("data: 4\n" in rest) == goes_on, rest

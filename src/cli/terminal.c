@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -172,9 +173,16 @@ int terminal_size(int fd, uint16_t *ret_columns, uint16_t *ret_rows)
 
 /* ---- progress ---- */
 
+/* One that is dumb, such as that of an editor, would show how a line is rewritten. */
+static bool can_rewrite(int fd)
+{
+    const char *kind = getenv("TERM");
+    return isatty(fd) == 1 && !(kind && strcmp(kind, "dumb") == 0);
+}
+
 void progress_start(struct progress *p, bool quiet)
 {
-    *p = (struct progress){.started_us = clock_mono(), .is_on = !quiet && isatty(STDERR_FILENO) == 1};
+    *p = (struct progress){.started_us = clock_mono(), .is_on = !quiet && can_rewrite(STDERR_FILENO)};
 }
 
 /* A line that wraps could not be taken back. */

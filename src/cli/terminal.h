@@ -39,7 +39,7 @@ int terminal_raw(struct terminal *t, int fd) WARN_UNUSED;
 void terminal_restore(struct terminal *t);
 int terminal_size(int fd, uint16_t *ret_columns, uint16_t *ret_rows) WARN_UNUSED;
 
-/* A line on stderr that shows that something goes on: only on a terminal and only after a second; escaped, and no longer than the terminal is wide. */
+/* A line on stderr that shows that something goes on: only on a terminal that can rewrite a line (TERM is not "dumb"), and only after a second; escaped, and no longer than the terminal is wide. */
 struct progress {
     uint64_t started_us, shown_us;
     bool is_on, is_shown;

@@ -3,8 +3,11 @@
 
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -101,12 +104,36 @@ static void a_file_is_no_terminal(void **state)
     assert_int_equal(fclose(file), 0);
 }
 
+static void progress_is_for_terminals_that_can_show_it(void **state)
+{
+    (void)state;
+    struct progress p;
+    int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), before = dup(STDERR_FILENO);
+    assert_true(ours >= 0 && before >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0);
+    int theirs = open(ptsname(ours), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    assert_int_equal(dup2(theirs, STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+    progress_start(&p, false);
+    bool normal = p.is_on;
+    progress_start(&p, true);
+    bool quiet = p.is_on;
+    assert_int_equal(setenv("TERM", "dumb", 1), 0);
+    progress_start(&p, false);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    assert_true(normal);
+    assert_false(quiet);
+    assert_false(p.is_on);
+    (void)close(before);
+    (void)close(theirs);
+    (void)close(ours);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_moves_the_cursor), cmocka_unit_test(pipes_get_the_bytes),
         cmocka_unit_test(columns_are_aligned),      cmocka_unit_test(long_cells_are_cut_between_characters),
-        cmocka_unit_test(a_file_is_no_terminal),
+        cmocka_unit_test(a_file_is_no_terminal),    cmocka_unit_test(progress_is_for_terminals_that_can_show_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,9 +39,9 @@ def test_M02_a_record_that_was_changed(sandbox, service):
     seq = next(e["seq"] for e in events if "evidence" in json.dumps(e["data"]))
     database = service.state / "api" / "cove.db"
     change = lambda sql, *values: subprocess.run(
-        [sys.executable, "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1],timeout=10)\nc.execute(sys.argv[2],sys.argv[3:])\nc.commit()", database,
+        [sys.executable, "-c", "import sqlite3,sys\nc=sqlite3.connect(sys.argv[1],timeout=60)\nc.execute(sys.argv[2],sys.argv[3:])\nc.commit()", database,
          sql, *map(str, values)],
-        check=True, timeout=30)
+        check=True, timeout=60)
     log = "log = (SELECT log FROM event_heads WHERE sandbox = ?)"
     owner = database.stat()
     change(f"UPDATE events SET data = replace(data, 'evidence', 'nothing!') WHERE {log} AND seq = ?", sandbox.id, seq)
@@ -64,15 +64,15 @@ def test_M02_a_record_that_was_changed(sandbox, service):
 def test_M03_a_writer_that_is_killed_in_the_middle(make, service):
     """The worker dies by SIGKILL while it writes: what is there afterwards is a whole beginning."""
     box = make()
-    with box.start("sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); done", timeout=30) as stream:
+    with box.start("sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); done", timeout=60) as stream:
         stream.started()
         for _ in range(3):
             time.sleep(0.15)
             service.may_replace_worker = True
             old = service.child("cove-api")
             os.kill(old, 9)
-            assert wait_until(lambda: service.child("cove-api") not in (None, old) and service.is_healthy(), 10), service.tail()
-    assert wait_until(lambda: service.client.verify(box.id).status == 200, 10)
+            assert wait_until(lambda: service.child("cove-api") not in (None, old) and service.is_healthy()), service.tail()
+    assert wait_until(lambda: service.client.verify(box.id).status == 200)
     assert service.client.verify(box.id).json["intact"] is True
     seqs = [e["seq"] for e in service.client.events(box.id)]
     assert seqs == list(range(1, len(seqs) + 1))
@@ -93,7 +93,7 @@ def test_M09_ids(service, box):
             assert b"X-Injected" not in answer.split(b"\r\n\r\n")[0]
     if "\0" not in box:
         for command in (("exec", box, "--", "true"), ("rm", box), ("log", box), ("logs", box), ("cp", f"{box}:x", "/dev/null")):
-            done = service.cove(*command, timeout=30)
+            done = service.cove(*command, timeout=60)
             assert done.returncode not in (0, -6, -11), (command, done)
 
 
@@ -186,7 +186,7 @@ def test_the_unix_socket_knows_who_asks(service, sandbox):
     code = ("import socket,sys\ns=socket.socket(1)\ns.connect(sys.argv[1])\ns.sendall(b'GET /v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
             "d=b''\nwhile True:\n p=s.recv(65536)\n if not p: break\n d+=p\nsys.stdout.buffer.write(d)")
     done = subprocess.run([sys.executable, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True,
-                          timeout=30, check=False)
+                          timeout=60, check=False)
     assert sandbox.id.encode() not in done.stdout and b" 200 " not in done.stdout.split(b"\r\n")[0], done
     assert sandbox.id in [s["id"] for s in service.sandboxes()]
 

@@ -5,12 +5,11 @@ import os
 import re
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from rig import USERS, alive, inside, install, judge, must, outside, text
-from service import opened, read
+from service import below, link, opened, read, wait_until
 
 CLONE = {"mount": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
 CLONE_NEWTIME = 0x80
@@ -194,7 +193,8 @@ def test_capability_is_out_of_reach(tried, name):
 
 def test_K29_devices_are_absent(sandbox):
     """All that there are here, and all that make trouble elsewhere; names that this machine has are the control."""
-    here = {str(p.relative_to("/dev")) for p in Path("/dev").rglob("*") if p.is_char_device() or p.is_block_device()}
+    every = [Path(path) / name for path, _, names in os.walk("/dev") for name in names]
+    here = {str(p.relative_to("/dev")) for p in every if p.is_char_device() or p.is_block_device()}
     assert here & set(DEVICES), "not even the host has any of them"
     present = set(must(sandbox, "cd /dev && find . ! -type d | cut -c3-", user="root").split())
     assert present == {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "fd", "stdin", "stdout", "stderr", "pts/ptmx"}, present
@@ -253,11 +253,10 @@ def test_seen_from_the_host_root_is_nobody(sandbox, service):
 
 def test_agents_have_nothing_of_the_host(sandbox, service):
     """Seen from the host: namespaces, descriptors, root, environment, group of the first process."""
-    agents = first_processes(service)
+    service.settle(1) # none that is made ahead of need is on its way
+    agents = [pid for pid in first_processes(service) if not link(f"/proc/{pid}/exe").endswith("/coved")] # in a blank nothing of a sandbox runs yet
     assert agents
     for pid in agents:
-        if os.readlink(f"/proc/{pid}/exe").endswith("/coved"):
-            continue # a blank: nothing of a sandbox runs in it before the agent is executed
         for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
             assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"), kind
         held = set(opened(pid).values())
@@ -301,30 +300,24 @@ def test_agent_is_not_to_be_confused_by_its_children(sandbox):
 
 def test_K24_double_forks_die_with_the_sandbox(sandbox, service):
     must(sandbox, "for i in 1 2 3 4 5; do (setsid nohup sh -c 'trap \"\" TERM HUP INT; sleep 600 & wait' >/dev/null 2>&1 &); done; sleep 0.2", user="root")
-    assert sum(name == "sleep" for name in service.processes().values()) >= 5
-    begin = time.monotonic()
+    assert wait_until(lambda: sum(name == "sleep" for name in service.processes().values()) >= 5)
     assert sandbox.kill().status == 204
-    while "sleep" in service.processes().values():
-        assert time.monotonic() - begin < 10, service.processes()
-        time.sleep(0.02)
+    assert wait_until(lambda: "sleep" not in service.processes().values()), service.processes()
 
 
 def test_K24_zombies_are_reaped(sandbox):
-    must(sandbox, "for i in $(seq 300); do (true &) ; done; sleep 0.3", user="user")
-    zombies = must(sandbox, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", user="root")
-    assert int(zombies) < 5, zombies
+    must(sandbox, "for i in $(seq 300); do (true &) ; done", user="user")
+    zombies = lambda: int(must(sandbox, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", user="root"))
+    assert wait_until(lambda: zombies() < 5), zombies()
 
 
 def test_K25_stopped_processes_end_all_the_same(make, service):
     sandbox = make()
-    assert sandbox.set_timeout(2).status == 204
     must(sandbox, "for i in 1 2 3; do (sleep 600 & kill -STOP $!) ; done", user="root")
-    with sandbox.start("sh", "-c", "kill -STOP $$", timeout=30) as stream:
+    with sandbox.start("sh", "-c", "kill -STOP $$") as stream:
         stream.started()
-        end = time.monotonic() + 20
-        while sandbox.id in service.client.list():
-            assert time.monotonic() < end, "the time limit did not end a stopped sandbox"
-            time.sleep(0.1)
+        assert sandbox.set_timeout(2).status == 204
+        assert wait_until(lambda: sandbox.id not in service.client.list()), "the time limit did not end a stopped sandbox"
 
 
 def test_first_process_is_killed_from_outside_only(make, service):
@@ -337,10 +330,7 @@ def test_first_process_is_killed_from_outside_only(make, service):
         parent = int(re.search(r"^PPid:\s*(\d+)", Path(f"/proc/{sleeper}/status").read_text(), re.M)[1])
         assert parent in agents
         os.kill(parent, signal.SIGKILL)
-        end = time.monotonic() + 10
-        while Path(f"/proc/{sleeper}").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        assert wait_until(lambda: not Path(f"/proc/{sleeper}").exists())
     assert other.works()
 
 
@@ -352,9 +342,11 @@ def test_core_dumps_reach_nobody(sandbox):
     if outer[2] == "0" and hard[2] == "0":
         pytest.skip("this machine's own hard limit is 0 and can't be raised")
     assert hard and hard.groups() == ("1", "1"), limits
-    before = set(Path("/tmp").glob("core*")) | set(Path("/").glob("core*"))
+    # Others leave what they like there; what begins with the beginning of a core dump is one.
+    dumps = lambda: {str(p) for p in below("/tmp", "core*") + below("/", "core*") if p.is_file() and read(p).startswith("\x7fELF")}
+    before = dumps()
     sandbox.sh("ulimit -c unlimited; cd /tmp; sh -c 'kill -SEGV $$'; ls core* 2>/dev/null", user="root")
-    assert set(Path("/tmp").glob("core*")) | set(Path("/").glob("core*")) == before
+    assert dumps() <= before
 
 
 def test_out_of_memory_score_can_not_be_lowered(sandbox, service):
@@ -405,18 +397,17 @@ true
 def test_a_process_that_starts_shows_nothing_of_the_agent(sandbox):
     """Until it executes it has the agent's memory and its user's id. The lease of its file keeps it there."""
     must(sandbox, "printf '#!/bin/sh\\necho ran\\n' > /tmp/held && chmod 755 /tmp/held")
-    with sandbox.start("/bin/sh", "-c", HOLD, user="user", timeout=40) as holder:
+    with sandbox.start("/bin/sh", "-c", HOLD, user="user", timeout=100) as holder:
         assert next((text(data) for _, data in holder.output()), "") == "held"
         late = threading.Thread(target=hold_start, args=(sandbox,), daemon=True)
         late.start()
-        time.sleep(0.5)
-        seen = must(sandbox, LOOK)
+        seen = wait_until(lambda: must(sandbox, LOOK))
         assert seen == "found\n", seen
         sandbox.unary("process.Process/SendSignal", {"process": {"pid": holder.pid}, "signal": "SIGNAL_SIGKILL"})
-    late.join(20)
+    late.join(60)
     assert not late.is_alive()
 
 
 def hold_start(sandbox):
-    with sandbox.start("/tmp/held", user="user", timeout=40) as stream:
+    with sandbox.start("/tmp/held", user="user", timeout=100) as stream:
         assert "".join(text(data) for _, data in stream.output()) == "ran\n"

@@ -122,7 +122,7 @@ def test_dpkg(positive):
 
 def test_apt_installs_a_local_package(positive):
     """Without a network: apt drops to its own user, unpacks, configures."""
-    must(positive, f"sudo sh -c '{PACKAGE.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}' && sudo apt-get install -y --no-install-recommends /tmp/cove-probe.deb && cove-probe", timeout=90)
+    must(positive, f"sudo sh -c '{PACKAGE.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}' && sudo apt-get install -y --no-install-recommends /tmp/cove-probe.deb && cove-probe")
 
 
 def test_terminal_of_the_service(positive):

@@ -48,7 +48,7 @@ class Puppet:
 
     def __init__(self, state_dir):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sock.settimeout(10)
+        self.sock.settimeout(60)
         self.sock.connect(f"{state_dir}/api/puppet.sock")
         self.tag = 0
         self.waiting = []  # messages that nobody asked for yet: (type, tag, data, fds)
@@ -62,13 +62,13 @@ class Puppet:
     def raw(self, data, fds=()):
         send(self.sock, data, fds)
 
-    def next(self, timeout=10):
+    def next(self, timeout=60):
         """(type, tag, data, fds); None when the worker was replaced."""
         self.sock.settimeout(timeout)
         data, fds = receive(self.sock)
         return (*HEAD.unpack_from(data), data, fds) if data else None
 
-    def wait(self, kind, tag=None, timeout=10):
+    def wait(self, kind, tag=None, timeout=60):
         """The next message of this type (and tag), keeping others for later."""
         for i, message in enumerate(self.waiting):
             if message[0] == kind and tag in (None, message[1]):

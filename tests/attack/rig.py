@@ -72,7 +72,7 @@ def install(sandbox):
     return sandbox
 
 
-def inside(sandbox, *verbs, user="root", timeout=120):
+def inside(sandbox, *verbs, user="root", timeout=200):
     with sandbox.start(PROBE_INSIDE, *verbs, user=user, timeout=timeout) as stream:
         code, out, err = stream.rest()
     assert code == 0, (code, out, err)
@@ -92,7 +92,7 @@ def text(data):
     return data.decode(errors="replace") if isinstance(data, bytes) else data
 
 
-def must(sandbox, script, user="user", timeout=60, code=0):
+def must(sandbox, script, user="user", timeout=120, code=0):
     """A script that has to end with this code; its output."""
     got, out, err = sandbox.sh(script, user=user, timeout=timeout)
     assert got == code, f"exit code {got}\n{text(out)[-2000:]}\n{text(err)[-2000:]}"
@@ -100,7 +100,7 @@ def must(sandbox, script, user="user", timeout=60, code=0):
 
 
 @contextlib.contextmanager
-def hog(sandbox, verb, user="user", wait=20):
+def hog(sandbox, verb, user="user", wait=60):
     """A probe that takes all it gets and keeps it; yields how much that was."""
     with sandbox.start(PROBE_INSIDE, "-x", verb, user=user, timeout=wait) as stream:
         first = next((text(data) for _, data in stream.output()), "")
@@ -117,7 +117,7 @@ def hog_outside(verb):
     return int(words[-1]) if words else None
 
 
-def answers(sandbox, bound=5):
+def answers(sandbox, bound=60):
     """Another sandbox runs `true`; how long that took. The bound is for hanging, not for slowness."""
     begin = time.monotonic()
     code, _, err = sandbox.sh("true", timeout=bound)
@@ -125,7 +125,7 @@ def answers(sandbox, bound=5):
     return time.monotonic() - begin
 
 
-def raw(port, data, timeout=5):
+def raw(port, data, timeout=20):
     """Bytes to the service and back, until it closes."""
     got = b""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout) as s:

@@ -63,7 +63,7 @@ def test_nobody_watches_what_others_do(pair, path):
         own = one.sh(f"ls {path} 2>/dev/null | head -1; timeout 0.1 head -c1 {path} >/dev/null 2>&1; : 2>/dev/null < {path}", user="root")
         wait_until(lambda: seen, 3)
         one.unary("process.Process/SendSignal", {"process": {"pid": stream.pid}, "signal": "SIGNAL_SIGKILL"})
-        listener.join(10)
+        listener.join(60)
     assert quiet and not told, f"{path}: another sandbox's access was seen"
     if not seen:
         pytest.skip(f"{path} tells nothing even of one's own access ({own[0]})")
@@ -115,7 +115,7 @@ def test_R05_files_of_the_machine(pair):
         now, _, most = map(int, Path("/proc/sys/fs/file-nr").read_text().split())
         print(f"took {taken}, the machine has {now} of {most}")
         assert taken and now < most / 2 and other.works()
-    assert wait_until(lambda: int(Path("/proc/sys/fs/file-nr").read_text().split()[0]) < before + 20000, 10)
+    assert wait_until(lambda: int(Path("/proc/sys/fs/file-nr").read_text().split()[0]) < before + 20000)
 
 
 def test_R09_aio_is_the_machine_s(sandbox):
@@ -146,8 +146,15 @@ def test_sync_is_one_s_own_affair(sandbox, tmp_path):
         f.flush()
         if dirty(f) < 1000:
             pytest.skip("this file system writes back at once")
-        must(sandbox, "sync; sync; python3 -c 'import os; os.sync()'", user="root")
-        assert dirty(f) > 1000, "the host's file was written back"
+        for _ in range(5): # others on this machine call sync(), too; not each time just now
+            must(sandbox, "sync; sync; python3 -c 'import os; os.sync()'", user="root")
+            if dirty(f) > 1000:
+                break
+            f.seek(0)
+            f.write(b"y" * (8 << 20))
+            f.flush()
+        else:
+            pytest.fail("the host's file was written back")
         os.sync()
         assert dirty(f) == 0, "not even the host's own sync() writes it back"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cove-api that was taken over: whatever it says to coved, it gets no more than sandboxes, and can't harm those of coved's doing."""
 
+import contextlib
 import os
 import random
 import re
@@ -48,7 +49,7 @@ class Stage(Service):
 
     def connect(self):
         """To the worker there is now, as soon as it listens."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while True:
             try:
                 found = puppet.Puppet(self.state)
@@ -94,7 +95,7 @@ def worker(stage):
 def kill_all(stage):
     for box in stage.puppet.list():
         stage.puppet.kill(box)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while stage.puppet.list():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -216,7 +217,7 @@ def test_floods(worker, stage):
 
 def await_replacement(stage):
     """Until the worker is gone; what it was told before comes first."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     try:
         while stage.puppet.next(10) is not None:
             assert time.monotonic() < end
@@ -245,8 +246,9 @@ def test_a_worker_that_asks_and_does_not_listen(stage):
     assert rss_kib(stage.coved.pid) - before < 8192 and stage.coved.poll() is None
     stage.puppet.close()
     if not wait_until(lambda: worker_pid(stage) not in (None, pid), 3):
-        os.kill(pid, signal.SIGKILL) # it had not asked for enough
-        assert wait_until(lambda: worker_pid(stage) not in (None, pid), 10)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL) # it had not asked for enough
+        assert wait_until(lambda: worker_pid(stage) not in (None, pid))
     stage.puppet = stage.connect()
     assert sorted(stage.puppet.list()) == sorted(boxes)
     kill_all(stage)
@@ -254,14 +256,13 @@ def test_a_worker_that_asks_and_does_not_listen(stage):
 
 def test_descriptors_that_nobody_asked_for(worker, stage):
     """Sent along with requests: coved keeps none of them."""
-    before = len(opened(stage.coved.pid))
+    before = stage.settle()["descriptors of coved"]
     with open("/dev/null") as null:
         for _ in range(200):
             worker.raw(puppet.HEAD.pack(puppet.LIST, 8), [null.fileno()])  # more than one ends the worker
         for _ in range(200):
             assert worker.wait(puppet.DONE, 8)
-    held = opened(stage.coved.pid)
-    assert 0 < len(held) <= before + 4, held
+    assert wait_until(lambda: 0 < len(opened(stage.coved.pid)) <= before + 4), opened(stage.coved.pid)
 
 
 def test_attaching_again_and_again(worker, stage):
@@ -269,7 +270,7 @@ def test_attaching_again_and_again(worker, stage):
     box = new_id()
     code, message, fd = worker.create(box, stage.layer)
     assert code == 0, message
-    before = stage.settle()["descriptors of coved"] # boxes are made ahead meanwhile, and each has some
+    before = stage.settle(1)["descriptors of coved"] # boxes are made ahead meanwhile, and each has some
     for _ in range(300):
         os.close(fd)
         tag = worker.new_tag()
@@ -279,7 +280,7 @@ def test_attaching_again_and_again(worker, stage):
     session = puppet.Session(fd)
     assert session.run("true")[0] == 0
     session.close()
-    assert wait_until(lambda: stage.counts()["descriptors of coved"] <= before + 2, 10), (before, stage.counts())
+    assert wait_until(lambda: stage.counts()["descriptors of coved"] <= before + 2), (before, stage.counts())
 
 
 def wrong_messages():

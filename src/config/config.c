@@ -36,9 +36,26 @@ static void *member(struct config *c, const struct field *f)
     return (char *)c + f->offset;
 }
 
-static int out_of_range(const struct field *f, struct err *err)
+typedef void (*format_fn)(uint64_t number, char ret_text[static UNIT_TEXT_MAX]);
+
+static void format_number(uint64_t number, char ret_text[static UNIT_TEXT_MAX])
 {
-    return err_set(err, ERR_INVALID_ARGUMENT, "%s is out of range", f->name);
+    (void)snprintf(ret_text, UNIT_TEXT_MAX, "%llu", (unsigned long long)number);
+}
+
+static void format_cpus(uint64_t milli, char ret_text[static UNIT_TEXT_MAX])
+{
+    (void)snprintf(ret_text, UNIT_TEXT_MAX, "%g", (double)milli / 1000);
+}
+
+static int check_range(const struct field *f, uint64_t number, format_fn format, struct err *err)
+{
+    char bound[UNIT_TEXT_MAX];
+    if (number >= f->least && number <= f->most)
+        return 0;
+    format(number < f->least ? f->least : f->most, bound);
+    return err_set(err, ERR_INVALID_ARGUMENT, "%s is out of range: %s at %s", f->name, bound,
+                   number < f->least ? "least" : "most");
 }
 
 static int set_dir(struct config *c, const struct field *f, struct str value, struct err *err)
@@ -104,8 +121,8 @@ static int set_u32(struct config *c, const struct field *f, struct str value, st
     uint64_t number;
     if (str_to_u64(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a whole number", f->name);
-    if (number < f->least || number > f->most)
-        return out_of_range(f, err);
+    if (check_range(f, number, format_number, err) < 0)
+        return -1;
     *(uint32_t *)member(c, f) = (uint32_t)number;
     return 0;
 }
@@ -115,8 +132,8 @@ static int set_size(struct config *c, const struct field *f, struct str value, s
     uint64_t number;
     if (unit_parse_size(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a size such as 512MiB", f->name);
-    if (number != 0 && (number < f->least || number > f->most))
-        return out_of_range(f, err);
+    if (number != 0 && check_range(f, number, unit_format_size, err) < 0)
+        return -1;
     *(uint64_t *)member(c, f) = number;
     return 0;
 }
@@ -126,8 +143,8 @@ static int set_duration(struct config *c, const struct field *f, struct str valu
     uint64_t number;
     if (unit_parse_duration(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a duration such as 5m", f->name);
-    if (number < f->least || number > f->most)
-        return out_of_range(f, err);
+    if (check_range(f, number, unit_format_duration, err) < 0)
+        return -1;
     *(uint64_t *)member(c, f) = number;
     return 0;
 }
@@ -137,8 +154,8 @@ static int set_cpus(struct config *c, const struct field *f, struct str value, s
     uint32_t number;
     if (unit_parse_cpus(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number such as 1.5", f->name);
-    if (number != 0 && (number < f->least || number > f->most))
-        return out_of_range(f, err);
+    if (number != 0 && check_range(f, number, format_cpus, err) < 0)
+        return -1;
     *(uint32_t *)member(c, f) = number;
     return 0;
 }
@@ -181,21 +198,23 @@ static void add_build_line(struct config *c, const char *key, struct str value)
 static int set_build_number(struct config *c, const struct field *f, struct str value, struct err *err)
 {
     static const struct {
-        const char *name, *key;
+        const char *name, *key, *what;
         int (*parse)(struct str s, uint64_t *ret_value);
-    } known[] = {{"builds.concurrency", "concurrency", str_to_u64},
-                 {"builds.step_timeout", "step-timeout-ms", unit_parse_duration},
-                 {"builds.timeout", "timeout-ms", unit_parse_duration},
-                 {"builds.disk", "disk", unit_parse_size}};
+        format_fn format;
+    } known[] = {
+        {"builds.concurrency", "concurrency", "whole number", str_to_u64, format_number},
+        {"builds.step_timeout", "step-timeout-ms", "duration such as 1h", unit_parse_duration, unit_format_duration},
+        {"builds.timeout", "timeout-ms", "duration such as 2h", unit_parse_duration, unit_format_duration},
+        {"builds.disk", "disk", "size such as 10GiB", unit_parse_size, unit_format_size}};
     char text[32];
     uint64_t number;
     size_t i = 0;
     while (strcmp(known[i].name, f->name) != 0)
         i++;
     if (known[i].parse(value, &number) < 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s is not understood", f->name);
-    if (number < f->least || number > f->most)
-        return out_of_range(f, err);
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a %s", f->name, known[i].what);
+    if (check_range(f, number, known[i].format, err) < 0)
+        return -1;
     (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
     add_build_line(c, known[i].key, str_of(text));
     return 0;

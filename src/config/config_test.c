@@ -109,7 +109,7 @@ static void mistakes_name_their_line(void **state)
     assert_refused("run_dir: /r\nmemroy: 5\n", "t.yaml:2: unknown key \"memroy\"");
     assert_refused("defaults:\n  memory: 1G\n  cpu: 2\n", "t.yaml:3: unknown key \"defaults.cpu\"");
     assert_refused("pool: {kind: zfs}\n", "t.yaml:1: pool.kind must be auto, btrfs, reflink or copy");
-    assert_refused("pool: {size: 1MiB}\n", "t.yaml:1: pool.size is out of range");
+    assert_refused("pool: {size: 1MiB}\n", "t.yaml:1: pool.size is out of range: 2 GiB at least");
     assert_refused("owner: 1\n\nowner: 2\n", "t.yaml:3: \"owner\" is given twice");
     assert_refused("limits: {sandboxes: 1, sandboxes: 1}\n", "t.yaml:1: \"limits.sandboxes\" is given twice");
     assert_refused("limits: {sandboxes: 1}\nlimits: {timeout: 1h}\n", "t.yaml:2: \"limits\" is given twice");
@@ -138,11 +138,19 @@ static void wrong_values_are_refused(void **state)
         "t.yaml:1: run_dir is longer than 80 bytes");
     assert_refused("behind_tls_proxy: yes\n", "t.yaml:1: behind_tls_proxy must be true or false");
     assert_refused("owner: -1\n", "t.yaml:1: owner must be a whole number");
-    assert_refused("owner: 4294967295\n", "t.yaml:1: owner is out of range");
+    assert_refused("owner: 4294967295\n", "t.yaml:1: owner is out of range: 4294967294 at most");
     assert_refused("log_level: loud\n", "t.yaml:1: log_level must be debug, info, warn or error");
     assert_refused("defaults: {memory: 1X}\n", "t.yaml:1: defaults.memory must be a size such as 512MiB");
-    assert_refused("keep: {events: 10}\n", "t.yaml:1: keep.events is out of range");
-    assert_refused("defaults: {memory: 1M}\n", "t.yaml:1: defaults.memory is out of range");
+    assert_refused("keep: {events: 10}\n", "t.yaml:1: keep.events is out of range: 1000 at least");
+    assert_refused("defaults: {memory: 1M}\n", "t.yaml:1: defaults.memory is out of range: 16 MiB at least");
+    assert_refused("defaults: {cpus: 5000}\n", "t.yaml:1: defaults.cpus is out of range: 1024 at most");
+    assert_refused("limits: {timeout: 1ms}\n", "t.yaml:1: limits.timeout is out of range: 1s at least");
+    assert_refused("builds: {timeout: 31d}\n", "t.yaml:1: builds.timeout is out of range: 30d at most");
+    assert_refused("builds: {disk: much}\n", "t.yaml:1: builds.disk must be a size such as 10GiB");
+    assert_refused(
+        "owner: 0\nlisten: [::1]:7070\n",
+        "t.yaml:2: not YAML: did not find expected node content; an IPv6 address needs quotes: \"[::1]:7070\"");
+    assert_refused("owner: 0\nlisten: [\n", "t.yaml:3: not YAML: did not find expected node content");
     assert_refused("defaults: {timeout: soon}\n", "t.yaml:1: defaults.timeout must be a duration such as 5m");
     assert_refused("defaults: {cpus: many}\n", "t.yaml:1: defaults.cpus must be a number such as 1.5");
     assert_refused("defaults: {timeout: 48h}\n", "t.yaml: defaults.timeout is larger than limits.timeout");

@@ -10,6 +10,7 @@ enum { KEY_MAX = 64 };
 
 struct walk {
     const char *name;
+    struct str text;
     bool (*is_section)(struct str key);
     document_fn fn;
     void *ctx;
@@ -24,13 +25,24 @@ static int complain(struct walk *w, size_t line, const char *what)
     return err_set(w->err, ERR_INVALID_ARGUMENT, "%s:%zu: %s", w->name, line + 1, what);
 }
 
+static bool has_ipv6(struct str text, size_t line)
+{
+    struct str one = STR("");
+    for (size_t i = 0; i <= line; i++)
+        if (!str_split(&text, '\n', &one))
+            return false;
+    return one.n > 0 && memmem(one.p, one.n, "::", 2);
+}
+
 static int next(struct walk *w)
 {
     yaml_event_delete(&w->event);
     if (!yaml_parser_parse(&w->parser, &w->event)) {
         char what[128];
-        (void)snprintf(what, sizeof(what), "not YAML: %s", w->parser.problem ? w->parser.problem : "out of memory");
-        return complain(w, w->parser.problem_mark.line, what);
+        size_t line = w->parser.problem_mark.line;
+        (void)snprintf(what, sizeof(what), "not YAML: %s%s", w->parser.problem ? w->parser.problem : "out of memory",
+                       has_ipv6(w->text, line) ? "; an IPv6 address needs quotes: \"[::1]:7070\"" : "");
+        return complain(w, line, what);
     }
     const yaml_event_t *e = &w->event;
     if (e->type == YAML_ALIAS_EVENT ||
@@ -140,7 +152,8 @@ static int walk_document(struct walk *w)
 int document_walk(const char *name, struct str text, bool (*is_section)(struct str key), document_fn fn, void *ctx,
                   struct err *err)
 {
-    struct walk w = {.name = name, .is_section = is_section, .fn = fn, .ctx = ctx, .err = err, .seen = MAP_INIT};
+    struct walk w = {
+        .name = name, .text = text, .is_section = is_section, .fn = fn, .ctx = ctx, .err = err, .seen = MAP_INIT};
     if (text.n == 0)
         return 0;
     if (!yaml_parser_initialize(&w.parser))

@@ -38,7 +38,7 @@ def box():
         assert service.cove("volume", "create", "kept").returncode == 0
         assert service.cove("rm", sandbox.id).returncode == 0
         lines = lambda: service.cove("log", "--json", sandbox.id, text=False).stdout.splitlines(keepends=True)
-        assert wait_until(lambda: json.loads(lines()[-1])["kind"] == "sandbox.ended", 20)
+        assert wait_until(lambda: json.loads(lines()[-1])["kind"] == "sandbox.ended")
         yield service, lines()
 
 

@@ -27,7 +27,7 @@ def coved():
     try:
         yield one
         assert one.stop() == 0, one.tail()
-        assert wait_until(lambda: not one.footprint.left(), 20), one.footprint.left()
+        assert wait_until(lambda: not one.footprint.left()), one.footprint.left()
     finally:
         if one.process.poll() is None:
             one.kill()
@@ -89,5 +89,5 @@ def test_coved_waits_for_no_descriptor_that_it_is_sent(coved, what):
         with slow:
             coved.send_raw(message, [slow.fileno()] * count)
         coved.new_worker()
-        assert list(coved.list()) == [sandbox]
+        assert wait_until(lambda: list(coved.list()) == [sandbox]), coved.list() # others may still be on their way out
         coved.remove(sandbox)

@@ -270,7 +270,7 @@ def test_loopback_and_low_ports_are_the_sandbox_s_own(sandbox, seen):
 
 def test_N33_ports_inside_are_not_the_host_s(sandbox):
     with sandbox.start("python3", "-c",
-                       "import socket,time; s=socket.create_server(('0.0.0.0',15711)); t=socket.create_server(('::',15712),family=socket.AF_INET6); print('up',flush=True); time.sleep(30)") as up:
+                       "import socket,time; s=socket.create_server(('0.0.0.0',15711)); t=socket.create_server(('::',15712),family=socket.AF_INET6); print('up',flush=True); time.sleep(200)") as up:
         next(up.output())
         for port in (15711, 15712): # none that the kernel gives to anybody who asks for any
             for address in host_addresses():
@@ -282,7 +282,7 @@ def test_N33_ports_inside_are_not_the_host_s(sandbox):
 def test_N13_N32_a_neighbour_is_not_there(pair, seen):
     """What listens in one sandbox, on the address that both have, is nobody's elsewhere."""
     one, two = pair
-    with one.start("python3", "-c", "import socket,time; s=socket.create_server(('10.200.0.2',45713)); print('up',flush=True); time.sleep(30)") as up:
+    with one.start("python3", "-c", "import socket,time; s=socket.create_server(('10.200.0.2',45713)); print('up',flush=True); time.sleep(200)") as up:
         next(up.output())
         assert inside(one, "tcp,10.200.0.2,45713")["tcp,10.200.0.2,45713"].reached
         assert inside(two, "tcp,10.200.0.2,45713")["tcp,10.200.0.2,45713"].name == "ECONNREFUSED"

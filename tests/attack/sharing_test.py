@@ -28,7 +28,7 @@ rt.mq_open(b'/mark', os.O_CREAT | os.O_RDWR, 0o666, None); rt.shmget(4711, 4096,
     left = must(other, "ls /tmp/mark /dev/shm/mark /var/tmp/mark /run/mark /dev/mqueue/mark 2>/dev/null; tail -qn +2 /proc/sysvipc/*; ls /dev/pts", user="root")
     assert left.split() == ["ptmx"], left
     with one.start("python3", "-c",
-                   "import socket,time; s=socket.socket(1); s.bind('\\0mark'); s.listen(); t=socket.create_server(('127.0.0.1',4711)); print('up',flush=True); time.sleep(60)") as up:
+                   "import socket,time; s=socket.socket(1); s.bind('\\0mark'); s.listen(); t=socket.create_server(('127.0.0.1',4711)); print('up',flush=True); time.sleep(200)") as up:
         next(up.output())
         found = inside(other, "abstract,mark", "tcp,127.0.0.1,4711", "tcp,::1,4711")
         assert {o.name for o in found.values()} == {"ECONNREFUSED"}, found

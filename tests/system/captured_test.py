@@ -101,7 +101,7 @@ def test_names_are_resolved(net):
 def test_sandboxes_do_not_share_a_network(net):
     _, client, seen = net
     one, two = client.create(), client.create()
-    with one.start("python3", "-c", "import socket,time; s=socket.create_server(('10.200.0.2', 8000)); print('up', flush=True); time.sleep(60)") as up:
+    with one.start("python3", "-c", "import socket,time; s=socket.create_server(('10.200.0.2', 8000)); print('up', flush=True); time.sleep(200)") as up:
         next(up.output())
         assert one.sh("python3 -c \"import socket; socket.create_connection(('10.200.0.2', 8000), 5)\"")[0] == 0
         assert two.sh("python3 -c \"import socket; socket.create_connection(('10.200.0.2', 8000), 5)\"")[0] != 0

@@ -15,8 +15,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "coved/arguments.h"
 #include "coved/boxes.h"
 #include "coved/diff_queue.h"
+#include "coved/groups.h"
 #include "coved/identity.h"
 #include "coved/image.h"
 #include "coved/job.h"
@@ -76,7 +78,7 @@ struct coved {
     int signal_fd, lock_fd, ready_fd;
     char key[STATE_KEY_MAX];
     char *program; /* of the worker */
-    char *argv[32];
+    struct arguments arguments;
     size_t lost; /* boxes of a coved that died */
     bool stopping;
     usec_t stop_at;
@@ -137,58 +139,10 @@ static void raise_limits(void)
         log_warn("can't protect coved from the out-of-memory killer");
 }
 
-struct leftovers {
-    struct cgroup_tree *tree;
-    size_t n;
-};
-
-static void kill_leftover(void *ctx, const char *name)
-{
-    struct leftovers *l = ctx;
-    int r = cgroup_kill(l->tree, name);
-    /* Version 1 has one directory of this name in each hierarchy: the others find it gone. */
-    for (int i = 0; i < 1000 && (r = cgroup_remove(l->tree, name)) == -EBUSY; i++)
-        (void)usleep(1000);
-    if (r < 0)
-        log_warn("can't remove the control group %s of an earlier run: %s", name, strerror(-r));
-    else
-        l->n++;
-}
-
 static void count_lost(void *ctx, const char *name UNUSED)
 {
     struct coved *c = ctx;
     c->lost++;
-}
-
-/*
- * One parent group for each state directory, so that two services on a machine don't end each other's sandboxes. In containers the same path may be another directory, and
- * the control groups the same.
- */
-static int group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MAX], struct err *err)
-{
-    struct stat st;
-    if (stat(state_dir, &st) < 0)
-        return err_errno(err, errno, "%s", state_dir);
-    AUTO_FREE char *what = mem_printf("%s#%ju:%ju", state_dir, (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
-    uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
-    for (const char *p = what; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001b3ULL;
-    (void)snprintf(ret_name, CGROUP_NAME_MAX, "cove-%08x", (unsigned)(hash ^ hash >> 32));
-    return 0;
-}
-
-static int open_groups(struct coved *c, struct err *err)
-{
-    char name[CGROUP_NAME_MAX];
-    if (group_name(c->config->state_dir, name, err) < 0)
-        return -1;
-    int r = cgroup_open(name, 0, &c->host.cgroups);
-    if (r < 0)
-        return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
-    struct leftovers leftovers = {c->host.cgroups, 0};
-    r = cgroup_each(c->host.cgroups, kill_leftover, &leftovers);
-    return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;
 }
 
 static int open_pool(struct coved *c, struct err *err)
@@ -252,64 +206,21 @@ static void on_worker_start(void *ctx)
     network_on_api(&c->network);
 }
 
-static void worker_arguments(struct coved *c)
-{
-    const struct config *f = c->config;
-    size_t n = 0;
-    c->argv[n++] = mem_strdup("--protocol");
-    c->argv[n++] = mem_printf("%d", SUP_VERSION);
-    c->argv[n++] = mem_strdup("--state");
-    c->argv[n++] = mem_strdup(f->state_dir);
-    c->argv[n++] = mem_strdup("--data");
-    c->argv[n++] = mem_printf("%s/api", f->state_dir);
-    if (c->identity.text) {
-        c->argv[n++] = mem_strdup("--domain");
-        c->argv[n++] = mem_strdup(c->identity.text);
-    }
-    c->argv[n++] = mem_strdup("--max-sandboxes");
-    c->argv[n++] = mem_printf("%u", f->max_sandboxes);
-    c->argv[n++] = mem_strdup("--max-timeout-ms");
-    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->max_timeout_ms);
-    c->argv[n++] = mem_strdup("--keep");
-    c->argv[n++] = mem_printf("%u:%u:%llu", f->keep_events, f->keep_ended, (unsigned long long)f->keep_ended_ms);
-    c->argv[n++] = mem_strdup("--default-timeout-ms");
-    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_timeout_ms);
-    c->argv[n++] = mem_strdup("--default-memory");
-    c->argv[n++] = mem_printf("%llu", (unsigned long long)f->default_memory_bytes);
-    c->argv[n++] = mem_strdup("--default-disk");
-    c->argv[n++] = mem_printf("%llu", (unsigned long long)reserve_share_of(c->host.pool, f->default_disk_bytes));
-    c->argv[n++] = mem_strdup("--default-cpu-milli");
-    c->argv[n++] = mem_printf("%u", f->default_cpu_milli);
-    c->argv[n++] = mem_strdup("--owner-uid");
-    c->argv[n++] = mem_printf("%u", f->owner_uid);
-    c->argv[n++] = mem_strdup("--log-level");
-    c->argv[n++] = mem_printf("%d", (int)f->log_level);
-    AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
-                                  ? NULL
-                                  : mem_printf("disk-reserve=%llu\n", (unsigned long long)f->disk_reserve_bytes);
-    if (f->builds || reserve) {
-        c->argv[n++] = mem_strdup("--builds");
-        c->argv[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
-    }
-    assert(n < ARRAY_SIZE(c->argv));
-}
-
 static struct worker_spec worker_spec(struct coved *c)
 {
     for (size_t i = 0; i < c->listeners.n; i++) {
         const struct listener *l = &c->listeners.at[i];
         c->worker_fds[i] = (struct worker_fd){"--listen-fd", l->fd, l->is_unix ? ":unix" : l->is_tls ? ":tls" : ":tcp"};
     }
-    for (size_t i = 0; c->argv[i]; i++)
-        mem_free(TAKE_PTR(c->argv[i]));
-    worker_arguments(c);
+    arguments_make(&c->arguments, c->config, c->identity.text,
+                   reserve_share_of(c->host.pool, c->config->default_disk_bytes));
     return (struct worker_spec){
         .name = "cove-api",
         .program = c->program,
         .control = "--supervisor-fd",
         .fds = c->worker_fds,
         .n_fds = c->listeners.n,
-        .argv = c->argv,
+        .argv = c->arguments.at,
         .uid = state_uid(STATE_API),
         .key = c->key,
         .pem = c->identity.domain.pem,
@@ -349,7 +260,7 @@ static int set_up(struct coved *c, struct err *err)
         own_dir(&dir, err) < 0 || identity_prepare(&c->identity, c->config, dir, err) < 0)
         return -1;
     raise_limits();
-    if (load_agent(dir, &c->host.agent_fd, err) < 0 || open_groups(c, err) < 0 ||
+    if (load_agent(dir, &c->host.agent_fd, err) < 0 || groups_open(c->config->state_dir, &c->host.cgroups, err) < 0 ||
         listen_open(c->config, &c->listeners, err) < 0 ||
         identity_listen(&c->identity, c->config, &c->listeners, err) < 0 ||
         network_prepare(&c->network, c->config, dir, err) < 0 || storage_open(c->config, &c->storage, err) < 0 ||
@@ -470,8 +381,7 @@ static void tear_down(struct coved *c)
         cgroup_close(c->host.cgroups, true);
     if (c->loop)
         loop_free(c->loop);
-    for (size_t i = 0; c->argv[i]; i++)
-        mem_free(c->argv[i]);
+    arguments_clear(&c->arguments);
     mem_free(c->program);
     mem_free(c->image_program);
     mem_wipe(c->key, sizeof(c->key));

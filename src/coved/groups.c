@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/groups.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kernel/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void kill_leftover(void *ctx, const char *name)
+{
+    struct cgroup_tree *tree = ctx;
+    int r = cgroup_kill(tree, name);
+    /* Version 1 has one directory of this name in each hierarchy: the others find it gone. */
+    for (int i = 0; i < 1000 && (r = cgroup_remove(tree, name)) == -EBUSY; i++)
+        (void)usleep(1000);
+    if (r < 0)
+        log_warn("can't remove the control group %s of an earlier run: %s", name, strerror(-r));
+}
+
+/* In containers the same path may be another directory, and the control groups the same. */
+static int group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MAX], struct err *err)
+{
+    struct stat st;
+    if (stat(state_dir, &st) < 0)
+        return err_errno(err, errno, "%s", state_dir);
+    AUTO_FREE char *what = mem_printf("%s#%ju:%ju", state_dir, (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
+    for (const char *p = what; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3ULL;
+    (void)snprintf(ret_name, CGROUP_NAME_MAX, "cove-%08x", (unsigned)(hash ^ hash >> 32));
+    return 0;
+}
+
+int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err *err)
+{
+    char name[CGROUP_NAME_MAX];
+    if (group_name(state_dir, name, err) < 0)
+        return -1;
+    int r = cgroup_open(name, 0, ret_tree);
+    if (r < 0)
+        return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
+    r = cgroup_each(*ret_tree, kill_leftover, *ret_tree);
+    return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;
+}

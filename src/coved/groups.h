@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control group that all of this service lies in. Each state directory has one of its own, named after it, so that two services on a machine don't end
+ * each other's sandboxes; what an earlier coved left in it by dying is killed.
+ */
+#pragma once
+
+#include "base/err.h"
+
+struct cgroup_tree;
+
+int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err *err) WARN_UNUSED;

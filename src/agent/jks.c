@@ -46,7 +46,8 @@ size_t jks_begin(struct buf *b, struct str old)
 static void add(struct buf *b, size_t known, struct str der, const char *alias)
 {
     char name[64];
-    if (!der.n || buf_error(b) || memmem(buf_data(b), known, der.p, der.n))
+    /* Among the entries: the count in the header changes. */
+    if (!der.n || buf_error(b) || memmem(buf_data(b) + HEADER_BYTES, known - HEADER_BYTES, der.p, der.n))
         return;
     uint32_t n = get(buf_data(b) + 8) + 1;
     int length = snprintf(name, sizeof(name), "%.40s-%u", alias, n);

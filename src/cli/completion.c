@@ -42,7 +42,13 @@ static void append_bash_words(struct buf *b, const struct command *c)
 
 static const char bash_head[] =
     "# bash completion for cove: source <(cove completion bash)\n"
-    "_cove_ids() { cove ls -q 2>/dev/null; }\n"
+    "# compgen -W expands what it is given: only what can be an id gets there, whatever a service says.\n"
+    "_cove_ids() {\n"
+    "    local id\n"
+    "    while IFS= read -r id; do\n"
+    "        [[ ! $id =~ ^[a-z0-9]+$ ]] || printf '%s\\n' \"$id\"\n"
+    "    done < <(cove ls -q 2>/dev/null)\n"
+    "}\n"
     "_cove() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' operands='' words='' others='' word\n"
     "    COMPREPLY=()\n"

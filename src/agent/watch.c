@@ -4,22 +4,20 @@
  *
  * Theory of operation
  *
- *  1. Each watch has an inotify descriptor of its own, and for each directory a `struct dir` with its path relative to the root ("" is the
- *     root's). The map goes from the kernel's watch numbers to them.
+ *  1. Each watch has an inotify descriptor of its own, and directories (agent/watch_dirs.h) that the kernel's events are about.
  *  2. Directories are taken up in small steps, so that a large tree does not hold the loop up; the head is sent after the first pass.
  *  3. A directory that appears later is watched, then read: what was in it already is reported as created. What was created between the two
  *     is known twice; `scanned` remembers those names until the kernel's queue has been empty, and the second report is left out. So that it is
  *     the second, no events are read before the directory was.
- *  4. A directory that is renamed inside the tree keeps its watch, under its new name; one that was renamed before it could be watched is new.
- *     Moved out, its watches are removed.
+ *  4. A directory that was renamed before it could be watched is new.
  *  5. The queue holds kinds and names; an entry is made when the event is sent. While it is long, directories are not read, and the kernel's
  *     queue only when it is the host who gives no credit: then too many events end the watch.
  */
 #include "agent/file.h"
+#include "agent/watch_dirs.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <linux/magic.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -29,7 +27,6 @@
 
 enum {
     WATCHES_MAX = 64,
-    DIRS_MAX = 16384,
     QUEUED_MAX = 4096,
     QUEUED_LONG = 512,
     QUEUED_BYTES_LONG = 256 * 1024,
@@ -39,32 +36,16 @@ enum {
     READS_PER_TURN = 8,
 };
 
-#define MASK                                                                                                           \
-    (IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_ATTRIB | IN_MOVE_SELF |     \
-     IN_ONLYDIR)
-
-struct dir {
-    struct list todo; /* in watch->todo until it was read */
-    int wd;
-    bool is_new; /* what is found in it is reported */
-    char *path;  /* owned, relative */
-};
-
 struct watch {
     struct stream stream;
     struct loop_io io;
     struct loop_timer step;
-    char *root; /* owned */
     uint8_t flags;
     bool counted, overflowed;
     bool has_no_credit; /* for the next event */
-    struct map dirs;    /* wd + 1 -> struct dir */
-    struct list todo;
-    DIR *reading;          /* the first of todo */
-    struct buf scanned;    /* records: u32 wd, str name */
-    uint32_t moved_cookie; /* of a directory that left its place, 0: none */
-    char *moved_from;      /* owned */
-    struct buf queue;      /* records: u8 kind, str name */
+    struct watch_dirs dirs;
+    struct buf scanned; /* records: u32 number, str name */
+    struct buf queue;   /* records: u8 kind, str name */
     size_t n_queued;
     struct names names;
 };
@@ -82,7 +63,7 @@ static void overflow(struct watch *w)
     stream_ready(&w->stream);
 }
 
-static void queue_event(struct watch *w, uint8_t kind, const struct dir *d, const char *name)
+static void queue_event(struct watch *w, uint8_t kind, const struct watch_dir *d, const char *name)
 {
     struct str dir = str_of(d->path), base = str_of(name);
     if (w->overflowed || dir.n + 1 + base.n >= PATH_TEXT_MAX) /* so long, no request could name it */
@@ -110,156 +91,38 @@ static void go_on(struct watch *w)
     if (w->overflowed || w->n_queued >= QUEUED_LONG / 2 || buf_len(&w->queue) >= QUEUED_BYTES_LONG / 2)
         return;
     (void)loop_set(loop_of(w), &w->io, EPOLLIN);
-    if (!list_empty(&w->todo) && list_empty(&w->step.node))
+    if (watch_dirs_first(&w->dirs) && list_empty(&w->step.node))
         loop_timer_set(loop_of(w), &w->step, 0);
-}
-
-/* ---- directories ---- */
-
-static void dir_free(struct watch *w, struct dir *d)
-{
-    if (w->reading && w->todo.next == &d->todo) {
-        (void)closedir(w->reading);
-        w->reading = NULL;
-    }
-    list_remove(&d->todo);
-    mem_free(d->path);
-    mem_free(d);
-}
-
-static bool is_below(const char *path, const char *top)
-{
-    size_t n = strlen(top);
-    return n == 0 || (strncmp(path, top, n) == 0 && (path[n] == 0 || path[n] == '/'));
-}
-
-/* The full path of root/dir/name; false when it is too long to be one. */
-static bool full_path(const struct watch *w, const char *dir, const char *name, char ret_path[static PATH_TEXT_MAX])
-{
-    const char *parts[] = {w->root, dir, name};
-    size_t at = 0;
-    ret_path[0] = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        size_t n = strlen(parts[i]);
-        bool slash = n && at && ret_path[at - 1] != '/';
-        if (at + slash + n >= PATH_TEXT_MAX)
-            return false;
-        if (slash)
-            ret_path[at++] = '/';
-        memcpy(ret_path + at, parts[i], n);
-        at += n;
-    }
-    ret_path[at] = 0;
-    return true;
-}
-
-/* Watches a directory and notes that it has to be read. 0 also when it is gone, or no directory, unless it is the root; else -errno. */
-static int dir_add(struct watch *w, const char *parent, const char *name, bool is_new)
-{
-    char path[PATH_TEXT_MAX];
-    if (!full_path(w, parent, name, path))
-        return 0;
-    int wd = inotify_add_watch(w->io.fd, path, MASK | (*name ? IN_DONT_FOLLOW : 0));
-    if (wd < 0)
-        return errno == ENOSPC || errno == ENOMEM ? -ENOSPC : *name ? 0 : -errno;
-    char *relative = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);
-    struct dir *d = map_get_u64(&w->dirs, (uint64_t)wd + 1);
-    if (d) { /* known under another name */
-        mem_free(d->path);
-        d->path = relative;
-        return 0;
-    }
-    if (map_count(&w->dirs) >= DIRS_MAX) {
-        mem_free(relative);
-        return -ENOSPC;
-    }
-    d = mem_new(struct dir);
-    *d = (struct dir){.wd = wd, .is_new = is_new, .path = relative};
-    (void)map_put_u64(&w->dirs, (uint64_t)wd + 1, d);
-    list_init(&d->todo);
-    list_append(&w->todo, &d->todo);
-    return 0;
-}
-
-static void forget_tree(struct watch *w, const char *top)
-{
-    AUTO_FREE struct dir **gone = mem_array(map_count(&w->dirs) + 1, sizeof(struct dir *));
-    struct dir *d;
-    size_t n = 0;
-    for (size_t it = 0; (d = map_next(&w->dirs, &it));)
-        if (is_below(d->path, top))
-            gone[n++] = d;
-    while (n--) {
-        (void)inotify_rm_watch(w->io.fd, gone[n]->wd);
-        (void)map_del_u64(&w->dirs, (uint64_t)gone[n]->wd + 1);
-        dir_free(w, gone[n]);
-    }
-}
-
-/* False when nothing of it is known. */
-static bool rename_tree(struct watch *w, const char *from, const char *parent, const char *name)
-{
-    struct dir *d;
-    bool is_known = false;
-    AUTO_FREE char *to = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);
-    for (size_t it = 0; (d = map_next(&w->dirs, &it));) {
-        if (!is_below(d->path, from))
-            continue;
-        char *path = mem_printf("%s%s", to, d->path + strlen(from));
-        mem_free(d->path);
-        d->path = path;
-        is_known = true;
-    }
-    return is_known;
 }
 
 static int fail(struct watch *w, int errnum)
 {
     if (errnum == ENOSPC)
-        stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: too many directories", w->root);
+        stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: too many directories", w->dirs.root);
     else
-        stream_failf(&w->stream, failure_code(ERR_INTERNAL, errnum), "error watching %s: %s", w->root,
+        stream_failf(&w->stream, failure_code(ERR_INTERNAL, errnum), "error watching %s: %s", w->dirs.root,
                      errno_text(errnum));
     return -1;
 }
 
-static bool is_directory(const struct watch *w, const struct dir *d, const struct dirent *e)
-{
-    char path[PATH_TEXT_MAX];
-    struct stat st;
-    if (e->d_type != DT_UNKNOWN)
-        return e->d_type == DT_DIR;
-    return full_path(w, d->path, e->d_name, path) && lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* Reads some of the first directory in todo; how many entries, or -errno. */
+/* Reads some of the first directory that has to be read; how many entries, or -errno. */
 static int read_some(struct watch *w)
 {
-    struct dir *d = container_of(w->todo.next, struct dir, todo);
-    char path[PATH_TEXT_MAX];
-    if (!w->reading && full_path(w, d->path, "", path))
-        w->reading = opendir(path);
-    for (int n = 1; w->reading; n++) {
-        const struct dirent *e = readdir(w->reading);
-        if (!e)
-            break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
+    const struct watch_dir *d = watch_dirs_first(&w->dirs);
+    const char *name;
+    bool is_dir;
+    for (int n = 1; (name = watch_dirs_read(&w->dirs, &is_dir)); n++) {
         if (d->is_new) {
-            queue_event(w, WIRE_WATCH_CREATE, d, e->d_name);
-            wire_put_u32(&w->scanned, (uint32_t)d->wd);
-            wire_put_str(&w->scanned, str_of(e->d_name));
+            queue_event(w, WIRE_WATCH_CREATE, d, name);
+            wire_put_u32(&w->scanned, (uint32_t)d->number);
+            wire_put_str(&w->scanned, str_of(name));
         }
-        int r = is_directory(w, d, e) ? dir_add(w, d->path, e->d_name, d->is_new) : 0;
+        int r = is_dir ? watch_dirs_add(&w->dirs, d->path, name, d->is_new) : 0;
         if (r < 0)
             return r;
         if (n >= ENTRIES_PER_STEP || is_long(w))
             return n;
     }
-    if (w->reading)
-        (void)closedir(w->reading);
-    w->reading = NULL;
-    list_remove(&d->todo);
     return 1;
 }
 
@@ -267,13 +130,13 @@ static int read_some(struct watch *w)
 static int scan(struct watch *w)
 {
     int entries = 0;
-    for (int i = 0; i < DIRS_PER_STEP && entries < ENTRIES_PER_STEP && !list_empty(&w->todo) && !is_long(w); i++) {
+    for (int i = 0; i < DIRS_PER_STEP && entries < ENTRIES_PER_STEP && watch_dirs_first(&w->dirs) && !is_long(w); i++) {
         int r = read_some(w);
         if (r < 0)
             return fail(w, -r);
         entries += r;
     }
-    if (!list_empty(&w->todo)) {
+    if (watch_dirs_first(&w->dirs)) {
         if (!is_long(w))
             loop_timer_set(loop_of(w), &w->step, 0);
     } else if (!w->stream.replied) {
@@ -306,31 +169,7 @@ static bool was_scanned(struct watch *w, int wd, const char *name)
     return false;
 }
 
-/* A directory that left its place, and this is not where it went: it is outside now (invariant 4). */
-static void forget_moved(struct watch *w, const struct inotify_event *e)
-{
-    if (!w->moved_cookie || (e->mask & IN_MOVED_TO && e->cookie == w->moved_cookie))
-        return;
-    AUTO_FREE char *gone = TAKE_PTR(w->moved_from);
-    w->moved_cookie = 0;
-    forget_tree(w, gone);
-}
-
-/* True when the directory came from a place where it was watched. */
-static bool follow_move(struct watch *w, const struct dir *d, const struct inotify_event *e, const char *name)
-{
-    if (e->mask & IN_MOVED_FROM) {
-        w->moved_cookie = e->cookie;
-        w->moved_from = *d->path ? mem_printf("%s/%s", d->path, name) : mem_strdup(name);
-    } else if (e->mask & IN_MOVED_TO && w->moved_cookie) {
-        AUTO_FREE char *from = TAKE_PTR(w->moved_from);
-        w->moved_cookie = 0;
-        return rename_tree(w, from, d->path, name);
-    }
-    return false;
-}
-
-static void queue_kinds(struct watch *w, const struct dir *d, const struct inotify_event *e, const char *name)
+static void queue_kinds(struct watch *w, const struct watch_dir *d, const struct inotify_event *e, const char *name)
 {
     static const struct {
         uint32_t mask;
@@ -359,21 +198,20 @@ static int take_event(struct watch *w, const struct inotify_event *e)
         return 0;
     }
     if (recursive)
-        forget_moved(w, e);
-    struct dir *d = map_get_u64(&w->dirs, (uint64_t)e->wd + 1);
+        watch_dirs_settle(&w->dirs, e);
+    struct watch_dir *d = watch_dirs_find(&w->dirs, e->wd);
     if (!d)
         return 0;
     if (recursive && e->mask & IN_ISDIR && *name) {
-        bool is_known = follow_move(w, d, e, name);
+        bool is_known = watch_dirs_moved(&w->dirs, d, e, name);
         if (e->mask & (IN_CREATE | IN_MOVED_TO) && !is_known) {
             queue_kinds(w, d, e, name);
-            int r = dir_add(w, d->path, name, true);
+            int r = watch_dirs_add(&w->dirs, d->path, name, true);
             return r < 0 ? fail(w, -r) : scan(w);
         }
     }
     if (e->mask & IN_IGNORED) {
-        (void)map_del_u64(&w->dirs, (uint64_t)e->wd + 1);
-        dir_free(w, d);
+        watch_dirs_drop(&w->dirs, d);
     } else if (*name) {
         queue_kinds(w, d, e, name);
     } else if (*d->path == 0) { /* the root itself; for those below it the parent says it too */
@@ -394,7 +232,7 @@ static void watch_ready(struct loop_io *io, uint32_t events)
     } b;
     (void)events;
     for (int i = 0; i < READS_PER_TURN && !w->overflowed; i++) {
-        if ((is_long(w) || !list_empty(&w->todo)) && !w->has_no_credit) {
+        if ((is_long(w) || watch_dirs_first(&w->dirs)) && !w->has_no_credit) {
             (void)loop_set(loop_of(w), io, 0);
             return;
         }
@@ -450,7 +288,7 @@ static void watch_open(struct stream *s, struct wire_reader *r)
     int got = file_request_get(s, r, &q, &why);
     w->flags = wire_get_u8(r);
     w->io = LOOP_IO(watch_ready);
-    list_init(&w->todo);
+    watch_dirs_init(&w->dirs);
     loop_timer_init(&w->step, step_due);
     buf_init(&w->queue, QUEUED_BYTES_MAX);
     buf_init(&w->scanned, QUEUED_BYTES_MAX);
@@ -463,22 +301,21 @@ static void watch_open(struct stream *s, struct wire_reader *r)
         file_refuse(s, &why);
         return;
     }
-    w->root = mem_strdup(q.path);
     w->io.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (w->io.fd < 0) {
         stream_failf(s, ERR_RESOURCE_EXHAUSTED, "error watching %s: %s", q.path, errno_text(errno));
         return;
     }
+    watch_dirs_open(&w->dirs, w->io.fd, q.path);
     w->counted = true;
     a->n_watches++;
-    int e = dir_add(w, "", "", false);
+    int e = watch_dirs_add(&w->dirs, "", "", false);
     if (e < 0) {
         (void)fail(w, -e);
         return;
     }
     if (!(w->flags & WIRE_WATCH_RECURSIVE)) /* nothing to find below */
-        LIST_FOREACH (struct dir, d, &w->todo, todo)
-            list_remove(&d->todo);
+        watch_dirs_skip(&w->dirs);
     (void)scan(w);
 }
 
@@ -501,7 +338,8 @@ static bool watch_produce(struct stream *s)
     AUTO_BUF struct buf b = BUF_INIT(ENTRY_MAX + PATH_TEXT_MAX + 16), entry = BUF_INIT(ENTRY_MAX);
     char name[PATH_TEXT_MAX], path[PATH_TEXT_MAX];
     if (w->overflowed) {
-        stream_failf(s, ERR_RESOURCE_EXHAUSTED, "watch of %s ended: too many events are waiting to be taken", w->root);
+        stream_failf(s, ERR_RESOURCE_EXHAUSTED, "watch of %s ended: too many events are waiting to be taken",
+                     w->dirs.root);
         return false;
     }
     if (!w->n_queued || !s->replied)
@@ -515,8 +353,8 @@ static bool watch_produce(struct stream *s)
         memcpy(name, relative.p, relative.n);
         name[relative.n] = 0;
     }
-    bool has_entry =
-        named && full_path(w, str_eqc(relative, ".") ? "" : name, "", path) && entry_put(&entry, &w->names, path) >= 0;
+    bool has_entry = named && watch_dirs_path(&w->dirs, str_eqc(relative, ".") ? "" : name, "", path) &&
+                     entry_put(&entry, &w->names, path) >= 0;
     wire_put_u8(&b, kind);
     wire_put_str(&b, relative);
     wire_put_u8(&b, has_entry);
@@ -542,17 +380,12 @@ static bool watch_produce(struct stream *s)
 static void watch_fini(struct stream *s)
 {
     struct watch *w = container_of(s, struct watch, stream);
-    struct dir *d;
     loop_timer_clear(&w->step);
-    for (size_t it = 0; (d = map_next(&w->dirs, &it));)
-        dir_free(w, d);
-    map_fini(&w->dirs);
+    watch_dirs_fini(&w->dirs);
     loop_close(loop_of(w), &w->io);
     buf_fini(&w->queue);
     buf_fini(&w->scanned);
     names_fini(&w->names);
-    mem_free(w->root);
-    mem_free(w->moved_from);
     s->session->agent->n_watches -= w->counted;
 }
 

@@ -429,7 +429,7 @@ static enum timed class_now(const struct conn *c)
     if (c->state == CONN_HEAD)
         return req ? TIMED_HEAD : TIMED_IDLE;
     if (c->state == CONN_DISCARD)
-        return TIMED_BODY;
+        return TIMED_DISCARD;
     /* A stream both ways has no time, until what is left is that the client ends its side. */
     return req->reader != READER_NONE && !req->paused && !req->body_over && (!c->raw || c->shut) ? TIMED_BODY
                                                                                                  : TIMED_NONE;
@@ -442,6 +442,7 @@ static void watch_time(struct conn *c)
         [TIMED_IDLE] = s->limits.idle_timeout_ms,
         [TIMED_HEAD] = s->limits.header_timeout_ms,
         [TIMED_BODY] = s->limits.body_timeout_ms,
+        [TIMED_DISCARD] = s->limits.body_timeout_ms, /* all of it: nobody waits for it */
         [TIMED_WRITE] = s->limits.write_timeout_ms,
         [TIMED_LINGER] = LINGER_MS,
     };
@@ -522,6 +523,12 @@ void conn_event(struct conn *c, uint32_t events)
         c->hung_up = true;
     if (events & EPOLLERR)
         c->gone = true;
+    conn_run(c);
+}
+
+void conn_drop(struct conn *c)
+{
+    c->gone = true;
     conn_run(c);
 }
 

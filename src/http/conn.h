@@ -46,7 +46,16 @@ enum {
     HTTP_REQUEST_MAGIC = 0x52515448,
 };
 
-enum timed { TIMED_IDLE, TIMED_HEAD, TIMED_BODY, TIMED_WRITE, TIMED_LINGER, TIMED_CLASSES, TIMED_NONE = TIMED_CLASSES };
+enum timed {
+    TIMED_IDLE,
+    TIMED_HEAD,
+    TIMED_BODY,
+    TIMED_DISCARD,
+    TIMED_WRITE,
+    TIMED_LINGER,
+    TIMED_CLASSES,
+    TIMED_NONE = TIMED_CLASSES
+};
 
 struct listener {
     struct list node;
@@ -195,6 +204,7 @@ void conn_open(struct http_server *s, struct listener *l, int fd);
 void conn_event(struct conn *c, uint32_t events);
 void conn_run(struct conn *c);
 void conn_kick(struct conn *c);
+void conn_drop(struct conn *c); /* to make room: nothing is said */
 void conn_timeout(struct conn *c, enum timed kind);
 
 /* parse.c */

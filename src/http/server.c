@@ -236,13 +236,21 @@ static void on_timer(uv_timer_t *timer)
     finish_close(s);
 }
 
-/* The connection that has been idle for longest goes. False: there is none. */
+/*
+ * The connection goes that has done nothing for longest, or else one of which nobody waits for anything; or else the one that has been saying a request's head for longest:
+ * that costs a stranger nothing. False: there is none of these.
+ */
 static bool make_room(struct http_server *s)
 {
-    struct conn *c = LIST_FIRST(struct conn, &s->timed[TIMED_IDLE], timed);
-    if (c)
-        conn_timeout(c, TIMED_IDLE);
-    return c != NULL;
+    static const enum timed order[] = {TIMED_IDLE, TIMED_DISCARD, TIMED_LINGER, TIMED_HEAD};
+    for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+        struct conn *c = LIST_FIRST(struct conn, &s->timed[order[i]], timed);
+        if (!c)
+            continue;
+        conn_drop(c);
+        return true;
+    }
+    return false;
 }
 
 /* One connection too many: it is told so, as far as that works without waiting. */

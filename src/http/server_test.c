@@ -272,6 +272,18 @@ static void test_timeouts(void **state)
     assert_true(str_starts(buf_str(&b), STR("HTTP/1.1 408 ")));
     buf_clear(&b);
 
+    /* So it is with a body that nobody has asked for. */
+    int late = test_connect(&t);
+    test_send(&t, late, STR(GET HOST "Content-Length: 60000\r\n\r\n"));
+    unsigned sent = 0;
+    for (; sent < 1000 && http_server_connections(t.server); sent++) {
+        (void)usleep(5000);
+        (void)!send(late, "a", 1, MSG_NOSIGNAL);
+        test_turn(&t);
+    }
+    assert_true(sent < 1000);
+    (void)close(late);
+
     int head = test_connect(&t);
     test_send(&t, head, STR("GET /hello HTTP/1.1\r\n"));
     test_receive(&t, head, &b, STR_NULL);
@@ -340,7 +352,7 @@ static void test_too_many_connections(void **state)
     AUTO_BUF struct buf b = BUF_INIT(4096);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
         fds[i] = test_connect(&t);
-        test_send(&t, fds[i], STR("GET"));
+        test_send(&t, fds[i], STR(POST "Content-Length: 10\r\n\r\n"));
     }
     test_turn(&t);
     assert_int_equal(http_server_connections(t.server), 3);
@@ -382,6 +394,37 @@ static void test_idle_connections_make_room(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         (void)close(fds[i]);
     test_server_close(&t);
+}
+
+/* Nor may whoever begins to say something, or goes on although the answer is there. */
+static void test_slow_strangers_make_room(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"GET /hello HTT", GET HOST "Content-Length: 10\r\n\r\nabc"};
+    for (size_t k = 0; k < ARRAY_SIZE(said); k++) {
+        struct test_server t;
+        struct http_limits limits = HTTP_LIMITS_DEFAULT;
+        limits.connections = 3;
+        test_server_open(&t, &limits, false);
+        int fds[3];
+        char answer[4096];
+        for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+            fds[i] = test_connect(&t);
+            test_send(&t, fds[i], str_of(said[k]));
+            test_turn(&t);
+        }
+        assert_int_equal(http_server_connections(t.server), 3);
+        expect_status(&t, STR(GET HOST "Connection: close\r\n\r\n"), "HTTP/1.1 200 ");
+        for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+            ssize_t n;
+            do /* to the answer of the second kind */
+                n = recv(fds[i], answer, sizeof(answer), MSG_DONTWAIT);
+            while (n > 0);
+            assert_true(i == 0 ? n == 0 || errno == ECONNRESET : n < 0 && errno == EAGAIN);
+            (void)close(fds[i]);
+        }
+        test_server_close(&t);
+    }
 }
 
 static void test_http10(void **state)
@@ -456,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_timeouts),
         cmocka_unit_test(test_too_many_connections),
         cmocka_unit_test(test_idle_connections_make_room),
+        cmocka_unit_test(test_slow_strangers_make_room),
         cmocka_unit_test(test_http10),
         cmocka_unit_test(test_expect_continue),
         cmocka_unit_test(test_headers),

@@ -27,7 +27,7 @@ static void make_slow(int *ret_slow, int *ret_peer)
     assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &n), 0);
     int slow = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(connect(slow, (struct sockaddr *)&at, n), 0);
-    *ret_peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    *ret_peer = accept4(listener, (struct sockaddr *)&at, &n, SOCK_CLOEXEC);
     assert_true(*ret_peer >= 0);
     while (send(slow, zeros, sizeof(zeros), MSG_DONTWAIT) > 0)
         ;

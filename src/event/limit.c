@@ -61,6 +61,12 @@ int event_flush_suppressed(struct event_log *log, struct err *err)
     return 0;
 }
 
+struct event_limit event_limit_after(uint64_t told, uint32_t per_sec)
+{
+    return (struct event_limit){.burst = told < EVENT_TOLD_IN_FULL ? per_sec : MAX(per_sec / 10, 1u),
+                                .window = told < EVENT_TOLD_CLOSELY ? USEC_PER_SEC : 60 * USEC_PER_SEC};
+}
+
 int event_append_limited(struct event_log *log, const struct event_draft *draft, const struct event_limit *limit,
                          uint64_t *ret_seq, struct err *err)
 {

@@ -63,6 +63,13 @@ struct event_limit {
 int event_append_limited(struct event_log *log, const struct event_draft *draft, const struct event_limit *limit,
                          uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
+/*
+ * The limit for what goes on for as long as the sandbox does: the more of it is in the log, the less is added. `told` are there; after
+ * EVENT_TOLD_IN_FULL a tenth of per_sec is, after EVENT_TOLD_CLOSELY a tenth in a minute.
+ */
+enum { EVENT_TOLD_IN_FULL = 20000, EVENT_TOLD_CLOSELY = 100000 };
+struct event_limit event_limit_after(uint64_t told, uint32_t per_sec);
+
 /* Writes the log.suppressed events that are due now, of all sandboxes. For a timer of a second or so. */
 int event_flush_suppressed(struct event_log *log, struct err *err) WARN_UNUSED;
 

@@ -20,22 +20,26 @@ int sandbox_usable(const struct sandbox *sb, struct err *err)
     return 0;
 }
 
-static int record(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq, struct err *err)
+/* limit NULL: none. */
+static int record(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
+                  uint64_t *ret_seq, struct err *err)
 {
-    int r = event_append(sb->core->config.events, draft, ret_seq, err);
+    int r = limit ? event_append_limited(sb->core->config.events, draft, limit, ret_seq, err)
+                  : event_append(sb->core->config.events, draft, ret_seq, err);
     if (r < 0)
         core_unrecorded(sb->core, err);
     else
         keeper_wrote(sb->core->keeper);
-    return r;
+    return MIN(r, 0);
 }
 
 /* An action that can't be recorded is not done. While the last batch was lost nobody can know before trying. */
-static int record_action(struct sandbox *sb, const struct event_draft *draft, uint64_t *ret_seq, struct err *err)
+static int record_action(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
+                         uint64_t *ret_seq, struct err *err)
 {
     struct keeper *k = sb->core->keeper;
     *ret_seq = 0;
-    int r = record(sb, draft, ret_seq, err);
+    int r = record(sb, draft, limit, ret_seq, err);
     if (r == 0)
         keeper_acts(k);
     if (r == 0 && keeper_fails(k))
@@ -44,8 +48,8 @@ static int record_action(struct sandbox *sb, const struct event_draft *draft, ui
     return r < 0 && draft->kind != EVENT_SANDBOX_KILL ? err_prefix(err, "record the action") : 0;
 }
 
-int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
-                  uint64_t *ret_seq, struct err *err)
+static int permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                  const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
 {
     const char *rule;
     uint64_t seq;
@@ -63,19 +67,31 @@ int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind
         draft.kind = EVENT_GUARD_DENIED;
         draft.source = EVENT_HOST;
         draft.data = event_data_end(&d);
-        (void)!record(sb, &draft, &seq, err);
+        (void)!record(sb, &draft, limit, &seq, err);
         return err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
     }
-    return record_action(sb, &draft, ret_seq, err);
+    return record_action(sb, &draft, limit, ret_seq, err);
+}
+
+int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                  uint64_t *ret_seq, struct err *err)
+{
+    return permit(sb, actor, kind, data, NULL, ret_seq, err);
+}
+
+int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                         const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
+{
+    bool sets_up = actor->sets_up && sb->info.state == SANDBOX_RESUMING && !sb->core->closing;
+    if (!sets_up && sandbox_usable(sb, err) < 0)
+        return -1;
+    return permit(sb, actor, kind, data, limit, ret_seq, err);
 }
 
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                  uint64_t *ret_seq, struct err *err)
 {
-    bool sets_up = actor->sets_up && sb->info.state == SANDBOX_RESUMING && !sb->core->closing;
-    if (!sets_up && sandbox_usable(sb, err) < 0)
-        return -1;
-    return action_permit(sb, actor, kind, data, ret_seq, err);
+    return action_begin_limited(sb, actor, kind, data, NULL, ret_seq, err);
 }
 
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data)
@@ -87,5 +103,5 @@ void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, en
         .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data};
     struct err err;
     uint64_t seq;
-    (void)!record(sb, &draft, &seq, &err);
+    (void)!record(sb, &draft, NULL, &seq, &err);
 }

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "event/event.h"
+#include "event/log.h"
 #include "sandbox/sandbox.h"
 
 /*
@@ -18,6 +18,13 @@
  */
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                  uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+
+/*
+ * The same for what strangers may do as often as they like: those beyond the limit are done and counted together (log.suppressed). Of them
+ * *ret_seq is 0, and nothing more should be recorded.
+ */
+int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
+                         const struct event_limit *limit, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 
 /* Records what came of it. Never fails for the caller: an event that can't be stored is counted and logged once. */
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data);

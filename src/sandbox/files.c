@@ -83,7 +83,7 @@ void file_record_end(struct file_call *c, const struct err *err)
 {
     if (c->sb->core->closing || c->kind == EVENT_FILE_STAT || c->kind == EVENT_FILE_WATCH)
         return; /* their action says it all */
-    if (c->kind == EVENT_DIAL && (!err || c->opened))
+    if (c->kind == EVENT_DIAL && (!err || c->opened || !c->cause))
         return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (err && err->code == ERR_RESOURCE_EXHAUSTED)

@@ -366,6 +366,35 @@ static void dial(void **state)
     fini(&c);
 }
 
+/* A stranger who connects again and again does not fill the log, nor push out of it what was there. */
+static void many_dials(void **state)
+{
+    enum { N = 3000 };
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    const char *id = sandbox_info(sb)->id;
+    struct client c = {0};
+    struct err err;
+    usec_t begin = clock_mono();
+    for (unsigned i = 1; i <= N; i++) {
+        assert_int_equal(dial_open(sb, &test_actor, 81, &dial_ops, &c, &c.call, &err), 0);
+        WAIT(w, c.ends == i);
+    }
+    size_t most = ((clock_mono() - begin) / USEC_PER_SEC + 2) * 100;
+    assert_in_range(world_count_events(w, id, EVENT_DIAL), 100, most);
+    assert_int_equal(world_count_events(w, id, EVENT_DIAL_FAILED), world_count_events(w, id, EVENT_DIAL));
+    WAIT(w, world_count_events(w, id, EVENT_LOG_SUPPRESSED) > 0);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_LOG_SUPPRESSED), "\"kind\":\"dial\""));
+    sb->n_dials_told = EVENT_TOLD_CLOSELY; /* as if it had gone on */
+    size_t before = world_count_events(w, id, EVENT_DIAL);
+    for (unsigned i = N + 1; i <= N + 50; i++) {
+        assert_int_equal(dial_open(sb, &test_actor, 81, &dial_ops, &c, &c.call, &err), 0);
+        WAIT(w, c.ends == i);
+    }
+    assert_in_range(world_count_events(w, id, EVENT_DIAL), before, before + 10);
+    fini(&c);
+}
+
 static void sandbox_ends(void **state)
 {
     struct world *w = *state;
@@ -396,7 +425,7 @@ static void sandbox_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(unary), TEST(list), TEST(read_it),     TEST(write_it),
-                                       TEST(watch), TEST(dial), TEST(sandbox_ends)};
+    const struct CMUnitTest tests[] = {TEST(unary), TEST(list), TEST(read_it),    TEST(write_it),
+                                       TEST(watch), TEST(dial), TEST(many_dials), TEST(sandbox_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

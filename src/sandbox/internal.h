@@ -84,6 +84,7 @@ struct sandbox {
     struct loop_alarm history_alarm;
     uint64_t history_from;    /* while its log is shortened: what stays begins here */
     usec_t disk_suspected_at; /* monotonic: when it was looked at out of turn; 0: never */
+    uint64_t n_dials_told;    /* how many are in the log, since this worker began */
     uint32_t oom_kills;
     bool stored;   /* its creation is */
     bool is_told;  /* who asked for it has heard of it */

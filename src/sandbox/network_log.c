@@ -2,15 +2,13 @@
 /*
  * What cove-egress saw, as events. A sandbox can cause any number of them, so all are bounded: NETWORK_FLOWS_PER_SEC flows a second are logged one by
  * one (net.open, and its net.close whenever that comes), the others are counted and told together; of the other kinds what is too much is
- * counted by the log itself (log.suppressed). And since a sandbox may go on for as long as it lives, the more was told of it, the less is: after TOLD_IN_FULL events a
- * tenth of that, after TOLD_CLOSELY a tenth in a minute.
+ * counted by the log itself (log.suppressed). And since a sandbox may go on for as long as it lives, the more was told of it, the less is: after EVENT_TOLD_IN_FULL events a
+ * tenth of that, after EVENT_TOLD_CLOSELY a tenth in a minute.
  */
 #include "base/mem.h"
 #include "sandbox/network_internal.h"
 
 enum { REQUESTS_PER_SEC = 200, DENIALS_PER_SEC = 100, MISUSES_PER_SEC = 20 };
-
-enum { TOLD_IN_FULL = 20000, TOLD_CLOSELY = 100000 };
 
 struct told {
     json_t *message;
@@ -57,12 +55,6 @@ static void put_number(struct told *t, struct event_data *d, const char *key, bo
         event_data_i64(d, key, number(t, key, is_optional));
 }
 
-static struct event_limit limit_of(const struct network *n, uint32_t per_sec)
-{
-    return (struct event_limit){.burst = n->n_told < TOLD_IN_FULL ? per_sec : MAX(per_sec / 10, 1u),
-                                .window = n->n_told < TOLD_CLOSELY ? USEC_PER_SEC : 60 * USEC_PER_SEC};
-}
-
 /* Returns its seq, 0 when it is not in the log. per_sec 0: without a limit. */
 static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, uint32_t per_sec, struct event_data *d)
 {
@@ -73,7 +65,7 @@ static uint64_t append(struct network *n, enum event_kind kind, uint64_t cause, 
                                 .grade = EVENT_OBSERVED_HOST,
                                 .cause = cause,
                                 .data = event_data_end(d)};
-    const struct event_limit limit = limit_of(n, per_sec);
+    const struct event_limit limit = event_limit_after(n->n_told, per_sec);
     uint64_t seq = 0;
     struct err err;
     int r = per_sec ? event_append_limited(core->config.events, &draft, &limit, &seq, &err)
@@ -113,14 +105,15 @@ static struct flow_sums *sums_of(struct network *n)
 {
     if (!n->sums_alarm.slot) {
         n->sums.since = clock_mono();
-        loop_alarm_set(n->sb->core->loop, &n->sums_alarm, n->sums.since + limit_of(n, 1).window, on_sums_alarm);
+        loop_alarm_set(n->sb->core->loop, &n->sums_alarm, n->sums.since + event_limit_after(n->n_told, 1).window,
+                       on_sums_alarm);
     }
     return &n->sums;
 }
 
 static bool may_log_flow(struct network *n)
 {
-    const struct event_limit limit = limit_of(n, NETWORK_FLOWS_PER_SEC);
+    const struct event_limit limit = event_limit_after(n->n_told, NETWORK_FLOWS_PER_SEC);
     usec_t now = clock_mono();
     if (now - n->period >= limit.window) {
         n->period = now;

@@ -2,6 +2,8 @@
 /* Bytes of files, both ways, under credit: nothing of a file is ever held here. */
 #include "sandbox/file_call.h"
 
+enum { DIALS_PER_SEC = 100 };
+
 /* ---- reading ---- */
 
 static void on_read_reply(void *user, struct str head)
@@ -208,6 +210,7 @@ static const struct stream_ops dialled_ops = {.on_reply = on_dial_reply,
                                               .on_end = on_dial_end,
                                               .long_lived = true};
 
+/* Whoever knows the address of a public port may connect to it as often as they like. */
 int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, const struct dial_ops *ops, void *ctx,
               struct file_call **ret_call, struct err *err)
 {
@@ -216,8 +219,10 @@ int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, cons
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no port 0");
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_u64(&d, "port", port);
-    if (action_begin(sb, actor, EVENT_DIAL, event_data_end(&d), &cause, err) < 0)
+    const struct event_limit limit = event_limit_after(sb->n_dials_told, DIALS_PER_SEC);
+    if (action_begin_limited(sb, actor, EVENT_DIAL, event_data_end(&d), &limit, &cause, err) < 0)
         return -1;
+    sb->n_dials_told += cause != 0;
     struct file_call *c = file_call_new(sb, EVENT_DIAL, cause, ctx);
     c->to.dial = ops;
     struct buf *b = session_request(sb->session, WIRE_DIAL);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "base/fd.h"
 #include "coved/foreign.h"
 
@@ -77,12 +78,24 @@ static void others_are_just_closed(void **state UNUSED)
     assert_int_equal(left.it_value.tv_sec + left.it_value.tv_usec, 0);
 }
 
+/* On a busy machine, in the middle of it. */
+static void who_does_not_get_the_processor_has_not_waited(void **state UNUSED)
+{
+    unsigned before = foreign_cuts();
+    foreign_begin();
+    for (usec_t end = clock_mono() + 200 * USEC_PER_MS; clock_mono() < end;)
+        ;
+    foreign_end();
+    assert_int_equal(foreign_cuts(), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_want_to_be_closed_is_cut_short),
         cmocka_unit_test(so_are_many_that_were_left_in_a_socket),
         cmocka_unit_test(others_are_just_closed),
+        cmocka_unit_test(who_does_not_get_the_processor_has_not_waited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 """What one service has on the machine, told from everybody else's by its state directory, and what it left of that when it was gone."""
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -113,10 +114,31 @@ def mount_tables():
     return tables
 
 
-def host_mounts(ours=None):
-    """The table of whoever runs the tests, but for what the directories of tests have in it, other than ours."""
-    others = re.compile(r"/(?:test|cove)-[a-z-]+-\w{8}/|/pytest-of-\w+/")
-    return [line for line in read("/proc/self/mountinfo").splitlines() if (ours and str(ours) in line) or not others.search(line)]
+CLONE_NEWNS, MS_REC, MS_PRIVATE, MS_SHARED, MNT_DETACH = 0x20000, 0x4000, 1 << 18, 1 << 20, 2
+
+
+@contextlib.contextmanager
+def own_mount_table():
+    """
+    A mount table of our own, shared as that of a host is: what a service here does not keep to itself comes to stand in it, what others on this machine
+    mount meanwhile does not. Yields a function that tells what came to it.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("mount tables are root's")
+    libc, before, at = ctypes.CDLL(None, use_errno=True), os.open("/proc/self/ns/mnt", os.O_RDONLY), os.getcwd()
+    assert libc.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+    try:
+        for kind in (MS_PRIVATE, MS_SHARED):
+            assert libc.mount(None, b"/", None, MS_REC | kind, None) == 0, os.strerror(ctypes.get_errno())
+        for line in read("/proc/self/mountinfo").splitlines()[::-1]:
+            if re.search(r"/(?:test|cove)-[a-z-]+-\w{8}/|/pytest-of-\w+/", line.split()[4]): # other tests', who want to see them gone
+                libc.umount2(line.split()[4].encode(), MNT_DETACH)
+        first = set(read("/proc/self/mountinfo").splitlines())
+        yield lambda: sorted(set(read("/proc/self/mountinfo").splitlines()) - first) # others' go where their directories are removed
+    finally:
+        assert libc.setns(before, CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+        os.close(before)
+        os.chdir(at)
 
 
 def mounts(state, run):

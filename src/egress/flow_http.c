@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 /* A path of more bytes is none to a policy, however it goes on: a change judges what was kept as the whole was. */
-enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1 };
+enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1, READINGS_MAX = 8 };
 
 static void request_free(struct flow *f, struct flow_request *r)
 {
@@ -156,9 +156,8 @@ static bool replace(struct injecting *i, struct http_header *field, const struct
     return true;
 }
 
-static void inject(void *ctx, const struct policy_inject *what)
+static void inject(struct injecting *i, const struct policy_inject *what)
 {
-    struct injecting *i = ctx;
     struct str value;
     for (size_t h = 0; h < what->n_headers && !i->failed; h++)
         if (expand(i, what->headers[h].value, &value)) {
@@ -192,6 +191,90 @@ static void notice_misuse(struct flow *f, const struct exchange_head *h, const c
     for (size_t i = 0; i < n; i++)
         if (mentions(h, all[i].sentinel))
             report_misuse(f->net, all[i].secret, name ? name : "", f->port);
+}
+
+/* ---- what a server may take it for ---- */
+
+struct reading {
+    struct str method, path;
+};
+
+static bool is_one_of(struct str name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eqc(name, names[i]))
+            return true;
+    return false;
+}
+
+/*
+ * What the request line says, and what else it is where a server goes by these headers: frameworks do for methods that clients could not send, and IIS's URL rewriting
+ * and those that came after it for paths. 0: too many.
+ */
+static size_t read_request(const struct exchange_head *h, struct reading ret_all[static READINGS_MAX])
+{
+    static const char *const methods[] = {"x-http-method-override", "x-http-method", "x-method-override"},
+                             *const paths[] = {"x-original-url", "x-rewrite-url"};
+    size_t n = 1;
+    ret_all[0] = (struct reading){h->method, h->path};
+    for (size_t i = 0; i < h->n_fields; i++) {
+        const struct http_header *f = &h->fields[i];
+        bool is_method = is_one_of(f->name, methods, ARRAY_SIZE(methods));
+        if (!is_method && !is_one_of(f->name, paths, ARRAY_SIZE(paths)))
+            continue;
+        if (2 * n > READINGS_MAX)
+            return 0;
+        for (size_t k = 0; k < n; k++)
+            ret_all[n + k] =
+                is_method ? (struct reading){f->value, ret_all[k].path} : (struct reading){ret_all[k].method, f->value};
+        n *= 2;
+    }
+    return n;
+}
+
+/* Allowed when all of them are. */
+static void judge_readings(struct flow *f, const char *name, bool belongs, const struct reading *all, size_t n,
+                           struct policy_answer *ret_answer)
+{
+    for (size_t i = 0; i < n; i++) {
+        flow_judge_pair(f, name, belongs, all[i].method, all[i].path, ret_answer);
+        if (ret_answer->verdict != POLICY_ALLOW)
+            return;
+    }
+}
+
+struct injections {
+    const struct policy_inject *all[POLICY_INJECT_MAX];
+    unsigned seen[POLICY_INJECT_MAX]; /* in so many readings */
+    size_t n;
+};
+
+static void note_injection(void *ctx, const struct policy_inject *what)
+{
+    struct injections *in = ctx;
+    size_t i = 0;
+    while (i < in->n && in->all[i] != what)
+        i++;
+    if (i == in->n)
+        in->all[in->n++] = what;
+    in->seen[i]++;
+}
+
+/* What is bound to one path or method goes to no other. */
+static void inject_all(struct injecting *i, const char *name, const struct reading *all, size_t n)
+{
+    struct injections in = {.n = 0};
+    for (size_t k = 0; k < n; k++) {
+        struct policy_query q;
+        AUTO_FREE char *method = mem_strndup(all[k].method.p, all[k].method.n);
+        flow_query(i->f, name, &q);
+        q.method = method;
+        q.path = all[k].path;
+        policy_each_inject(i->f->net->policy, &q, note_injection, &in);
+    }
+    for (size_t k = 0; k < in.n; k++)
+        if (in.seen[k] == n)
+            inject(i, in.all[k]);
 }
 
 /* ---- a request ---- */
@@ -271,19 +354,17 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
     bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
     struct policy_answer answer;
-    flow_judge_pair(f, name, belongs, h->method, h->path, &answer);
+    struct reading readings[READINGS_MAX];
+    size_t n_readings = read_request(h, readings);
+    if (n_readings == 0)
+        return denyf(f, h, name, 400, ret_refusal, "too many headers that say another method or path");
+    judge_readings(f, name, belongs, readings, n_readings, &answer);
     if (answer.verdict != POLICY_ALLOW)
         return deny(f, h, name, &answer, 403, ret_refusal);
 
     struct injecting i = {.f = f, .head = h, .names = json_array()};
-    if (f->intercepted) {
-        struct policy_query q;
-        AUTO_FREE char *method = mem_strndup(h->method.p, h->method.n);
-        flow_query(f, name, &q);
-        q.method = method;
-        q.path = h->path;
-        policy_each_inject(f->net->policy, &q, inject, &i);
-    }
+    if (f->intercepted)
+        inject_all(&i, name, readings, n_readings);
     if (i.failed) {
         json_decref(i.names);
         return denyf(f, h, name, 403, ret_refusal, i.err.msg);

@@ -401,6 +401,7 @@ static void world_open_shared(struct world *w)
 static bool is_open(void *ctx)
 {
     const struct world *w = ctx;
+    assert_int_equal(w->net->n_flows, 1);
     return w->flow->state >= FLOW_WATCH;
 }
 
@@ -464,6 +465,44 @@ static void test_requests_that_do_not_look_like_it(void **state)
             test_until(&w.rig, is_open, &w);
             w.server = test_accept(w.listener);
             test_peer_expect(&w.rig, w.server, str_of(said));
+        }
+        world_close(&w);
+    }
+}
+
+/* Headers by which some servers take a request for another one than its line says. */
+static void test_requests_that_are_others(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *fields, *status; /* NULL: goes on */
+    } cases[] = {
+        {"POST /v1/x", "", NULL},
+        {"POST /v1/x", "X-HTTP-Method-Override: GET\r\n", NULL},
+        {"POST /v1/x", "X-HTTP-Method-Override: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "x-http-method: PUT\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "x-method-override:\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Http-Method-Override: POST\r\nX-Http-Method-Override: PATCH\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Original-URL: /v1/y\r\nX-Method-Override: POST\r\n", NULL},
+        {"GET /v1/x", "X-Original-URL: /admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Rewrite-Url: /v1/../admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Rewrite-Url: http://h/admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\n",
+         "HTTP/1.1 400"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct world w;
+        AUTO_FREE char *said = mem_printf("%s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", cases[i].line, cases[i].fields);
+        world_open_to(&w);
+        allow(&w, "{'rules':[{'allow':'127.0.0.1','methods':['GET','POST'],'path':'/v1/*'}]}");
+        test_peer_send(w.client, said, strlen(said));
+        flow_begin(w.flow);
+        if (cases[i].status) {
+            expect_answer(&w, cases[i].status);
+        } else {
+            test_turn(&w.rig);
+            w.server = test_accept(w.listener);
+            test_peer_expect(&w.rig, w.server, str_of(cases[i].line));
         }
         world_close(&w);
     }
@@ -723,6 +762,7 @@ int main(void)
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_more_than_a_hello),
         cmocka_unit_test(test_requests_that_do_not_look_like_it),
+        cmocka_unit_test(test_requests_that_are_others),
         cmocka_unit_test(test_requests_after_silence),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),

@@ -218,6 +218,35 @@ static int set_build_number(struct config *c, const struct field *f, struct str 
     return 0;
 }
 
+static const char *image_key(const struct field *f)
+{
+    return strcmp(f->name, "images.aliases") == 0 ? "alias=" : "insecure=";
+}
+
+static size_t count_lines(const char *lines, const char *key)
+{
+    size_t n = 0;
+    struct str rest = str_of(lines), line;
+    while (str_split(&rest, '\n', &line))
+        n += str_starts(line, str_of(key));
+    return n;
+}
+
+static void forget_lines(char *lines, const char *key)
+{
+    char *to = lines;
+    struct str rest = str_of(lines), line;
+    while (lines && str_split(&rest, '\n', &line)) {
+        if (!line.n || str_starts(line, str_of(key)))
+            continue;
+        memmove(to, line.p, line.n);
+        to += line.n;
+        *to++ = '\n';
+    }
+    if (lines)
+        *to = 0;
+}
+
 static int set_image(struct config *c, const struct field *f, struct str value, struct err *err)
 {
     bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
@@ -228,8 +257,8 @@ static int set_image(struct config *c, const struct field *f, struct str value, 
         return err_set(err, ERR_INVALID_ARGUMENT,
                        is_alias ? "%s: \"%.*s\" is not image=template" : "%s: \"%.*s\" is no host[:port]", f->name,
                        (int)MIN(value.n, 64), value.p);
-    if (c->builds && strlen(c->builds) > 16384)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s: too many", f->name);
+    if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
     return 0;
 }
@@ -325,6 +354,8 @@ static int apply(void *ctx, const char *key, struct str value, bool first, bool 
             forget(c->listen, &c->n_listen);
         if (first && f->set == set_listen_tls)
             forget(c->listen_tls, &c->n_listen_tls);
+        if (first && f->set == set_image)
+            forget_lines(c->builds, image_key(f));
         return f->set(c, f, value, err);
     }
     return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%s\"", key);

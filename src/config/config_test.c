@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/config.h"
 
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -230,25 +231,44 @@ static void the_public_needs_key_and_tls(void **state)
     assert_string_equal(silent->listen_tls[0].text, "127.0.0.1:7443");
 }
 
+static void images_are_counted(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf text = BUF_INIT(1 << 16);
+    buf_append_cstr(&text, "images:\n  insecure: [r.test]\n  aliases:\n");
+    for (int i = 0; i < CONFIG_IMAGES_MAX; i++)
+        buf_printf(&text, "    - img%d=base\n", i);
+    AUTO_FREE char *most = mem_printf("%.*s", STR_ARG(buf_str(&text)));
+    AUTO_FREE char *more = mem_printf("%s    - more=base\n", most);
+    AUTO(config_free) struct config *c = parse(most);
+    assert_non_null(strstr(c->builds, "insecure=r.test\nalias=img0=base\n"));
+    assert_non_null(strstr(c->builds, "alias=img63=base\n"));
+    assert_refused(more, "t.yaml:68: images.aliases: more than 64");
+}
+
 static void files_and_environment(void **state)
 {
     (void)state;
     char path[] = "/tmp/cove-config-XXXXXX";
     AUTO_CLOSE int fd = mkostemp(path, O_CLOEXEC);
     assert_true(fd >= 0);
-    struct str text = STR("state_dir: /srv/a\nlisten: 127.0.0.1:1\n");
+    struct str text =
+        STR("state_dir: /srv/a\nlisten: 127.0.0.1:1\nimages: {aliases: [a=base, b=base], insecure: [r.test]}\n");
     assert_int_equal(fd_write_all(fd, text.p, text.n), 0);
 
     struct err err = {0};
     struct config *c = NULL;
     assert_int_equal(setenv("COVE_RUN", "/run/else", 1), 0);
     assert_int_equal(setenv("COVE_LISTEN", "127.0.0.1:2, [::1]:3", 1), 0);
+    assert_int_equal(setenv("COVE_IMAGE_ALIASES", "a=other,c=base", 1), 0);
     assert_int_equal(config_load(path, &c, &err), 0);
     assert_string_equal(c->state_dir, "/srv/a");
     assert_string_equal(c->run_dir, "/run/else");
     assert_int_equal(c->n_listen, 2);
     assert_string_equal(c->listen[1].text, "[::1]:3");
+    assert_string_equal(c->builds, "insecure=r.test\nalias=a=other\nalias=c=base\n");
     config_free(c);
+    assert_int_equal(unsetenv("COVE_IMAGE_ALIASES"), 0);
 
     assert_int_equal(setenv("COVE_LISTEN", "nowhere", 1), 0);
     assert_int_equal(config_load(path, &c, &err), -1);
@@ -276,6 +296,7 @@ int main(void)
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(listen_addresses),
         cmocka_unit_test(the_public_needs_key_and_tls),
+        cmocka_unit_test(images_are_counted),
         cmocka_unit_test(files_and_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,8 +7,9 @@
 
 #include "base/arena.h"
 #include "build/builder.h"
+#include "config/config.h"
 
-enum { BUILD_ALIASES_MAX = 64, BUILD_INSECURE_MAX = 64 };
+enum { BUILD_ALIASES_MAX = CONFIG_IMAGES_MAX, BUILD_INSECURE_MAX = CONFIG_IMAGES_MAX };
 
 /* Fills what the text says; lists and strings are in the arena. ERR_INVALID_ARGUMENT. */
 int build_options_parse(struct str text, struct arena *arena, struct builder_config *config,

@@ -120,7 +120,10 @@ int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tr
     int r = force_version == 1 ? -ENOENT : cgroup_v2_open(t);
     if (r < 0 && force_version != 2) {
         close_all(t, true);
+        int of_v2 = r;
         r = cgroup_v1_open(t);
+        if (r == -ENOENT)
+            r = of_v2; /* what keeps us from the version that there is */
     }
     if (r < 0) {
         cgroup_close(t, true);

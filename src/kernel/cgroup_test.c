@@ -7,6 +7,7 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -182,6 +184,61 @@ static void test_life_v2(void **state)
     life_of_a_group(2);
 }
 
+static int write_to(const char *path, const char *text)
+{
+    return fd_write_existing(AT_FDCWD, path, str_of(text));
+}
+
+/* As in a container: in a namespace whose top is a group with this process and another one in it. */
+static int from_within(void)
+{
+    static const struct cgroup_limits limits = {.memory_bytes = 64 << 20, .cpu_milli = 500, .pids = 10};
+    struct cgroup_tree *t = NULL;
+    struct cgroup_usage usage;
+    if (unshare(CLONE_NEWCGROUP | CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        umount2("/sys/fs/cgroup", MNT_DETACH) < 0 || mount("groups", "/sys/fs/cgroup", "cgroup2", 0, NULL) < 0)
+        return 2;
+    if (write_to("/sys/fs/cgroup/cgroup.subtree_control", "+memory") != -EBUSY)
+        return 3; /* it is the machine's real top */
+    if (cgroup_open("cove-test", 0, &t) < 0)
+        return 4;
+    const struct cgroup_features *f = cgroup_features(t);
+    if (f->version != 2 || !f->memory || !f->cpu || !f->pids)
+        return 5;
+    if (cgroup_make(t, "a") < 0 || cgroup_limit(t, "a", &limits) < 0 || cgroup_attach(t, "a", 0) < 0 ||
+        cgroup_usage(t, "a", &usage) < 0 || usage.pids != 1)
+        return 6;
+    return 0; /* what it made is removed from without */
+}
+
+static void test_a_container_v2(void **state)
+{
+    (void)state;
+    static const char *const made[] = {"/cove-test/a", "/cove-test", "/init", ""};
+    struct cgroup_tree *t = open_tree_of(2);
+    char top[64], path[128];
+    int status, r = -1;
+    (void)snprintf(top, sizeof(top), "/sys/fs/cgroup/cove-test-%d/top", (int)getpid());
+    assert_int_equal(cgroup_make(t, "top"), 0);
+    pid_t other = start_sleeper();
+    assert_int_equal(cgroup_attach(t, "top", other), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(cgroup_attach(t, "top", 0) < 0 ? 1 : from_within());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)snprintf(path, sizeof(path), "%s/init/cgroup.procs", top);
+    assert_int_equal(read_number(path), other);
+    end(other);
+    for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+        (void)snprintf(path, sizeof(path), "%s%s", top, made[i]);
+        for (int n = 0; n < 1000 && (r = rmdir(path)) < 0 && errno == EBUSY; n++)
+            (void)poll(NULL, 0, 2);
+        assert_int_equal(r, 0);
+    }
+    cgroup_close(t, true);
+}
+
 static void test_kill_takes_all(void **state)
 {
     (void)state;
@@ -348,10 +405,15 @@ static void test_names_that_are_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life_v1),           cmocka_unit_test(test_life_v2),
-        cmocka_unit_test(test_kill_takes_all),    cmocka_unit_test(test_frozen_and_thawed),
-        cmocka_unit_test(test_groups_are_listed), cmocka_unit_test(test_names_that_are_too_long),
-        cmocka_unit_test(test_memory_is_taken),   cmocka_unit_test(test_sockets_v1),
+        cmocka_unit_test(test_life_v1),
+        cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_a_container_v2),
+        cmocka_unit_test(test_kill_takes_all),
+        cmocka_unit_test(test_frozen_and_thawed),
+        cmocka_unit_test(test_groups_are_listed),
+        cmocka_unit_test(test_names_that_are_too_long),
+        cmocka_unit_test(test_memory_is_taken),
+        cmocka_unit_test(test_sockets_v1),
     };
     if (geteuid() != 0) {
         print_message("SKIP: control groups need root\n");

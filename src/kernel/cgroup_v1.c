@@ -175,5 +175,5 @@ int cgroup_v1_open(struct cgroup_tree *t)
         .freeze = t->parent_fds[FREEZER] >= 0 && cgroup_has(t->parent_fds[FREEZER], "freezer.state"),
         .reclaim = t->parent_fds[MEMORY] >= 0 && cgroup_has(t->parent_fds[MEMORY], "memory.force_empty"),
     };
-    return 0;
+    return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
 }

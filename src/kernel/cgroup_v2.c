@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Version 2: one hierarchy. Where a hybrid machine mounts it without the controllers we need, version 1 is used instead. */
+#include "base/buf.h"
 #include "base/fd.h"
 #include "kernel/cgroup_internal.h"
 
@@ -7,9 +8,10 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000 };
+enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
 
 /* memory.max holds for buffers of sockets, too (Documentation/admin-guide/cgroup-v2.rst, "Memory": what is tracked, and "sock" of memory.stat). */
 static int limit(struct cgroup_tree *t, const char *name, const struct cgroup_limits *l)
@@ -107,6 +109,42 @@ static bool is_cgroup2(const char *path)
     return statfs(path, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
 }
 
+/*
+ * A container sees its own group as the top of the tree, and its processes lie right in it; such a group gives its children no memory controller (EBUSY). So
+ * they move to a group beside ours, as the init of a container does it where there is one. The machine's real top has no such rule.
+ */
+static int vacate(int top)
+{
+    if (mkdirat(top, "init", 0755) < 0 && errno != EEXIST)
+        return -errno;
+    for (int round = 0; round < VACATE_ROUNDS; round++) { /* those that moved may have just forked */
+        AUTO_BUF struct buf b = BUF_INIT(PROCS_MAX);
+        int r = fd_read_file(top, "cgroup.procs", &b);
+        if (r < 0)
+            return r;
+        if (buf_len(&b) == 0)
+            return 0;
+        struct str rest = buf_str(&b), pid;
+        while (str_split(&rest, '\n', &pid)) {
+            r = pid.n ? fd_write_existing(top, "init/cgroup.procs", pid) : 0;
+            if (r < 0 && r != -ESRCH) /* gone */
+                return r;
+        }
+    }
+    return -EBUSY;
+}
+
+static int give_controller(struct cgroup_tree *t, const char *controller)
+{
+    const struct str text = str_of(controller);
+    int r = fd_write_existing(t->mount_fds[0], "cgroup.subtree_control", text);
+    if (r == -EBUSY) {
+        r = vacate(t->mount_fds[0]);
+        r = r ? r : fd_write_existing(t->mount_fds[0], "cgroup.subtree_control", text);
+    }
+    return r ? r : fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", text);
+}
+
 int cgroup_v2_open(struct cgroup_tree *t)
 {
     static const char *const paths[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
@@ -119,10 +157,11 @@ int cgroup_v2_open(struct cgroup_tree *t)
     int r = cgroup_add_hierarchy(t, 0, paths[at]);
     if (r < 0)
         return r;
+    int why = 0;
     for (size_t i = 0; i < ARRAY_SIZE(controllers); i++) {
         /* Each alone: one that is missing must not take the others along. What is really there is looked at below. */
-        if (fd_write_existing(t->mount_fds[0], "cgroup.subtree_control", str_of(controllers[i])) == 0)
-            (void)!fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", str_of(controllers[i]));
+        r = give_controller(t, controllers[i]);
+        why = why ? why : r;
     }
     t->ops = &ops;
     t->features = (struct cgroup_features){
@@ -133,5 +172,7 @@ int cgroup_v2_open(struct cgroup_tree *t)
         .freeze = cgroup_has(t->parent_fds[0], "cgroup.freeze"),
         .reclaim = cgroup_has(t->parent_fds[0], "memory.reclaim"),
     };
-    return t->features.memory && t->features.pids ? 0 : -EOPNOTSUPP;
+    if (t->features.memory && t->features.pids)
+        return 0;
+    return why == -EBUSY || why == -EROFS || why == -EPERM || why == -EACCES ? why : -EOPNOTSUPP;
 }

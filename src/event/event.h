@@ -20,9 +20,7 @@ enum event_kind {
     EVENT_SANDBOX_KILL,    /* action */
     EVENT_SANDBOX_EXPIRED, /* its time was up */
     EVENT_SANDBOX_ENDED,   /* data.cause says why */
-    EVENT_SANDBOX_CONNECT, /* action */
     EVENT_SANDBOX_TIMEOUT, /* action: a new end was set */
-    EVENT_SANDBOX_UPDATE,  /* action: metadata, network, ... changed */
     EVENT_SANDBOX_PAUSE,   /* action */
     EVENT_SANDBOX_PAUSED,
     EVENT_SANDBOX_RESUME, /* action */
@@ -52,7 +50,6 @@ enum event_kind {
     EVENT_FILE_MOVE,
     EVENT_FILE_REMOVE,
     EVENT_FILE_WATCH,
-    EVENT_FILE_UNWATCH,
     EVENT_FILE_DONE, /* outcome of a file action that went well: bytes, entries */
     EVENT_FILE_FAILED,
 
@@ -101,21 +98,15 @@ enum event_kind {
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,
     EVENT_LIMIT_DISK,
-    EVENT_LIMIT_OUTPUT,
-    EVENT_LIMIT_TIME,
 
     EVENT_GUARD_DENIED,
-    EVENT_GUARD_ASKED,
-    EVENT_GUARD_ALLOWED,
 
-    EVENT_AGENT_READY,
     EVENT_AGENT_VIOLATION, /* it broke the protocol */
     EVENT_AGENT_LOST,
 
     EVENT_SERVICE_STARTED,   /* this and REFUSED: in its own log */
     EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
     EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
-    EVENT_SERVICE_STOPPED,
 
     EVENT_LOG_SUPPRESSED, /* a flood was cut: data.kind, data.count */
     EVENT_LOG_PRUNED,     /* data.from .. data.to are no longer kept */

@@ -10,9 +10,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_SANDBOX_KILL] = {.name = "sandbox.kill", .action = true, .phase = "stopping"},
     [EVENT_SANDBOX_EXPIRED] = {.name = "sandbox.expired"},
     [EVENT_SANDBOX_ENDED] = {.name = "sandbox.ended", .phase = "ended", .last = true},
-    [EVENT_SANDBOX_CONNECT] = {.name = "sandbox.connect", .action = true},
     [EVENT_SANDBOX_TIMEOUT] = {.name = "sandbox.timeout", .action = true},
-    [EVENT_SANDBOX_UPDATE] = {.name = "sandbox.update", .action = true},
     [EVENT_SANDBOX_PAUSE] = {.name = "sandbox.pause", .action = true, .phase = "pausing"},
     [EVENT_SANDBOX_PAUSED] = {.name = "sandbox.paused", .phase = "paused"},
     [EVENT_SANDBOX_RESUME] = {.name = "sandbox.resume", .action = true, .phase = "resuming"},
@@ -42,7 +40,6 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_FILE_MOVE] = {.name = "file.move", .action = true},
     [EVENT_FILE_REMOVE] = {.name = "file.remove", .action = true},
     [EVENT_FILE_WATCH] = {.name = "file.watch", .action = true},
-    [EVENT_FILE_UNWATCH] = {.name = "file.unwatch", .action = true},
     [EVENT_FILE_DONE] = {.name = "file.done"},
     [EVENT_FILE_FAILED] = {.name = "file.failed"},
 
@@ -89,21 +86,15 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},
     [EVENT_LIMIT_DISK] = {.name = "limit.disk"},
-    [EVENT_LIMIT_OUTPUT] = {.name = "limit.output"},
-    [EVENT_LIMIT_TIME] = {.name = "limit.time"},
 
     [EVENT_GUARD_DENIED] = {.name = "guard.denied"},
-    [EVENT_GUARD_ASKED] = {.name = "guard.asked"},
-    [EVENT_GUARD_ALLOWED] = {.name = "guard.allowed"},
 
-    [EVENT_AGENT_READY] = {.name = "agent.ready"},
     [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},
     [EVENT_AGENT_LOST] = {.name = "agent.lost"},
 
     [EVENT_SERVICE_STARTED] = {.name = "service.started"},
     [EVENT_SERVICE_REFUSED] = {.name = "service.refused"},
     [EVENT_SERVICE_RECOVERED] = {.name = "service.recovered"},
-    [EVENT_SERVICE_STOPPED] = {.name = "service.stopped"},
 
     [EVENT_LOG_SUPPRESSED] = {.name = "log.suppressed"},
     [EVENT_LOG_PRUNED] = {.name = "log.pruned"},

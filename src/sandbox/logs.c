@@ -34,8 +34,6 @@ static const char *level_of(enum event_kind kind)
     case EVENT_LIMIT_OOM:
     case EVENT_LIMIT_PIDS:
     case EVENT_LIMIT_DISK:
-    case EVENT_LIMIT_OUTPUT:
-    case EVENT_LIMIT_TIME:
     case EVENT_FILE_FAILED:
     case EVENT_LOG_SUPPRESSED:
         return "warn";

@@ -233,6 +233,9 @@ static void say_hello(int fd, const char *name)
 static void next_connection(struct world *w)
 {
     int client[2];
+    if (w->server >= 0)
+        (void)close(w->server);
+    w->server = -1;
     (void)close(w->client);
     test_until(&w->rig, is_gone, w);
     test_tcp_pair(client);
@@ -446,11 +449,12 @@ static void test_requests_that_do_not_look_like_it(void **state)
         {"\r\nhello\r\n", NULL},
         {"SSH-2.0-x\r\n", NULL},
     };
+    struct world w;
+    world_open_shared(&w);
+    assert_int_equal(fd_nonblock(w.listener, true), 0);
     for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
-        struct world w;
         const char *said = cases[i / 2].said, *status = cases[i / 2].status;
         size_t n = strlen(said), first = i % 2 ? 3 : n; /* whole, and in two pieces */
-        world_open_shared(&w);
         test_peer_send(w.client, said, first);
         flow_begin(w.flow);
         test_turn(&w.rig);
@@ -458,7 +462,6 @@ static void test_requests_that_do_not_look_like_it(void **state)
             test_peer_send(w.client, said + first, n - first);
         if (status) {
             expect_answer(&w, status);
-            assert_int_equal(fd_nonblock(w.listener, true), 0);
             /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
             assert_int_equal(accept4(w.listener, NULL, NULL, SOCK_CLOEXEC), -1);
         } else {
@@ -466,8 +469,9 @@ static void test_requests_that_do_not_look_like_it(void **state)
             w.server = test_accept(w.listener);
             test_peer_expect(&w.rig, w.server, str_of(said));
         }
-        world_close(&w);
+        next_connection(&w);
     }
+    world_close(&w);
 }
 
 /* Headers by which some servers take a request for another one than its line says. */
@@ -490,11 +494,11 @@ static void test_requests_that_are_others(void **state)
         {"GET /v1/x", "X-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\nX-HTTP-Method: GET\r\n",
          "HTTP/1.1 400"},
     };
+    struct world w;
+    world_open_to(&w);
+    allow(&w, "{'rules':[{'allow':'127.0.0.1','methods':['GET','POST'],'path':'/v1/*'}]}");
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct world w;
         AUTO_FREE char *said = mem_printf("%s HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", cases[i].line, cases[i].fields);
-        world_open_to(&w);
-        allow(&w, "{'rules':[{'allow':'127.0.0.1','methods':['GET','POST'],'path':'/v1/*'}]}");
         test_peer_send(w.client, said, strlen(said));
         flow_begin(w.flow);
         if (cases[i].status) {
@@ -504,8 +508,9 @@ static void test_requests_that_are_others(void **state)
             w.server = test_accept(w.listener);
             test_peer_expect(&w.rig, w.server, str_of(cases[i].line));
         }
-        world_close(&w);
+        next_connection(&w);
     }
+    world_close(&w);
 }
 
 /* Who says nothing is dialled for; what it says then is looked at, unless the server was first. */

@@ -29,6 +29,14 @@ static int set_flag(int fd, int get, int set, int flag, bool on)
     return 0;
 }
 
+int fd_standard(int flags)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", flags) != fd)
+            return -EBADF;
+    return 0;
+}
+
 int fd_nonblock(int fd, bool on)
 {
     int flag = on;

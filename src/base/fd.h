@@ -15,6 +15,12 @@ static inline UNUSED void fd_close_auto_(int *fd)
 }
 #define AUTO_CLOSE __attribute__((cleanup(fd_close_auto_)))
 
+/*
+ * At the start of a program: opens /dev/null (flags: O_RDONLY, O_RDWR) for those of 0, 1 and 2 that came closed, which would be the numbers of its first
+ * files, and what it prints would go there.
+ */
+int fd_standard(int flags) WARN_UNUSED;
+
 int fd_nonblock(int fd, bool on) WARN_UNUSED;
 int fd_cloexec(int fd, bool on) WARN_UNUSED;
 

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -174,13 +175,46 @@ static void test_unwanted(void **state)
     assert_int_equal(open_fds(), before);
 }
 
+/* In a child, which tells by its exit code. */
+static int standard_in_child(int flags)
+{
+    struct stat there, null;
+    int kept = dup(STDOUT_FILENO);
+    if (kept < 0 || fstat(kept, &there) < 0 || stat("/dev/null", &null) < 0)
+        return 1;
+    (void)close(STDIN_FILENO);
+    (void)close(STDERR_FILENO);
+    if (fd_standard(flags) < 0)
+        return 2;
+    struct stat in, out, error;
+    if (fstat(STDIN_FILENO, &in) < 0 || fstat(STDOUT_FILENO, &out) < 0 || fstat(STDERR_FILENO, &error) < 0)
+        return 3;
+    if (in.st_rdev != null.st_rdev || error.st_rdev != null.st_rdev || out.st_ino != there.st_ino)
+        return 4;
+    return (write(STDERR_FILENO, "x", 1) == 1) == (flags == O_RDWR) ? 0 : 5;
+}
+
+static void test_standard(void **state)
+{
+    (void)state;
+    static const int flags[] = {O_RDONLY, O_RDWR};
+    for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+        int status = 0;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(standard_in_child(flags[i]));
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flags_and_closing),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_passing),
-        cmocka_unit_test(test_unwanted),
+        cmocka_unit_test(test_flags_and_closing), cmocka_unit_test(test_files),    cmocka_unit_test(test_passing),
+        cmocka_unit_test(test_unwanted),          cmocka_unit_test(test_standard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cove: the command line of the service. */
+#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -32,15 +33,6 @@ static int finish(struct context *ctx, int status)
     return context_fail(ctx, STATUS_FAILED);
 }
 
-/* What came closed would be the number of the next socket, and the output would go there. Reading finds nothing, writing fails. */
-static bool has_standard_numbers(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
-            return false;
-    return true;
-}
-
 static int no_command(const char *name, char *const *rest)
 {
     struct context ctx = {.json = strcmp(name, "--json") == 0};
@@ -54,7 +46,7 @@ static int no_command(const char *name, char *const *rest)
 
 int main(int argc, char **argv)
 {
-    if (!has_standard_numbers())
+    if (fd_standard(O_RDONLY) < 0) /* writing to what came closed fails, and that is told */
         return STATUS_COVE;
     json_set_alloc_funcs(mem_alloc, mem_free);
     const char *name = argc > 1 ? argv[1] : "";

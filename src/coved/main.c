@@ -9,6 +9,7 @@
 #include "coved/prepare.h"
 #include "coved/serve.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +272,8 @@ static int run_command(const struct command *command, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (fd_standard(O_RDWR) < 0)
+        return EXIT_FAILURE;
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
     if (argc < 2)
         return wrong_usage("", "the command is missing: run, prepare, doctor, version or help", "");

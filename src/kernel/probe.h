@@ -17,7 +17,7 @@ enum probe_status {
 
 struct probe_result {
     enum probe_status status;
-    char detail[240]; /* what was measured, and what to do when it is not OK */
+    char detail[320]; /* what was measured, and what to do when it is not OK */
 };
 
 struct probe_env {

@@ -31,7 +31,7 @@ static int group_open(struct group *g, const struct cgroup_limits *limits, struc
     int e = cgroup_open(name, 0, &g->tree);
     if (e < 0) {
         g->tree = NULL;
-        probe_say(r, PROBE_FAILED, "no control groups with memory and pids controllers are mounted: %s", strerror(-e));
+        probe_say(r, PROBE_FAILED, "no control groups with memory and pids controllers can be had: %s", strerror(-e));
         return e;
     }
     g->version = cgroup_features(g->tree)->version;

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -56,6 +57,8 @@ void probe_network(const struct probe_env *env UNUSED, struct probe_result *r)
 {
     usec_t from = clock_mono();
     int e = probe_in_child(capture_child, NULL);
+    if (e == -ETIMEDOUT)
+        e = probe_in_child(capture_child, NULL); /* the first one had the kernel load its modules */
     usec_t took = clock_mono() - from;
     if (e == 0)
         probe_say(r, PROBE_OK, "TCP and DNS of a sandbox are captured, all else is refused; made and tried in %llu us",
@@ -64,9 +67,10 @@ void probe_network(const struct probe_env *env UNUSED, struct probe_result *r)
         probe_say(
             r, PROBE_DEGRADED,
             "%s: sandboxes have no network but their own loopback. The kernel needs nf_tables (inet, nat, ct, reject,"
-            " limit) and IPv6",
+            " limit) and IPv6; where it can't load them by itself: modprobe -a nf_tables nft_ct nft_nat nft_chain_nat"
+            " nft_reject_inet nft_limit",
             strerror(e));
     else
         probe_say(r, PROBE_DEGRADED, "%s: sandboxes have no network but their own loopback",
-                  e > 0 && e < 256 ? strerror(e) : "the attempt failed");
+                  e < 256 ? strerror(abs(e)) : "the attempt was killed");
 }

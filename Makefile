@@ -7,10 +7,10 @@ DOC := /usr/local/share/doc/cove
 INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-run check-start check-install check-uninstall run start stop test unit check fuzz bench format install uninstall clean
+.PHONY: help deps build check-run check-start check-install check-uninstall run start stop test test-vm unit check fuzz bench format install uninstall clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## compile to build/; root has what that needs installed before
 	@tools/install-deps build
@@ -38,6 +38,10 @@ stop: ## stop the service; it ends every sandbox
 test: ## everything: checks, unit, fuzz, system, attack, network and SDK tests
 	@tools/install-deps build run test
 	@tools/test
+
+test-vm: ## what a kernel makes a difference to, on Debian's and control groups v2, in an emulated machine (KERNEL=6.12 SUITE=trixie for another)
+	@tools/install-deps build run test vm
+	@tools/test-vm $(if $(SUITE),--suite $(SUITE)) $(if $(KERNEL),--kernel $(KERNEL))
 
 unit: ## only the unit tests (ONLY=folder for one folder)
 	@tools/install-deps build test

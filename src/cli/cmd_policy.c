@@ -39,6 +39,17 @@ static void append_list(struct buf *b, const char *name, const json_t *list, con
     }
 }
 
+static void append_placeholders(struct buf *b, const json_t *list)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        buf_printf(b, "%s%s", i ? "," : "  secrets ", text_of(one, "secret"));
+        append_list(b, " in ", json_object_get(one, "headers"), NULL);
+    }
+}
+
 static void append_scope(struct buf *b, const json_t *rule)
 {
     append_list(b, "  ports ", json_object_get(rule, "ports"), NULL);
@@ -70,7 +81,7 @@ static void print_policy(const json_t *policy)
         buf_printf(&b, "into requests to %s", text_of(one, "host"));
         append_scope(&b, one);
         append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
-        append_list(&b, "  secrets ", json_object_get(one, "placeholders"), "secret");
+        append_placeholders(&b, json_object_get(one, "placeholders"));
         buf_append_char(&b, '\n');
     }
     struct str rest = buf_str(&b), line;

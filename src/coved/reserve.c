@@ -81,8 +81,8 @@ static int judge_pool(struct reserve *r, struct err *err)
         return 0;
     unit_format_size(space.free, has);
     return err_set(err, ERR_RESOURCE_EXHAUSTED,
-                   "the storage pool has %s free and can't grow: remove sandboxes, snapshots or templates, or set"
-                   " pool.size in the configuration",
+                   "the storage pool has %s free and can't grow: remove sandboxes, snapshots or templates, or give it"
+                   " more, which is room on its disk or a larger pool.size in the configuration",
                    has);
 }
 

@@ -433,6 +433,8 @@ void flow_begin(struct flow *f)
     static const struct side_ops ops = {.on_readable = on_first, .on_failed = on_client_failed};
     if (!f->net->policy) {
         flow_refusef(f, "no policy is set");
+    } else if (!f->port) { /* to a policy that is one which is not known yet */
+        flow_refusef(f, "there is no port 0");
     } else if (server_speaks(f->port)) {
         f->silent = true;
         flow_judge_address(f);

@@ -213,6 +213,20 @@ static void allow(struct world *w, const char *text)
     net_set_policy(w->net, p);
 }
 
+/* To a policy it is a port that is not known yet, which is some other one. */
+static void test_port_zero(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open_to(&w);
+    allow(&w, "{'default':'allow'}");
+    expect_told(&w, "\"hello\"", "");
+    w.flow->port = 0;
+    flow_begin(w.flow);
+    expect_told(&w, "\"denied\"", "there is no port 0");
+    world_close(&w);
+}
+
 /* As short as one can be. */
 static void say_hello(int fd, const char *name)
 {
@@ -764,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_what_hides_its_name),
         cmocka_unit_test(test_a_claim_and_a_new_policy),
         cmocka_unit_test(test_many_names_to_look_up),
+        cmocka_unit_test(test_port_zero),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_more_than_a_hello),
         cmocka_unit_test(test_requests_that_do_not_look_like_it),

@@ -247,6 +247,36 @@ static void test_no_resumption(void **state)
     test_tls_close(&t);
 }
 
+/* What a server sends of certificates is kept as long as the connection lasts: it is bounded. */
+static void test_long_chain(void **state)
+{
+    (void)state;
+    struct test_tls t;
+    test_tls_open(&t);
+    for (int i = 0; i < 2; i++) {
+        struct test_owner o;
+        struct test_ssl peer;
+        int fds[2];
+        const struct ca_leaf *leaf = both_leaf(&t, NAME);
+        test_tcp_pair(fds);
+        test_ssl_open(&peer, &t, fds[1], false, leaf);
+        for (size_t bytes = 0; bytes < (i ? 48u << 10 : 12u << 10);) {
+            assert_int_equal(SSL_add1_chain_cert(peer.ssl, leaf->certificate), 1);
+            bytes += (size_t)i2d_X509(leaf->certificate, NULL);
+        }
+        test_owner_open(&o, NULL);
+        o.side = side_tls_client(side_tcp_accept(&t.rig.loop, fds[0]), t.world, NAME, STR_NULL, TIMEOUT_MS,
+                                 &test_owner_ops, &o);
+        assert_true(test_ssl_handshake(&peer) || i);
+        test_until_true(&t.rig, i ? &o.is_failed : &o.is_ready);
+        if (i)
+            assert_non_null(strstr(o.err.msg, "excessive message size"));
+        test_owner_fini(&o);
+        test_ssl_fini(&peer);
+    }
+    test_tls_close(&t);
+}
+
 /* A peer can ask for new keys as often as it likes: what we would have to answer is bounded. */
 static void test_key_updates(void **state)
 {
@@ -347,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_server_name_version_alpn),
         cmocka_unit_test(test_no_renegotiation),
         cmocka_unit_test(test_no_resumption),
+        cmocka_unit_test(test_long_chain),
         cmocka_unit_test(test_key_updates),
         cmocka_unit_test(test_time_limit_and_connect),
         cmocka_unit_test(test_alert_before_tls),

@@ -24,6 +24,10 @@ int tls_error(struct err *err, enum err_code code, const char *what)
     return -1;
 }
 
+enum {
+    CHAIN_MAX = 32 << 10
+}; /* bytes: the chains of public authorities have a third of it; OpenSSL keeps it as long as the connection lasts */
+
 static void configure(SSL_CTX *ctx)
 {
     (void)SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
@@ -79,6 +83,7 @@ int tls_context_world(const char *more_anchors, struct tls_context **ret_context
         return -1;
     }
     SSL_CTX_set_verify(c->ssl, SSL_VERIFY_PEER, tls_verify);
+    SSL_CTX_set_max_cert_list(c->ssl, CHAIN_MAX);
     *ret_context = c;
     return 0;
 }

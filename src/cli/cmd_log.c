@@ -7,13 +7,17 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY };
+enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL };
 
 static const struct flag flags[] = {
     {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
     {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
     {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
+    {FLAG_OUTPUT, 0, "output", "SEQ",
+     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it, up to 1 MiB from its beginning."},
+    {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
+     "With --output: which one; pty is what had a terminal. Default: stdout."},
 };
 
 static const char *text_of(const json_t *event, const char *name)
@@ -93,6 +97,27 @@ static int verify(struct context *ctx, struct service *s, const char *id)
     return intact ? STATUS_OK : STATUS_FAILED;
 }
 
+static int print_output(struct context *ctx, struct service *s, const char *id, const char *seq, const char *channel)
+{
+    AUTO_FREE char *target = service_target(id, "/output?seq=%s&channel=%s", seq, channel);
+    AUTO_BUF struct buf b = BUF_INIT(2 << 20);
+    if (service_stream(s, "GET", target) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    int r = http_client_read_all(service_client(s), &b);
+    if (r < 0)
+        return service_broken(s, r, "reading the output"), context_fail(ctx, STATUS_FAILED);
+    if (isatty(STDOUT_FILENO) != 1) {
+        (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+        return STATUS_OK;
+    }
+    struct str rest = buf_str(&b), line;
+    while (str_split(&rest, '\n', &line)) {
+        terminal_print(stdout, true, line);
+        (void)fputc('\n', stdout);
+    }
+    return STATUS_OK;
+}
+
 /* A sandbox, or a volume: by its name, or by its id, which is how one is called that is gone. */
 static int resolve(struct context *ctx, struct service *s, const char *text, char **ret_id)
 {
@@ -129,7 +154,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
 
 static int run(struct context *ctx)
 {
-    const char *value, *from = "1";
+    const char *value, *from = "1", *output = NULL, *channel = NULL;
     uint64_t number;
     bool follows = false, verifies = false, is_service = false;
     int flag;
@@ -138,6 +163,14 @@ static int run(struct context *ctx)
             if (str_to_u64(str_of(value), &number) < 0)
                 return context_usage(ctx, "--from %s: write the number of an event", value);
             from = value;
+        } else if (flag == FLAG_OUTPUT) {
+            if (str_to_u64(str_of(value), &number) < 0)
+                return context_usage(ctx, "--output %s: write the number of an event", value);
+            output = value;
+        } else if (flag == FLAG_CHANNEL) {
+            if (strcmp(value, "stdout") != 0 && strcmp(value, "stderr") != 0 && strcmp(value, "pty") != 0)
+                return context_usage(ctx, "--channel %s: stdout, stderr or pty", value);
+            channel = value;
         } else if (flag == FLAG_VERIFY) {
             verifies = true;
         } else if (flag == FLAG_SERVICE) {
@@ -148,6 +181,10 @@ static int run(struct context *ctx)
     }
     if (flag < 0)
         return context_exit(ctx);
+    if (channel && !output)
+        return context_usage(ctx, "--channel is for --output");
+    if (output && (is_service || verifies || follows || ctx->json))
+        return context_usage(ctx, "--output goes with no other option but --channel");
     if (is_service && context_operands(ctx))
         return context_usage(ctx, "--service takes no id: that log is of no sandbox");
     if (!is_service && context_operands(ctx) != 1)
@@ -157,13 +194,16 @@ static int run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (!is_service && resolve(ctx, s, ctx->argv[ctx->argi], &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
+    if (output)
+        return print_output(ctx, s, id, output, channel ? channel : "stdout");
     return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
 }
 
 const struct command cmd_log = {
     .name = "log",
     .summary = "print or check an event log: a sandbox's, a volume's, the service's",
-    .synopsis = "[--from SEQ] [-f] ID\n[--from SEQ] [-f] --service\n--verify ID\n--verify --service",
+    .synopsis =
+        "[--from SEQ] [-f] ID\n[--from SEQ] [-f] --service\n--verify ID\n--verify --service\n--output SEQ [--channel stdout|stderr|pty] ID",
     .description =
         "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
         "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
@@ -179,6 +219,7 @@ const struct command cmd_log = {
     .examples = "cove log i3k\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
                 "cove log --verify i3k\n"
+                "cove log --output 5 --channel stderr i3k\n"
                 "cove log data\n"
                 "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
     .operands = "id",

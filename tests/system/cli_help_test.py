@@ -13,7 +13,7 @@ from service import BUILD
 
 # What is right behind an option, by what its help calls it.
 VALUES = {"SIZE": "1G", "NUMBER": "1", "N": "1", "TIME": "5m", "NAME:PATH[:ro]": "v:/v", "NAME[=VALUE]": "A=1", "KEY=VALUE": "k=v", "NAME=VALUE": "A=1",
-          "allow|deny": "deny", "TARGET": "a.test", "NAME[=HOST]": "KEY=a.test", "SEQ": "1", "ADDRESS": "127.0.0.1:1"}
+          "allow|deny": "deny", "stdout|stderr|pty": "pty", "TARGET": "a.test", "NAME[=HOST]": "KEY=a.test", "SEQ": "1", "ADDRESS": "127.0.0.1:1"}
 FILES = ("Dockerfile", "main.py", "policy.yaml", "key.txt", "fullchain.pem", "privkey.pem")
 
 

@@ -249,6 +249,26 @@ def test_the_log_is_gapless_chained_and_outlives_the_sandbox(service, sandbox):
     assert service.cove("log", "i00000000000000000000").returncode == 1
 
 
+def test_long_output_is_kept(service, sandbox):
+    script = "seq 100000; seq 300000 >&2"
+    done = service.cove("exec", sandbox, "--", "sh", "-c", script)
+    assert done.returncode == 0
+    seq = next(e["seq"] for e in map(json.loads, service.cove("log", "--json", sandbox).stdout.splitlines()) if e["kind"] == "exec.start")
+    for _ in range(2): # also when the sandbox has ended
+        assert service.cove("log", "--output", str(seq), sandbox).stdout == done.stdout
+        kept = service.cove("log", "--output", str(seq), "--channel", "stderr", sandbox).stdout
+        assert len(kept) == 1 << 20 and done.stderr.startswith(kept)
+        none = service.cove("log", "--output", str(seq), "--channel", "pty", sandbox)
+        assert none.returncode == 1 and "no output was kept" in none.stderr and "exec.start" in none.stderr
+        assert service.cove("log", "--output", "999", sandbox).returncode == 1
+        service.cove("rm", sandbox)
+    for wrong in (["--output", "x"], ["--channel", "pty"], ["--output", "1", "--channel", "tty"], ["--output", "1", "--verify"], ["--json", "--output", "1"]):
+        assert service.cove("log", *wrong, sandbox).returncode == 2, wrong
+    status, _, body = service.request("GET", f"/v1/sandboxes/{sandbox}/output?seq={seq}&channel=x")
+    assert status == 400 and "channel" in str(body)
+    assert service.request("GET", "/v1/sandboxes/no/output?seq=1")[0] == 404
+
+
 def test_log_follows_until_the_sandbox_ends(service, sandbox):
     process = service.popen("log", "-f", "--json", sandbox, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert json.loads(process.stdout.readline())["kind"] == "sandbox.create"

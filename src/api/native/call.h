@@ -98,6 +98,7 @@ void native_network_check(struct call *c);
 void native_events_stream(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
+void native_output_get(struct call *c);
 void native_events_service(struct call *c);
 void native_events_service_verify(struct call *c);
 void native_exec(struct call *c);

@@ -101,6 +101,7 @@ static const struct route {
     {HTTP_METHOD_GET, "/v1/events/verify", native_events_service_verify},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/logs", native_events_logs},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/verify", native_events_verify},
+    {HTTP_METHOD_GET, "/v1/sandboxes/*/output", native_output_get},
     {HTTP_METHOD_POST, "/v1/sandboxes/*/exec", native_exec},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/processes", native_exec_processes},
     {HTTP_METHOD_GET, "/v1/sandboxes/*/files", native_files_get},

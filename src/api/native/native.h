@@ -36,6 +36,7 @@
  *   GET    /v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
  *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
  *   GET    /v1/sandboxes/{id}/verify        checks the hash chain
+ *   GET    /v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
  *   GET    /v1/events, /v1/events/verify    the same of the service itself
  *   GET, PUT /v1/sandboxes/{id}/network     the policy (policy/policy.h)
  *   POST   /v1/sandboxes/{id}/network/check {url, method}: what would become of it

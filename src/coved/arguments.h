@@ -11,5 +11,5 @@ struct arguments {
 };
 
 /* In place of those that are there. domain: as cove-api takes it, NULL: none. disk_bytes: of a sandbox that nobody gave a limit. */
-void arguments_make(struct arguments *a, const struct config *config, const char *domain, uint64_t disk_bytes);
+void arguments_make(struct arguments *a, const struct config *f, const char *domain, uint64_t disk_bytes);
 void arguments_clear(struct arguments *a);

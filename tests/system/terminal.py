@@ -13,7 +13,7 @@ import time
 class Terminal:
     """Its process is a session of its own on it; what it writes is read by expect() and rest()."""
 
-    def __init__(self, service, *arguments, rows=30, columns=100, term=None):
+    def __init__(self, service, *arguments, rows=30, columns=100, term="xterm"):
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.before = termios.tcgetattr(slave)
@@ -23,7 +23,7 @@ class Terminal:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         self.process = service.popen(*arguments, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal,
-                                     **({"env": {"TERM": term}} if term else {}))
+                                     env={"TERM": term})
         self.seen = b""
 
     def expect(self, text, seconds=60):

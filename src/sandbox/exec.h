@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "sandbox/sandbox.h"
 #include "wire/proto.h"
@@ -96,3 +97,11 @@ int exec_list(struct sandbox *sb, const struct actor *actor, exec_list_fn done, 
               struct err *err) WARN_UNUSED;
 
 void exec_call_cancel(struct exec_call *call);
+
+/*
+ * What was kept beside the log of a long output, from its beginning: of the exec.start with this seq, for as long as the log has it, also when the
+ * sandbox has ended. *ret_dropped: bytes that came after it. ERR_NOT_FOUND: nothing was, all of it is in the events. At most EXEC_KEPT_MAX bytes are appended.
+ */
+enum { EXEC_KEPT_MAX = 1 << 20 };
+int exec_kept_output(const struct core *core, const char *sandbox, uint64_t seq, enum wire_channel channel,
+                     struct buf *ret_bytes, uint64_t *ret_dropped, struct err *err) WARN_UNUSED;

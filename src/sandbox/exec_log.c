@@ -246,3 +246,19 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     if (err || exit->signaled || exit->code)
         usage_suspect_disk(log->sb);
 }
+
+/* ---- read back ---- */
+
+static_assert(EXEC_KEPT_MAX == ARTEFACT_MAX, "all of an artefact");
+
+int exec_kept_output(const struct core *core, const char *sandbox, uint64_t seq, enum wire_channel channel,
+                     struct buf *ret_bytes, uint64_t *ret_dropped, struct err *err)
+{
+    const struct artefact_key key = {.sandbox = sandbox, .seq = seq, .part = channel - WIRE_STDOUT};
+    struct artefact_info info;
+    if (artefact_stat(core->config.store, &key, &info, err) < 0 ||
+        artefact_read(core->config.store, &key, 0, EXEC_KEPT_MAX, ret_bytes, err) < 0)
+        return -1;
+    *ret_dropped = info.dropped;
+    return 0;
+}

@@ -2,22 +2,20 @@
 /* What was kept of a long output, by the action that it is of: for as long as the sandbox's log has it, however the sandbox is. */
 #include "api/native/call.h"
 #include "base/id.h"
-#include "sandbox/core.h"
-#include "store/artefact.h"
+#include "sandbox/exec.h"
 
 #include <stdio.h>
 
-static const char *const channels[] = {"stdout", "stderr", "pty"}; /* struct artefact_key, part */
-
-static int channel_of(struct call *c, unsigned *ret_part)
+static int channel_of(struct call *c, enum wire_channel *ret_channel)
 {
+    static const char *const names[] = {[WIRE_STDOUT] = "stdout", [WIRE_STDERR] = "stderr", [WIRE_PTY] = "pty"};
     struct str name;
-    *ret_part = 0;
+    *ret_channel = WIRE_STDOUT;
     if (!native_query(c, "channel", &name))
         return 0;
-    for (unsigned i = 0; i < ARRAY_SIZE(channels); i++) {
-        if (str_eqc(name, channels[i])) {
-            *ret_part = i;
+    for (unsigned i = WIRE_STDOUT; i < ARRAY_SIZE(names); i++) {
+        if (str_eqc(name, names[i])) {
+            *ret_channel = (enum wire_channel)i;
             return 0;
         }
     }
@@ -27,29 +25,28 @@ static int channel_of(struct call *c, unsigned *ret_part)
 
 void native_output_get(struct call *c)
 {
-    char id[ID_SANDBOX_LEN + 1], dropped[32];
-    AUTO_BUF struct buf b = BUF_INIT(ARTEFACT_MAX);
-    struct artefact_key key = {.sandbox = id};
-    struct artefact_info info;
+    char id[ID_SANDBOX_LEN + 1], text[32];
+    AUTO_BUF struct buf b = BUF_INIT(EXEC_KEPT_MAX);
+    enum wire_channel channel;
+    uint64_t seq, dropped;
     struct err err;
-    struct store *store = core_config(c->native->config.core)->store;
     if (!id_is_sandbox(c->id)) {
         native_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->id.n, 64), c->id.p);
         return;
     }
     (void)snprintf(id, sizeof(id), "%.*s", STR_ARG(c->id));
-    if (native_query_u64(c, "seq", &key.seq) < 0 || channel_of(c, &key.part) < 0)
+    if (native_query_u64(c, "seq", &seq) < 0 || channel_of(c, &channel) < 0)
         return;
-    if (artefact_stat(store, &key, &info, &err) < 0 || artefact_read(store, &key, 0, ARTEFACT_MAX, &b, &err) < 0) {
+    if (exec_kept_output(c->native->config.core, id, seq, channel, &b, &dropped, &err) < 0) {
         native_error_hint(c, &err,
                           err.code == ERR_NOT_FOUND
                               ? "seq is that of an exec.start; what is short is in its exec.output and exec.exit"
                               : NULL);
         return;
     }
-    (void)snprintf(dropped, sizeof(dropped), "%llu", (unsigned long long)info.dropped);
+    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)dropped);
     struct http_header headers[] = {HTTP_HEADER("content-type", "application/octet-stream"),
                                     HTTP_HEADER("cache-control", "no-store"),
-                                    HTTP_HEADER_STR("x-cove-dropped", str_of(dropped))};
+                                    HTTP_HEADER_STR("x-cove-dropped", str_of(text))};
     (void)http_respond(c->req, 200, headers, ARRAY_SIZE(headers), buf_str(&b));
 }

@@ -249,7 +249,7 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
 
 /* ---- read back ---- */
 
-static_assert(EXEC_KEPT_MAX == ARTEFACT_MAX, "all of an artefact");
+static_assert((int)EXEC_KEPT_MAX == (int)ARTEFACT_MAX, "all of an artefact");
 
 int exec_kept_output(const struct core *core, const char *sandbox, uint64_t seq, enum wire_channel channel,
                      struct buf *ret_bytes, uint64_t *ret_dropped, struct err *err)

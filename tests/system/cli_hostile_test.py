@@ -69,12 +69,12 @@ class Liar(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(str(directory / "cove.sock"), Handler)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
-    def options(self):
+    def options(self, **more):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
-        return {"cwd": self.directory, "env": {**env, "COVE_RUN": str(self.directory), "COVE_STATE": str(self.directory), "COVE_CONFIG": "/dev/null"}}
+        return {"cwd": self.directory, "env": {**env, "COVE_RUN": str(self.directory), "COVE_STATE": str(self.directory), "COVE_CONFIG": "/dev/null", **more}}
 
-    def popen(self, *arguments, **options):
-        return subprocess.Popen([BUILD / "cove", *arguments], **self.options(), **options)
+    def popen(self, *arguments, env, **options):
+        return subprocess.Popen([BUILD / "cove", *arguments], **self.options(**env), **options)
 
     def cove(self, *arguments):
         return subprocess.run([BUILD / "cove", *arguments], **self.options(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)

@@ -519,6 +519,16 @@ static void fails_for_want_of_room(void **state)
     world_turns(w, 30);
     assert_int_equal(w->usages, usages + 1);
     assert_int_equal(world_count_events(w, id_of(free_one), EVENT_LIMIT_DISK), 0);
+
+    /* Who closes the core asks nothing more, though processes end by it. */
+    sb->disk_is_full = false;
+    sb->disk_suspected_at = 0;
+    run(sb, &c, "cat", NULL, NULL);
+    WAIT(w, c.starts);
+    world_close(w);
+    assert_int_equal(w->usages, usages + 1);
+    world_open(w);
+    fini(&c);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)

@@ -173,7 +173,8 @@ static void on_disk_alarm(struct loop_alarm *alarm)
 
 void usage_suspect_disk(struct sandbox *sb)
 {
-    if (!sb->info.disk_bytes || sb->disk_is_full || sb->info.state != SANDBOX_RUNNING || sb->disk_alarm.slot)
+    if (!sb->info.disk_bytes || sb->disk_is_full || sb->core->closing || sb->info.state != SANDBOX_RUNNING ||
+        sb->disk_alarm.slot)
         return;
     usec_t next = sb->disk_suspected_at ? sb->disk_suspected_at + SUSPECT_MS * USEC_PER_MS : 0;
     if (clock_mono() >= next)

@@ -2,6 +2,7 @@
 /* What cove-egress can't do any more behind its filter, and what it still can; what a sandbox can't ask of a file. */
 #include "base/fd.h"
 #include "kernel/seccomp.h"
+#include "kernel/test_calls.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,12 +15,8 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -27,10 +24,7 @@
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SYS_NEW_CALL = 1000 };
 
@@ -41,47 +35,11 @@ static int load(void)
     return 0;
 }
 
-/* Each in a child that ends with the number of the first check that went wrong. */
-static void run(int (*fn)(void))
-{
-    int status;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0)
-        _exit(fn());
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (!WIFEXITED(status))
-        fail_msg("ended by signal %d", WTERMSIG(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-struct call {
-    const char *what;
-    long nr;
-    long args[6];
-    int error;
-};
-
-static int check(const struct call *calls, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct call *c = &calls[i];
-        errno = 0;
-        long r = syscall(c->nr, c->args[0], c->args[1], c->args[2], c->args[3], c->args[4], c->args[5]);
-        int got = r < 0 ? errno : 0;
-        if (got != c->error) {
-            (void)fprintf(stderr, "%s: %s instead of %s\n", c->what, strerror(got), strerror(c->error));
-            return (int)i + 1;
-        }
-    }
-    return 0;
-}
-
 static const char text[] = "/proc/self/exe";
 
 static int powers(void)
 {
-    const struct call calls[] = {
+    const struct test_call calls[] = {
         {"execve", SYS_execve, {(long)text}, EPERM},
         {"execveat", SYS_execveat, {AT_FDCWD, (long)text}, EPERM},
         {"fork", SYS_clone, {SIGCHLD}, EPERM},
@@ -126,7 +84,7 @@ static int powers(void)
         {"another's limits", SYS_prlimit64, {1, 0}, EPERM},
         {"a call that is not known yet", SYS_NEW_CALL, {0}, EPERM},
     };
-    return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+    return load() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
 static int sockets_refused(void)
@@ -141,26 +99,26 @@ static int sockets_refused(void)
                                   {SOCK_DGRAM, IPPROTO_UDPLITE},
                                   {SOCK_DCCP, 0},
                                   {SOCK_RAW, 0}};
-    struct call calls[2 * ARRAY_SIZE(inet) + ARRAY_SIZE(families) + 3];
+    struct test_call calls[2 * ARRAY_SIZE(inet) + ARRAY_SIZE(families) + 3];
     size_t n = 0;
     if (load() < 0)
         return 255;
     for (size_t i = 0; i < ARRAY_SIZE(families); i++)
-        calls[n++] = (struct call){"socket of a family", SYS_socket, {families[i], SOCK_STREAM}, EPERM};
+        calls[n++] = (struct test_call){"socket of a family", SYS_socket, {families[i], SOCK_STREAM}, EPERM};
     for (size_t i = 0; i < ARRAY_SIZE(inet); i++) {
-        calls[n++] = (struct call){"internet socket", SYS_socket, {AF_INET, inet[i][0], inet[i][1]}, EPERM};
-        calls[n++] = (struct call){"internet socket", SYS_socket, {AF_INET6, inet[i][0], inet[i][1]}, EPERM};
+        calls[n++] = (struct test_call){"internet socket", SYS_socket, {AF_INET, inet[i][0], inet[i][1]}, EPERM};
+        calls[n++] = (struct test_call){"internet socket", SYS_socket, {AF_INET6, inet[i][0], inet[i][1]}, EPERM};
     }
-    calls[n++] = (struct call){"netfilter", SYS_socket, {AF_NETLINK, SOCK_RAW, 12}, EPERM};
-    calls[n++] = (struct call){"kernel events", SYS_socket, {AF_NETLINK, SOCK_RAW, 15}, EPERM};
-    calls[n++] = (struct call){"pair", SYS_socketpair, {AF_UNIX, SOCK_STREAM}, EPERM};
-    return check(calls, n);
+    calls[n++] = (struct test_call){"netfilter", SYS_socket, {AF_NETLINK, SOCK_RAW, 12}, EPERM};
+    calls[n++] = (struct test_call){"kernel events", SYS_socket, {AF_NETLINK, SOCK_RAW, 15}, EPERM};
+    calls[n++] = (struct test_call){"pair", SYS_socketpair, {AF_UNIX, SOCK_STREAM}, EPERM};
+    return test_calls(calls, n);
 }
 
 static int code_refused(void)
 {
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const struct call calls[] = {
+    const struct test_call calls[] = {
         {"mmap", SYS_mmap, {0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, EPERM},
         {"mprotect", SYS_mprotect, {(long)page, 4096, PROT_READ | PROT_EXEC}, EPERM},
         {"pkey_mprotect", SYS_pkey_mprotect, {(long)page, 4096, PROT_EXEC, -1}, EPERM},
@@ -169,12 +127,12 @@ static int code_refused(void)
         {"typing into a terminal, disguised", SYS_ioctl, {0, (long)(TIOCSTI | 1ULL << 32), (long)page}, EPERM},
     };
     /* cppcheck-suppress memleak ; this process ends with it */
-    return load() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+    return load() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
 static int a_maker_of_networks(void)
 {
-    const struct call calls[] = {
+    const struct test_call calls[] = {
         {"execve", SYS_execve, {(long)text}, EPERM},
         {"fork", SYS_clone, {SIGCHLD}, EPERM},
         {"clone3", SYS_clone3, {0, 0}, EPERM},
@@ -194,13 +152,13 @@ static int a_maker_of_networks(void)
     };
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_netmaker() < 0)
         return 255;
-    return check(calls, ARRAY_SIZE(calls));
+    return test_calls(calls, ARRAY_SIZE(calls));
 }
 
 /* Of no file, so that what passes says EBADF. */
 static int requests_of_a_sandbox(void)
 {
-    const struct call calls[] = {
+    const struct test_call calls[] = {
         {"making a subvolume", SYS_ioctl, {-1, BTRFS_IOC_SUBVOL_CREATE}, ENOTTY},
         {"making a subvolume, disguised", SYS_ioctl, {-1, (long)(BTRFS_IOC_SUBVOL_CREATE | 1ULL << 32)}, ENOTTY},
         {"making a subvolume, otherwise", SYS_ioctl, {-1, BTRFS_IOC_SUBVOL_CREATE_V2}, ENOTTY},
@@ -249,7 +207,7 @@ static int requests_of_a_sandbox(void)
         {"a core of one's own", SYS_prctl, {PR_SCHED_CORE, 1}, EPERM},
         {"a name", SYS_prctl, {PR_SET_NAME, (long)text}, 0},
     };
-    return seccomp_load_sandbox() < 0 ? 255 : check(calls, ARRAY_SIZE(calls));
+    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
 static void *thread(void *arg)
@@ -307,37 +265,37 @@ static int work(void)
 static void processes_and_privileges_are_out_of_reach(void **state)
 {
     (void)state;
-    run(powers);
+    test_in_child(powers);
 }
 
 static void sockets_are_tcp_and_udp(void **state)
 {
     (void)state;
-    run(sockets_refused);
+    test_in_child(sockets_refused);
 }
 
 static void no_memory_becomes_code(void **state)
 {
     (void)state;
-    run(code_refused);
+    test_in_child(code_refused);
 }
 
 static void a_maker_of_networks_makes_nothing_else(void **state)
 {
     (void)state;
-    run(a_maker_of_networks);
+    test_in_child(a_maker_of_networks);
 }
 
 static void test_a_sandbox_gets_at_no_file_system(void **state)
 {
     (void)state;
-    run(requests_of_a_sandbox);
+    test_in_child(requests_of_a_sandbox);
 }
 
 static void its_work_can_be_done(void **state)
 {
     (void)state;
-    run(work);
+    test_in_child(work);
 }
 
 int main(void)

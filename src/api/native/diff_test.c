@@ -3,24 +3,19 @@
 #include "api/native/call.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "http/server.h"
+#include "http/test_server.h"
 #include "sandbox/layers.h"
 #include "wire/diff.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { OTHERS = 16 };
 
 static struct world {
-    uv_loop_t loop;
+    struct test_server server;
+    struct native native;
     pool_done_fn done; /* of the comparison that is under way */
     void *ctx;
     bool is_over; /* its request */
@@ -29,7 +24,7 @@ static struct world {
 uv_loop_t *core_loop(const struct core *core)
 {
     (void)core;
-    return &w.loop;
+    return &w.server.loop;
 }
 
 int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx, struct err *err)
@@ -84,13 +79,16 @@ static void on_close(struct http_request *req, void *ctx)
     struct call *c = ctx;
     (void)req;
     c->closed(c);
+    w.server.closes++;
     w.is_over = true;
 }
 
 static void on_request(struct http_request *req, void *ctx)
 {
     struct call *c = arena_alloc(http_arena(req), sizeof(*c));
-    c->native = ctx;
+    (void)ctx;
+    w.server.requests++;
+    c->native = &w.native;
     c->req = req;
     http_on_close(req, on_close, c);
     native_diff(c);
@@ -105,27 +103,8 @@ static void on_tick(uv_timer_t *timer)
 #define TURN_UNTIL(condition)                                                                                          \
     for (int turns_ = 0; !(condition); turns_++) {                                                                     \
         assert_true(turns_ < 5000);                                                                                    \
-        (void)uv_run(&w.loop, UV_RUN_ONCE);                                                                            \
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);                                                                     \
     }
-
-static void on_flag(void *ctx)
-{
-    *(bool *)ctx = true;
-}
-
-static int listen_anywhere(struct http_server *s)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    assert_int_equal(listen(fd, 8), 0);
-    assert_int_equal(http_server_listen(s, fd, NULL), 0);
-    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(client, (struct sockaddr *)&addr, len), 0);
-    return client;
-}
 
 struct other {
     uv_poll_t poll;
@@ -154,30 +133,27 @@ static void who_comes_after_it_stays_in_the_loop(void **state)
 {
     static const char request[] = "GET /?a=x&b=y HTTP/1.1\r\nHost: x\r\n\r\n";
     static struct other others[OTHERS];
-    struct native native = {0};
     uv_timer_t tick;
-    bool closed = false;
     (void)state;
-    assert_int_equal(uv_loop_init(&w.loop), 0);
-    assert_int_equal(uv_timer_init(&w.loop, &tick), 0);
+    test_server_open_with(&w.server, NULL, false, on_request);
+    assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
     assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
-    struct http_server *s = http_server_new(&w.loop, &HTTP_LIMITS_DEFAULT, on_request, &native);
-    int client = listen_anywhere(s);
+    int client = test_connect(&w.server);
 
     assert_int_equal(send(client, request, sizeof(request) - 1, 0), sizeof(request) - 1);
     TURN_UNTIL(w.done);
     (void)fd_close(client);
     TURN_UNTIL(w.is_over);
-    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    (void)uv_run(&w.server.loop, UV_RUN_ONCE);
 
     for (int i = 0; i < OTHERS; i++) {
         assert_int_equal(pipe2(others[i].fds, O_CLOEXEC | O_NONBLOCK), 0);
-        assert_int_equal(uv_poll_init(&w.loop, &others[i].poll, others[i].fds[0]), 0);
+        assert_int_equal(uv_poll_init(&w.server.loop, &others[i].poll, others[i].fds[0]), 0);
         assert_int_equal(uv_poll_start(&others[i].poll, UV_READABLE, on_other), 0);
     }
-    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    (void)uv_run(&w.server.loop, UV_RUN_ONCE);
     w.done(w.ctx, NULL);
-    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    (void)uv_run(&w.server.loop, UV_RUN_ONCE);
     for (int i = 0; i < OTHERS; i++)
         assert_int_equal(write(others[i].fds[1], "x", 1), 1);
     TURN_UNTIL(all_heard(others));
@@ -185,15 +161,11 @@ static void who_comes_after_it_stays_in_the_loop(void **state)
     for (int i = 0; i < OTHERS; i++)
         uv_close((uv_handle_t *)&others[i].poll, NULL);
     uv_close((uv_handle_t *)&tick, NULL);
-    http_server_close(s, on_flag, &closed);
-    while (uv_run(&w.loop, UV_RUN_DEFAULT))
-        continue;
-    assert_true(closed);
+    test_server_close(&w.server);
     for (int i = 0; i < OTHERS; i++) {
         (void)fd_close(others[i].fds[0]);
         (void)fd_close(others[i].fds[1]);
     }
-    assert_int_equal(uv_loop_close(&w.loop), 0);
 }
 
 int main(void)

@@ -4,28 +4,20 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "event/log.h"
-#include "http/server.h"
+#include "http/test_server.h"
 #include "sandbox/volumes.h"
 #include "store/store.h"
 #include "store/test_dir.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define ID "i23456789abcdefghijkm"
 
 enum { BEFORE = 3000, ALL = 3004 }; /* more than a client's queue holds */
 
 static struct world {
-    uv_loop_t loop;
+    struct test_server server;
     struct test_dir *dir;
     struct store *store;
     struct native native;
@@ -38,7 +30,7 @@ static struct world {
 uv_loop_t *core_loop(const struct core *core)
 {
     (void)core;
-    return &w.loop;
+    return &w.server.loop;
 }
 
 const struct volume *volume_find(struct core *core, struct str ref)
@@ -130,13 +122,16 @@ static void on_close(struct http_request *req, void *ctx)
     (void)req;
     if (c->closed)
         c->closed(c);
+    w.server.closes++;
     w.is_over = true;
 }
 
 static void on_request(struct http_request *req, void *ctx)
 {
     struct call *c = arena_alloc(http_arena(req), sizeof(*c));
-    c->native = ctx;
+    (void)ctx;
+    w.server.requests++;
+    c->native = &w.native;
     c->req = req;
     c->id = STR(ID);
     http_on_close(req, on_close, c);
@@ -162,29 +157,10 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-static void on_flag(void *ctx)
-{
-    *(bool *)ctx = true;
-}
-
-static int listen_anywhere(struct http_server *s)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    assert_int_equal(listen(fd, 8), 0);
-    assert_int_equal(http_server_listen(s, fd, NULL), 0);
-    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_true(connect(client, (struct sockaddr *)&addr, len) == 0 || errno == EINPROGRESS);
-    return client;
-}
-
 static void read_more(int client)
 {
     char piece[16384];
-    (void)uv_run(&w.loop, UV_RUN_ONCE);
+    (void)uv_run(&w.server.loop, UV_RUN_ONCE);
     for (ssize_t n; (n = recv(client, piece, sizeof(piece), 0)) > 0;)
         assert_int_equal(buf_append(&w.got, piece, (size_t)n), 0);
 }
@@ -221,13 +197,11 @@ static void lines_of(const char *query, uint64_t first)
 {
     AUTO_FREE char *request = mem_printf("GET /?%s HTTP/1.1\r\nHost: x\r\n\r\n", query);
     uv_timer_t tick;
-    bool closed = false;
     usec_t now = clock_real();
-    assert_int_equal(uv_loop_init(&w.loop), 0);
-    assert_int_equal(uv_timer_init(&w.loop, &tick), 0);
+    test_server_open_with(&w.server, NULL, false, on_request);
+    assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
     assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
-    struct http_server *s = http_server_new(&w.loop, &HTTP_LIMITS_DEFAULT, on_request, &w.native);
-    int client = listen_anywhere(s);
+    int client = test_connect(&w.server);
     buf_init(&w.got, 4 << 20);
     w.is_over = false;
     w.made = 0;
@@ -250,13 +224,9 @@ static void lines_of(const char *query, uint64_t first)
     check_lines(first);
 
     uv_close((uv_handle_t *)&tick, NULL);
-    http_server_close(s, on_flag, &closed);
-    while (uv_run(&w.loop, UV_RUN_DEFAULT))
-        continue;
-    assert_true(closed);
+    test_server_close(&w.server);
     (void)fd_close(client);
     buf_fini(&w.got);
-    assert_int_equal(uv_loop_close(&w.loop), 0);
 }
 
 static void each_line_comes_once_whatever_the_clock_does(void **state)

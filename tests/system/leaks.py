@@ -197,24 +197,6 @@ def end_whole(service):
     assert wait_until(lambda: not footprint.left()), footprint.left()
 
 
-@contextlib.contextmanager
-def own_service(name, **env):
-    """A service beside that of the session, running; when it is stopped, nothing of it may be left on the machine."""
-    if os.geteuid() != 0:
-        pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix=f"test-{name}-", dir=BUILD)
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    service.env.update(env)
-    try:
-        yield service.start()
-        end_whole(service)
-    finally:
-        if service.coved and service.coved.poll() is None:
-            service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def rss_kib(pid):
     """Of a process: what it has now, without what it shares with files."""
     for line in read(f"/proc/{pid}/status").splitlines():
@@ -234,20 +216,22 @@ def own_file_system(path, size):
 
 
 @contextlib.contextmanager
-def running(store_size=None, build=BUILD, **env):
+def running(store_size=None, build=BUILD, name="service", has_template=True, **env):
     """
     A service of one's own to be mistreated: (service, client). When it is stopped nothing of it may be left. store_size: its worker's data
-    lies on a file system of that size. build: a directory with other programs.
+    lies on a file system of that size. build: a directory with other programs. name: of its directory, in part.
     """
     if os.geteuid() != 0:
         pytest.skip("making sandboxes needs root")
     with contextlib.ExitStack() as stack:
-        directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
+        directory = tempfile.mkdtemp(prefix=f"test-{name}-", dir=BUILD)
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         os.chmod(directory, 0o755) # the unprivileged worker passes through
         service = Service(directory)
         service.env.update(env)
         service.footprint = footprint = Footprint(service.state, service.run, service.log)
+        if not has_template:
+            service.state.mkdir()
         if store_size:
             copy_template(kept_templates(), service.state)
             stack.enter_context(own_file_system(service.state / "api", store_size))
@@ -263,3 +247,10 @@ def running(store_size=None, build=BUILD, **env):
             if service.coved and service.coved.poll() is None:
                 service.coved.send_signal(signal.SIGCONT)
                 service.stop()
+
+
+@contextlib.contextmanager
+def own_service(name, **how):
+    """The same for those who need no client of their own: the service alone."""
+    with running(name=name, **how) as (service, _):
+        yield service

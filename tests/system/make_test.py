@@ -5,10 +5,10 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 
 import pytest
-from service import BUILD, TOP, Service
+from leaks import own_service
+from service import BUILD, TOP
 
 PROGRAMS = ("cove", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image")
 
@@ -36,36 +36,22 @@ def without_build(tmp_path, *arguments, **env):
     return subprocess.run([tmp_path / "tools" / "service", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False)
 
 
-@pytest.fixture
-def own_service():
-    if os.geteuid() != 0:
-        pytest.skip("the service needs root")
-    directory = tempfile.mkdtemp(prefix="test-service-", dir=BUILD)
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    service.state.mkdir() # and no template in it
-    try:
-        yield service.start()
-    finally:
-        service.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def test_a_service_without_template_and_build(own_service, tmp_path):
-    env = {"COVE_RUN": str(own_service.run)}
-    done = own_service.cove("run", "--", "true")
-    assert done.returncode == 125 and "template 'base' not found" in done.stderr and "'coved prepare'" in done.stderr, done
-    assert "no base template" in own_service.log.read_text() and own_service.request("GET", "/v1/info")[2]["sandboxes"] == 0
-    pid_file = own_service.run / "coved.pid"
-    done = without_build(tmp_path, "left", **env)
-    assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {own_service.coved.pid}: COVE_RUN={own_service.run} make stop ends it\n"), done
-    pid_file.write_text(f"{os.getpid()}\n") # of one that is long gone, and used again: it is no coved
-    done = without_build(tmp_path, "stop", **env)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Cove has stopped\n", ""), done
-    assert own_service.coved.wait(60) == 0 and not pid_file.exists()
-    for verb, said in (("stop", "Cove is not running\n"), ("left", "")):
-        done = without_build(tmp_path, verb, **env)
-        assert (done.returncode, done.stdout, done.stderr) == (0, said, ""), done
+def test_a_service_without_template_and_build(tmp_path):
+    with own_service("make", has_template=False) as service:
+        env = {"COVE_RUN": str(service.run)}
+        done = service.cove("run", "--", "true")
+        assert done.returncode == 125 and "template 'base' not found" in done.stderr and "'coved prepare'" in done.stderr, done
+        assert "no base template" in service.log.read_text() and service.request("GET", "/v1/info")[2]["sandboxes"] == 0
+        pid_file = service.run / "coved.pid"
+        done = without_build(tmp_path, "left", **env)
+        assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {service.coved.pid}: COVE_RUN={service.run} make stop ends it\n"), done
+        pid_file.write_text(f"{os.getpid()}\n") # of one that is long gone, and used again: it is no coved
+        done = without_build(tmp_path, "stop", **env)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "Cove has stopped\n", ""), done
+        assert service.coved.wait(60) == 0 and not pid_file.exists()
+        for verb, said in (("stop", "Cove is not running\n"), ("left", "")):
+            done = without_build(tmp_path, verb, **env)
+            assert (done.returncode, done.stdout, done.stderr) == (0, said, ""), done
 
 
 def test_what_runs_on_another_state_is_said(service, tmp_path):

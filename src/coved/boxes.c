@@ -37,6 +37,9 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     list_init(&b->freezing);
     for (size_t i = 0; i < BOX_STATES; i++)
         list_init(&b->lists[i]);
+    int r = boxes_notes_open(host->pool, &b->notes);
+    if (r < 0)
+        log_error("note which sandboxes stand still: %s", strerror(-r));
     boxes_keep_load(b);
     return b;
 }
@@ -46,6 +49,7 @@ void boxes_free(struct boxes *b)
     assert(boxes_left(b) == 0);
     boxes_forget_wants(b);
     boxes_keep_fini(b);
+    (void)fd_close(b->notes.fd);
     map_fini(&b->by_id);
     mem_free(b);
 }
@@ -107,10 +111,12 @@ static void start_in(struct entry *e, struct waiting *w)
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
-    if (e->kept)
+    if (e->kept) {
         boxes_kept_taken(TAKE_PTR(e->kept));
-    else
+        boxes_unnote(b, e->id);
+    } else {
         b->last = w->outfit;
+    }
     e->outfit = w->outfit;
     e->started = clock_real();
     (void)map_put(&b->by_id, str_of(e->id), e);
@@ -155,6 +161,7 @@ int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept,
     if (kept) {
         kept->busy++;
         kept->is_whole = false;
+        boxes_note(b, kept->id, e->box.name, e->stands_on);
     }
     return b->tier->dress(b->host, &e->box, &how, err);
 }

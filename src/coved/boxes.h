@@ -21,6 +21,7 @@
 struct boxes;
 struct jobs;
 struct network;
+struct pool;
 
 /* `asked`, never 0, is the caller's and comes back with the answer. */
 struct boxes_events {
@@ -40,6 +41,9 @@ struct boxes_events {
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
                         const struct boxes_events *events, struct network *network, struct jobs *jobs);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
+
+/* At the start, before pool_reset(): files of sandboxes that stood still when an earlier coved died are kept. */
+void boxes_rescue(struct pool *pool);
 
 void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids);
 /* Who asked is gone: nobody waits for sandboxes that are not there yet, or wants some ready. */

@@ -2,7 +2,7 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is short).
+ * boxes_note.c (what outlives coved's death), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is short).
  */
 #pragma once
 
@@ -142,6 +142,13 @@ struct entry {
     uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
 };
 
+enum { NOTE_BOOT_MAX = 40 };
+
+struct notes {
+    int fd; /* their directory in the pool; -1: there is none */
+    char boot[NOTE_BOOT_MAX];
+};
+
 struct boxes {
     struct loop *loop;
     const struct tier *tier;
@@ -166,6 +173,7 @@ struct boxes {
     struct list loose;                 /* tasks without an entry */
     size_t n_loose, n_copies, n_again; /* n_again: of the loose ones, those that wait for their next try */
     struct map kept;
+    struct notes notes;
     struct map wants; /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;
     size_t n_doomed;
@@ -242,6 +250,13 @@ void boxes_snapshot_frozen(struct task *t, int r);
 
 void boxes_mount_begin(struct task *t);
 void boxes_unmounted(struct entry *e); /* its mounts are gone */
+
+/* ---- boxes_note.c ---- */
+
+int boxes_notes_open(struct pool *pool, struct notes *ret_notes) WARN_UNUSED; /* -errno: with an fd of -1 */
+void boxes_note(struct boxes *b, const char *id, const char *box,
+                const char *stands_on);             /* in place of an earlier one */
+void boxes_unnote(struct boxes *b, const char *id); /* there may be none */
 
 /* ---- boxes_keep.c ---- */
 

@@ -5,7 +5,8 @@
  *  1. Pausing without memory: the body is killed and reaped, then a job puts the files away; from the moment at which it is reaped the sandbox is told of as
  *     kept. There is no way back, so a job that fails is tried again; when KEEP_TRIES have failed the files go, and its end is reported.
  *  2. Resuming takes them: they are a box's again. When that ends before it is somebody's, they are put away again.
- *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files. The copy goes before the sandbox runs.
+ *  3. Of a frozen sandbox a copy is kept, where that costs little: the loss of its memory is not that of its files, by a power cut neither. The copy goes before
+ *     the sandbox runs. Until it is there, and where there is none, a note says whose files the box has (boxes_note.c).
  *  4. What is killed while somebody is at it (busy) goes when nobody is any more; its end is reported then.
  */
 #include "base/fault.h"
@@ -171,6 +172,7 @@ static void keep_done(void *ctx, int r)
         t->kept->is_whole = true;
     else
         keep_failed(t, r, &err);
+    boxes_unnote(b, t->id);
     if (err.code == ERR_OK && t->kept->is_doomed)
         (void)err_set(&err, ERR_ABORTED, "sandbox %s was killed meanwhile", t->id);
     boxes_task_end(t, err.code == ERR_OK ? NULL : &err);
@@ -196,6 +198,7 @@ void boxes_stop_reaped(struct entry *e)
     assert(t);
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
+    boxes_note(b, e->id, e->box.name, e->stands_on);
     fault_point("coved.keep.reaped");
     t->kept = add(b, e->id, e->stands_on);
     t->kept->busy = 1;
@@ -216,6 +219,7 @@ void boxes_give_back(struct entry *e)
 {
     struct kept *k = TAKE_PTR(e->kept);
     if (!e->box.has_files || k->is_doomed) {
+        boxes_unnote(k->owner, k->id);
         k->is_whole = !e->box.has_files;
         boxes_kept_release(k);
         return;
@@ -252,10 +256,12 @@ static void copy_done(void *ctx, int r)
         int ignored UNUSED = c->next ? 0 : pool_kept_drop(b->host->pool, c->id); /* it may have died right after it */
     }
     if (r < 0)
-        log_warn("copy the files of paused sandbox %s (a restart would lose them): %s", c->id, strerror(-r));
-    else if (is_good)
+        log_warn("copy the files of paused sandbox %s (a power cut would lose them): %s", c->id, strerror(-r));
+    if (r == 0 && is_good) {
         e->has_copy = true;
-    else if (!c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0 && r != -ENOENT)
+        boxes_unnote(b, e->id);
+    }
+    if (r == 0 && !is_good && !c->next && (r = pool_kept_drop(b->host->pool, c->id)) < 0 && r != -ENOENT)
         log_error("drop a copy of the files of sandbox %s: %s", c->id, strerror(-r));
     if (e)
         e->copy = NULL;
@@ -303,6 +309,7 @@ void boxes_copy_is_stale(struct entry *e)
     if (r < 0 && r != -ENOENT)
         log_error("drop the copy of the files of sandbox %s: %s", e->id, strerror(-r));
     e->has_copy = false;
+    boxes_unnote(e->owner, e->id);
 }
 
 /* ---- */

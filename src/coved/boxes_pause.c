@@ -6,7 +6,9 @@
  *  2. What is frozen dies of SIGKILL only when it is thawed (version 1): who kills a body thaws it afterwards.
  *  3. Nobody waits in a call. The kernel is asked again after 50 us, then in longer steps, for FREEZE_USEC; what has not stopped by then (it waits
  *     for a disk, say) goes on.
+ *  4. Who asked for a pause is answered when coved's death would not take the files along any more (boxes_note.c).
  */
+#include "base/fault.h"
 #include "base/log.h"
 #include "coved/boxes_internal.h"
 #include "kernel/cgroup.h"
@@ -116,6 +118,8 @@ void boxes_pause_frozen(struct task *t, int r)
     r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, true);
     if (r < 0)
         log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
+    boxes_note(e->owner, e->id, e->box.name, e->stands_on);
+    fault_point("coved.pause.noted");
     boxes_copy_later(e);
     e->has_given = false;
     boxes_task_end(t, NULL);

@@ -2,7 +2,8 @@
 /*
  * The boot sequence, the loop, and the way down.
  *
- *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted.
+ *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted, but for files of
+ *     sandboxes that stood still: those are kept.
  *  2. All that needs the host's files is opened or read: sockets, agent, key, the storage pool. Then the stage (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the workers are started, so that the first request finds one.
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
@@ -149,6 +150,7 @@ static int open_pool(struct coved *c, struct err *err)
 {
     if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
         return -1;
+    boxes_rescue(c->host.pool);
     int r = pool_reset(c->host.pool, count_lost, c);
     return r < 0 ? err_errno(err, r, "clear the storage pool") : 0;
 }

@@ -10,6 +10,7 @@ import time
 
 import pytest
 from service import BUILD, Service, wait_until
+from storage_test import prepared
 
 
 def post(service, path, body=None):
@@ -156,30 +157,58 @@ def test_another_worker(own_service):
     assert run(service, kept, "cat /home/user/file") == "kept\n"
 
 
+@pytest.fixture(params=["copy", "btrfs"])
+def service_on(request):
+    """One that a test may stop and start again, with a pool of each kind."""
+    with prepared(COVE_POOL=request.param) as service:
+        try:
+            yield service.start()
+            service.remove_all()
+        finally:
+            if service.coved.poll() is None:
+                assert service.stop() == 0, service.tail()
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_another_coved(own_service, how):
-    """What was in memory is gone, which is told; the files are there."""
-    service = own_service
-    frozen, kept = service.create(), service.create()
-    for sandbox in (frozen, kept):
+def test_another_coved(service_on, how):
+    """What was in memory is gone, which is told; the files are there, however soon after the answer it came."""
+    service = service_on
+    frozen, again, kept = (service.create() for _ in range(3))
+    for sandbox in (frozen, again, kept):
         run(service, sandbox, "echo kept > /home/user/file")
-    pause(service, frozen)
     pause(service, kept, memory=False)
-    if how == signal.SIGKILL:
-        time.sleep(1) # the copy of the files, where copies are cheap, comes after the answer
+    pause(service, again)
+    time.sleep(1) # where clones are cheap there is a copy of its files now, which is not what it has in the end
+    resume(service, again)
+    run(service, again, "echo later > /home/user/file")
+    pause(service, again)
+    pause(service, frozen)
     service.coved.send_signal(how)
     service.coved.wait(60)
+    for _ in range(2): # once more from what was made of it
+        service.start()
+        for sandbox, content in ((frozen, "kept\n"), (again, "later\n"), (kept, "kept\n")):
+            assert (state(service, sandbox), info(service, sandbox)["has_memory"]) == ("paused", False), (sandbox, service.tail())
+            resume(service, sandbox)
+            assert run(service, sandbox, "cat /home/user/file") == content
+            pause(service, sandbox, memory=False)
+        for sandbox in (frozen, again):
+            assert len([e for e in events(service, sandbox) if "lost" in e["data"] and e["kind"] == "sandbox.paused"]) == 1
+        service.coved.kill()
+        service.coved.wait(60)
     service.start()
-    assert state(service, kept) == "paused"
-    resume(service, kept)
-    assert run(service, kept, "cat /home/user/file") == "kept\n"
-    if state(service, frozen) != "paused":
-        assert how == signal.SIGKILL # in a pool of copies
-        return
-    assert info(service, frozen)["has_memory"] is False
-    assert any("lost" in e["data"] for e in events(service, frozen) if e["kind"] == "sandbox.paused")
-    resume(service, frozen)
-    assert run(service, frozen, "cat /home/user/file") == "kept\n"
+
+
+def test_who_runs_again_is_not_what_it_was_when_paused(service_on):
+    """Nothing that was noted of it while it stood still is taken for its files: it was running, and is lost."""
+    service = service_on
+    sandbox = service.create()
+    pause(service, sandbox)
+    resume(service, sandbox)
+    service.coved.kill()
+    service.coved.wait(60)
+    service.start()
+    assert state(service, sandbox) == "ended"
 
 
 def test_deadlines_over_another_worker(own_service):

@@ -22,7 +22,7 @@ DEATHS = {
     "fork": ["coved.snapshot.frozen", "pool.put", "core.fork.stored", "core.fork.made", "core.store.answered"],
     "pause": ["core.pause.begun", "core.pause.answered", "coved.keep.reaped", "coved.keep.begin", "coved.keep.made", "pool.stripped", "pool.noted",
               "pool.put", "pool.named"],
-    "freeze": ["core.pause.begun", "core.pause.answered", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
+    "freeze": ["core.pause.begun", "core.pause.answered", "coved.pause.noted", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
     "resume": ["core.resume.begun", "core.resume.created", "pool.made", "pool.filled"],
     "build": ["build.step.stored", "build.step.cached", "build.job.done", "coved.snapshot.begin", "pool.put", "coved.snapshot.made"],
     "image": ["image.fetch.begin", "image.unpack.begin", "image.job.unpacked", "coved.image.commit", "pool.made", "pool.noted", "pool.put", "pool.named"],
@@ -41,8 +41,8 @@ ERRORS = {
     "volume": ["pool.made", "pool.put", "pool.named"],
 }
 # Where clones copy, steps come in the same order but take other ways.
-COPY_DEATHS = {"snapshot": ["pool.cloned", "pool.put"], "pause": ["pool.noted", "pool.put"], "resume": ["core.resume.created", "pool.filled"],
-               "gc": ["pool.trash"], "volume": ["pool.made"]}
+COPY_DEATHS = {"snapshot": ["pool.cloned", "pool.put"], "pause": ["coved.keep.reaped", "pool.noted", "pool.put"],
+               "freeze": ["core.pause.answered", "coved.pause.noted"], "resume": ["core.resume.created", "pool.filled"], "gc": ["pool.trash"], "volume": ["pool.made"]}
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,8 @@ def die_at(w, operation, point):
         assert kept(), (operation, point, answer)
     if not coved_died and operation not in ("unname", "gc", "drop") and subject and not point.startswith(("coved.keep", "pool.")):
         assert subject in w.listed()["sandboxes"] # the death of a worker is no sandbox's
+    if coved_died and operation in ("pause", "freeze", "resume"):
+        assert subject in w.listed()["sandboxes"] # and coved's not that of one which stood still
     w.check_whole()
 
 

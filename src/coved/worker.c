@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "coved/foreign.h"
 #include "coved/outbox.h"
+#include "coved/pulse.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup.h"
 
@@ -31,6 +32,7 @@ enum {
     DELAY_LEAST_MS = 100,
     DELAY_MOST_MS = 500,
     STOP_MS = 5000,
+    ABORT_MS = 2000,
     ARGS_MAX = 128,
     OPEN_FILES = 262144,
 };
@@ -38,8 +40,9 @@ enum {
 struct worker {
     struct loop *loop;
     struct worker_spec spec;
-    struct source sock, pidfd;
+    struct source sock, pidfd, beat;
     int sock_fd, pid_fd; /* owned */
+    struct pulse pulse;
     struct outbox outbox;
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
     uint64_t delay_ms;
@@ -51,14 +54,22 @@ struct worker *worker_new(struct loop *loop, const struct worker_spec *spec)
     struct worker *w = mem_new(struct worker);
     w->loop = loop;
     w->spec = *spec;
-    w->sock.fd = w->pidfd.fd = w->sock_fd = w->pid_fd = -1;
+    w->sock.fd = w->pidfd.fd = w->beat.fd = w->sock_fd = w->pid_fd = -1;
+    w->pulse = PULSE_NONE;
     w->start_at = clock_mono();
     outbox_init(&w->outbox);
     return w;
 }
 
+static void stop_asking(struct worker *w)
+{
+    loop_remove(w->loop, &w->beat);
+    pulse_close(&w->pulse);
+}
+
 void worker_free(struct worker *w)
 {
+    stop_asking(w);
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
     outbox_clear(&w->outbox);
@@ -128,12 +139,13 @@ static void pass(char **argv, size_t *n, const char *option, int fd, const char 
     argv[(*n)++] = mem_printf("%s%s", number, suffix);
 }
 
-NORETURN static void run(const struct worker_spec *spec, int sock, int key_fd, int pem_fd)
+NORETURN static void run(const struct worker_spec *spec, int sock, int pulse_fd, int key_fd, int pem_fd)
 {
     char *argv[ARGS_MAX] = {mem_strdup(spec->name)};
     char *const environment[] = {fault_environment(), NULL};
     size_t n = 1;
     pass(argv, &n, spec->control, sock, "");
+    pass(argv, &n, "--pulse-fd", pulse_fd, "");
     if (key_fd >= 0)
         pass(argv, &n, "--key-fd", key_fd, "");
     if (pem_fd >= 0)
@@ -184,6 +196,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     siginfo_t info = {0};
     if (waitid(P_PIDFD, (id_t)w->pid_fd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
         return;
+    stop_asking(w);
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
     outbox_clear(&w->outbox);
@@ -222,6 +235,15 @@ static void settle_outbox(struct worker *w, int r)
     }
 }
 
+static bool closed_at_once(struct worker *w, unsigned cuts_before)
+{
+    if (foreign_cuts() == cuts_before)
+        return true;
+    log_error("%s sent a descriptor that does not let itself be closed; it is replaced", w->spec.name);
+    kill_it(w, SIGKILL);
+    return false;
+}
+
 static void on_sock(struct source *s, uint32_t events)
 {
     struct worker *w = container_of(s, struct worker, sock);
@@ -252,17 +274,24 @@ static void on_sock(struct source *s, uint32_t events)
             return;
         }
         w->spec.on_message(w->spec.ctx, &m, TAKE_FD(fd));
-        if (foreign_cuts() != cuts) {
-            log_error("%s sent a descriptor that does not let itself be closed; it is replaced", w->spec.name);
-            kill_it(w, SIGKILL);
+        if (!closed_at_once(w, cuts))
             return;
-        }
     }
+}
+
+static void on_beat(struct source *s, uint32_t events UNUSED)
+{
+    struct worker *w = container_of(s, struct worker, beat);
+    const unsigned cuts = foreign_cuts();
+    bool goes_on = pulse_heard(&w->pulse);
+    if (!closed_at_once(w, cuts) || !goes_on)
+        loop_remove(w->loop, &w->beat);
 }
 
 /* One that nobody would hear of. */
 static void unmake(struct worker *w, pid_t pid)
 {
+    stop_asking(w);
     loop_remove(w->loop, &w->pidfd);
     w->sock_fd = fd_close(w->sock_fd);
     w->pid_fd = fd_close(w->pid_fd);
@@ -272,11 +301,19 @@ static void unmake(struct worker *w, pid_t pid)
     }
 }
 
+/* A test whose file there is has the next one watched closely: it answers at all within seconds, or is hanging. */
+static const struct pulse_patience *patience(void)
+{
+    static const struct pulse_patience little = {
+        .every = USEC_PER_SEC / 5, .first = 600 * USEC_PER_SEC, .silent = 5 * USEC_PER_SEC};
+    return fault_error("coved.worker.patience") < 0 ? &little : &pulse_usual;
+}
+
 static int start(struct worker *w)
 {
     static const int size = BUFFER_BYTES;
     int pair[2];
-    AUTO_CLOSE int key_fd = -1, pem_fd = -1;
+    AUTO_CLOSE int key_fd = -1, pem_fd = -1, pulse_fd = -1;
     int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
     if (r == 0 && w->spec.pem.p)
         r = pem_file(w->spec.pem, &pem_fd);
@@ -285,16 +322,18 @@ static int start(struct worker *w)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return -errno;
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
-    pid_t pid = fork();
-    if (pid == 0)
-        run(&w->spec, pair[1], key_fd, pem_fd);
-    r = pid < 0 ? -errno : 0;
-    (void)fd_close(pair[1]);
     w->sock_fd = pair[0];
+    r = pulse_open(&w->pulse, patience(), clock_mono(), &pulse_fd);
+    pid_t pid = r < 0 ? -1 : fork();
+    if (pid == 0)
+        run(&w->spec, pair[1], pulse_fd, key_fd, pem_fd);
+    r = r == 0 && pid < 0 ? -errno : r;
+    (void)fd_close(pair[1]);
     w->pid_fd = r < 0 ? -1 : pidfd_open(pid, 0);
     if (r == 0 && w->pid_fd < 0)
         r = -errno;
     r = r ? r : loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
+    r = r ? r : loop_add(w->loop, &w->beat, w->pulse.fd, EPOLLIN, on_beat);
     r = r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_sock);
     if (r < 0) {
         unmake(w, pid);
@@ -323,9 +362,21 @@ void worker_send_fds(struct worker *w, const void *message, size_t n, const int 
         settle_outbox(w, r);
 }
 
+static void look_whether_it_hangs(struct worker *w, usec_t now)
+{
+    if (w->kill_at || pulse_turn(&w->pulse, now))
+        return;
+    log_error("%s does not answer for %llu s, in which coved itself was punctual: it hangs, and is ended and replaced",
+              w->spec.name, (unsigned long long)(w->pulse.silent / USEC_PER_SEC));
+    stop_asking(w);
+    w->kill_at = now + ABORT_MS * USEC_PER_MS;
+    kill_it(w, SIGABRT);
+}
+
 usec_t worker_tick(struct worker *w)
 {
     usec_t now = clock_mono();
+    look_whether_it_hangs(w, now);
     if (w->kill_at && now >= w->kill_at) {
         w->kill_at = 0;
         kill_it(w, SIGKILL);
@@ -339,7 +390,8 @@ usec_t worker_tick(struct worker *w)
         }
     }
     usec_t next = w->start_at ? w->start_at : UINT64_MAX;
-    return w->kill_at ? MIN(next, w->kill_at) : next;
+    next = w->kill_at ? MIN(next, w->kill_at) : next;
+    return w->pulse.fd >= 0 && !w->kill_at ? MIN(next, w->pulse.due) : next;
 }
 
 bool worker_runs(const struct worker *w)

@@ -2,7 +2,8 @@
 /*
  * A worker as coved sees it: an unprivileged process at the other end of one seqpacket socket, replaced when it dies. The first replacement
  * comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so that a broken worker does not eat the
- * machine, but never so slowly that clients wait for a second. Workers live where the host's files and its network are.
+ * machine, but never so slowly that clients wait for a second. One that hangs (coved/pulse.h) gets SIGABRT, 2 s later SIGKILL, and is
+ * replaced as one that died. Workers live where the host's files and its network are.
  */
 #pragma once
 

@@ -16,6 +16,7 @@
 #include "build/builder.h"
 #include "daemon/build_options.h"
 #include "daemon/options.h"
+#include "daemon/pulse.h"
 #include "event/verify.h"
 #include "http/server.h"
 #include "http/tls.h"
@@ -48,6 +49,7 @@ struct worker {
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
+    struct pulse pulse;
     /* Sees its end only; the core owns the conversation, over another descriptor of the same socket. */
     uv_poll_t supervisor;
     int supervisor_fd;
@@ -81,6 +83,7 @@ static void server_closed(void *ctx)
     native_free(w->native);
     builder_free(w->builder);
     core_close(w->core);
+    pulse_stop(&w->pulse);
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
     close_handle((uv_handle_t *)&w->interrupt);
@@ -264,6 +267,8 @@ static int watch(struct worker *w, struct err *err)
         r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
     if (r == 0)
         r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor);
+    if (r == 0)
+        r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd);
     w->term.data = w->interrupt.data = w;
     return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
 }

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "daemon/egress_options.h"
+#include "daemon/pulse.h"
 #include "egress/egress.h"
 #include "egress/vault.h"
 #include "egress/vault_server.h"
@@ -28,6 +29,7 @@ struct worker {
     struct vault *vault;
     struct vault_server *server;
     uv_signal_t term, interrupt;
+    struct pulse pulse;
     struct egress *egress;
     bool stopping;
     int exit_code;
@@ -49,6 +51,7 @@ static void stop(struct worker *w, int exit_code)
     w->exit_code = exit_code;
     vault_server_free(w->server);
     egress_free(TAKE_PTR(w->egress));
+    pulse_stop(&w->pulse);
     close_handle((uv_handle_t *)&w->term);
     close_handle((uv_handle_t *)&w->interrupt);
 }
@@ -123,7 +126,7 @@ static int open_networks(struct worker *w, struct err *err)
     return egress_new(&w->loop, &config, &w->egress, err);
 }
 
-static int watch_signals(struct worker *w, struct err *err)
+static int watch(struct worker *w, struct err *err)
 {
     int r = uv_signal_init(&w->loop, &w->term);
     if (r == 0)
@@ -132,8 +135,10 @@ static int watch_signals(struct worker *w, struct err *err)
         r = uv_signal_start(&w->term, on_signal, SIGTERM);
     if (r == 0)
         r = uv_signal_start(&w->interrupt, on_signal, SIGINT);
+    if (r == 0)
+        r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd);
     w->term.data = w->interrupt.data = w;
-    return r < 0 ? err_errno(err, r, "watch signals") : 0;
+    return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
 }
 
 static int boot(struct worker *w, struct err *err)
@@ -141,7 +146,7 @@ static int boot(struct worker *w, struct err *err)
     int r = uv_loop_init(&w->loop);
     if (r < 0)
         return err_errno(err, r, "make the event loop");
-    if (filter(err) < 0 || watch_signals(w, err) < 0 || open_vault(w, err) < 0 || open_networks(w, err) < 0)
+    if (filter(err) < 0 || watch(w, err) < 0 || open_vault(w, err) < 0 || open_networks(w, err) < 0)
         return -1;
     return 0;
 }

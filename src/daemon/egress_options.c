@@ -4,6 +4,7 @@
 
 enum option_id {
     OPT_CONTROL_FD = 256,
+    OPT_PULSE_FD,
     OPT_VAULT_FD,
     OPT_STATE_FD,
     OPT_OWNER_UID,
@@ -14,6 +15,7 @@ enum option_id {
 
 static const struct option known[] = {
     {"control-fd", required_argument, NULL, OPT_CONTROL_FD},
+    {"pulse-fd", required_argument, NULL, OPT_PULSE_FD},
     {"vault-fd", required_argument, NULL, OPT_VAULT_FD},
     {"state-fd", required_argument, NULL, OPT_STATE_FD},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
@@ -32,6 +34,8 @@ static int apply(void *options, int id, const char *argument)
     switch (id) {
     case OPT_CONTROL_FD:
         return argument_fd(text, &o->control_fd);
+    case OPT_PULSE_FD:
+        return argument_fd(text, &o->pulse_fd);
     case OPT_VAULT_FD:
         return argument_fd(text, &o->vault_fd);
     case OPT_STATE_FD:
@@ -57,7 +61,7 @@ static int apply(void *options, int id, const char *argument)
 
 int egress_options_parse(int argc, char **argv, struct egress_options *ret_options, struct err *err)
 {
-    struct egress_options o = {.control_fd = -1, .vault_fd = -1, .state_fd = -1, .log_level = LOG_INFO};
+    struct egress_options o = {.control_fd = -1, .pulse_fd = -1, .vault_fd = -1, .state_fd = -1, .log_level = LOG_INFO};
     if (arguments_parse(argc, argv, known, apply, &o, err) < 0)
         return -1;
     if (o.control_fd < 0 || o.vault_fd < 0 || o.state_fd < 0)

@@ -2,7 +2,7 @@
 /*
  * What coved tells cove-egress when it executes it, as arguments (the environment is empty).
  *
- *   cove-egress --control-fd N --vault-fd N --state-fd N --owner-uid UID --log-level N [--resolver ADDR:PORT] [--trust FILE]
+ *   cove-egress --control-fd N --pulse-fd N --vault-fd N --state-fd N --owner-uid UID --log-level N [--resolver ADDR:PORT] [--trust FILE]
  */
 #pragma once
 
@@ -11,6 +11,7 @@
 
 struct egress_options {
     int control_fd; /* SOCK_SEQPACKET to coved */
+    int pulse_fd;   /* daemon/pulse.h; -1: there is none */
     int vault_fd;   /* RUN/vault.sock, listening */
     int state_fd;   /* the directory STATE/egress */
     uid_t owner_uid;

@@ -28,10 +28,11 @@ static void what_coved_says_is_understood(void **state)
     (void)state;
     struct egress_options o;
     struct err err = {0};
-    assert_int_equal(PARSE(&o, &err, NEEDED, "--owner-uid", "7", "--log-level", "0", "--resolver", "127.0.0.1:53",
-                           "--trust", "/ca.pem"),
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--pulse-fd", "2", "--owner-uid", "7", "--log-level", "0", "--resolver",
+                           "127.0.0.1:53", "--trust", "/ca.pem"),
                      0);
     assert_int_equal(o.control_fd, 0);
+    assert_int_equal(o.pulse_fd, 2);
     assert_int_equal(o.vault_fd, 1);
     assert_int_equal(o.state_fd, 2);
     assert_int_equal(o.owner_uid, 7);
@@ -40,6 +41,7 @@ static void what_coved_says_is_understood(void **state)
     assert_string_equal(o.trust, "/ca.pem");
 
     assert_int_equal(PARSE(&o, &err, NEEDED), 0);
+    assert_int_equal(o.pulse_fd, -1);
     assert_int_equal(o.owner_uid, 0);
     assert_int_equal(o.log_level, LOG_INFO);
     assert_null(o.resolver);
@@ -60,6 +62,7 @@ static void wrong_values_are_refused(void **state)
 {
     (void)state;
     assert_wrong("--control-fd", "1000000"); /* not open */
+    assert_wrong("--pulse-fd", "x");
     assert_wrong("--vault-fd", "-1");
     assert_wrong("--state-fd", "x");
     assert_wrong("--owner-uid", "4294967295");

@@ -5,6 +5,7 @@
 
 enum option_id {
     OPT_SUPERVISOR_FD = 256,
+    OPT_PULSE_FD,
     OPT_KEY_FD,
     OPT_TLS_FD,
     OPT_LISTEN_FD,
@@ -27,6 +28,7 @@ enum option_id {
 
 static const struct option known[] = {
     {"supervisor-fd", required_argument, NULL, OPT_SUPERVISOR_FD},
+    {"pulse-fd", required_argument, NULL, OPT_PULSE_FD},
     {"key-fd", required_argument, NULL, OPT_KEY_FD},
     {"tls-fd", required_argument, NULL, OPT_TLS_FD},
     {"listen-fd", required_argument, NULL,
@@ -74,6 +76,8 @@ static int apply(void *options, int id, const char *argument)
     switch (id) {
     case OPT_SUPERVISOR_FD:
         return argument_fd(text, &o->supervisor_fd);
+    case OPT_PULSE_FD:
+        return argument_fd(text, &o->pulse_fd);
     case OPT_KEY_FD:
         return argument_fd(text, &o->key_fd);
     case OPT_TLS_FD:
@@ -143,6 +147,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
     struct options o = {
         .protocol = SUP_VERSION,
         .supervisor_fd = -1,
+        .pulse_fd = -1,
         .key_fd = -1,
         .tls_fd = -1,
         .version = COVE_VERSION,

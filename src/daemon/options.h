@@ -2,7 +2,7 @@
 /*
  * What coved tells the worker when it executes it: descriptors, directories and limits, as arguments (the environment is empty).
  *
- *   cove-api --supervisor-fd N --key-fd N --tls-fd N --listen-fd N:tcp --listen-fd N:tls --listen-fd N:unix --state DIR --data DIR [--domain D] ...
+ *   cove-api --supervisor-fd N --pulse-fd N --key-fd N --tls-fd N --listen-fd N:tcp --listen-fd N:tls --listen-fd N:unix --state DIR --data DIR [--domain D] ...
  */
 #pragma once
 
@@ -15,6 +15,7 @@ enum { OPTIONS_LISTEN_MAX = 48 };
 struct options {
     uint32_t protocol; /* SUP_VERSION */
     int supervisor_fd; /* SOCK_SEQPACKET to coved */
+    int pulse_fd;      /* daemon/pulse.h; -1: there is none */
     int key_fd;        /* the API key, to end of file; -1: there is none */
     int tls_fd;        /* certificate chain and key in PEM, to end of file; -1: there is none */
     int listen_fd[OPTIONS_LISTEN_MAX];

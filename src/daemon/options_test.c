@@ -30,12 +30,13 @@ static void what_coved_says_is_understood(void **state)
     (void)state;
     struct options o;
     struct err err = {0};
-    assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:unix", "--key-fd", "0", "--domain", "d.example",
-                           "--owner-uid", "7", "--log-level", "2", "--default-memory", "1048576", "--default-disk",
-                           "2097152", "--default-cpu-milli", "1500", "--default-timeout-ms", "1000", "--max-timeout-ms",
-                           "2000", "--max-sandboxes", "3", "--keep", "5:0:7"),
+    assert_int_equal(PARSE(&o, &err, NEEDED, "--listen-fd", "2:unix", "--pulse-fd", "2", "--key-fd", "0", "--domain",
+                           "d.example", "--owner-uid", "7", "--log-level", "2", "--default-memory", "1048576",
+                           "--default-disk", "2097152", "--default-cpu-milli", "1500", "--default-timeout-ms", "1000",
+                           "--max-timeout-ms", "2000", "--max-sandboxes", "3", "--keep", "5:0:7"),
                      0);
     assert_int_equal(o.supervisor_fd, 0);
+    assert_int_equal(o.pulse_fd, 2);
     assert_int_equal(o.keep_events, 5);
     assert_int_equal(o.keep_ended, 0);
     assert_int_equal(o.keep_ended_ms, 7);
@@ -78,6 +79,7 @@ static void the_rest_has_defaults(void **state)
     struct options o;
     struct err err = {0};
     assert_int_equal(PARSE(&o, &err, NEEDED, "--domain", ""), 0);
+    assert_int_equal(o.pulse_fd, -1);
     assert_int_equal(o.key_fd, -1);
     assert_null(o.domain);
     assert_int_equal(o.owner_uid, 0);

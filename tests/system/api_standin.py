@@ -5,6 +5,7 @@
 coved starts it in the place of cove-api, with the same rights: it may write in STATE/api and nowhere else.
 """
 
+import select
 import socket
 import sys
 from pathlib import Path
@@ -14,4 +15,9 @@ if __name__ == "__main__":
     with socket.socket(socket.AF_UNIX) as test:
         test.connect(str(Path(arguments["--data"]) / "test.sock"))
         socket.send_fds(test, [b"s"], [int(arguments["--supervisor-fd"])])
-        test.recv(1)
+        with socket.socket(fileno=int(arguments["--pulse-fd"])) as pulse:
+            while test not in select.select([test, pulse], [], [])[0]:
+                if not pulse.recv(16): # coved is gone
+                    break
+                pulse.send(b"!")
+            test.recv(1)

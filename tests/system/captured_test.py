@@ -116,10 +116,10 @@ def test_cove_egress_is_nobody(net):
     assert start["uid"] == start["gid"] > 1000 and start["groups"] == []
     assert start["uid"] != int(re.search(r"^Uid:\s+(\d+)", api, re.M)[1])
     assert set(start["caps"]) == {"0" * 16} and start["no_new_privs"] == "1"
-    assert start["options"] == ["--control-fd", "--log-level", "--owner-uid", "--state-fd", "--vault-fd"]
+    assert start["options"] == ["--control-fd", "--log-level", "--owner-uid", "--pulse-fd", "--state-fd", "--vault-fd"]
     assert start["net"] == link("/proc/self/ns/net") and start["mnt"] == link("/proc/self/ns/mnt")
     assert start["environment"].keys() <= {"LC_CTYPE"} # the interpreter's own
-    assert len(start["fds"]) == 3 + 3 + 3, start["fds"] # its log, its selector and the directory that it looked into
+    assert len(start["fds"]) == 3 + 4 + 3, start["fds"] # its log, its selector and the directory that it looked into
     assert re.search(r"^Max core file size\s+[01]\s+[01]\s", read(f"/proc/{pid}/limits"), re.M)
     state = os.stat(service.state / "egress")
     assert state.st_uid == start["uid"] and stat.S_IMODE(state.st_mode) == 0o700

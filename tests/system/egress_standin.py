@@ -83,6 +83,7 @@ class Standin:
         self.vault.setblocking(False)
         self.watch(self.control, self.on_order)
         self.watch(self.vault, self.on_vault)
+        self.watch(socket.socket(fileno=int(options["--pulse-fd"])), self.on_question)
         status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
         self.say("start", uid=os.getuid(), gid=os.getgid(), groups=os.getgroups(), caps=[status[c] for c in ("CapPrm", "CapEff", "CapBnd", "CapAmb")],
                  no_new_privs=status["NoNewPrivs"], options=sorted(options), owner=options["--owner-uid"], environment=dict(os.environ),
@@ -105,6 +106,12 @@ class Standin:
                 fn, sock, context = key.data
                 if sock.fileno() >= 0:
                     fn(sock, *context)
+
+    def on_question(self, pulse):
+        if pulse.recv(16):
+            pulse.send(b"!")
+        else:
+            self.forget(pulse)
 
     def on_order(self, control):
         fds = array.array("i")

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Does a worker's loop still turn? It is asked over a socket of its own, one byte at a time, and answers from that loop (daemon/pulse.h). A worker that
+ * died is noticed without this; one that hangs is not.
+ *
+ * Invariants
+ *  1. Time counts as silence only when coved itself was punctual in it: whatever stops or starves the whole machine (a suspended laptop, a stopped container, a
+ *     moment without memory) is nobody's fault, and the count begins anew.
+ *  2. One question is under way at a time, so neither side's buffer fills, however long nobody reads.
+ *  3. What the worker sends is looked at no further than that it came: one that was taken over can say that it lives, as it could anyway.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "base/def.h"
+
+struct pulse_patience {
+    usec_t every; /* a question at a time */
+    usec_t
+        first; /* until the first answer: a store is opened, and perhaps brought to a new form, before the loop turns */
+    usec_t silent; /* between answers, from then on */
+};
+
+extern const struct pulse_patience pulse_usual;
+
+struct pulse {
+    int fd; /* owned; -1: nobody is asked */
+    struct pulse_patience patience;
+    usec_t due;    /* monotonic */
+    usec_t silent; /* so much time has counted since the question */
+    bool is_asked, has_answered;
+};
+
+#define PULSE_NONE ((struct pulse){.fd = -1})
+
+/* ret_theirs: the worker's end, yours. The first question comes with the next turn. 0 or -errno. */
+int pulse_open(struct pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs) WARN_UNUSED;
+void pulse_close(struct pulse *p);
+
+/* Once a turn. False: it has been silent for longer than there is patience. */
+bool pulse_turn(struct pulse *p, usec_t now) WARN_UNUSED;
+
+/* There is something in the socket. False: there will be nothing any more, and waiting for it would be in vain. */
+bool pulse_heard(struct pulse *p) WARN_UNUSED;

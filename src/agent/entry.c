@@ -15,6 +15,17 @@ static enum wire_file_type type_of(mode_t mode)
     return S_ISREG(mode) ? WIRE_FILE_REGULAR : S_ISDIR(mode) ? WIRE_FILE_DIRECTORY : WIRE_FILE_UNKNOWN;
 }
 
+/* Times before 1970, and those that 64 bits of nanoseconds do not reach (the year 2554), are told as the nearest that can be. */
+static uint64_t time_ns(const struct timespec *t)
+{
+    const uint64_t last_s = UINT64_MAX / 1000000000;
+    if (t->tv_sec < 0)
+        return 0;
+    if ((uint64_t)t->tv_sec >= last_s)
+        return last_s * 1000000000;
+    return (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+}
+
 /* Names and values are the sandbox's: what doesn't fit, or is no text, is left out. */
 static uint32_t put_pairs(struct buf *b, const char *path, const char *list, size_t n)
 {
@@ -86,7 +97,7 @@ int entry_put(struct buf *b, struct names *names, const char *path)
     wire_put_u32(b, own.st_gid);
     wire_put_str(b, names_user(names, own.st_uid));
     wire_put_str(b, names_group(names, own.st_gid));
-    wire_put_u64(b, (uint64_t)own.st_mtim.tv_sec * 1000000000u + (uint64_t)own.st_mtim.tv_nsec);
+    wire_put_u64(b, time_ns(&own.st_mtim));
     wire_put_u8(b, is_link);
     wire_put_str(b, str_of(shown_target));
     if (broken)

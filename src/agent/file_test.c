@@ -2,6 +2,7 @@
 /* Looking at files: STAT, READ, LIST, USAGE, and refusals word for word. */
 #include "agent/test_calls.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,6 +48,33 @@ static void test_stat(void **state)
     e = rig_stat(&rig, "/", &x);
     assert_true(str_eqc(e.name, "/") && str_eqc(e.path, "/"));
     result_fini(&x);
+}
+
+/* What the file system can't keep, it keeps as something else, and that is what counts. */
+static void expect_time(const char *path, time_t seconds)
+{
+    const int64_t last_s = UINT64_MAX / 1000000000;
+    const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    struct result x;
+    struct stat st;
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(stat(path, &st), 0);
+    int64_t kept_s = st.st_mtim.tv_sec < 0 ? 0 : MIN((int64_t)st.st_mtim.tv_sec, last_s);
+    assert_int_equal(rig_stat(&rig, path, &x).mtime, (uint64_t)kept_s * 1000000000);
+    result_fini(&x);
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    char *path = rig_path(&rig, "home/old");
+    rig_write(path, "");
+    expect_time(path, 0);
+    expect_time(path, -1);
+    expect_time(path, INT64_C(15000000000));
+    expect_time(path, INT64_C(18446744072));
+    expect_time(path, INT64_C(18446744073));
+    expect_time(path, INT64_C(100000000000));
 }
 
 static void test_read(void **state)
@@ -247,16 +275,10 @@ static void test_usage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_stat),
-        TEST(test_read),
-        TEST(test_list),
-        TEST(test_missing),
-        TEST(test_component_is_a_file),
-        TEST(test_paths),
-        TEST(test_loops),
-        TEST(test_special_files),
-        TEST(test_procfs),
-        TEST(test_usage),
+        TEST(test_stat),   TEST(test_times),   TEST(test_read),
+        TEST(test_list),   TEST(test_missing), TEST(test_component_is_a_file),
+        TEST(test_paths),  TEST(test_loops),   TEST(test_special_files),
+        TEST(test_procfs), TEST(test_usage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,22 @@ static int copy_special(const struct copy *c, int from_dir, const char *from, in
 
 static int copy_entry(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to, int depth);
 
+/* A directory that can't be read to its end is no copy: its source is removed afterwards. */
+static int copy_entries(const struct copy *c, DIR *d, const char *name, int in, int out, int depth)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *e = readdir(d);
+        if (!e)
+            return errno ? fail(c, errno, name) : 0;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        int r = copy_entry(c, in, e->d_name, out, e->d_name, depth);
+        if (r < 0)
+            return r;
+    }
+}
+
 static int copy_directory(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to, int depth)
 {
     struct stat st;
@@ -120,10 +136,7 @@ static int copy_directory(const struct copy *c, int from_dir, const char *from, 
         (void)fd_close(copy);
         return fail(c, errno, from);
     }
-    int r = 0;
-    for (const struct dirent *e; r == 0 && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = copy_entry(c, in, e->d_name, out, e->d_name, depth + 1);
+    int r = copy_entries(c, d, from, in, out, depth + 1);
     (void)closedir(d);
     if (r < 0)
         return r;

@@ -7,8 +7,10 @@
 #include "base/mem.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -228,6 +230,42 @@ static void test_endpoints(void **state)
     assert_null(c);
 }
 
+static void on_alarm(int sig)
+{
+    (void)sig;
+}
+
+/* Signals neither end nor prolong the wait for a server that is too busy to accept. */
+static void test_signals_while_connecting(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 16 };
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, was;
+    const struct itimerval often = {{0, 20000}, {0, 20000}}, never = {{0, 0}, {0, 0}};
+    struct http_client *c = NULL;
+    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), clients[CLIENTS], n = 0, full = 0;
+    (void)snprintf(addr.sun_path, sizeof(addr.sun_path), "/tmp/cove-client-test-%d", getpid());
+    (void)unlink(addr.sun_path);
+    assert_int_equal(bind(server, (const struct sockaddr *)&addr, sizeof(addr)), 0);
+    assert_int_equal(listen(server, 0), 0);
+    while (n < CLIENTS && !full) {
+        clients[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        full = connect(clients[n++], (const struct sockaddr *)&addr, sizeof(addr)) < 0;
+    }
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(sigaction(SIGALRM, &act, &was), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    int r = http_client_open(addr.sun_path, 200, &c);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_int_equal(sigaction(SIGALRM, &was, NULL), 0);
+    assert_int_equal(r, -ETIMEDOUT);
+    while (n)
+        (void)close(clients[--n]);
+    (void)close(server);
+    (void)unlink(addr.sun_path);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_server, close_server)
 #define TEST_UNIX(fn)                                                                                                  \
     {                                                                                                                  \
@@ -246,6 +284,7 @@ int main(void)
         TEST(test_patience),
         cmocka_unit_test(test_scripted),
         cmocka_unit_test(test_endpoints),
+        cmocka_unit_test(test_signals_while_connecting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

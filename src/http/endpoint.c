@@ -68,22 +68,32 @@ int endpoint_wait(int fd, short events, int timeout_ms, short *ret_events)
     }
 }
 
-/* There is no waiting for a full backlog by poll(2), so connect() itself has to wait. */
+/*
+ * There is no waiting for a full backlog by poll(2), so connect() itself has to wait. With a time-out it is not restarted behind a signal, whatever its handler's
+ * SA_RESTART says (signal(7)).
+ */
 static int connect_unix(const char *path, int timeout_ms, int *ret_fd)
 {
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    usec_t now = clock_mono(), end = now + (usec_t)MAX(timeout_ms, 0) * USEC_PER_MS;
     if (fd < 0)
         return -errno;
     memcpy(addr.sun_path, path, MIN(strlen(path), sizeof(addr.sun_path) - 1));
-    if (timeout_ms >= 0) {
-        struct timeval tv = {.tv_sec = timeout_ms / 1000, .tv_usec = MAX(timeout_ms % 1000, 1) * 1000};
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-    }
-    if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) < 0)
-        return errno == EAGAIN ? -ETIMEDOUT : -errno;
-    *ret_fd = TAKE_FD(fd);
-    return 0;
+    do {
+        usec_t left = MAX(end - MIN(now, end), USEC_PER_MS); /* 0 would be for ever */
+        struct timeval tv = {.tv_sec = (time_t)(left / USEC_PER_SEC), .tv_usec = (suseconds_t)(left % USEC_PER_SEC)};
+        if (timeout_ms >= 0)
+            (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+        if (connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0) {
+            *ret_fd = TAKE_FD(fd);
+            return 0;
+        }
+        if (errno != EINTR)
+            return errno == EAGAIN ? -ETIMEDOUT : -errno;
+        now = clock_mono();
+    } while (timeout_ms < 0 || now < end);
+    return -ETIMEDOUT;
 }
 
 static int connect_tcp(const struct addrinfo *a, int timeout_ms, int *ret_fd)

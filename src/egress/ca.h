@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 
 enum { CA_LEAVES_MAX = 256, CA_EXPORT_MAX = 4096, CA_PEM_MAX = 2048 };
@@ -22,13 +23,17 @@ struct ca_leaf {
 int ca_new(const char *sandbox_id, struct ca **ret_ca, struct err *err) WARN_UNUSED;
 void ca_free(struct ca *ca);
 
-/* Key and certificate as bytes, for the vault to seal: wipe them. Import refuses what is not of one piece (ERR_INVALID_ARGUMENT) and what has expired
- * (ERR_FAILED_PRECONDITION). */
+/*
+ * Key and certificate as bytes, for the vault to seal: wipe them. Import refuses what is not whole or does not belong together (ERR_INVALID_ARGUMENT), and
+ * what has expired (ERR_FAILED_PRECONDITION).
+ */
 int ca_export(const struct ca *ca, struct buf *to, struct err *err) WARN_UNUSED;
 int ca_import(struct str bytes, struct ca **ret_ca, struct err *err) WARN_UNUSED;
 
-int ca_pem(const struct ca *ca, struct buf *to,
-           struct err *err) WARN_UNUSED; /* of the certificate: what the sandbox trusts */
+/* Appends the certificate as PEM: what the sandbox is made to trust. */
+int ca_pem(const struct ca *ca, struct buf *to, struct err *err) WARN_UNUSED;
 
 /* name: normalised (policy/hostname.h). */
 int ca_leaf(struct ca *ca, const char *name, const struct ca_leaf **ret_leaf, struct err *err) WARN_UNUSED;
+
+void ca_set_clock(struct ca *ca, usec_t (*now)(void)); /* for tests: instead of clock_real() */

@@ -199,6 +199,37 @@ static void test_leaves_are_kept(void **state)
     ca_free(ca);
 }
 
+static usec_t later_us;
+
+static usec_t later(void)
+{
+    return clock_real() + later_us;
+}
+
+/* Certificates go by the time of day, which goes on while a machine sleeps. */
+static void test_leaves_are_made_anew(void **state)
+{
+    (void)state;
+    struct ca *ca;
+    assert_int_equal(ca_new("i", &ca, &err), 0);
+    ca_set_clock(ca, later);
+    X509 *first = leaf_of(ca, "a.example")->certificate;
+    assert_int_equal(X509_up_ref(first), 1); /* so that the next one lies elsewhere */
+    later_us = 23 * 3600 * USEC_PER_SEC;
+    assert_ptr_equal(leaf_of(ca, "a.example")->certificate, first);
+    later_us = 25 * 3600 * USEC_PER_SEC;
+    assert_ptr_not_equal(leaf_of(ca, "a.example")->certificate, first);
+    X509_free(first);
+
+    /* Set back, the clock says nothing about the age of what is there. */
+    first = leaf_of(ca, "b.example")->certificate;
+    assert_int_equal(X509_up_ref(first), 1);
+    later_us = 0;
+    assert_ptr_not_equal(leaf_of(ca, "b.example")->certificate, first);
+    X509_free(first);
+    ca_free(ca);
+}
+
 static void test_names_that_are_none(void **state)
 {
     (void)state;
@@ -293,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_leaf_is_trusted_for_its_name),
         cmocka_unit_test(test_what_the_ca_may_not),
         cmocka_unit_test(test_leaves_are_kept),
+        cmocka_unit_test(test_leaves_are_made_anew),
         cmocka_unit_test(test_names_that_are_none),
         cmocka_unit_test(test_export_and_import),
         cmocka_unit_test(test_costs),

@@ -27,7 +27,7 @@ void pulse_close(struct pulse *p)
     p->fd = foreign_close(p->fd); /* with what is left in it */
 }
 
-bool pulse_turn(struct pulse *p, usec_t now)
+bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state)
 {
     if (p->fd < 0 || now < p->due)
         return true;
@@ -37,7 +37,8 @@ bool pulse_turn(struct pulse *p, usec_t now)
         p->is_asked = true;
         p->silent = 0;
         /* One that has closed its end can't be asked and does not answer: that comes to the same. */
-        ssize_t ignored UNUSED = send(p->fd, "?", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const char question = (char)state;
+        ssize_t ignored UNUSED = send(p->fd, &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         return true;
     }
     p->silent = is_late ? 0 : p->silent + p->patience.every;

@@ -7,12 +7,16 @@
  *  1. Time counts as silence only when coved itself was punctual in it: whatever stops or starves the whole machine (a suspended laptop, a stopped container, a
  *     moment without memory) is nobody's fault, and the count begins anew.
  *  2. One question is under way at a time, so neither side's buffer fills, however long nobody reads.
- *  3. What the worker sends is looked at no further than that it came: one that was taken over can say that it lives, as it could anyway.
+ *  3. The question says in what state coved is, of which the answer makes nothing: so a worker knows it without asking.
+ *  4. What the worker sends is looked at no further than that it came: one that was taken over can say that it lives, as it could anyway.
  */
 #pragma once
 
 #include "base/clock.h"
 #include "base/def.h"
+
+/* The one byte of a question; daemon/pulse.c knows them, too. */
+enum pulse_state { PULSE_FINE = '?', PULSE_NO_ROOM = 'r', PULSE_STOPS = 's' };
 
 struct pulse_patience {
     usec_t every; /* a question at a time */
@@ -37,8 +41,8 @@ struct pulse {
 int pulse_open(struct pulse *p, const struct pulse_patience *patience, usec_t now, int *ret_theirs) WARN_UNUSED;
 void pulse_close(struct pulse *p);
 
-/* Once a turn. False: it has been silent for longer than there is patience. */
-bool pulse_turn(struct pulse *p, usec_t now) WARN_UNUSED;
+/* Once a turn. False: it has been silent for longer than there is patience. Before `due` there is nothing to do. */
+bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state) WARN_UNUSED;
 
 /* There is something in the socket. False: there will be nothing any more, and waiting for it would be in vain. */
 bool pulse_heard(struct pulse *p) WARN_UNUSED;

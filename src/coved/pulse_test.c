@@ -48,7 +48,7 @@ static int count_questions(struct rig *r)
 static bool turn(struct rig *r, usec_t late)
 {
     r->now = r->pulse.due + late;
-    return pulse_turn(&r->pulse, r->now);
+    return pulse_turn(&r->pulse, r->now, PULSE_FINE);
 }
 
 static void answer(struct rig *r)
@@ -72,7 +72,7 @@ static void one_that_answers_is_asked_for_ever(void **state)
     for (int i = 0; i < 1000; i++) {
         assert_true(turn(r, 0));
         assert_int_equal(count_questions(r), 1);
-        assert_true(pulse_turn(&r->pulse, r->now + USEC_PER_SEC)); /* a turn for something else */
+        assert_true(pulse_turn(&r->pulse, r->now + USEC_PER_SEC, PULSE_FINE)); /* a turn for something else */
         assert_int_equal(count_questions(r), 0);
         answer(r);
     }
@@ -160,11 +160,24 @@ static void more_than_was_asked_for_is_as_good_as_an_answer(void **state)
     assert_int_equal(count_questions(r), 1);
 }
 
+static void the_question_says_how_coved_is(void **state)
+{
+    struct rig *r = *state;
+    static const enum pulse_state states[] = {PULSE_FINE, PULSE_NO_ROOM, PULSE_STOPS};
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
+        char question[16];
+        assert_true(pulse_turn(&r->pulse, r->pulse.due, states[i]));
+        assert_int_equal(recv(r->theirs, question, sizeof(question), 0), 1);
+        assert_int_equal(question[0], states[i]);
+        answer(r);
+    }
+}
+
 static void nobody_is_asked_where_there_is_none(void **state)
 {
     (void)state;
     struct pulse p = PULSE_NONE;
-    assert_true(pulse_turn(&p, UINT64_MAX));
+    assert_true(pulse_turn(&p, UINT64_MAX, PULSE_FINE));
     pulse_close(&p);
     assert_int_equal(p.fd, -1);
 }
@@ -180,6 +193,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_machine_that_is_always_late_ends_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_closes_its_end_is_silent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_than_was_asked_for_is_as_good_as_an_answer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_question_says_how_coved_is, set_up, tear_down),
         cmocka_unit_test(nobody_is_asked_where_there_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

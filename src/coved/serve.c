@@ -208,6 +208,14 @@ static void on_worker_start(void *ctx)
     network_on_api(&c->network);
 }
 
+/* Logs, too, when room on the disk begins and ceases to be short. */
+static enum pulse_state state_now(void *ctx)
+{
+    struct coved *c = ctx;
+    struct err err;
+    return c->stopping ? PULSE_STOPS : reserve_check(&c->requests.reserve, &err) < 0 ? PULSE_NO_ROOM : PULSE_FINE;
+}
+
 static struct worker_spec worker_spec(struct coved *c)
 {
     for (size_t i = 0; i < c->listeners.n; i++) {
@@ -228,6 +236,7 @@ static struct worker_spec worker_spec(struct coved *c)
         .pem = c->identity.domain.pem,
         .stage = &c->stage,
         .on_message = on_worker_message,
+        .state = state_now,
         .on_start = on_worker_start,
         .ctx = c,
     };

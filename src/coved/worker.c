@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "coved/foreign.h"
 #include "coved/outbox.h"
-#include "coved/pulse.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup.h"
 
@@ -364,7 +363,8 @@ void worker_send_fds(struct worker *w, const void *message, size_t n, const int 
 
 static void look_whether_it_hangs(struct worker *w, usec_t now)
 {
-    if (w->kill_at || pulse_turn(&w->pulse, now))
+    if (w->kill_at || w->pulse.fd < 0 || now < w->pulse.due ||
+        pulse_turn(&w->pulse, now, w->spec.state ? w->spec.state(w->spec.ctx) : PULSE_FINE))
         return;
     log_error("%s does not answer for %llu s, in which coved itself was punctual: it hangs, and is ended and replaced",
               w->spec.name, (unsigned long long)(w->pulse.silent / USEC_PER_SEC));

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "coved/loop.h"
+#include "coved/pulse.h"
 #include "tier/stage.h"
 #include "wire/supervisor.h"
 
@@ -40,6 +41,8 @@ struct worker_spec {
      * replaced when it does.
      */
     void (*on_message)(void *ctx, const union sup_message *m, int fd);
+    /* Told with each question. NULL: PULSE_FINE. */
+    enum pulse_state (*state)(void *ctx);
     /* There is a new one, which knows nothing yet. */
     void (*on_start)(void *ctx);
     void *ctx;

@@ -218,6 +218,20 @@ static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verd
     return event_verify(log, sandbox, ret_verdict, err);
 }
 
+/* For anybody who asks: no figures and no names. */
+static struct native_obstacle supervisor_says(void *ctx)
+{
+    static const struct native_obstacle obstacles[] = {
+        [PULSE_SAYS_NOTHING] = {"supervisor", "coved does not say that it is well: the service's log may say more"},
+        [PULSE_SAYS_FINE] = {NULL, NULL},
+        [PULSE_SAYS_NO_ROOM] = {"disk", "there is not enough room for another sandbox: 'cove doctor' and the service's"
+                                        " log say more"},
+        [PULSE_SAYS_STOPS] = {"stopping", "the service stops"},
+    };
+    const struct worker *w = ctx;
+    return obstacles[w->stopping ? PULSE_SAYS_STOPS : pulse_said(&w->pulse, clock_mono())];
+}
+
 static void open_facades(struct worker *w)
 {
     const struct options *o = &w->options;
@@ -227,6 +241,8 @@ static void open_facades(struct worker *w)
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,
+        .supervisor = supervisor_says,
+        .supervisor_ctx = w,
         .key = buf_str(&w->key),
         .owner_uid = o->owner_uid,
         .default_timeout_ms = o->default_timeout_ms,

@@ -60,6 +60,22 @@ static void questions_are_answered_by_the_loop(void **state)
     }
 }
 
+static void the_question_says_how_coved_is(void **state)
+{
+    struct rig *r = *state;
+    static const struct {
+        char question;
+        enum pulse_said said;
+    } each[] = {{'r', PULSE_SAYS_NO_ROOM}, {'s', PULSE_SAYS_STOPS}, {'?', PULSE_SAYS_FINE}};
+    assert_int_equal(pulse_said(&r->pulse, clock_mono()), PULSE_SAYS_NOTHING);
+    for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
+        assert_int_equal(send(r->ours, &each[i].question, 1, 0), 1);
+        (void)uv_run(&r->loop, UV_RUN_ONCE);
+        assert_int_equal(pulse_said(&r->pulse, r->pulse.asked + 15 * USEC_PER_SEC), each[i].said);
+        assert_int_equal(pulse_said(&r->pulse, r->pulse.asked + 15 * USEC_PER_SEC + 1), PULSE_SAYS_NOTHING);
+    }
+}
+
 static void its_end_does_not_keep_the_loop_busy(void **state)
 {
     struct rig *r = *state;
@@ -89,6 +105,7 @@ static void without_a_socket_nobody_asks(void **state)
     assert_int_equal(uv_loop_init(&loop), 0);
     assert_int_equal(pulse_start(&p, &loop, -1), 0);
     assert_int_equal(uv_loop_alive(&loop), 0);
+    assert_int_equal(pulse_said(&p, clock_mono()), PULSE_SAYS_NOTHING);
     pulse_stop(&p);
     assert_int_equal(uv_loop_close(&loop), 0);
 }
@@ -97,6 +114,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(questions_are_answered_by_the_loop, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_question_says_how_coved_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(its_end_does_not_keep_the_loop_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(answers_that_nobody_reads_do_no_harm, set_up, tear_down),
         cmocka_unit_test(without_a_socket_nobody_asks),

@@ -72,6 +72,7 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb);
 void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb);
 
 /* Handlers, by file. */
+void native_ready(struct call *c);
 void native_sandboxes_list(struct call *c);
 void native_sandboxes_create(struct call *c);
 void native_sandboxes_get(struct call *c);

@@ -63,6 +63,7 @@ static const struct route {
     call_fn fn;
 } routes[] = {
     {HTTP_METHOD_GET, "/v1/health", health},
+    {HTTP_METHOD_GET, "/v1/ready", native_ready},
     {HTTP_METHOD_GET, "/v1/info", info},
     {HTTP_METHOD_GET, "/v1/sandboxes", native_sandboxes_list},
     {HTTP_METHOD_POST, "/v1/sandboxes", native_sandboxes_create},
@@ -189,7 +190,7 @@ void native_handle(struct native *n, struct http_request *req)
         }
     }
 
-    if (found && found->fn == health) {
+    if (found && (found->fn == health || found->fn == native_ready)) {
         found->fn(c);
         return;
     }

@@ -3,6 +3,7 @@
  * The native API under /v1, for the command line and the console: plain JSON over HTTP, streams where things stream.
  *
  *   GET    /v1/health                       no authorisation
+ *   GET    /v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
  *   GET    /v1/info                         version, limits, counts
  *   GET    /v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
  *   POST   /v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
@@ -62,6 +63,11 @@ struct event_log;
 struct event_verdict;
 struct native;
 
+/* Why no sandbox can be made now: a word, and a sentence without figures, for anybody may ask. Both static. */
+struct native_obstacle {
+    const char *code, *message;
+};
+
 struct native_config {
     struct core *core;        /* borrowed, outlives the façade */
     struct builder *builder;  /* the same; NULL: templates are not built here */
@@ -69,6 +75,9 @@ struct native_config {
     /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
     int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);
     void *verify_ctx;
+    /* What coved says of itself; its message NULL: nothing is in the way. NULL: it is not asked. */
+    struct native_obstacle (*supervisor)(void *ctx);
+    void *supervisor_ctx;
     struct str key; /* copied; empty: nobody gets in over TCP */
     uid_t owner_uid;
     uint64_t default_timeout_ms; /* for a request without timeout_ms */

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /v1/ready: can sandboxes be made now? For whoever asks, without a key."""
+
+import http.client
+import json
+import signal
+
+import pytest
+from leaks import own_service
+from service import wait_until
+
+
+def ready(service):
+    """(status, codes) over TCP, where nobody is known."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    try:
+        connection.request("GET", "/v1/ready")
+        answer = connection.getresponse()
+        body = json.loads(answer.read())
+    finally:
+        connection.close()
+    assert answer.headers["content-type"] == "application/json"
+    assert body["status"] == ("ready" if answer.status == 200 else "not ready")
+    return answer.status, [reason["code"] for reason in body.get("reasons", [])]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    config = tmp_path_factory.mktemp("ready") / "cove.yaml"
+    config.write_text("disk_reserve: 0\n")
+    with own_service("ready", COVE_CONFIG=str(config)) as service:
+        yield service
+
+
+def restart(service, config):
+    """With another configuration."""
+    assert service.stop() == 0, service.tail()
+    with open(service.env["COVE_CONFIG"], "w", encoding="utf-8") as f:
+        f.write(config)
+    service.start()
+
+
+def test_it_is(own):
+    assert wait_until(lambda: ready(own) == (200, []))
+    assert own.request("GET", "/v1/ready")[0] == 200
+    assert own.request("DELETE", f"/v1/sandboxes/{own.create()}")[0] == 200
+
+
+def test_coved_that_says_nothing(own):
+    """Who is asked is cove-api, which answers all the same."""
+    own.coved.send_signal(signal.SIGSTOP)
+    try:
+        assert wait_until(lambda: ready(own) == (503, ["supervisor"])), ready(own)
+        assert own.request("GET", "/v1/health")[0] == 200
+    finally:
+        own.coved.send_signal(signal.SIGCONT)
+    assert wait_until(lambda: ready(own) == (200, [])), own.tail()
+
+
+def test_a_disk_without_room(own):
+    restart(own, "disk_reserve: 100000TiB\n")
+    assert wait_until(lambda: ready(own) == (503, ["disk"])), ready(own)
+    assert own.request("POST", "/v1/sandboxes", {})[0] == 429
+    restart(own, "disk_reserve: 0\n")
+    assert wait_until(lambda: ready(own) == (200, [])), ready(own)
+
+
+def test_no_base_template():
+    with own_service("ready", has_template=False, COVE_CONFIG="/dev/null") as service:
+        assert wait_until(lambda: ready(service) == (503, ["template"])), ready(service)
+        assert service.request("POST", "/v1/sandboxes", {})[0] == 404

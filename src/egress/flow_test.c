@@ -620,6 +620,42 @@ static void test_a_check_and_a_forgotten_sandbox(void **state)
     world_close(&w);
 }
 
+/* URLs as people have them: the fragment is never sent, and no rule is about the query. */
+static void test_urls_to_check(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url, *verdict;
+    } urls[] = {
+        {"https://127.0.0.1", "allow"},
+        {"https://127.0.0.1/", "allow"},
+        {"https://127.0.0.1?q=/x", "allow"},
+        {"https://127.0.0.1#/x", "allow"},
+        {"https://127.0.0.1/?/x", "allow"},
+        {"https://127.0.0.1/#/x", "allow"},
+        {"https://127.0.0.1/x?q#f", "deny"},
+        {"https://127.0.0.1:443?q", "allow"},
+        {"https://127.0.0.1/x", "deny"},
+        {"https://127.0.0.1:80/?q#f", "deny"},
+        {"127.0.0.1?q", "allow"},
+    };
+    struct world w;
+    world_open_to(&w);
+    flow_end(w.flow, "not needed");
+    allow(&w, "{'rules':[{'deny':'127.0.0.1','path':'/x*'},{'allow':'127.0.0.1','ports':[443]}]}");
+    expect_told(&w, "\"hello\"", "");
+    for (size_t i = 0; i < ARRAY_SIZE(urls); i++) {
+        char verdict[32];
+        (void)snprintf(verdict, sizeof(verdict), "\"verdict\":\"%s\"", urls[i].verdict);
+        json_t *check = json_pack("{s:s,s:i,s:s,s:s}", "op", "check", "tag", 7, "id", ID, "url", urls[i].url);
+        assert_true(requests_handle(w.egress, check));
+        json_decref(check);
+        print_message("%s\n", urls[i].url);
+        expect_told(&w, "\"checked\"", verdict);
+    }
+    world_close(&w);
+}
+
 /* One sandbox leaves others their connections, and what can't be accepted is not tried without a pause. */
 static void test_a_crowd(void **state)
 {
@@ -786,6 +822,7 @@ int main(void)
         cmocka_unit_test(test_requests_after_silence),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
+        cmocka_unit_test(test_urls_to_check),
         cmocka_unit_test(test_a_crowd),
         cmocka_unit_test(test_a_crowd_that_is_opened),
         cmocka_unit_test(test_a_crowd_that_begins),

@@ -226,16 +226,21 @@ static void on_resolved(void *ctx, const struct resolver_answer *answer)
     check_answer(c, answer->addrs, answer->n_addrs);
 }
 
-/* scheme://host[:port][/path]; https and 443 when it says neither. */
+/* scheme://host[:port][/path][?query][#fragment]; https and 443 when it says neither. What is sent of it to a server has no fragment. */
 static int parse_url(struct check *c, struct str url, struct netaddr *ret_literal, struct err *err)
 {
-    struct str host;
+    struct str host, authority = STR_NULL;
+    ssize_t fragment = str_find_char(url, '#');
+    if (fragment >= 0)
+        url.n = (size_t)fragment;
     c->secure = !str_starts(url, STR("http://"));
     if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
         url = str_sub(url, c->secure ? 8 : 7);
-    ssize_t slash = str_find_char(url, '/');
-    struct str authority = slash >= 0 ? str_n(url.p, (size_t)slash) : url;
-    c->path = slash >= 0 ? str_sub(url, authority.n) : STR("/");
+    authority.p = url.p;
+    while (authority.n < url.n && url.p[authority.n] != '/' && url.p[authority.n] != '?')
+        authority.n++;
+    bool has_path = authority.n < url.n && url.p[authority.n] == '/';
+    c->path = has_path ? str_sub(url, authority.n) : STR("/"); /* no rule is about the query */
     *ret_literal = (struct netaddr){0};
     if (str_ends(authority, STR(":")))
         return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");

@@ -125,26 +125,39 @@ static bool expand(struct injecting *i, const char *template, struct str *ret_va
     return r == 0;
 }
 
-/* Each place where text holds the sentinel gets the value instead. */
+/* Cuts *text up to where it next holds the sentinel, and the sentinel, off. False: it does not; *ret_before is all of it then. */
+static bool next_sentinel(struct str *text, struct str sentinel, struct str *ret_before)
+{
+    const char *at = memmem(text->p, text->n, sentinel.p, sentinel.n);
+    *ret_before = str_n(text->p, at ? (size_t)(at - text->p) : text->n);
+    *text = str_sub(*text, ret_before->n + (at ? sentinel.n : 0));
+    return at;
+}
+
+/* Each place where the field holds the sentinel gets the value instead. False: it holds none, or failed. */
 static bool replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
 {
-    struct str value, text = field->value, sentinel = str_of(p->sentinel);
+    struct str value, text = field->value, before, sentinel = str_of(p->sentinel);
     AUTO_BUF struct buf b = BUF_INIT(EXCHANGE_HEAD_MAX);
-    const char *at = memmem(text.p, text.n, sentinel.p, sentinel.n);
-    if (!at)
+    size_t n_places = 0;
+    while (next_sentinel(&text, sentinel, &before))
+        n_places++;
+    if (!n_places)
         return false;
     if (!vault_get(i->f->net->egress->config.vault, str_of(p->secret), &value)) {
         i->failed = true;
         (void)err_set(&i->err, ERR_NOT_FOUND, "there is no secret %s: cove secret set %s", p->secret, p->secret);
         return false;
     }
-    while (at) {
-        (void)buf_append(&b, text.p, (size_t)(at - text.p));
-        (void)buf_append_str(&b, value);
-        text = str_sub(text, (size_t)(at - text.p) + sentinel.n);
-        at = memmem(text.p, text.n, sentinel.p, sentinel.n);
+    text = field->value;
+    /* At once, so that nothing that grows leaves a copy of the value behind. */
+    if (buf_reserve(&b, text.n - n_places * sentinel.n + n_places * value.n)) {
+        while (next_sentinel(&text, sentinel, &before)) {
+            (void)buf_append_str(&b, before);
+            (void)buf_append_str(&b, value);
+        }
+        (void)buf_append_str(&b, before);
     }
-    (void)buf_append_str(&b, text);
     if (buf_error(&b)) {
         i->failed = true;
         (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s becomes too long", p->secret);

@@ -18,5 +18,5 @@ enum { CLOCK_TEXT_MAX = 32 };
 /* "2026-11-21T10:03:07.123456Z": RFC 3339 in UTC with `digits` (0 to 6) digits of the second's fraction. */
 void clock_format(usec_t real, int digits, char ret_text[static CLOCK_TEXT_MAX]);
 
-/* RFC 3339 with any offset and up to 9 digits of fraction (cut to microseconds); -EINVAL else. */
+/* RFC 3339, from 1970 on, with any offset and up to 9 digits of fraction (cut to microseconds); -EINVAL else. */
 int clock_parse(struct str s, usec_t *ret_real) WARN_UNUSED;

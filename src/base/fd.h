@@ -16,8 +16,8 @@ static inline UNUSED void fd_close_auto_(int *fd)
 #define AUTO_CLOSE __attribute__((cleanup(fd_close_auto_)))
 
 /*
- * At the start of a program: opens /dev/null (flags: O_RDONLY, O_RDWR) for those of 0, 1 and 2 that came closed, which would be the numbers of its first
- * files, and what it prints would go there.
+ * At the start of a program: opens /dev/null (flags: O_RDONLY or O_RDWR) for each of descriptors 0, 1 and 2 that is closed. Otherwise the first files that the
+ * program opens get these numbers, and what it prints is written into them. -EBADF: one stays closed.
  */
 int fd_standard(int flags) WARN_UNUSED;
 
@@ -31,14 +31,15 @@ int fd_write_all(int fd, const void *p, size_t n) WARN_UNUSED;
 int fd_read_all(int fd, struct buf *b) WARN_UNUSED;
 
 /* A small file in one go; dirfd may be AT_FDCWD. */
-int fd_write_file(int dirfd, const char *path, struct str content, mode_t mode) WARN_UNUSED; /* creates or truncates */
+int fd_write_file(int dirfd, const char *path, struct str content,
+                  mode_t mode) WARN_UNUSED; /* creates or truncates; not over a symbolic link, not synced */
 int fd_write_existing(int dirfd, const char *path, struct str content) WARN_UNUSED; /* one write(2), for kernel files */
 int fd_read_file(int dirfd, const char *path, struct buf *b) WARN_UNUSED;
 
 /*
  * One message with descriptors over a unix socket (SOCK_SEQPACKET or SOCK_STREAM). Send: -EAGAIN when a non-blocking socket is
- * full, nothing was sent then. Receive: bytes received, 0 at end of file; descriptors beyond max_fds are closed and the call fails
- * with -EPROTO, as it does when the message was cut (-EMSGSIZE).
+ * full, nothing was sent then; -EIO when a stream took a part of it. Receive: bytes received, 0 at end of file; when there are more
+ * descriptors than max_fds (-EPROTO) or the message was cut (-EMSGSIZE), all that came are closed.
  */
 enum { FD_PASS_MAX = 8 };
 int fd_send(int sock, const void *p, size_t n, const int *fds, size_t n_fds) WARN_UNUSED;

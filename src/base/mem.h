@@ -21,8 +21,9 @@ void mem_free(void *p);
 void mem_wipe(void *p, size_t n);
 
 /*
- * Gives what a crowd had back to the system once three quarters of it have left: libc keeps it as long as anything newer is in use. To be called now and
- * then with how many there are; *peak begins as 0 and is ours.
+ * Gives freed memory back to the system after a crowd (of connections, say) has left; libc keeps it for as long as anything that was allocated later is in use.
+ * To be called now and then with how many there are: what was freed goes back when three quarters of the most there were are gone. *peak begins as 0 and is
+ * this function's.
  */
 void mem_trim_after(size_t *peak, size_t now);
 

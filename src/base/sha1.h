@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SHA-1 (FIPS 180-4), for old formats that ask for it. Nothing that has to resist anybody may rest on it. */
+/* SHA-1 (FIPS 180-4), for old formats that ask for it. It resists no attacker: nothing that has to may use it. */
 #pragma once
 
 #include "base/str.h"

@@ -42,7 +42,10 @@ ssize_t str_find_char(struct str s, char c);   /* offset, or -1 */
 struct str str_trim(struct str s);             /* spaces and tabs on both sides */
 struct str str_sub(struct str s, size_t from); /* the rest from `from`, empty when beyond the end */
 
-/* Cuts the part before the next `sep` off *s into *ret_part. False when *s was empty already (s->p NULL). */
+/*
+ * Cuts the part before the next `sep` off *s into *ret_part. After the last part *s is STR_NULL, for which it returns false; an empty string that is not
+ * STR_NULL has one part, an empty one.
+ */
 bool str_split(struct str *s, char sep, struct str *ret_part);
 
 /* Whole-string decimal numbers: no sign for u64, no blanks, -EINVAL or -ERANGE else. */

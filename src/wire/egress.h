@@ -38,10 +38,10 @@
 enum { EGRESS_MESSAGE_MAX = 256 * 1024, EGRESS_NET_FDS = 3 };
 
 enum egress_order_type {
-    EGRESS_NET =
-        1,       /* a sandbox's network: descriptors tcp, dns_udp, dns_tcp, all bound and listening in its namespace */
+    /* A sandbox's network; with three descriptors: tcp, dns_udp, dns_tcp, bound and listening in its namespace. */
+    EGRESS_NET = 1,
     EGRESS_DROP, /* the sandbox is gone: end its streams, close its sockets */
-    EGRESS_API,  /* one descriptor: the socket to cove-api; replaces the one before */
+    EGRESS_API,  /* with one descriptor: the socket to cove-api; replaces the one before */
 };
 
 struct egress_order {

@@ -147,9 +147,10 @@ enum wire_exec_flag {
 };
 
 enum wire_change {
-    WIRE_CHANGE_MAKE = 1, /* the directory; ERR_ALREADY_EXISTS, ERR_NOT_FOUND: there is nothing to make it in */
-    WIRE_CHANGE_PARENTS =
-        2, /* and those above it; one that is there is fine, ERR_INVALID_ARGUMENT: something else is */
+    /* Makes the directory. ERR_ALREADY_EXISTS: something is there; ERR_NOT_FOUND: there is no directory to make it in. */
+    WIRE_CHANGE_MAKE = 1,
+    /* With MAKE: also those above it; a directory that is there is fine. ERR_INVALID_ARGUMENT: something else is there. */
+    WIRE_CHANGE_PARENTS = 2,
     WIRE_CHANGE_UID = 4,
     WIRE_CHANGE_GID = 8,
     WIRE_CHANGE_MODE = 16,
@@ -170,7 +171,8 @@ enum wire_watch_kind {
 
 /*
  * entry = str name, str path (absolute), u8 type (enum wire_file_type, of the target for links), u32 mode (st_mode of the target),
- * u32 link_mode (st_mode of the entry itself, lstat), u64 size (lstat), u32 uid, u32 gid, str owner, str group, u64 mtime (ns since 1970),
+ * u32 link_mode (st_mode of the entry itself, lstat), u64 size (lstat), u32 uid, u32 gid, str owner, str group,
+ * u64 mtime (ns since 1970; what does not fit is the nearest that does),
  * u8 is_link, str target (resolved absolute; of a broken link its own path), list<pair> metadata (user.e2b.*, keys without the prefix)
  */
 enum wire_file_type { WIRE_FILE_UNKNOWN = 0, WIRE_FILE_REGULAR = 1, WIRE_FILE_DIRECTORY = 2 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/supervisor.h"
 
-/* One reader for the codes of both. */
+/* cove-api reads code and message of both kinds of answer as those of struct sup_done. */
 static_assert(offsetof(struct sup_stored, code) == offsetof(struct sup_done, code) &&
                   offsetof(struct sup_stored, message) == offsetof(struct sup_done, message),
               "an answer begins like every other");

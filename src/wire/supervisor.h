@@ -32,9 +32,9 @@ enum sup_type {
      * comes for that, and from then on SUP_LIST tells of it as SUP_KEPT.
      */
     SUP_PAUSE,
-    SUP_RESUME, /* struct sup_id -> SUP_DONE: its processes run. One whose files alone are kept comes back by SUP_CREATE */
-    SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Running (it stands still for the time of it) or paused in either way */
-    SUP_WARM, /* struct sup_warm -> SUP_DONE: from now on so many are kept ready above this layer */
+    SUP_RESUME, /* struct sup_id -> SUP_DONE: its processes run again. One of which only the files are kept comes back by SUP_CREATE */
+    SUP_SNAPSHOT, /* struct sup_snapshot -> SUP_STORED. Of a running sandbox (it is frozen meanwhile), or of one that is paused in either way */
+    SUP_WARM,     /* struct sup_warm -> SUP_DONE: from now on `count` sandboxes are kept ready on this layer */
 
     SUP_LAYERS, /* struct sup_head -> SUP_LAYER for each in the pool, then SUP_DONE */
     SUP_LAYER_DROP, /* struct sup_layer_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox or another layer stands on it */
@@ -78,35 +78,35 @@ struct sup_id {
 struct sup_create {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char layer
-        [SUP_DIGEST_MAX]; /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; those below it are known to the pool */
+    /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; the pool knows which layers are below it. */
+    char layer[SUP_DIGEST_MAX];
     char template_id[64];  /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
     uint64_t memory_bytes; /* 0: no limit */
     uint32_t cpu_milli;    /* thousandths of a CPU; 0: no limit */
     uint32_t pids;         /* 0: the service's default */
     uint64_t disk_bytes;   /* 0: no limit; enforced when the pool can */
-    uint32_t kept;         /* 1: with the files kept under its id; `layer` is "" */
+    uint32_t kept;         /* 1: from the files that are kept under its id; `layer` is "" then */
 };
 
 struct sup_pause {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    uint32_t memory; /* 1: its processes stand still and stay. 0: they end, its files are kept */
+    uint32_t memory; /* 1: its processes are frozen and stay in memory. 0: they end, only its files are kept */
 };
 
 struct sup_snapshot {
     struct sup_head head;
     char id[ID_SANDBOX_LEN + 1];
-    char layer[SUP_DIGEST_MAX]; /* of its files: "layer-<20 of a-z0-9>", new */
+    char layer[SUP_DIGEST_MAX]; /* the new layer that is made of its files: "layer-<20 of a-z0-9>" */
 };
 
 struct sup_stored {
     struct sup_head head;
     int32_t code; /* 0, or enum err_code with the message; the rest is zero then */
     char message[SUP_TEXT_MAX];
-    uint64_t frozen_usec; /* for so long nothing of it ran; 0 when nothing did before */
+    uint64_t frozen_usec; /* how long it was frozen for this; 0 when it was paused */
     uint64_t total_usec;
-    uint64_t layer_bytes; /* of the sandbox's own files, all that the layer holds; 0: not known */
+    uint64_t layer_bytes; /* the layer's size: the sandbox's own files; 0: not known */
 };
 
 struct sup_warm {
@@ -131,7 +131,7 @@ struct sup_layer {
     uint32_t in_use;            /* sandboxes that stand on it directly, running, paused or kept */
 };
 
-/* What b has that a has not. Each a live or kept sandbox's id or a layer's name; a "": what b stands on. */
+/* How b differs from a. Each is the id of a live or kept sandbox, or a layer's name; a may be "": the layer that b stands on. */
 struct sup_diff {
     struct sup_head head;
     char a[SUP_DIGEST_MAX], b[SUP_DIGEST_MAX];
@@ -162,11 +162,11 @@ enum sup_pool_kind { SUP_POOL_COPY, SUP_POOL_REFLINK, SUP_POOL_BTRFS };
 struct sup_pooled {
     struct sup_head head;
     uint32_t kind;   /* enum sup_pool_kind */
-    uint32_t limits; /* 1: sizes are bounded */
+    uint32_t limits; /* 1: the pool can limit the size of a sandbox or volume */
     uint64_t total_bytes, free_bytes;
 };
 
-/* Answer to CREATE, KILL, ATTACH, and the end of LIST. */
+/* The answer to every request that has no other, and the end of a list. */
 struct sup_done {
     struct sup_head head;
     int32_t code; /* enum err_code, 0: success */
@@ -174,10 +174,10 @@ struct sup_done {
 };
 
 enum sup_life {
-    SUP_LIVES = 0,
-    SUP_FROZEN = 1,
-    SUP_KEPT = 2
-}; /* runs; paused with its memory; its files alone are there */
+    SUP_LIVES = 0,  /* runs */
+    SUP_FROZEN = 1, /* paused with its memory */
+    SUP_KEPT = 2,   /* only its files are there */
+};
 
 struct sup_listed {
     struct sup_head head;
@@ -193,7 +193,7 @@ struct sup_used {
     uint64_t memory_bytes; /* charged now, with page cache */
     uint64_t cache_bytes;  /* of which page cache */
     uint64_t memory_limit_bytes;
-    uint64_t disk_bytes; /* written by it, 0 when the pool doesn't know */
+    uint64_t disk_bytes; /* of its own files, 0 when the pool doesn't know */
     uint64_t disk_limit_bytes;
     uint32_t pids;
     uint32_t oom_kills;
@@ -215,7 +215,7 @@ struct sup_ended {
     uint32_t oom_kills;
 };
 
-/* The largest of them. */
+/* Room for any of them. */
 union sup_message {
     struct sup_head head;
     struct sup_id id;

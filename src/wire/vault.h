@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is spoken on RUN/vault.sock: the owner of the machine names and removes secrets. coved makes the socket (SOCK_STREAM, listening), cove-egress serves
- * it to root and to the owner, `cove secret` asks. There is no question that a value is the answer to.
+ * it to root and to the owner, `cove secret` asks. No answer ever holds a value.
  *
  * A connection is one request and one answer; then it is closed. Both are a u32, the size of what follows, and:
  *

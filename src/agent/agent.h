@@ -39,14 +39,14 @@ struct agent {
     struct list jobs, waiting_jobs; /* agent/job.h */
     size_t n_jobs, n_watches;
     struct list launches; /* agent/spawn.c: children that have not executed yet */
-    bool spawns_share;    /* the agent's memory with them */
-    int dumpable;         /* what the agent is, whoever shared its memory */
+    bool spawns_share;    /* they share the agent's memory until they execute (agent/spawn.h) */
+    int dumpable;         /* PR_GET_DUMPABLE at the start; a child that shared the memory changes it for both */
     struct list sinks;    /* agent/sink.h */
     size_t n_sinks;
     struct control_session identity; /* whose sandbox this is; what == 0: nobody's yet */
-    int null_fd;
-    struct rlimit nofile; /* what children get; the agent itself uses all that it may */
-    bool zombies;         /* there may be more children to reap */
+    int null_fd;                     /* /dev/null, of the sandbox */
+    struct rlimit nofile;            /* what children get; the agent raises its own to the hard limit */
+    bool zombies;                    /* there may be more children to reap */
     bool control_lost;
 };
 

@@ -17,7 +17,7 @@ static void confine_open(struct stream *s, struct wire_reader *r)
         stream_failf(s, failure_code(ERR_INTERNAL, errno), "confine to %s: %s", path, errno_text(errno));
         return;
     }
-    /* Whoever writes in there could put accounts of his own there. */
+    /* Accounts that are found in there are no accounts: whoever can write there could have made them. */
     a->config.users = (struct user_files){"", ""};
     stream_end(s);
 }

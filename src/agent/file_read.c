@@ -17,9 +17,9 @@ struct reading {
     struct stream stream;
     int fd;     /* plus one, 0: none */
     char *path; /* owned */
-    bool sized; /* ends where fstat said that the file ends; else where read does */
+    bool sized; /* it ends where fstat() said; else where read() finds the end */
     uint64_t left;
-    uint64_t at, asked; /* up to where it is read, and asked for */
+    uint64_t at, asked; /* offsets: up to where it was read, and read ahead */
 };
 
 /* Looked at before it is opened: opening a pipe or a device may do something already. */

@@ -47,8 +47,9 @@ static void write_inputs(struct process *p)
             return;
         }
         if (r < 0) {
+            int why = errno;
             loop_close(&p->agent->loop, &p->in);
-            input_fail_all(p, errno);
+            input_fail_all(p, why);
             return;
         }
         in->at += (size_t)r;

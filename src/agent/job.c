@@ -22,8 +22,6 @@ struct job {
     struct buf in;
 };
 
-static void job_start(struct job_stream *js);
-
 /* ---- the child ---- */
 
 static void child_send(enum job_message kind, const struct buf *b)
@@ -32,7 +30,7 @@ static void child_send(enum job_message kind, const struct buf *b)
     size_t n = buf_len(b);
     for (size_t i = 0; i < 4; i++)
         header[1 + i] = (uint8_t)(n >> (8 * i));
-    /* Nobody listens any more: only work that may outlive its stream goes on, and it has nothing else to say. */
+    /* When nobody listens any more the child ends: work that may outlive its stream says nothing before it is done. */
     if (fd_write_all(CHILD_PIPE, header, sizeof(header)) < 0 || fd_write_all(CHILD_PIPE, buf_data(b), n) < 0)
         _exit(1);
 }
@@ -133,7 +131,7 @@ void job_stream_credit(struct stream *s, uint32_t bytes, bool delivered)
     stream_ready(s);
 }
 
-/* The first message in j->in, if it is there as a whole: 1, 0 not yet, -1 nonsense. */
+/* The first message in j->in: 1; 0: it is not complete yet; -1: it is too long to be one. */
 static int next_message(const struct job *j, uint8_t *ret_kind, struct str *ret_payload)
 {
     struct wire_reader r = wire_reader_of(buf_str(&j->in));

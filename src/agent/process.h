@@ -41,13 +41,13 @@ struct process {
     struct output output;
     struct loop_io out[2], in, status;
     struct launch *launch;   /* agent/spawn.h; NULL once it executed */
-    size_t drain_bytes;      /* that may be read yet while draining */
+    size_t drain_bytes;      /* that may still be read while draining */
     struct loop_timer timer; /* linger, drain, forget */
     struct list followers;   /* struct follower */
     size_t n_followers;
     struct list inputs;  /* agent/input.c */
     bool close_stdin;    /* once the inputs are written */
-    struct list waiters; /* agent/signal.c: for the reaping */
+    struct list waiters; /* agent/control.c: SIGKILLs, answered when it is reaped */
     uint64_t seen;
     struct ended_follower ended_followers[PROCESS_LATE_MAX];
     size_t n_ended_followers; /* in all; the last ones are in the array */
@@ -77,11 +77,11 @@ struct process *process_find(struct agent *a, struct wire_reader *r, bool ended_
 
 void process_follow(struct process *p, struct follower *f);
 void process_unfollow(struct follower *f);
-void process_follower_ended(struct follower *f);
-void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes,
-                         bool delivered); /* of no stream that is open */
-void process_session_gone(struct agent *a);
-void process_consumed(struct process *p); /* a follower moved on: read again if there is room now */
+void process_follower_ended(struct follower *f); /* its END is about to be sent: credit for it may still come */
+/* A CREDIT for a stream that is not open (any more). */
+void process_late_credit(struct agent *a, uint32_t stream, uint32_t bytes, bool delivered);
+void process_session_gone(struct agent *a); /* no credit comes for its streams any more */
+void process_consumed(struct process *p);   /* a follower moved on: read again if there is room now */
 
 bool process_reaped(struct agent *a, pid_t pid, int status); /* false: no process of the table */
 void process_forget_all(struct agent *a);                    /* kills them */

@@ -25,5 +25,5 @@ static inline long rawcall(long number, long a, long b, long c, long d)
     return x0;
 }
 #else
-#error "how this processor calls the kernel is to be written here"
+#error "add the system call instruction of this processor here"
 #endif

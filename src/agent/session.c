@@ -12,13 +12,14 @@
 #include <sys/socket.h>
 
 enum {
-    OUT_MAX = 8 * 1024 * 1024, /* never reached: beyond OUT_STOP only answers that are under way are added */
-    OUT_STOP = 1024 * 1024,    /* no more requests are taken */
-    OUT_PRODUCE = 64 * 1024,   /* no more DATA is made */
-    COPY_MAX = 8 * 1024,       /* DATA up to this is gathered in `out` with what goes before and after it */
-    IN_SMALL = 16 * 1024,      /* one read while requests are expected */
-    IN_LARGE = 128 * 1024,     /* one read while DATA comes */
-    FRAMES_PER_TURN = 8,       /* before others than the session get their turn */
+    OUT_MAX =
+        8 * 1024 * 1024, /* never reached: beyond OUT_STOP only answers to requests that were taken before are added */
+    OUT_STOP = 1024 * 1024,  /* no more requests are taken */
+    OUT_PRODUCE = 64 * 1024, /* no more DATA is made */
+    COPY_MAX = 8 * 1024,     /* DATA up to this is gathered in `out` with what goes before and after it */
+    IN_SMALL = 16 * 1024,    /* one read while requests are expected */
+    IN_LARGE = 128 * 1024,   /* one read while DATA comes */
+    FRAMES_PER_TURN = 8,     /* before others than the session get their turn */
     READS_PER_TURN = 8,
     CREDIT_STEP = WIRE_WINDOW / 4,
 };

@@ -66,14 +66,14 @@ void stream_head_commit(struct stream *s);
 struct buf *stream_tail(struct stream *s);
 void stream_tail_commit(struct stream *s);
 void stream_reply(struct stream *s); /* an empty head */
-void stream_eof(struct stream *s);
+void stream_eof(struct stream *s);   /* no more DATA from us */
 
 /* The stream is gone afterwards. */
 void stream_end(struct stream *s); /* success, empty tail */
 void stream_fail(struct stream *s, const struct failure *f);
 void stream_failf(struct stream *s, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* produce() shall be called when there is room. */
+/* Asks for produce() to be called when there is room. */
 void stream_ready(struct stream *s);
 
 /* For produce() only: how much one DATA frame may carry now (0 before the head), room for that much, and sending it. */
@@ -82,5 +82,5 @@ char *stream_scratch(struct stream *s);
 void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n_iov);
 void stream_send_bytes(struct stream *s, const void *p, size_t n);
 
-/* n bytes of the host's DATA are done with. */
+/* n bytes of the host's DATA were taken: gives credit for them back, in larger steps. */
 void stream_consumed(struct stream *s, size_t n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ignored signals and the mask survive exec: whoever began us may have left any, and no program in a sandbox shall notice. */
+/* Ignored signals survive exec: those that the process which started us ignored must not reach the programs of a sandbox. */
 #pragma once
 
 #include <signal.h>

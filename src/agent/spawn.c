@@ -128,8 +128,8 @@ static inline ALONE long prepare(struct launch *l, const struct spawn *s, enum s
     if ((r = become(l->in, 0)) < 0 || (r = become(l->out, 1)) < 0 || (r = become(l->err, 2)) < 0)
         return r;
     /*
-     * All others are close-on-exec, but the exec may take long, and whoever waits for the end of another process' pipe would wait as long. (Before
-     * Linux 5.9 he does.)
+     * All others are close-on-exec, but the exec may take long, and whoever waits for the end of another process' pipe would wait as long. Before
+     * Linux 5.9, which has no close_range(), that is so.
      */
     if (l->status != CHILD_STATUS && (r = call(SYS_dup3, l->status, CHILD_STATUS, O_CLOEXEC, 0)) < 0)
         return r;
@@ -196,7 +196,7 @@ static void launch_free(struct launch *l)
     arena_fini(&arena);
 }
 
-/* False: nothing goes before the agent then. */
+/* False: it could not be set, and the OOM killer may choose the agent first. */
 static bool prefer_to_agent(pid_t pid)
 {
     char path[40];
@@ -227,7 +227,10 @@ void spawn_forget_all(struct agent *a)
     }
 }
 
-/* Before that, a core dump, for which 2 is enough, ends all that share the memory: whoever may send a signal to the child could end the agent. */
+/*
+ * Linux 5.16 or later? Before that a core dump ends all processes that share the memory, so whoever may send a signal to the child could end the agent; and
+ * suid_dumpable 2 does not keep the child from dumping.
+ */
 static bool dumps_one_process(void)
 {
     struct utsname u;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TRUST. All of it at once: a sandbox gets its certificate before anything runs in it, and half a millisecond of it is Java's digest. */
+/* TRUST. Done on the loop and not as a job: a sandbox gets its certificate before anything else runs in it, and the longest part, Java's digest, takes half a millisecond. */
 #include "agent/file.h"
 #include "agent/jks.h"
 #include "base/fd.h"

@@ -14,8 +14,8 @@
 enum { FILE_BYTES_MAX = 1024 * 1024, KEEP_BYTES_MAX = 64 * 1024, SETTLED_S = 2 };
 
 /*
- * What the two files said when they were last read: every process that is started asks. A file that was changed within the clock's resolution of being
- * read could change again and look the same; so what is as young as that is not kept.
+ * The two files as they were last read, because each start of a process needs them. A file that was read right after a change could change once more within
+ * the resolution of its time stamps and look the same; so what changed less than SETTLED_S ago is not kept.
  */
 struct kept {
     char *path; /* owned */

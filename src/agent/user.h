@@ -54,6 +54,6 @@ struct names {
 
 void names_init(struct names *n, const struct user_files *files);
 void names_fini(struct names *n);
-struct str names_user(struct names *n,
-                      uid_t uid); /* the number as text when nobody has it; borrowed until the next call */
+/* The number as text when nobody has it. Borrowed until the next call of the same function. */
+struct str names_user(struct names *n, uid_t uid);
 struct str names_group(struct names *n, gid_t gid);

@@ -5,7 +5,7 @@
  *
  *  1. A directory that is renamed inside the tree keeps its number, under its new path; one that left the tree is forgotten, with all below it. That it left
  *     is known when the next event is not the one of its arrival, so each event of a watch comes here first.
- *  2. Paths lead through what others may change meanwhile: that one is gone, or is no directory any more, is no failure, but for the root.
+ *  2. Others may change the tree meanwhile: a directory that is gone, or is none any more, is no failure; only the root's is.
  */
 #pragma once
 
@@ -45,14 +45,14 @@ int watch_dirs_add(struct watch_dirs *w, const char *parent, const char *name, b
 struct watch_dir *watch_dirs_find(struct watch_dirs *w, int number); /* NULL: none of ours, or not any more */
 void watch_dirs_drop(struct watch_dirs *w, struct watch_dir *d);     /* the kernel has forgotten it */
 
-/* See 1; of each event, before anything else. */
+/* To be called with each event before anything else is done with it (see 1). */
 void watch_dirs_settle(struct watch_dirs *w, const struct inotify_event *e);
-/* A directory called so has left d, or come to it. True when it came from a place where it was watched: nothing of it is new. */
+/* A directory of this name has left d, or come to it. True when it came from a place where it was watched: nothing in it is new. */
 bool watch_dirs_moved(struct watch_dirs *w, const struct watch_dir *d, const struct inotify_event *e, const char *name);
 
 /* The first that has to be read, NULL when none has to be. */
 struct watch_dir *watch_dirs_first(struct watch_dirs *w);
 /* The next name in it, valid until the next call, and whether it is a directory; NULL: it was read to its end, and another one is the first. */
 const char *watch_dirs_read(struct watch_dirs *w, bool *ret_is_dir);
-/* None has to be read. */
+/* Reads none of those that still had to be read. */
 void watch_dirs_skip(struct watch_dirs *w);

@@ -29,7 +29,7 @@ static bool is_mapped(const struct netaddr *a)
     return a->family == 6 && memcmp(a->bytes, mapped_prefix, sizeof(mapped_prefix)) == 0;
 }
 
-static struct netaddr undressed(struct netaddr a)
+static struct netaddr unmapped(struct netaddr a)
 {
     return is_mapped(&a) ? of_v4(a.bytes + sizeof(mapped_prefix)) : a;
 }
@@ -59,7 +59,7 @@ bool netaddr_parse(struct str text, struct netaddr *ret_addr)
 
     if (!parse_as_written(text, &a))
         return false;
-    *ret_addr = undressed(a);
+    *ret_addr = unmapped(a);
     return true;
 }
 
@@ -75,7 +75,7 @@ bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, 
         port = in.sin_port;
     } else if (sa->sa_family == AF_INET6) {
         memcpy(&in6, sa, sizeof(in6));
-        *ret_addr = undressed(of_v6(&in6.sin6_addr));
+        *ret_addr = unmapped(of_v6(&in6.sin6_addr));
         port = in6.sin6_port;
     } else {
         return false;
@@ -149,7 +149,7 @@ bool netcidr_parse(struct str text, struct netcidr *ret_cidr)
     if (slash >= 0 && !parse_bits(str_sub(text, (size_t)slash + 1), c.bits, &c.bits))
         return false;
     if (is_mapped(&c.addr) && c.bits >= 96) {
-        c.addr = undressed(c.addr);
+        c.addr = unmapped(c.addr);
         c.bits = (uint8_t)(c.bits - 96);
     }
     clear_host_bits(&c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IP addresses and networks as values. An IPv4 address that comes in IPv6's clothes (::ffff:a.b.c.d) is an IPv4 address. */
+/* IP addresses and networks as values. An IPv4-mapped IPv6 address (::ffff:a.b.c.d) is the IPv4 address. */
 #pragma once
 
 #include "base/str.h"
@@ -37,8 +37,8 @@ const char *net_class_name(enum net_class c);
 
 /* Strict: four decimal numbers without leading zeros, or RFC 4291 text without zone or brackets. No shorthand that inet_aton() would guess. */
 bool netaddr_parse(struct str text, struct netaddr *ret_addr);
-bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr,
-                           uint16_t *ret_port); /* NULL: never mind */
+/* False: neither IPv4 nor IPv6. ret_port may be NULL. */
+bool netaddr_from_sockaddr(const struct sockaddr *sa, struct netaddr *ret_addr, uint16_t *ret_port);
 size_t netaddr_to_sockaddr(const struct netaddr *a, uint16_t port, struct sockaddr_storage *ret_sa); /* its length */
 void netaddr_print(const struct netaddr *a, char ret_text[static NETADDR_TEXT_MAX]);
 bool netaddr_eq(const struct netaddr *a, const struct netaddr *b);

@@ -135,8 +135,8 @@ size_t netaddr_wrapped(const struct netaddr *a, struct netaddr ret_inner[static 
         ret_inner[1] = v4_at(b + 12, 0xff);
         return 2;
     }
-    if (netcidr_has(&nat64_local,
-                    a)) { /* where RFC 6052 puts it below prefixes of 48, 56, 64 and 96 bits; byte 8 stays free */
+    if (netcidr_has(&nat64_local, a)) {
+        /* Where RFC 6052 puts it below prefixes of 48, 56, 64 and 96 bits; byte 8 stays free. */
         const uint8_t at48[4] = {b[6], b[7], b[9], b[10]}, at56[4] = {b[7], b[9], b[10], b[11]};
 
         ret_inner[0] = v4_at(at48, 0);

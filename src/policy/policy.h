@@ -73,20 +73,20 @@ struct policy_answer {
     enum policy_verdict verdict;
     int rule;         /* index of the rule that decided, or POLICY_RULE_* */
     char reason[160]; /* "rule 3 (deny 10.0.0.0/8)", "10.0.0.1 is private: no rule names it" */
-    char suggestion
-        [320]; /* the rule, as JSON, that would allow it; empty when allowed or when none should be suggested */
+    /* The rule, as JSON, that would allow it; empty when it is allowed or when none should be suggested. */
+    char suggestion[320];
 };
 
 void policy_judge(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
-/* Of the worst request that could follow, as long as none is seen: never POLICY_NEEDS_REQUEST. For an address and a port that are known. */
+/* As long as no request is seen: of the worst that could follow, so never POLICY_NEEDS_REQUEST. The address and the port must be known. */
 void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
 /* May this name be resolved? Allowed when some connection to it could be. */
 void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer);
 
 /*
- * Must TLS to this name and port be opened, because rules ask about requests, or something is injected? POLICY_NEEDS_REQUEST says that it must, too, and
+ * Must TLS to this name and port be intercepted, because rules ask about requests, or something is injected? POLICY_NEEDS_REQUEST says that it must, too, and
  * knows the address.
  */
 bool policy_intercepts(const struct policy *p, const char *name, uint16_t port);
@@ -109,7 +109,7 @@ struct policy_inject {
     const struct policy_placeholder *placeholders;
     size_t n_placeholders;
 };
-/* Calls fn for each injection that matches, in order. Only for requests that came over TLS: nothing here knows. */
+/* Calls fn for each injection that matches, in order. Only for requests that go out over TLS: that is the caller's to see to, nothing here knows. */
 void policy_each_inject(const struct policy *p, const struct policy_query *q,
                         void (*fn)(void *ctx, const struct policy_inject *i), void *ctx);
 

@@ -32,9 +32,8 @@ struct scope {
 
 struct rule {
     bool is_allow;
-    bool
-        opens; /* a network or an address without a public address in it, or a single address: it names what is not public */
-    bool opens_special; /* a single address: also what is this machine's own, and metadata */
+    bool opens;         /* names what is not public: a single address, or a network without a public address in it */
+    bool opens_special; /* a single address: names even this machine's own, and those of metadata */
     struct target target;
     struct scope scope;
 };

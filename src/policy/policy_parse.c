@@ -94,7 +94,7 @@ int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t m
     if (json_array_size(array) < min)
         return parse_refuse(p, "is empty: leave it out to say nothing about it");
     if (json_array_size(array) > max)
-        return parse_refuse(p, "%zu of at most %zu", json_array_size(array), max);
+        return parse_refuse(p, "has %zu elements; at most %zu are possible", json_array_size(array), max);
     return 0;
 }
 
@@ -124,7 +124,7 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
         return 0;
     }
     if (!hostname_pattern_normalise(text, pattern))
-        return parse_refuse(p, "%s is no name, \"*.name\", \"*\", address or network%s", quoted(text, shown),
+        return parse_refuse(p, "%s is not a name, \"*.name\", \"*\", an address or a network%s", quoted(text, shown),
                             memchr(text.p, ':', text.n) ? " (ports go into \"ports\")" : "");
     t.text = arena_strndup(arena, pattern, strlen(pattern));
     if (pattern[0] != '*') {
@@ -182,7 +182,6 @@ static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
     scope->ports = ports;
     for (size_t i = 0; i < scope->n_ports; i++) {
         parse_enter_at(p, i);
-
         if (parse_port_range(p, json_array_get(json, i), &ports[i]) < 0)
             return -1;
         parse_leave(p);
@@ -218,7 +217,7 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
         if (parse_string(p, json_array_get(json, i), &text) < 0)
             return -1;
         if (!parse_is_token(text) || text.n > POLICY_METHOD_MAX)
-            return parse_refuse(p, "is no HTTP method");
+            return parse_refuse(p, "is not an HTTP method");
         method = arena_strndup(&p->policy->arena, text.p, text.n);
         for (char *c = method; *c; c++)
             *c = upper(*c);
@@ -237,7 +236,7 @@ static int parse_path(struct parse *p, const json_t *json, struct scope *scope)
     if (parse_string(p, json, &text) < 0)
         return -1;
     if (!path_pattern_parse(text, &p->policy->arena, path))
-        return parse_refuse(p, "%s is no path: \"/whole/path\" or \"/beginning*\", without dot segments or a query",
+        return parse_refuse(p, "%s is not a path: \"/whole/path\" or \"/beginning*\", without dot segments or a query",
                             quoted(text, shown));
     scope->path = path;
     return 0;
@@ -253,7 +252,6 @@ int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         const json_t *value = json_object_get(object, members[i].name);
         parse_enter(p, members[i].name);
-
         if (value && members[i].parse(p, value, ret_scope) < 0)
             return -1;
         parse_leave(p);
@@ -311,7 +309,6 @@ static int parse_rules(struct parse *p, const json_t *json)
     policy->rules = arena_alloc(&policy->arena, policy->n_rules * sizeof(*policy->rules));
     for (size_t i = 0; i < policy->n_rules; i++) {
         parse_enter_at(p, i);
-
         if (parse_rule(p, json_array_get(json, i), &policy->rules[i]) < 0)
             return -1;
         parse_leave(p);
@@ -333,7 +330,6 @@ static int parse_injections(struct parse *p, const json_t *json)
         arena_alloc(&policy->arena, policy->n_injections * POLICY_HEADERS_MAX * sizeof(*policy->placeholders));
     for (size_t i = 0; i < policy->n_injections; i++) {
         parse_enter_at(p, i);
-
         if (parse_injection(p, json_array_get(json, i), &policy->injections[i]) < 0)
             return -1;
         parse_leave(p);
@@ -353,7 +349,6 @@ static int parse_all(struct parse *p, const json_t *json)
         return -1;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++) {
         parse_enter(p, members[i].name);
-
         if (members[i].parse(p, json_object_get(json, members[i].name)) < 0)
             return -1;
         parse_leave(p);
@@ -361,7 +356,10 @@ static int parse_all(struct parse *p, const json_t *json)
     return 0;
 }
 
-/* At least as long as its text, and as that of what it is normalised to: a byte takes six at most. More than the maximum: nobody knows. */
+/*
+ * An upper bound of the length of its JSON text, also of that of what it is normalised to: a byte becomes six at most. More than POLICY_JSON_MAX says nothing:
+ * then the length has to be measured.
+ */
 static size_t bound(const json_t *json, size_t depth)
 {
     const char *name;
@@ -396,7 +394,7 @@ static int check_size(struct parse *p, const json_t *json)
     return 0;
 }
 
-/* It may be longer than what was given. */
+/* What is kept and shown is the normalised policy, which may be longer than the one that was given. */
 static int check_normalised(struct parse *p)
 {
     json_t *normalised = policy_json(p->policy);

@@ -83,7 +83,6 @@ static char *in_lower_case(struct parse *p, struct str text)
 static int check_member(struct parse *p, const json_t *object, const char *name, struct str *ret_text)
 {
     parse_enter(p, name);
-
     if (parse_string(p, json_object_get(object, name), ret_text) < 0)
         return -1;
     parse_leave(p);
@@ -102,10 +101,10 @@ static int parse_header(struct parse *p, const json_t *json, const struct inject
         return -1;
     copy = in_lower_case(p, name);
     if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX || !is_settable(copy))
-        return parse_refuse(p, "the name is none of a header that can be set");
+        return parse_refuse(p, "the name is not that of a header that can be set");
     for (size_t k = 0; k < i; k++)
         if (strcmp(copy, in->what.headers[k].name) == 0)
-            return parse_refuse(p, "the same name as headers[%zu]", k);
+            return parse_refuse(p, "has the same name as headers[%zu]", k);
     if (!is_template(value))
         return parse_refuse(
             p, "the value may hold visible characters and blanks, ${secret:NAME}, ${sealed:...} and $$ for a $");
@@ -139,7 +138,7 @@ static int parse_places(struct parse *p, const json_t *json, struct policy_place
         if (parse_string(p, json_array_get(json, i), &name) < 0)
             return -1;
         if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX)
-            return parse_refuse(p, "the name is none of a header");
+            return parse_refuse(p, "is not the name of a header");
         list[i] = in_lower_case(p, name);
         parse_leave(p);
     }
@@ -167,7 +166,7 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
         const char *other = in->what.placeholders[k].sentinel;
 
         if (strstr(other, sentinel.p) || strstr(sentinel.p, other))
-            return parse_refuse(p, "its sentinel and that of placeholders[%zu] are in one another", k);
+            return parse_refuse(p, "its sentinel contains that of placeholders[%zu], or the other way round", k);
     }
     placeholder->sentinel = arena_strndup(&p->policy->arena, sentinel.p, sentinel.n);
     placeholder->secret = arena_strndup(&p->policy->arena, secret.p, secret.n);
@@ -205,7 +204,6 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
         in->what.n_headers = json_array_size(headers);
         for (size_t i = 0; i < in->what.n_headers; i++) {
             parse_enter_at(p, i);
-
             if (parse_header(p, json_array_get(headers, i), in, i, &list[i]) < 0)
                 return -1;
             parse_leave(p);
@@ -222,7 +220,6 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
         in->what.n_placeholders = json_array_size(placeholders);
         for (size_t i = 0; i < in->what.n_placeholders; i++) {
             parse_enter_at(p, i);
-
             if (parse_placeholder(p, json_array_get(placeholders, i), in, i, &own[i]) < 0)
                 return -1;
             parse_leave(p);

@@ -121,23 +121,24 @@ static void what_is_refused_says_where(void **state)
         {"{\"rules\":[{\"allow\":\"a\",\"deny\":\"a\"}]}", "rules[0]: needs either \"allow\" or \"deny\""},
         {"{\"rules\":[{\"allow\":\"a\"},{\"allow\":\"a\",\"port\":[1]}]}", "rules[1]: unknown member \"port\""},
         {"{\"rules\":[{\"allow\":1}]}", "rules[0].allow: must be a string"},
-        {"{\"rules\":[{\"deny\":\"\"}]}", "rules[0].deny: \"\" is no name, \"*.name\", \"*\", address or network"},
+        {"{\"rules\":[{\"deny\":\"\"}]}",
+         "rules[0].deny: \"\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"deny\":\"127.1\"}]}",
-         "rules[0].deny: \"127.1\" is no name, \"*.name\", \"*\", address or network"},
+         "rules[0].deny: \"127.1\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"deny\":\"10.0.0.0/33\"}]}",
-         "rules[0].deny: \"10.0.0.0/33\" is no name, \"*.name\", \"*\", address or network"},
+         "rules[0].deny: \"10.0.0.0/33\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"deny\":\"a.*\"}]}",
-         "rules[0].deny: \"a.*\" is no name, \"*.name\", \"*\", address or network"},
+         "rules[0].deny: \"a.*\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"allow\":\"a:443\"}]}",
-         "rules[0].allow: \"a:443\" is no name, \"*.name\", \"*\", address or network (ports go into \"ports\")"},
+         "rules[0].allow: \"a:443\" is not a name, \"*.name\", \"*\", an address or a network (ports go into \"ports\")"},
         {"{\"rules\":[{\"allow\":\"b\\u00fccher.example\"}]}",
-         "rules[0].allow: \"b??cher.example\" is no name, \"*.name\", \"*\", address or network"},
+         "rules[0].allow: \"b??cher.example\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"allow\":\"denied.test\\u0000.allowed.test\"}]}", "rules[0].allow: has a NUL in it"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":443}]}", "rules[0].ports: must be an array"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":[]}]}",
          "rules[0].ports: is empty: leave it out to say nothing about it"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}]}",
-         "rules[0].ports: 17 of at most 16"},
+         "rules[0].ports: has 17 elements; at most 16 are possible"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":[1,0]}]}", "rules[0].ports[1]: a port is a number from 1 to 65535"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":[65536]}]}", "rules[0].ports[0]: a port is a number from 1 to 65535"},
         {"{\"rules\":[{\"allow\":\"a\",\"ports\":[-1]}]}", "rules[0].ports[0]: a port is a number from 1 to 65535"},
@@ -147,15 +148,15 @@ static void what_is_refused_says_where(void **state)
         {"{\"rules\":[{\"allow\":\"a\",\"methods\":[]}]}",
          "rules[0].methods: is empty: leave it out to say nothing about it"},
         {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"GET\",7]}]}", "rules[0].methods[1]: must be a string"},
-        {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"*\", \"G ET\"]}]}", "rules[0].methods[1]: is no HTTP method"},
-        {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"\"]}]}", "rules[0].methods[0]: is no HTTP method"},
+        {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"*\", \"G ET\"]}]}", "rules[0].methods[1]: is not an HTTP method"},
+        {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"\"]}]}", "rules[0].methods[0]: is not an HTTP method"},
         {"{\"rules\":[{\"allow\":\"a\",\"methods\":[\"ABCDEFGHIJKLMNOPQRSTUVWXYZ1234567\"]}]}",
-         "rules[0].methods[0]: is no HTTP method"},
+         "rules[0].methods[0]: is not an HTTP method"},
         {"{\"rules\":[{\"allow\":\"a\",\"path\":7}]}", "rules[0].path: must be a string"},
         {"{\"rules\":[{\"allow\":\"a\",\"path\":\"v1\"}]}",
-         "rules[0].path: \"v1\" is no path: \"/whole/path\" or \"/beginning*\", without dot segments or a query"},
+         "rules[0].path: \"v1\" is not a path: \"/whole/path\" or \"/beginning*\", without dot segments or a query"},
         {"{\"rules\":[{\"allow\":\"a\",\"path\":\"/a/../b\"}]}",
-         "rules[0].path: \"/a/../b\" is no path: \"/whole/path\" or \"/beginning*\", without dot segments or a query"},
+         "rules[0].path: \"/a/../b\" is not a path: \"/whole/path\" or \"/beginning*\", without dot segments or a query"},
         {"{\"inject\":[{\"headers\":[]}]}", "inject[0].host: must be a string"},
         {"{\"inject\":[{\"host\":\"*\"}]}",
          "inject[0].host: must be a name or \"*.name\": a secret is bound to its hosts"},
@@ -172,19 +173,19 @@ static void what_is_refused_says_where(void **state)
         {"{\"inject\":[{\"host\":\"a\",\"headers\":[{\"name\":\"a\",\"value\":\"b\",\"c\":1}]}]}",
          "inject[0].headers[0]: unknown member \"c\""},
         {"{\"inject\":[{\"host\":\"a\",\"headers\":[{\"name\":\"x-a\",\"value\":\"1\"},{\"name\":\"X-A\",\"value\":\"2\"}]}]}",
-         "inject[0].headers[1]: the same name as headers[0]"},
+         "inject[0].headers[1]: has the same name as headers[0]"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"short\",\"secret\":\"A\"}]}]}",
          "inject[0].placeholders[0]: the sentinel must be 8 to 512 visible characters without \" and \\"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\",\"headers\":[]}]}]}",
          "inject[0].placeholders[0].headers: is empty: leave it out to say nothing about it"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\",\"headers\":[\"b\",\"c d\"]}]}]}",
-         "inject[0].placeholders[0].headers[1]: the name is none of a header"},
+         "inject[0].placeholders[0].headers[1]: is not the name of a header"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"with blank\",\"secret\":\"A\"}]}]}",
          "inject[0].placeholders[0]: the sentinel must be 8 to 512 visible characters without \" and \\"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"1A\"}]}]}",
          "inject[0].placeholders[0]: the secret must be a name of letters, digits and _.-, at most 64"},
         {"{\"inject\":[{\"host\":\"a\",\"placeholders\":[{\"sentinel\":\"sentinel\",\"secret\":\"A\"},{\"sentinel\":\"a-sentinel\",\"secret\":\"B\"}]}]}",
-         "inject[0].placeholders[1]: its sentinel and that of placeholders[0] are in one another"},
+         "inject[0].placeholders[1]: its sentinel contains that of placeholders[0], or the other way round"},
     };
 
     (void)state;
@@ -232,7 +233,7 @@ static void fields_that_frame_a_message_are_not_set(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         snprintf(text, sizeof(text), "{\"inject\":[{\"host\":\"a\",\"headers\":[{\"name\":\"%s\",\"value\":\"b\"}]}]}",
                  cases[i]);
-        refused(text, "inject[0].headers[0]: the name is none of a header that can be set");
+        refused(text, "inject[0].headers[0]: the name is not that of a header that can be set");
     }
 }
 
@@ -300,7 +301,8 @@ static void there_is_a_most_of_everything(void **state)
 
     (void)state;
     policy_unref(parse_json(rules_of(POLICY_RULES_MAX, "example.com")));
-    assert_refused_json(rules_of(POLICY_RULES_MAX + 1, "example.com"), "rules: 1025 of at most 1024");
+    assert_refused_json(rules_of(POLICY_RULES_MAX + 1, "example.com"),
+                        "rules: has 1025 elements; at most 1024 are possible");
 
     text = mem_alloc(4096);
     memset(text, 'a', 4096);
@@ -319,7 +321,7 @@ static void there_is_a_most_of_everything(void **state)
         json_array_append_new(list, json_pack("{sss[{ssss}]}", "host", "a", "headers", "name", "x", "value", "y"));
     policy_unref(parse_json(json_incref(json)));
     json_array_append(list, json_array_get(list, 0));
-    assert_refused_json(json, "inject: 65 of at most 64");
+    assert_refused_json(json, "inject: has 65 elements; at most 64 are possible");
 
     json = json_pack("{s[{sss[]s[]}]}", "inject", "host", "a", "headers", "placeholders");
     item = json_array_get(json_object_get(json, "inject"), 0);
@@ -334,9 +336,9 @@ static void there_is_a_most_of_everything(void **state)
     policy_unref(parse_json(json_incref(json)));
     json_array_append_new(json_object_get(item, "placeholders"),
                           json_pack("{ssss}", "sentinel", "one-more", "secret", "S"));
-    assert_refused_json(json_incref(json), "inject[0].placeholders: 21 of at most 20");
+    assert_refused_json(json_incref(json), "inject[0].placeholders: has 21 elements; at most 20 are possible");
     json_array_append_new(json_object_get(item, "headers"), json_pack("{ssss}", "name", "one-more", "value", "y"));
-    assert_refused_json(json, "inject[0].headers: 21 of at most 20");
+    assert_refused_json(json, "inject[0].headers: has 21 elements; at most 20 are possible");
 }
 
 static void a_policy_is_no_longer_than_its_maximum(void **state)

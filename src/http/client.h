@@ -51,8 +51,8 @@ int http_client_end(struct http_client *c) WARN_UNUSED;
  */
 int http_client_receive(struct http_client *c) WARN_UNUSED;
 int http_client_status(const struct http_client *c);
-struct str http_client_header(const struct http_client *c,
-                              const char *name); /* p NULL: absent; until the next request */
+/* p is NULL when it is absent. Borrowed until the next request. */
+struct str http_client_header(const struct http_client *c, const char *name);
 
 /* Body bytes as they come; 0 at its clean end; -EPIPE when it was cut, -ETIMEDOUT, -EPROTO. */
 ssize_t http_client_read(struct http_client *c, void *p, size_t n) WARN_UNUSED;

@@ -135,7 +135,7 @@ struct conn {
     bool raw : 1;          /* after http_upgrade() */
     bool shut : 1;         /* our side is shut down */
     bool moved_in : 1, moved_out : 1; /* body bytes moved in this run, so that time-outs start again */
-    bool notify_due : 1;              /* our side is to be shut once TLS could say so */
+    bool notify_due : 1;              /* our side is to be shut, once there is room for TLS to say so */
     bool tls_begun : 1, tls_plain : 1, tls_ready : 1, tls_dry : 1, tls_broken : 1, tls_notified : 1; /* tls_conn.c */
 };
 

@@ -145,7 +145,7 @@ static int feed_held(struct multipart *m, struct str *in)
             shorter--;
         size_t settled = m->held - shorter;
         m->held = shorter;
-        /* The CR LF that was assumed in front of the body is no data; a preamble's size does not mind. */
+        /* The CR LF that was assumed in front of the body is no data, but can only be counted as a preamble's, which is dropped. */
         int r = emit(m, m->delimiter, settled);
         if (r < 0)
             return r;

@@ -79,8 +79,8 @@ void *http_data(const struct http_request *req);
 typedef void (*http_event_fn)(struct http_request *req, void *ctx);
 
 void http_on_close(struct http_request *req, http_event_fn fn, void *ctx); /* exactly once; see above */
-void http_on_drain(struct http_request *req, http_event_fn fn,
-                   void *ctx); /* the queue was at write_high and is down to write_low */
+/* The queue was at write_high and is down to write_low. */
+void http_on_drain(struct http_request *req, http_event_fn fn, void *ctx);
 
 /* ---- its body ---- */
 
@@ -147,8 +147,8 @@ int http_response_begin(struct http_request *req, int status, const struct http_
  * be sent.
  */
 ssize_t http_response_write(struct http_request *req, struct str data);
-ssize_t http_response_writev(struct http_request *req, const struct str *parts,
-                             size_t n); /* one chunk of them all; n <= 16 */
+/* All parts as one chunk; n <= 16. */
+ssize_t http_response_writev(struct http_request *req, const struct str *parts, size_t n);
 size_t http_response_queued(const struct http_request *req);
 bool http_response_full(const struct http_request *req); /* write_high was reached: stop; http_on_drain comes */
 

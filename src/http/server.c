@@ -237,8 +237,8 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /*
- * The connection goes that has done nothing for longest, or else one of which nobody waits for anything; or else the one that has been saying a request's head for longest:
- * that costs a stranger nothing. False: there is none of these.
+ * Drops the connection that has been idle for longest; without one, one that only waits for its end; without one, the one whose head has been on its way for
+ * longest, for whom opening connections and saying little costs nothing. One with a request that is being answered is never dropped. False: there are only those.
  */
 static bool make_room(struct http_server *s)
 {

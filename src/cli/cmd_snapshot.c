@@ -31,7 +31,7 @@ static int make(struct context *ctx, const char *text, const char *name)
     return STATUS_OK;
 }
 
-static void print_table(struct service *s UNUSED, const json_t *all)
+static void print_table(const json_t *all)
 {
     static const char *const heads[] = {"SNAPSHOT", "SANDBOX", "AGE", "MEMORY", "CPUS"};
     struct table t;

@@ -6,11 +6,10 @@
 #include "cli/terminal.h"
 #include "cli/things.h"
 #include "config/units.h"
-#include "http/url.h"
 
 #include <unistd.h>
 
-enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20, TARGET_MAX = 4096 };
+enum { FLAG_SIZE = 256, SIZE_LEAST = 1 << 20 };
 
 static const struct flag flags[] = {
     {FLAG_SIZE, 0, "size", "SIZE", "create: most that may be in it: 2GiB. Default: no limit but the pool's."},
@@ -42,28 +41,6 @@ static bool is_elsewhere(const json_t *one)
     return json_is_false(json_object_get(one, "in_pool"));
 }
 
-/* How much is in it; 0 where the pool does not know. */
-static uint64_t usage_of(struct service *s, const json_t *one)
-{
-    AUTO_BUF struct buf target = BUF_INIT(TARGET_MAX);
-    AUTO_JSON json_t *answer = NULL;
-    if (is_elsewhere(one))
-        return 0;
-    buf_append_cstr(&target, "/v1/volumes/");
-    (void)url_encode(&target, str_of(things_text(one, "id")), true);
-    buf_append_cstr(&target, "/usage");
-    buf_append_char(&target, '\0');
-    if (buf_error(&target) < 0 || service_call(s, "GET", buf_data(&target), NULL, "asking", &answer) < 0)
-        return 0;
-    return number_of(answer, "used_bytes");
-}
-
-static void add_usage(struct service *s, json_t *one)
-{
-    uint64_t bytes = usage_of(s, one);
-    (void)json_object_set_new(one, "used_bytes", bytes ? json_integer((json_int_t)bytes) : json_null());
-}
-
 static void say_elsewhere(const json_t *one, size_t n)
 {
     bool is_tty = isatty(STDERR_FILENO) == 1;
@@ -80,7 +57,7 @@ static void say_elsewhere(const json_t *one, size_t n)
                   others);
 }
 
-static void print_table(struct service *s, const json_t *all)
+static void print_table(const json_t *all)
 {
     static const char *const heads[] = {"NAME", "ID", "AGE", "SIZE", "LIMIT", "MOUNTED IN"};
     struct table t;
@@ -92,7 +69,7 @@ static void print_table(struct service *s, const json_t *all)
     json_array_foreach(all, i, one)
     {
         char limit[UNIT_TEXT_MAX], size[UNIT_TEXT_MAX];
-        uint64_t used = usage_of(s, one);
+        uint64_t used = number_of(one, "used_bytes"); /* 0: not known */
         unit_format_size(used, size);
         unit_format_size(number_of(one, "limit_bytes"), limit);
         table_add(&t, str_of(things_text(one, "name")));
@@ -118,13 +95,13 @@ static const struct things volumes = {
     .how_free = "'cove rm' ends the sandboxes that have it mounted",
     .remove = "/v1/volumes/",
     .print = print_table,
-    .complete = add_usage,
 };
 
 static int list(struct context *ctx, bool quiet)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? things_list(ctx, s, &volumes, "/v1/volumes", quiet) : context_fail(ctx, STATUS_FAILED);
+    return s ? things_list(ctx, s, &volumes, quiet ? "/v1/volumes" : "/v1/volumes?usage=true", quiet)
+             : context_fail(ctx, STATUS_FAILED);
 }
 
 static int run(struct context *ctx)

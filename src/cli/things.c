@@ -43,10 +43,6 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
     json_t *all = json_object_get(answer, what->all), *one;
     size_t i;
     if (ctx->json) {
-        json_array_foreach(what->complete ? all : NULL, i, one)
-        {
-            what->complete(s, one);
-        }
         print_json(all);
     } else if (quiet) {
         json_array_foreach(all, i, one)
@@ -54,7 +50,7 @@ int things_list(struct context *ctx, struct service *s, const struct things *wha
             print_line(things_text(one, what->name));
         }
     } else if (json_array_size(all)) {
-        what->print(s, all);
+        what->print(all);
     } else if (isatty(STDOUT_FILENO)) {
         (void)fprintf(stderr, "there is no %s yet; %s\n", what->one, what->how_made);
     }

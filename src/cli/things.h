@@ -11,9 +11,7 @@ struct things {
     const char *how_made;  /* "'cove volume create NAME' makes one" */
     const char *how_free;  /* what ends the use of one that can't be removed for that */
     const char *remove;    /* what is asked to DELETE one, with its name behind it: "/v1/volumes/" */
-    void (*print)(struct service *s, const json_t *all);
-    void (*complete)(struct service *s,
-                     json_t *one); /* for --json: adds what the list does not tell; NULL: it tells all */
+    void (*print)(const json_t *all);
 };
 
 /* target: what is asked for the list. quiet: names only. An exit code. */

@@ -203,6 +203,7 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_VOLUME_DROP:
     case SUP_VOLUME_MOUNT:
     case SUP_POOL:
+    case SUP_VOLUME_USAGE:
         break; /* dealt with above */
     case SUP_STORED:
     case SUP_LAYER:

@@ -64,17 +64,23 @@ static bool is_volume(const char volume[static SUP_VOLUME_MAX])
     return true;
 }
 
-static void tell_volume(void *ctx, const char *volume)
+static void tell(struct requests *r, uint32_t tag, const char *volume, uint64_t used, uint64_t limit)
 {
-    const struct listing *l = ctx;
     struct sup_volume m;
     memset(&m, 0, sizeof(m));
-    m.head = (struct sup_head){SUP_VOLUME, l->tag};
+    m.head = (struct sup_head){SUP_VOLUME, tag};
     if (strlen(volume) >= sizeof(m.volume))
         return;
     memcpy(m.volume, volume, strlen(volume));
-    int ignored UNUSED = pool_volume_usage(l->r->host->pool, volume, &m.used_bytes, &m.limit_bytes); /* 0: not known */
-    worker_send(l->r->worker, &m, sizeof(m), -1);
+    m.used_bytes = used;
+    m.limit_bytes = limit;
+    worker_send(r->worker, &m, sizeof(m), -1);
+}
+
+static void tell_volume(void *ctx, const char *volume)
+{
+    const struct listing *l = ctx;
+    tell(l->r, l->tag, volume, 0, 0);
 }
 
 static void volumes(struct requests *r, const struct sup_head *m)
@@ -83,6 +89,25 @@ static void volumes(struct requests *r, const struct sup_head *m)
     struct listing listing = {r, m->tag};
     int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
     answer(r, m, failed < 0 ? err_errno(&err, failed, "look which volumes there are") : 0, &err);
+}
+
+/* Each costs calls to the kernel, and everybody waits meanwhile: that is why they are few. */
+static void volume_usage(struct requests *r, const struct sup_volumes *m)
+{
+    bool is_good = m->n > 0 && m->n <= SUP_VOLUMES_MAX;
+    for (size_t i = 0; is_good && i < m->n; i++)
+        is_good = is_volume(m->volumes[i]);
+    if (!is_good) {
+        request_malformed(r, &m->head);
+        return;
+    }
+    for (size_t i = 0; i < m->n; i++) {
+        uint64_t used = 0, limit = 0;
+        int failed = pool_volume_usage(r->host->pool, m->volumes[i], &used, &limit);
+        if (failed != -ENOENT) /* another error: nothing is known of it, but that it is there */
+            tell(r, m->head.tag, m->volumes[i], used, limit);
+    }
+    answer(r, &m->head, 0, NULL);
 }
 
 static int volume_make(struct requests *r, const struct sup_volume_id *m, struct err *err)
@@ -200,6 +225,9 @@ bool requests_handle_pool(struct requests *r, const union sup_message *m)
         return true;
     case SUP_VOLUMES:
         volumes(r, &m->head);
+        return true;
+    case SUP_VOLUME_USAGE:
+        volume_usage(r, &m->volumes);
         return true;
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:

@@ -298,10 +298,25 @@ static void list_volumes(struct world *w, uint32_t tag)
     for (const char *id; (id = map_next(&w->volumes, &it));) {
         memset(&m, 0, sizeof(m));
         (void)snprintf(m.volume.volume, sizeof(m.volume.volume), "%s", id);
-        m.volume.used_bytes = 4096;
         answer(w, &m, SUP_VOLUME, tag, -1);
     }
     answer_done(w, tag, ERR_OK, "");
+}
+
+static void tell_usage(struct world *w, const struct sup_volumes *q)
+{
+    union sup_message m;
+    w->usage_asks++;
+    assert_in_range(q->n, 1, SUP_VOLUMES_MAX);
+    for (size_t i = 0; i < q->n; i++) {
+        if (!map_get(&w->volumes, str_of(q->volumes[i])))
+            continue;
+        memset(&m, 0, sizeof(m));
+        memcpy(m.volume.volume, q->volumes[i], sizeof(m.volume.volume));
+        m.volume.used_bytes = 4096;
+        answer(w, &m, SUP_VOLUME, q->head.tag, -1);
+    }
+    answer_done(w, q->head.tag, w->volume_error, "no");
 }
 
 static void on_mount(struct world *w, const struct sup_volume_mount *q, struct fake_agent *a)
@@ -356,6 +371,9 @@ static void on_request(struct world *w, const union sup_message *q)
         break;
     case SUP_VOLUMES:
         list_volumes(w, q->head.tag);
+        break;
+    case SUP_VOLUME_USAGE:
+        tell_usage(w, &q->volumes);
         break;
     case SUP_VOLUME_MOUNT:
         on_mount(w, &q->volume_mount, a);

@@ -56,8 +56,8 @@ struct world {
     unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
     uint64_t disk_used, disk_limit; /* what USAGE says */
     enum err_code snapshot_error;
-    struct map volumes; /* id -> the same: what is in the pool */
-    unsigned mounts, volume_refusals;
+    struct map volumes;                           /* id -> the same: what is in the pool */
+    unsigned mounts, volume_refusals, usage_asks; /* usage_asks: how often figures of volumes were asked for */
     enum err_code mount_error, volume_error;
     unsigned mount_silence; /* so many mounts are made and not answered */
     struct map layers;      /* name -> struct fake_layer; without the template's */

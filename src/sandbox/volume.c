@@ -22,11 +22,6 @@
 
 enum { TOKEN_LEN = 40, RETRY_MS = 50, RETRIES_MAX = 100, VOLUMES_MAX = 65536, USERS_MAX = 4 };
 
-struct volumes {
-    struct core *core;
-    struct map by_id, by_name; /* struct vol */
-};
-
 /* ---- the table ---- */
 
 static bool name_is(struct str name)
@@ -174,7 +169,7 @@ bool volume_is_in_pool(const struct volume *v)
     return !container_of(v, struct vol, v)->is_away;
 }
 
-static int unknown(struct str ref, struct err *err)
+int vol_unknown(struct str ref, struct err *err)
 {
     return err_set(err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(ref.n, (size_t)64), ref.p);
 }
@@ -358,7 +353,7 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!v)
-        return unknown(ref, err);
+        return vol_unknown(ref, err);
     if (refuse_users(v, err) < 0) {
         volume_refused(v, actor, "drop", err);
         return -1;
@@ -374,53 +369,6 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     log_info("volume %s (%s) is dropped for %s", v->v.name, v->v.id, actor->name);
     opener_close(v, on_closed, w);
     return 0;
-}
-
-/* ---- figures ---- */
-
-struct usage {
-    char id[VOLUME_ID_LEN + 1];
-    bool found;
-    uint64_t bytes;
-    volume_usage_fn done;
-    void *ctx;
-};
-
-static void on_volume(void *ctx, const union sup_message *item)
-{
-    struct usage *u = ctx;
-    if (item->head.type != SUP_VOLUME || strcmp(item->volume.volume, u->id) != 0)
-        return;
-    u->found = true;
-    u->bytes = item->volume.used_bytes;
-}
-
-static void on_volumes(void *ctx, const union sup_message *answer, int fd, const struct err *err)
-{
-    struct usage *u = ctx;
-    struct err local;
-    (void)fd_close(fd);
-    if (answer && !u->found)
-        (void)err_set(&local, ERR_NOT_FOUND, "volume %s is not in the pool", u->id);
-    u->done(u->ctx, u->bytes, !answer ? err : u->found ? NULL : &local);
-    mem_free(u);
-}
-
-int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err)
-{
-    const struct vol *v = vol_find(core, ref);
-    union sup_message m = {.head = {.type = SUP_VOLUMES}};
-    if (!v)
-        return unknown(ref, err);
-    if (vol_check_there(v, err) < 0)
-        return -1;
-    struct usage *u = mem_new(struct usage);
-    *u = (struct usage){.done = done, .ctx = ctx};
-    memcpy(u->id, v->v.id, VOLUME_ID_LEN);
-    if (supervisor_call_with(core->supervisor, &m, -1, on_volume, on_volumes, u, err) == 0)
-        return 0;
-    mem_free(u);
-    return -1;
 }
 
 /* ---- at start ---- */
@@ -490,6 +438,7 @@ struct volumes *volumes_new(struct core *core)
 {
     struct volumes *all = mem_new(struct volumes);
     all->core = core;
+    usages_init(&all->usages, core);
     return all;
 }
 
@@ -502,6 +451,7 @@ void volumes_abandon(struct core *core, const struct err *why)
     it = 0;
     for (struct vol *v; (v = map_next(&core->volumes->by_id, &it));)
         opener_abandon(v, why);
+    usages_abandon(&core->volumes->usages, why);
 }
 
 void volumes_free(struct volumes *all)
@@ -509,6 +459,7 @@ void volumes_free(struct volumes *all)
     size_t it = 0;
     for (struct vol *v; (v = map_next(&all->by_id, &it)); it = 0)
         vol_free(v);
+    usages_fini(&all->usages);
     map_fini(&all->by_id);
     map_fini(&all->by_name);
     mem_free(all);

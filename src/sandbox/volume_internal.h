@@ -30,8 +30,31 @@ struct vol {
     struct opener opener;
 };
 
+/* Of volume_usage.c. */
+struct usages {
+    struct core *core;
+    struct list asking, next; /* who is told at the end of this round, and of the one after it */
+    char (*ids)[VOLUME_ID_LEN + 1];
+    size_t n, at; /* ids: all, and those that were asked about */
+    bool is_under_way;
+    struct err err; /* why it ends */
+    struct loop_job end_job;
+};
+
+struct volumes {
+    struct core *core;
+    struct map by_id, by_name; /* struct vol */
+    struct usages usages;
+};
+
+/* volume_usage.c */
+void usages_init(struct usages *u, struct core *core);
+void usages_abandon(struct usages *u, const struct err *why);
+void usages_fini(struct usages *u);
+
 struct vol *vol_next(struct core *core, size_t *it);     /* as map_next() */
 struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
+int vol_unknown(struct str ref, struct err *err);        /* -1 */
 int vol_check_there(const struct vol *v, struct err *err) WARN_UNUSED;
 
 /* volume_log.c: its events. An action that can't be recorded is not done. */

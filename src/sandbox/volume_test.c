@@ -135,6 +135,74 @@ static void made_and_dropped(void **state)
     assert_non_null(volume_find(w->core, STR("a.b-c_D")));
 }
 
+struct told {
+    struct core *core;
+    unsigned calls;
+    size_t known;
+    struct err err;
+};
+
+static bool count_known(void *ctx, const struct volume *v)
+{
+    struct told *t = ctx;
+    t->known += v->used_bytes == 4096;
+    return true;
+}
+
+static void on_usages(void *ctx, const struct err *err)
+{
+    struct told *t = ctx;
+    t->calls++;
+    t->err = err ? *err : (struct err){0};
+    t->known = 0;
+    volume_each(t->core, count_known, t);
+}
+
+static void of_all_at_once(void **state)
+{
+    struct world *w = *state;
+    enum { N = 2 * SUP_VOLUMES_MAX + 6, ROUND = 3 };
+    struct told told[4];
+    struct err err;
+    char name[16];
+    for (size_t i = 0; i < ARRAY_SIZE(told); i++)
+        told[i] = (struct told){.core = w->core};
+    assert_int_equal(volume_usages(w->core, on_usages, &told[0], &err), 0);
+    WAIT(w, told[0].calls); /* of none */
+    assert_int_equal(w->usage_asks, 0);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(name, sizeof(name), "v%d", i);
+        (void)make(w, name);
+    }
+    /* The first begins a round; the others come too late for that, and are told together after the next. */
+    for (size_t i = 0; i < ARRAY_SIZE(told); i++)
+        assert_int_equal(volume_usages(w->core, on_usages, &told[i], &err), 0);
+    assert_int_equal(told[0].calls, 1);
+    WAIT(w, told[0].calls == 2);
+    assert_int_equal(told[3].calls, 0);
+    WAIT(w, told[3].calls);
+    for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
+        assert_int_equal(told[i].err.code, ERR_OK);
+        assert_int_equal(told[i].known, N);
+    }
+    assert_int_equal(w->usage_asks, 2 * ROUND);
+    /* What coved refuses ends the round: nobody takes some of them for all. */
+    w->volume_error = ERR_INTERNAL;
+    assert_int_equal(volume_usages(w->core, on_usages, &told[0], &err), 0);
+    WAIT(w, told[0].calls == 3);
+    assert_int_equal(told[0].err.code, ERR_INTERNAL);
+    assert_int_equal(w->usage_asks, 2 * ROUND + 1);
+    w->volume_error = 0;
+    /* The core ends in the middle of it. */
+    assert_int_equal(volume_usages(w->core, on_usages, &told[0], &err), 0);
+    assert_int_equal(volume_usages(w->core, on_usages, &told[1], &err), 0);
+    world_close(w);
+    assert_int_equal(told[0].calls, 4);
+    assert_int_equal(told[0].err.code, ERR_UNAVAILABLE);
+    assert_int_equal(told[1].err.code, ERR_UNAVAILABLE);
+    world_open(w);
+}
+
 static void use(struct world *w, enum err_code expected)
 {
     struct volume_mount mount = {STR("data"), STR("/mnt"), false};
@@ -551,6 +619,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(made_and_dropped, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(of_another_pool, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(of_all_at_once, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(mounted, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(files_in_the_way, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(recorded, world_setup, world_teardown),

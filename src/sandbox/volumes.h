@@ -15,7 +15,8 @@ struct volume {
     const char *token;
     uint64_t limit_bytes; /* 0: none */
     usec_t created;
-    size_t mounted; /* in so many sandboxes */
+    size_t mounted;      /* in so many sandboxes */
+    uint64_t used_bytes; /* while volume_usages() tells its caller; 0: not known */
 };
 
 /* ref: id or name. Valid until control returns to the loop; NULL: unknown. */
@@ -34,6 +35,9 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
                 struct err *err) WARN_UNUSED;
 typedef void (*volume_usage_fn)(void *ctx, uint64_t used_bytes, const struct err *err);
 int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err) WARN_UNUSED;
+/* Of all, for volume_each() in done(); err NULL: success. All who ask at the same time are answered together, so coved has no more to do for them than for one. */
+typedef void (*volume_usages_fn)(void *ctx, const struct err *err);
+int volume_usages(struct core *core, volume_usages_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
  * A sandbox of ours, hidden, through which its content is read and written by the file calls (files.h): there the volume is "/", and no link leads out of it. Made when first

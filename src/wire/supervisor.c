@@ -36,6 +36,8 @@ size_t sup_size(uint32_t type)
     case SUP_VOLUME_MAKE:
     case SUP_VOLUME_DROP:
         return sizeof(struct sup_volume_id);
+    case SUP_VOLUME_USAGE:
+        return sizeof(struct sup_volumes);
     case SUP_VOLUME_MOUNT:
         return sizeof(struct sup_volume_mount);
     case SUP_STORED:

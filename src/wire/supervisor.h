@@ -12,10 +12,11 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 3, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 4, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
-    SUP_VOLUME_MAX = 28, /* "vol-" and 20 of [a-z0-9], NUL-terminated */
+    SUP_VOLUME_MAX = 28,  /* "vol-" and 20 of [a-z0-9], NUL-terminated */
+    SUP_VOLUMES_MAX = 32, /* that are asked about at a time */
     SUP_PATH_MAX = 1024,
     SUP_SANDBOXES_MAX = 4096,
 };
@@ -45,12 +46,15 @@ enum sup_type {
     SUP_IMAGE,
     SUP_DIFF, /* struct sup_diff, with one descriptor that is written to (wire/diff.h) -> SUP_DONE at its end */
 
-    SUP_VOLUMES,      /* struct sup_head -> SUP_VOLUME for each, then SUP_DONE */
+    SUP_VOLUMES,      /* struct sup_head -> SUP_VOLUME for each, without figures, then SUP_DONE */
     SUP_VOLUME_MAKE,  /* struct sup_volume_id -> SUP_DONE */
     SUP_VOLUME_DROP,  /* struct sup_volume_id -> SUP_DONE; ERR_FAILED_PRECONDITION while a sandbox has it mounted */
     SUP_VOLUME_MOUNT, /* struct sup_volume_mount -> SUP_DONE; the path must be a directory inside already */
 
     SUP_POOL, /* struct sup_head -> SUP_POOLED */
+
+    /* struct sup_volumes -> SUP_VOLUME for each of these that is in the pool, then SUP_DONE. Who wants the figures of many asks so for some after the other. */
+    SUP_VOLUME_USAGE,
 
     SUP_CREATED = 64,
     SUP_DONE,
@@ -143,6 +147,12 @@ struct sup_volume_id {
     uint64_t limit_bytes; /* SUP_VOLUME_MAKE; 0: none */
 };
 
+struct sup_volumes {
+    struct sup_head head;
+    uint32_t n; /* 1 to SUP_VOLUMES_MAX */
+    char volumes[SUP_VOLUMES_MAX][SUP_VOLUME_MAX];
+};
+
 struct sup_volume {
     struct sup_head head;
     char volume[SUP_VOLUME_MAX];
@@ -226,6 +236,7 @@ union sup_message {
     struct sup_layer_id layer_id;
     struct sup_diff diff;
     struct sup_volume_id volume_id;
+    struct sup_volumes volumes;
     struct sup_volume_mount volume_mount;
     struct sup_done done;
     struct sup_stored stored;

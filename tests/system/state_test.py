@@ -649,6 +649,19 @@ def test_volumes_are_shared_and_stay(coved):
     assert coved.ask(VOLUME_DROP, volume, 0).code == NOT_FOUND
 
 
+def test_figures_of_volumes_are_told_of_some_at_a_time(coved):
+    """However many there are, coved is never busy with more than 32 of them."""
+    volumes = [new_volume() for _ in range(40)]
+    for i, volume in enumerate(volumes):
+        coved.must(VOLUME_MAKE, volume, (i + 1) << 20)
+    answer = coved.volume_usage(*volumes[:31], new_volume())
+    assert answer.code == 0 and [(m.volume, m.limit) for m in answer.items] == [(v, (i + 1) << 20) for i, v in enumerate(volumes[:31])]
+    for names, n in ((volumes[:1], 0), (volumes[:32], 33), (volumes[:32], 1 << 31), (volumes[:1], 2), (["../boxes"], 1), (["x" * 28], 1)):
+        answer = coved.volume_usage(*names, n=n)
+        assert answer.code == INVALID_ARGUMENT and not answer.items, (names, n, answer)
+    assert set(coved.volumes()) == set(volumes)
+
+
 def test_a_volume_is_mounted_in_the_sandbox_and_nowhere_else(coved):
     volume, sandbox = new_volume(), coved.create()
     coved.must(VOLUME_MAKE, volume, 0)

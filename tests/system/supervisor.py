@@ -24,7 +24,7 @@ OK, CANCELED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_E
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
 
 (CREATE, KILL, LIST, ATTACH, USAGE, PAUSE, RESUME, SNAPSHOT, WARM, LAYERS, LAYER_DROP, IMAGE, DIFF, VOLUMES, VOLUME_MAKE, VOLUME_DROP,
- VOLUME_MOUNT, POOL) = range(1, 19)
+ VOLUME_MOUNT, POOL, VOLUME_USAGE) = range(1, 20)
 (CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS) = range(64, 75)
 
 LIVES, FROZEN, KEPT = range(3)
@@ -41,6 +41,7 @@ REQUESTS = {
     VOLUME_MAKE: struct.Struct(f"@II{VOLUME}sQ"),
     VOLUME_DROP: struct.Struct(f"@II{VOLUME}sQ"),
     VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}sI"),
+    VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},
     **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL)},
 }
@@ -307,6 +308,11 @@ class Coved:
 
     def volumes(self):
         return {m.volume: m for m in self.must(VOLUMES).items}
+
+    def volume_usage(self, *volumes, n=None):
+        """What coved answers to a question about so many of these."""
+        names = b"".join(v.encode().ljust(VOLUME, b"\0") for v in volumes)
+        return self.answer(self.send(VOLUME_USAGE, len(volumes) if n is None else n, names))
 
     # ---- inside, from the host: no agent is asked ----
 

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from leaks import own_service
 from service import wait_until
+from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
 
@@ -78,6 +79,26 @@ def test_a_link_on_the_way_is_told_and_can_be_mended(service, volume):
         assert service.cove(*command, box).returncode == 0
     assert len(resumed()) == 2 and "volumes_failed" not in resumed()[1]
     assert service.cove("exec", box, "--", "cat", "/v/data/f").stdout == "kept\n"
+
+
+def test_all_are_listed_with_what_is_in_them():
+    """More than coved is asked about at a time."""
+    names = [f"v{i:02}" for i in range(35)]
+    with prepared(COVE_POOL="btrfs") as service:
+        service.start()
+        for name in names:
+            assert service.request("POST", "/v1/volumes", {"name": name, "limit_bytes": 1 << 30})[0] == 201
+        assert service.cove("run", "--volume", "v33:/v", "--", "sh", "-c", "head -c 3000000 /dev/urandom > /v/f; sync").returncode == 0
+        listed = service.request("GET", "/v1/volumes?usage=true")[2]["volumes"]
+        used = {v["name"]: v["used_bytes"] for v in listed}
+        assert list(used) == names and all(used.values()) and used["v33"] >= 3000000 > used["v34"]
+        assert used == {name: service.request("GET", f"/v1/volumes/{name}/usage")[2]["used_bytes"] for name in names}
+        assert json.loads(service.cove("volume", "ls", "--json").stdout) == listed
+        sizes = {words[0]: words[3] for words in map(str.split, service.cove("volume", "ls").stdout.splitlines()[1:])}
+        assert list(sizes) == names and sizes["v33"] != sizes["v34"] != "-"
+        assert "used_bytes" not in service.request("GET", "/v1/volumes")[2]["volumes"][0]
+        assert service.request("GET", "/v1/volumes?usage=maybe")[0] == 400
+        assert service.cove("volume", "rm", *names).returncode == 0
 
 
 def test_what_is_wrong_is_said(service, volume):

@@ -18,7 +18,8 @@
  *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
  *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
  *   DELETE /v1/snapshots?ref=               by id or name
- *   GET    /v1/volumes                      {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now
+ *   GET    /v1/volumes[?usage=true]         {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now. usage: with used_bytes,
+ *                                           null where it is not known
  *   POST   /v1/volumes                      {name, limit_bytes}: 201
  *   DELETE /v1/volumes/{id or name}
  *   GET    /v1/volumes/{id or name}/usage   {"used_bytes":n}

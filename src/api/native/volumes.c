@@ -6,7 +6,7 @@
 
 enum { LIST_BYTES = 32 << 20 };
 
-static void append_volume(struct buf *b, const struct volume *v)
+static void append_members(struct buf *b, const struct volume *v)
 {
     char at[CLOCK_TEXT_MAX];
     buf_append_cstr(b, "{\"id\":");
@@ -14,26 +14,67 @@ static void append_volume(struct buf *b, const struct volume *v)
     buf_append_cstr(b, ",\"name\":");
     buf_append_json_string(b, str_of(v->name));
     clock_format(v->created, 3, at);
-    buf_printf(b, ",\"created_at\":\"%s\",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s}", at,
+    buf_printf(b, ",\"created_at\":\"%s\",\"limit_bytes\":%llu,\"mounted\":%zu,\"in_pool\":%s", at,
                (unsigned long long)v->limit_bytes, v->mounted, volume_is_in_pool(v) ? "true" : "false");
 }
 
+static void append_volume(struct buf *b, const struct volume *v)
+{
+    append_members(b, v);
+    buf_append_char(b, '}');
+}
+
+struct listing {
+    struct buf b;
+    bool has_usage;
+};
+
 static bool append_one(void *ctx, const struct volume *v)
 {
-    struct buf *b = ctx;
-    if (buf_data(b)[buf_len(b) - 1] != '[')
-        buf_append_char(b, ',');
-    append_volume(b, v);
+    struct listing *l = ctx;
+    if (buf_data(&l->b)[buf_len(&l->b) - 1] != '[')
+        buf_append_char(&l->b, ',');
+    append_members(&l->b, v);
+    if (l->has_usage && v->used_bytes)
+        buf_printf(&l->b, ",\"used_bytes\":%llu", (unsigned long long)v->used_bytes);
+    else if (l->has_usage)
+        buf_append_cstr(&l->b, ",\"used_bytes\":null");
+    buf_append_char(&l->b, '}');
     return true;
+}
+
+static void answer_list(struct call *c, bool has_usage)
+{
+    struct listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
+    buf_append_cstr(&l.b, "{\"volumes\":[");
+    volume_each(c->native->config.core, append_one, &l);
+    buf_append_cstr(&l.b, "]}");
+    native_json(c, 200, &l.b);
+    buf_fini(&l.b);
+}
+
+static void all_used(void *ctx, const struct err *err)
+{
+    struct call *c = native_wait_take(ctx);
+    if (c && err)
+        native_error(c, err);
+    else if (c)
+        answer_list(c, true);
 }
 
 void native_volumes_list(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
-    buf_append_cstr(&b, "{\"volumes\":[");
-    volume_each(c->native->config.core, append_one, &b);
-    buf_append_cstr(&b, "]}");
-    native_json(c, 200, &b);
+    bool usage;
+    struct err err;
+    if (native_query_bool(c, "usage", &usage) < 0)
+        return;
+    if (!usage) {
+        answer_list(c, false);
+        return;
+    }
+    struct wait *w = native_wait_new(c);
+    if (volume_usages(c->native->config.core, all_used, w, &err) < 0)
+        native_error(native_wait_take(w), &err);
 }
 
 static void made(void *ctx, const struct volume *v, const struct err *err)

@@ -31,7 +31,7 @@ void control_stop(struct egress *e)
     uv_close((uv_handle_t *)&c->poll, on_closed);
 }
 
-/* What makes no sense ends us: coved starts another, and nothing goes out meanwhile. */
+/* After an order that makes no sense cove-egress ends: coved starts another one, and until then nothing goes out. */
 static void lose(struct egress *e, const char *why)
 {
     log_error("orders from coved: %s", why);

@@ -28,7 +28,7 @@ struct refusal {
     struct policy_answer why;
     enum dns_ede ede;
     bool is_told;
-    bool is_limit; /* nobody is helped by hearing of it sooner */
+    bool is_limit; /* for asking too much: a musl client gets no second answer, it may as well wait */
 };
 
 static void refuse(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *to,
@@ -151,7 +151,7 @@ void dns_ask_free(struct dns_ask *a)
     mem_free(a);
 }
 
-/* Where everything is allowed that no rule denies, a tunnel has better ways than DNS. */
+/* Names that the default allows are not counted: where everything may be reached, a tunnel has better ways than DNS. */
 static enum dns_names_verdict count_name(struct dns_server *s, int rule, const char *name,
                                          struct policy_answer *ret_why)
 {

@@ -15,7 +15,7 @@
  *
  * Every answer lives for DNS_SERVER_TTL_S: lookups are cached for all sandboxes together, and what is left of that time would tell that another one asked.
  *
- * An answer comes from the address that was asked. Its limits hold for the sandbox as a whole; being over one is told once until it is over.
+ * An answer comes from the address that was asked. The limits below hold for the sandbox as a whole; that one is exceeded is told once each time.
  */
 #pragma once
 
@@ -45,9 +45,9 @@ struct dns_server_ops {
     bool (*may)(void *ctx, const char *name, struct policy_answer *ret_answer);
     /* It has these addresses: removes those that must not be reached, and returns how many are left in front. They are what the sandbox will see. */
     size_t (*resolved)(void *ctx, const char *name, struct netaddr *addrs, size_t n, unsigned ttl_s);
-    /* Not answered. name: normalised, or as \DDD text when it is no host's name; type: "A", "TXT", ... Each refusal by policy; limits once. */
+    /* Refused. name: normalised, or as \DDD text when it is no host's name; type: "A", "TXT", ... Called for each refusal by policy, and once for each limit. */
     void (*refused)(void *ctx, const char *name, const char *type, const struct policy_answer *why);
-    /* The policy allows it, and there is no such name or nobody who knows. */
+    /* The policy allows it, but there is no such name, or the servers fail. */
     void (*failed)(void *ctx, const char *name, const char *why);
 };
 
@@ -56,8 +56,8 @@ int dns_server_new(uv_loop_t *loop, struct resolver *resolver, int udp_fd, int t
                    void *ctx, struct dns_server **ret_server) WARN_UNUSED;
 
 /*
- * A name (normalised) that the sandbox makes us ask for in another way counts as one of a query. rule: that allows it. False: it is one too many, and *ret_answer,
- * which is a denial, says why.
+ * Counts a name (normalised) that the sandbox makes us resolve by other means than a query, as if it had been queried. rule: the one that allows it. False: it is one
+ * too many; *ret_answer, which must be a denial already, gets the reason.
  */
 bool dns_server_may_ask(struct dns_server *s, int rule, const char *name, struct policy_answer *ret_answer);
 

@@ -51,8 +51,8 @@ struct dns_query {
     bool wants_recursion, checking_disabled;
     bool has_edns;
     uint16_t udp_room; /* 512, or what EDNS says */
-    char name[DNS_NAME_TEXT_MAX +
-              1];        /* without the last dot; bytes other than letters, digits, '-', '_' as \DDD; "": the root */
+    /* Without the last dot; bytes other than letters, digits, '-', '_' as \DDD; "": the root. */
+    char name[DNS_NAME_TEXT_MAX + 1];
     struct str question; /* to be echoed: bytes of the message; empty when there is none to echo */
 };
 

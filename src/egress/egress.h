@@ -17,8 +17,7 @@ struct egress_config {
     struct vault *vault;  /* borrowed, outlives it */
     const char *resolver; /* "ADDRESS:PORT[,...]" instead of what /etc/resolv.conf says; NULL */
     const char *trust;    /* file with further CA certificates; NULL */
-    unsigned
-        still_ms; /* a connection that is passed through ends when no byte came either way for so long; 0: FLOW_STILL_MS */
+    unsigned still_ms;    /* a connection that is passed through ends after so long without a byte; 0: FLOW_STILL_MS */
     void (*on_lost)(void *ctx); /* coved is gone: exit */
     void *ctx;
 };

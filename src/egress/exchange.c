@@ -39,7 +39,7 @@ bool exchange_is_full(const struct exchange *x)
     return x->share && x->share->held - x->shared + kept(x) > EXCHANGE_SHARE_MAX;
 }
 
-/* Whoever keeps as much of what this end said has another that is waited for, and by which it is woken. */
+/* True: this end is not read for now. An exchange that keeps so much waits for its other end to take some, which wakes it. */
 static bool said_too_much(const struct end *e)
 {
     const struct exchange *x = e->x;

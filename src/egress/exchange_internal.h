@@ -37,8 +37,8 @@ struct end {
 
 struct exchange_kind {
     bool (*round)(struct exchange *x); /* true: something moved */
-    void (*settle)(struct exchange *x,
-                   bool moved);             /* behind the last round of a turn: what is waited for now, and how long */
+    /* Behind the last round of a turn: what is waited for now, and how long. moved: by any of its rounds. */
+    void (*settle)(struct exchange *x, bool moved);
     void (*on_timeout)(struct exchange *x); /* exchange_deadline() passed */
     void (*on_no_upstream)(struct exchange *x, const char *why);
     void (*release)(struct exchange *x); /* frees; the ends are closed already */
@@ -75,7 +75,7 @@ void exchange_kick(struct exchange *x); /* another turn, from the loop */
 void exchange_deadline(struct exchange *x, unsigned ms);
 void exchange_end(struct exchange *x, const struct err *err);
 
-/* All that may be kept together is. Who keeps little gets through all the same. */
+/* The exchanges of its share keep as much together as they may. One that keeps little goes on all the same. */
 bool exchange_is_full(const struct exchange *x);
 
 static inline bool exchange_over(const struct exchange *x)

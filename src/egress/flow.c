@@ -113,8 +113,8 @@ void flow_end(struct flow *f, const char *error)
     list_remove(&f->node);
     f->net->n_flows--;
     f->net->egress->n_flows--;
-    f->net->n_opened -= f->opened_counted;
-    f->net->egress->n_opened -= f->opened_counted;
+    f->net->n_intercepted -= f->intercepted_counted;
+    f->net->egress->n_intercepted -= f->intercepted_counted;
     (void)uv_timer_stop(&f->timer);
     uv_close((uv_handle_t *)&f->timer, on_closed);
 }
@@ -237,8 +237,8 @@ static void on_silence(uv_timer_t *timer)
 {
     struct flow *f = container_of(timer, struct flow, timer);
     if (buf_len(&f->first)) {
-        flow_refusef(f, "the beginning of what may be TLS or HTTP, and then nothing");
-    } else if (!f->patient && flow_lacks_a_name(f)) { /* it has too little of the machine to say it sooner */
+        flow_refusef(f, "it began like TLS or HTTP, and then nothing came");
+    } else if (!f->patient && flow_lacks_a_name(f)) { /* perhaps it is only slow; with a name it would be allowed */
         f->patient = true;
         flow_timer(f, FLOW_HELLO_MS, on_silence);
     } else {
@@ -250,10 +250,10 @@ static void on_silence(uv_timer_t *timer)
 static void on_still(uv_timer_t *timer)
 {
     struct flow *f = container_of(timer, struct flow, timer);
-    flow_end(f, "nobody said anything");
+    flow_end(f, "nothing was sent for too long");
 }
 
-/* It was dialled because nothing of it was known. Now something is. */
+/* It was dialled by its address, because the client said nothing; now it says for whom it is. */
 static void undial(struct flow *f)
 {
     f->state = FLOW_SNIFF;
@@ -321,11 +321,11 @@ static void on_first(void *ctx)
         if (n == -EAGAIN)
             return;
         if (n < 0) {
-            flow_end(f, n == -ENOBUFS ? "more than anybody needs to begin with" : "the client went away");
+            flow_end(f, n == -ENOBUFS ? "its first bytes are too many for TLS or HTTP" : "the client went away");
             return;
         }
-        if (n ==
-            0) { /* said all that it had to say: whatever that is, it is not TLS, nor a request that could be judged */
+        if (n == 0) {
+            /* It said all that it has to say: whatever that is, it is neither TLS nor a request that could be judged. */
             flow_timer(f, 0, NULL);
             if (f->state == FLOW_WATCH)
                 flow_relay(f);
@@ -339,7 +339,7 @@ static void on_first(void *ctx)
         if (classify(f))
             return;
         if (flow_is_full(f) && f->first_kept > FLOW_FIRST_LEAST) {
-            flow_refusef(f, "the connections of this sandbox keep too much that they have begun to say");
+            flow_refusef(f, "the first bytes of this sandbox's connections take too much memory");
             return;
         }
     }
@@ -433,7 +433,7 @@ void flow_begin(struct flow *f)
     static const struct side_ops ops = {.on_readable = on_first, .on_failed = on_client_failed};
     if (!f->net->policy) {
         flow_refusef(f, "no policy is set");
-    } else if (!f->port) { /* to a policy that is one which is not known yet */
+    } else if (!f->port) { /* to a policy 0 means that the port is not known yet */
         flow_refusef(f, "there is no port 0");
     } else if (server_speaks(f->port)) {
         f->silent = true;
@@ -452,7 +452,7 @@ void flow_accept(struct net *n, int fd)
     uint16_t port;
     int r = netns_original(fd, &to);
     if (r < 0 || !netaddr_from_sockaddr((const struct sockaddr *)&to, &addr, &port) || n->gone) {
-        reset(fd); /* it came to our port itself: nobody's business */
+        reset(fd); /* it was not redirected here but came to our port itself, or the sandbox is gone */
         return;
     }
     if (n->n_flows >= net_flows_max(n)) {

@@ -24,22 +24,23 @@
 
 enum {
     FLOW_SNIFF_MS = 300, /* a client that says nothing waits for the server to speak: judged by address */
-    FLOW_HELLO_MS =
-        10000, /* for the rest of a ClientHello, once begun; for all of it, where only a name would be allowed */
+    /* For the rest of a ClientHello, once begun; for all of it, where the connection could be allowed by its name alone. */
+    FLOW_HELLO_MS = 10000,
     FLOW_DIAL_MS = 10000,
-    FLOW_STILL_MS =
-        3600 *
-        1000, /* passed through, and for so long no byte came either way; keepalives see only that the peer is there */
-    FLOW_FAST_MAX = 16, /* so many connections of a sandbox are as fast as the kernel can make them */
+    /* A connection that is passed through ends when nothing was sent either way for so long; keepalives only tell whether the peer is there. */
+    FLOW_STILL_MS = 3600 * 1000,
+
+    /* The kernel keeps of a connection, each way: what it sees fit while a sandbox has up to FAST_MAX, MEDIUM_BYTES up to MEDIUM_MAX, SLOW_BYTES of more. */
+    FLOW_FAST_MAX = 16,
     FLOW_MEDIUM_MAX = 128,
-    FLOW_MEDIUM_BYTES =
-        256 * 1024, /* what it keeps of each beyond these, each way (and again as much for its own use) */
+    FLOW_MEDIUM_BYTES = 256 * 1024,
     FLOW_SLOW_BYTES = 32 * 1024,
-    FLOW_REQUESTS_MAX = 128,
-    FLOW_REQUESTS_LEAST = 16, /* where all of a sandbox's connections together keep too much (exchange.h) */
-    FLOW_FIRST_LEAST = 4096,  /* of what it begins with; more than most ClientHellos have */
+
+    FLOW_REQUESTS_MAX = 128,  /* of a connection, that are not answered yet */
+    FLOW_REQUESTS_LEAST = 16, /* so many even where the sandbox's connections together keep too much (exchange.h) */
+    FLOW_FIRST_LEAST = 4096,  /* so much of its first bytes even then; more than most ClientHellos have */
     FLOW_ANSWERED_MAX = 100,  /* EXCHANGE_STREAMS_MAX: as many as can be under way */
-    FLOW_LOOKUPS_MAX = 64,    /* of a sandbox, under way: names of ClientHellos that it was told of in no answer */
+    FLOW_LOOKUPS_MAX = 64,    /* of a sandbox, under way: for ClientHellos whose name it did not resolve through us */
 };
 
 enum flow_state {
@@ -92,8 +93,8 @@ struct flow {
     bool patient; /* silent, and waited for */
     bool silent;  /* judged before the client said anything */
     bool intercepted, told;
-    bool opened_counted; /* in n_opened of the net and of all */
-    int rule;            /* that allowed it */
+    bool intercepted_counted; /* in n_intercepted of the net and of all */
+    int rule;                 /* that allowed it */
     usec_t opened;
     uint64_t sent, received; /* of the client, by it */
 };

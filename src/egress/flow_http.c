@@ -359,7 +359,7 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
     if (f->n_requests >= FLOW_REQUESTS_MAX)
         return denyf(f, h, NULL, 503, ret_refusal, "too many requests of this connection are not answered yet");
     if (f->n_requests >= FLOW_REQUESTS_LEAST && flow_is_full(f))
-        return denyf(f, h, NULL, 503, ret_refusal, "the connections of this sandbox keep too much that nobody takes");
+        return denyf(f, h, NULL, 503, ret_refusal, "this sandbox's connections hold too much data that nobody reads");
     if (!authority_name(f, h->authority, room))
         return denyf(f, h, NULL, 421, ret_refusal, "the Host of this request is neither a name nor this address");
     const char *name = room[0] ? room : NULL;

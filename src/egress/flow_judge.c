@@ -81,17 +81,17 @@ void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str 
         *ret_answer = k.answer;
 }
 
-/* False: refused. Looking into TLS takes many times the memory of passing it on. */
-static bool may_open(struct flow *f)
+/* False: refused. Intercepting TLS takes many times the memory of passing it on. */
+static bool may_intercept(struct flow *f)
 {
     struct net *n = f->net;
-    if (n->n_opened >= net_opened_max(n)) {
-        flow_refusef(f, "%u connections are opened at a time, which is the limit for now", n->n_opened);
+    if (n->n_intercepted >= net_intercepted_max(n)) {
+        flow_refusef(f, "%u connections are intercepted, which is the limit for now", n->n_intercepted);
         return false;
     }
-    f->opened_counted = true;
-    n->n_opened++;
-    n->egress->n_opened++;
+    f->intercepted_counted = true;
+    n->n_intercepted++;
+    n->egress->n_intercepted++;
     return true;
 }
 
@@ -104,13 +104,13 @@ static void go_on(struct flow *f, const struct policy_answer *answer)
     f->rule = answer->rule;
     f->intercepted = f->proto == FLOW_TLS && f->name[0] &&
                      (answer->verdict == POLICY_NEEDS_REQUEST || policy_intercepts(f->net->policy, f->name, f->port));
-    if (!f->intercepted || may_open(f))
+    if (!f->intercepted || may_intercept(f))
         flow_dial(f);
 }
 
 /* ---- by address ---- */
 
-/* Of what is no TLS and no HTTP where these are expected, a name that allows them says nothing. */
+/* Where TLS or HTTP is expected, a rule that allows a name is about these; it does not allow other bytes to the name's address. */
 static bool is_web(const struct flow *f)
 {
     return f->port == 80 || f->port == 443 || f->proto != FLOW_TCP;
@@ -262,7 +262,7 @@ bool flow_still_allowed(struct flow *f)
         judge_address(f, &answer);
         return answer.verdict == POLICY_ALLOW;
     }
-    /* Of what is intercepted, the certificate shows it. */
+    /* Of an intercepted connection, the upstream's certificate has shown that the address belongs to the name. */
     flow_judge_pair(f, f->name, f->belongs || f->intercepted, STR_NULL, STR_NULL, &answer);
     if (f->intercepted)
         return answer.verdict == POLICY_ALLOW || (answer.verdict == POLICY_NEEDS_REQUEST && !f->forgot);

@@ -697,8 +697,8 @@ static void test_a_crowd(void **state)
     world_close(&w);
 }
 
-/* Of connections that are opened, which take more memory, one sandbox leaves others some, too. */
-static void test_a_crowd_that_is_opened(void **state)
+/* Of connections that are intercepted, which take more memory, one sandbox leaves others some, too. */
+static void test_a_crowd_that_is_intercepted(void **state)
 {
     (void)state;
     struct world w;
@@ -707,17 +707,17 @@ static void test_a_crowd_that_is_opened(void **state)
     names_add(w.net->names, &w.to, "a.test", 60);
     names_add(w.net->names, &w.to, "b.test", 60);
     expect_told(&w, "\"hello\"", "");
-    assert_true(net_opened_max(w.net) >= 1000); /* of 512 MiB */
-    w.egress->opened_max = 3;
+    assert_true(net_intercepted_max(w.net) >= 1000); /* of 512 MiB */
+    w.egress->intercepted_max = 3;
     for (int i = 0; i < 3; i++) {
         say_hello(w.client, i < 2 ? "a.test" : "b.test");
         flow_begin(w.flow);
-        assert_int_equal(w.net->n_opened, i < 2 ? 1 : 0);
+        assert_int_equal(w.net->n_intercepted, i < 2 ? 1 : 0);
         if (i == 1)
-            expect_told(&w, "\"denied\"", "1 connections are opened");
+            expect_told(&w, "\"denied\"", "1 connections are intercepted");
         if (i > 0)
             flows_cut_all(w.net, "enough");
-        assert_int_equal(w.egress->n_opened, i ? 0 : 1);
+        assert_int_equal(w.egress->n_intercepted, i ? 0 : 1);
         if (i == 2)
             break;
         int client[2];
@@ -752,7 +752,7 @@ static void test_a_crowd_that_begins(void **state)
     test_turn(&w.rig);
     assert_int_equal(w.net->n_flows, 1);
     test_peer_send(w.client, hello + FLOW_FIRST_LEAST, LONG - FLOW_FIRST_LEAST);
-    expect_told(&w, "\"denied\"", "keep too much");
+    expect_told(&w, "\"denied\"", "too much memory");
     assert_int_equal(w.net->share.held, EXCHANGE_SHARE_MAX);
     world_close(&w);
 }
@@ -824,7 +824,7 @@ int main(void)
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),
         cmocka_unit_test(test_urls_to_check),
         cmocka_unit_test(test_a_crowd),
-        cmocka_unit_test(test_a_crowd_that_is_opened),
+        cmocka_unit_test(test_a_crowd_that_is_intercepted),
         cmocka_unit_test(test_a_crowd_that_begins),
         cmocka_unit_test(test_many_are_kept_small),
     };

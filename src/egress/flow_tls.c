@@ -84,7 +84,7 @@ void flow_tls(struct flow *f)
     char room[ALPN_ROOM];
     struct str alpn = protocols(&f->hello, room);
     if (f->hello.alpn_len && !alpn.n) {
-        flow_refusef(f, "TLS to %s is opened, and the client speaks neither HTTP/1.1 nor HTTP/2 in it", f->name);
+        flow_refusef(f, "TLS to %s is intercepted, and the client offers neither HTTP/1.1 nor HTTP/2 in it", f->name);
         return;
     }
     f->state = FLOW_TLS_WORLD;

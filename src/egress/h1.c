@@ -68,7 +68,7 @@ void h1_cut(struct h1 *h, const char *why)
     exchange_end(&h->x, &err);
 }
 
-/* A connection that served before may have ended for no reason: the client tries again when it gets no answer at all. */
+/* A server may end a connection that it has answered on before, for no fault of the request: when the client gets no answer at all, it tries again. */
 void h1_upstream_lost(struct h1 *h, const char *why)
 {
     if (h->reused) {
@@ -219,7 +219,7 @@ static void h1_on_no_upstream(struct exchange *x, const char *why)
     struct h1 *h = h1_of(x);
     h->dead = true;
     h->reused = false;
-    (void)snprintf(h->why, sizeof(h->why), "%s", why ? why : "there is none to be had");
+    (void)snprintf(h->why, sizeof(h->why), "%s", why ? why : "it could not be reached");
 }
 
 static void h1_release(struct exchange *x)

@@ -92,7 +92,7 @@ static void judge(struct h1 *h, struct exchange_head *head)
     }
     h->id = ++x->last_id;
     if (!x->ops->on_request(x->ctx, h->id, head, &refusal)) {
-        if (!x->closed) /* whether somebody who waits for leave sends the body after a refusal nobody can know */
+        if (!x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
             refuse(h, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))),
                    refusal.close || waits);
         return;
@@ -126,7 +126,7 @@ static void on_head(struct h1 *h)
     h->head_only = str_eqc(h->req.method, "HEAD");
     const char *wrong = read_head(h, &head);
     if (exchange_is_refused_method(h->req.method))
-        refuse(h, 405, STR("this method does not go through"), true);
+        refuse(h, 405, STR("this method is not passed on"), true);
     else if (wrong)
         refuse(h, 400, str_of(wrong), true);
     else

@@ -242,7 +242,7 @@ static void h2_on_timeout(struct exchange *x)
 
 static void h2_on_no_upstream(struct exchange *x, const char *why)
 {
-    lose_upstream(h2_of(x), why ? why : "there is none to be had");
+    lose_upstream(h2_of(x), why ? why : "it could not be reached");
 }
 
 static void h2_release(struct exchange *x)

@@ -16,7 +16,7 @@ enum {
     H2_UPSTREAM_WINDOW_ALL = 2 * 1024 * 1024,
     H2_FRAMES_BURST = 4000, /* frames that carry nothing: PING, SETTINGS, RST_STREAM, PRIORITY, empty DATA */
     H2_FRAMES_PER_S = 500,
-    /* Of a head that is too large so much is read all the same, to answer it. A byte can stand for 4 KiB: then its stream is reset, and nghttp2 looks no further. */
+    /* So much of a head that is too large is read, so that it can be answered. Beyond (a byte can stand for 4 KiB) its stream is reset, and nghttp2 stops decoding it. */
     H2_LOOK_MAX = 4 * EXCHANGE_HEAD_MAX,
     H2_INFORMED_MAX = 32,           /* 1xx heads of one answer */
     H2_HEADS_MAX = 2 * 1024 * 1024, /* of a connection: of all heads that are being read, or wait to be sent */

@@ -13,7 +13,7 @@ static int refuse(struct h2_stream *s, int status, struct str text)
     return 0;
 }
 
-/* Put there by the owner: it shall not be found by guessing how well it compresses. */
+/* A value that the owner put there (a secret): it is kept out of HPACK's table, so that nobody finds it by how well guesses compress. */
 static bool is_new(const struct h2_block *b, struct str value)
 {
     for (size_t i = 0; i < b->n; i++) {
@@ -62,7 +62,7 @@ static int judge(struct h2_stream *s)
     if (b->too_large)
         return refuse(s, 431, STR("the head is too large"));
     if (exchange_is_refused_method(b->method) || b->protocol.p)
-        return refuse(s, 405, STR("this method does not go through"));
+        return refuse(s, 405, STR("this method is not passed on"));
     const char *wrong = exchange_fill_head(&head, b->fields, b->n);
     if (!wrong)
         wrong = exchange_check_target(&head);

@@ -17,7 +17,7 @@
 
 enum {
     HELLO_MESSAGE_MAX = 18 * 1024, /* the handshake message: 16 KiB, and post-quantum key shares */
-    HELLO_BYTES_MAX = 24 * 1024,   /* with record headers; whoever needs more for it is playing */
+    HELLO_BYTES_MAX = 24 * 1024,   /* with record headers: no client cuts it into that many records */
     HELLO_NAME_MAX = 255,
     HELLO_ALPN_MAX = 255,
     HELLO_EXTENSIONS_MAX = 128,

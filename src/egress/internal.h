@@ -45,16 +45,16 @@ struct egress {
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
     uv_timer_t denial_timer;
-    unsigned n_flows;      /* of all nets */
-    unsigned flows_max;    /* 0: nobody asked yet */
-    unsigned n_opened;     /* of flows: TLS that is opened */
-    unsigned opened_max;   /* 0: nobody asked yet */
-    size_t crowd;          /* of flows, for mem_trim_after() */
-    uv_timer_t soon_timer; /* link.c: until events that may wait are sent */
-    struct netaddr *own;   /* this machine's addresses */
+    unsigned n_flows;         /* of all nets */
+    unsigned flows_max;       /* 0: nobody asked yet */
+    unsigned n_intercepted;   /* flows whose TLS is intercepted */
+    unsigned intercepted_max; /* 0: nobody asked yet */
+    size_t crowd;             /* of flows, for mem_trim_after() */
+    uv_timer_t soon_timer;    /* link.c: until events that may wait are sent */
+    struct netaddr *own;      /* this machine's addresses */
     size_t n_own;
     usec_t own_at;
-    unsigned handles; /* uv handles that are in our memory, or in that of flows, and not closed yet */
+    unsigned handles; /* uv handles in our memory or in that of flows that are not closed yet */
     bool closing;
 };
 
@@ -70,9 +70,9 @@ struct net {
     struct egress *egress;
     char id[ID_SANDBOX_LEN + 1];
     unsigned refs;
-    char sealed_for[ID_SANDBOX_LEN +
-                    1]; /* whose sealed values its policy has: its own, or those of what it was forked from */
-    bool gone;          /* dropped; lives on only for references */
+    /* Whose sealed values its policy has: its own, or those of the sandbox that it was forked from. */
+    char sealed_for[ID_SANDBOX_LEN + 1];
+    bool gone; /* dropped; lives on only for references */
     int tcp_fd;
     uv_poll_t tcp; /* while tcp_fd >= 0 */
     bool deaf;     /* it is not polled: there was no descriptor for a connection */
@@ -82,7 +82,7 @@ struct net {
     struct ca *ca;
     struct list flows;
     unsigned n_flows, n_lookups; /* lookups: of flows */
-    unsigned n_opened;           /* of flows */
+    unsigned n_intercepted;      /* of flows */
     struct exchange_share share; /* of its exchanges */
     uint64_t last_flow;
     struct denial denials[NET_DENIALS_MAX];
@@ -97,7 +97,7 @@ void net_open(struct net *n, const int fds[static 3]); /* takes the descriptors 
 void net_drop(struct net *n);
 void net_listen_again(struct net *n);                 /* now and then: what could not be accepted is tried once more */
 unsigned net_flows_max(const struct net *n);          /* how many connections it may have at the moment */
-unsigned net_opened_max(const struct net *n);         /* and how many of them opened */
+unsigned net_intercepted_max(const struct net *n);    /* and how many of them intercepted */
 void net_set_policy(struct net *n, struct policy *p); /* takes the reference; cuts flows that it no longer allows */
 bool egress_is_own(struct egress *e, const struct netaddr *a);
 

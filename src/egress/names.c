@@ -104,8 +104,8 @@ static struct known_address *make(struct names *m, const struct netaddr *addr)
 void names_add(struct names *m, const struct netaddr *addr, const char *name, uint32_t ttl_s)
 {
     struct known_address *a = find(m, addr);
-    struct known_name added = {.until =
-                                   m->clock() + (MIN(ttl_s, (uint32_t)NAMES_TTL_MAX_S) + NAMES_KEPT_S) * USEC_PER_SEC};
+    uint32_t kept_s = MIN(ttl_s, (uint32_t)NAMES_TTL_MAX_S) + NAMES_KEPT_S;
+    struct known_name added = {.until = m->clock() + kept_s * USEC_PER_SEC};
     size_t at = 0;
 
     assert(addr->family != 0 && strlen(name) <= HOSTNAME_MAX);

@@ -17,11 +17,11 @@
 /* Clients keep addresses for longer than they were told; for so long a name and its address belong together here. */
 enum { NAME_KEPT_S = 3600, ACCEPTS_PER_TURN = 32, OWN_USEC = 5 * 1000000 };
 
-/* Of each of a flow's descriptors there may be another one that is about to end. */
+/* A flow has two, and as many of one that has ended may not be closed yet. */
 enum { FLOWS_MAX = 65536, FLOW_FDS = 4 };
 
-/* TLS both ways and what reads HTTP take 40 to 90 KiB of an opened connection. All of them may take half of what coved lets this process have (coved/network.c). */
-enum { OPENED_BYTES = 128 << 10, MEMORY_PART = 4, MEMORY_LEAST = 512 << 20 };
+/* TLS both ways and the reading of HTTP take 40 to 90 KiB for an intercepted connection. All of them may take half of what coved lets this process have (coved/network.c). */
+enum { INTERCEPTED_BYTES = 128 << 10, MEMORY_PART = 4, MEMORY_LEAST = 512 << 20 };
 
 /* ---- this machine's own addresses ---- */
 
@@ -116,7 +116,7 @@ static unsigned flows_max(struct egress *e)
     return e->flows_max;
 }
 
-/* Half of what all have left: however many want all they can get, there is some for the next. */
+/* Half of what is left for all: however many sandboxes take all that they can get, there is some for the next one. */
 unsigned net_flows_max(const struct net *n)
 {
     struct egress *e = n->egress;
@@ -124,21 +124,21 @@ unsigned net_flows_max(const struct net *n)
     return most > e->n_flows ? MIN((most - e->n_flows) / 2, (unsigned)NET_FLOWS_MAX) : 0;
 }
 
-static unsigned opened_max(struct egress *e)
+static unsigned intercepted_max(struct egress *e)
 {
     struct sysinfo machine;
-    if (!e->opened_max && sysinfo(&machine) == 0) {
+    if (!e->intercepted_max && sysinfo(&machine) == 0) {
         uint64_t memory = MAX((uint64_t)machine.totalram * machine.mem_unit / MEMORY_PART, (uint64_t)MEMORY_LEAST);
-        e->opened_max = (unsigned)MIN(memory / 2 / OPENED_BYTES, (uint64_t)FLOWS_MAX);
+        e->intercepted_max = (unsigned)MIN(memory / 2 / INTERCEPTED_BYTES, (uint64_t)FLOWS_MAX);
     }
-    return e->opened_max;
+    return e->intercepted_max;
 }
 
-unsigned net_opened_max(const struct net *n)
+unsigned net_intercepted_max(const struct net *n)
 {
     struct egress *e = n->egress;
-    unsigned most = opened_max(e);
-    return most > e->n_opened ? (most - e->n_opened) / 2 : 0;
+    unsigned most = intercepted_max(e);
+    return most > e->n_intercepted ? (most - e->n_intercepted) / 2 : 0;
 }
 
 static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
@@ -151,7 +151,7 @@ static void on_connection(uv_poll_t *handle, int status, int events UNUSED)
         int fd = accept4(n->tcp_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             n->deaf = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-            if (n->deaf) /* or it would be said again at once, for as long as there is none */
+            if (n->deaf) /* out of descriptors or memory: the loop would call again at once, for as long as that lasts */
                 (void)uv_poll_stop(&n->tcp);
             return;
         }

@@ -171,7 +171,7 @@ static void note_size(struct direction *d, size_t n)
     d->volume = n >= LARGE ? MIN(d->volume + n, (size_t)VOLUME) : d->volume / 2;
 }
 
-/* What these give: bytes read, 0 at the end, -errno. */
+/* Both return the bytes read, 0 at the end, or -errno. */
 static ssize_t move_by_pipe(struct direction *d)
 {
     ssize_t n = side_splice_in(d->from, d->pipe.in, PIPE_BYTES);

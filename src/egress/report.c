@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Denials, and names that could not be resolved, told at once and then counted: of what is refused for the same reason again within TELL_USEC the first is told as it happens, the others
- * together when that time is over. A net remembers NET_DENIALS_MAX kinds; the one that was told longest ago makes room.
+ * Denials, and names that could not be resolved. The first of a kind is told at once; those alike that follow within TELL_USEC are counted, and told as one when
+ * that time is over. A net remembers NET_DENIALS_MAX kinds; the one that was told longest ago makes room.
  */
 #include "base/mem.h"
 #include "egress/internal.h"
@@ -30,7 +30,7 @@ static uint64_t key_of(const struct report_target *t, const struct policy_answer
     return mix(h, &why->rule, sizeof(why->rule));
 }
 
-/* What a client sent is cut and, where it is no UTF-8, replaced by what can be said of it. */
+/* What a client sent is cut, and shown as printable ASCII. */
 static json_t *text_of(struct str s)
 {
     char clean[TEXT_MAX];

@@ -34,11 +34,10 @@ struct resolver_answer {
     /* 0; -ENOENT: no such name; -ENODATA: it has no address of this family; -ETIMEDOUT; -ECONNREFUSED: no server there; -EAGAIN: too much is open;
      * -EPERM: never asked (localhost, not a name); -EPROTO: the servers fail, refuse, or answer nonsense */
     int status;
-    unsigned ttl_s; /* RESOLVER_TTL_MIN_S to _MAX_S, less what it has been in the cache; at least 1 */
-    const struct netaddr
-        *addrs;     /* an AAAA record that holds ::ffff:a.b.c.d is an IPv4 address here too: judge it as such */
-    size_t n_addrs; /* 0 unless status is 0 */
-    const char *const *chain; /* names behind it by CNAME, normalised, in order */
+    unsigned ttl_s;              /* RESOLVER_TTL_MIN_S to _MAX_S, less what it has been in the cache; at least 1 */
+    const struct netaddr *addrs; /* of an AAAA record with ::ffff:a.b.c.d it is the IPv4 address */
+    size_t n_addrs;              /* 0 unless status is 0 */
+    const char *const *chain;    /* names behind it by CNAME, normalised, in order */
     size_t n_chain;
 };
 typedef void (*resolver_fn)(void *ctx, const struct resolver_answer *answer); /* borrowed during the call */

@@ -25,8 +25,8 @@ struct side_ops {
     void (*on_ready)(void *ctx); /* connected, TLS handshake done */
     void (*on_readable)(void *ctx);
     void (*on_writable)(void *ctx);
-    void (*on_failed)(void *ctx,
-                      const struct err *err); /* refused, reset, time-out, TLS alert: err says which, for people */
+    /* Refused, reset, time-out, TLS alert: err says which, for people. */
+    void (*on_failed)(void *ctx, const struct err *err);
 };
 
 /* Changes who is called; what can be read is said again. Callbacks of ops may be NULL, and ops: then nobody is called. */

@@ -5,7 +5,7 @@
 #include <openssl/x509v3.h>
 #include <stdio.h>
 
-/* Appends to ret, which is full of text and NUL-terminated, as much as fits. */
+/* Appends as much of `more` as fits to the NUL-terminated text, which has room for cap bytes. */
 static void add(char *text, size_t cap, const char *more, size_t n)
 {
     size_t at = strlen(text);

@@ -4,7 +4,7 @@
  * ares_timeout() would walk over all questions each time.
  *
  * A channel keeps one UDP socket for as long as something in it is open, and whoever forges answers would have to guess its port once: so it takes
- * CHANNEL_QUESTIONS, and the next ones go to a new one. What is through is put away by the tick, or by the next question: a channel must not be while it calls.
+ * CHANNEL_QUESTIONS, and the next ones go to a new one. A channel that is through is closed by the tick or by the next question, never while it calls back.
  *
  * Where the servers come from resolv.conf, a change of that file makes a new channel, and what was open in old ones is asked again.
  */
@@ -135,7 +135,7 @@ static int channel_open(struct upstream *u)
     return ARES_SUCCESS;
 }
 
-/* What is open in it is told so. */
+/* on_answer() is called with ARES_EDESTRUCTION for each question that is open in it. */
 static void channel_close(struct channel *c)
 {
     list_remove(&c->node);

@@ -220,7 +220,7 @@ static void on_patience(uv_timer_t *handle)
 
 /* ---- clients ---- */
 
-/* What keeps it from being served is its answer. */
+/* -1: it is not served, and gets *err as its answer. */
 static int admit(struct client *c, struct err *err)
 {
     struct ucred peer;

@@ -49,7 +49,7 @@ static struct box_label secret_label(const struct secret *one)
 
 /* ---- the seal of the file ---- */
 
-/* Each secret as name, NUL, time, the box's digest: fixed lengths behind the only one that varies, which ends itself. */
+/* Of each secret: name, NUL, time, the box's digest. Only the name varies in length, and the NUL ends it, so different secrets never give the same bytes. */
 struct digest {
     EVP_MD_CTX *ctx;
     bool failed;

@@ -46,7 +46,7 @@ static int pool(struct context *ctx)
     (void)printf("layers  %llu\n", (unsigned long long)number_of(answer, "layers"));
     (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
                                      ? "a sandbox's disk can be limited"
-                                     : "a sandbox's disk can't be limited on this kind of pool");
+                                     : "a sandbox's disk can't be limited in this pool: see 'cove doctor'");
     return STATUS_OK;
 }
 

@@ -46,7 +46,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
         return err_errno(err, r, "read control group %s", e->box.group);
     if (pool_features(b->host->pool)->limits) {
         r = pool_box_usage(b->host->pool, e->box.name, &ret_used->disk_bytes);
-        if (r < 0)
+        if (r < 0 && r != -ENODATA)
             log_warn("read how much box %s has written: %s", e->box.name, strerror(-r));
         ret_used->disk_limit_bytes = e->box.disk_bytes;
     }

@@ -12,11 +12,13 @@
 #include "kernel/tree.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define TRIAL_BYTES (512ULL << 20)
@@ -31,7 +33,7 @@ struct trial {
     struct storage_choice choice;
     char step[48]; /* what it does just now */
     enum pool_kind kind;
-    bool limits;
+    bool limits, is_xfs;
     usec_t box_usec, clone_usec;
     uint64_t written; /* of LIMIT_BYTES and more */
     int refused;      /* errno of the write that was one too many */
@@ -90,10 +92,12 @@ static uint64_t write_bytes(int at, const char *name, uint64_t most, int *ret_er
 static int use(struct trial *t, struct pool *pool)
 {
     static const struct pool_chain none;
+    struct statfs fs;
     int error = 0;
     AUTO_CLOSE int box = -1, upper = -1, limited = -1, limited_upper = -1;
     t->kind = pool_features(pool)->kind;
     t->limits = pool_features(pool)->limits;
+    t->is_xfs = fstatfs(pool_fd(pool), &fs) == 0 && fs.f_type == XFS_SUPER_MAGIC;
     doing(t, "make a private directory");
     usec_t from = clock_mono();
     int r = pool_box_make(pool, &(struct pool_box){.name = "a"}, &box);
@@ -187,8 +191,15 @@ static void say_limits(const struct trial *t, struct probe_result *r)
         probe_say(r, PROBE_DEGRADED,
                   "none: quotas are off on this btrfs, which is not ours to change: btrfs quota enable --simple %s",
                   t->dir);
+    else if (!t->limits && t->is_xfs)
+        probe_say(
+            r, PROBE_DEGRADED,
+            "none: XFS has them when it is mounted with prjquota (on /: rootflags=prjquota), and all of %s is not in"
+            " one project; so has btrfs (pool.kind)",
+            t->dir);
     else if (!t->limits)
-        probe_say(r, PROBE_DEGRADED, "none: a pool of kind %s can't bound what a sandbox writes; btrfs can (pool.kind)",
+        probe_say(r, PROBE_DEGRADED,
+                  "none: a pool of kind %s has them on XFS with prjquota alone; btrfs has them (pool.kind)",
                   pool_kind_name(t->kind));
     else if (!held)
         probe_say(r, PROBE_FAILED, "a limit of 16 MiB let %llu KiB through (%s)", (unsigned long long)t->written >> 10,

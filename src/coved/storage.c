@@ -174,6 +174,7 @@ static int open_directory(struct storage *s, const struct config *config, const 
         return err_errno(err, r, "open the storage pool %s", path);
     }
     s->kind = pool_features(pool)->kind;
+    s->has_limits = pool_features(pool)->limits;
     pool_close(pool);
     return 0;
 }
@@ -186,8 +187,8 @@ static void say(const struct config *config, const struct storage *s, const stru
         log_warn("%s is not used: what lies there stays there until pool.kind, or COVE_POOL, says otherwise", c->other);
     else if (s->kind != POOL_BTRFS && !c->is_forced && !c->is_new)
         log_info(
-            "snapshots and forks copy files in this pool, and sandboxes have no disk limits; COVE_POOL=btrfs begins a"
-            " new, empty one that does better");
+            "snapshots and forks copy files in this pool%s; COVE_POOL=btrfs begins a new, empty one that does better",
+            s->has_limits ? "" : ", and sandboxes have no disk limits");
 }
 
 int storage_open(const struct config *config, struct storage *ret_storage, struct err *err)

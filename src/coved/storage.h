@@ -22,6 +22,7 @@ struct storage {
     int file_fd; /* pool.btrfs; -1: the pool lies in a directory */
     int device_fd;
     enum pool_kind kind;
+    bool has_limits; /* of a directory */
     uint64_t reserve_bytes, most_bytes;
 };
 

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "kernel/btrfs.h"
 #include "kernel/pool_internal.h"
+#include "kernel/project_quota.h"
 #include "kernel/tree.h"
 
 #include <dirent.h>
@@ -114,8 +115,9 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
         r = -EOPNOTSUPP;
     if (r == 0) {
         p->ops = kinds[kind];
-        p->features =
-            (struct pool_features){kind, kind == POOL_BTRFS && btrfs_quota_is_on(p->fd), p->ops->cheap_clones};
+        p->features.kind = kind;
+        p->features.limits = kind == POOL_BTRFS ? btrfs_quota_is_on(p->fd) : project_quota_is_on(p->fd);
+        p->features.cheap_clones = p->ops->cheap_clones;
         r = open_dirs(p);
     }
     if (r == 0 && kind == POOL_BTRFS) {

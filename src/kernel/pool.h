@@ -22,7 +22,7 @@
  *
  * Kinds. btrfs: every layer, box, kept upper and volume is a subvolume; cloning costs a transaction (about 2 ms, and the write-out of what the
  * source has not on disk yet); sizes are bounded by simple quotas (Linux 6.7; full ones before). reflink (XFS): clones walk the tree and share the
- * bytes. copy: clones copy. In these two, sizes are not bounded.
+ * bytes. copy: clones copy. In these two, sizes are bounded where the file system has project quotas; what was made before it had them is not.
  *
  * Errors are -errno; -EDQUOT and -ENOSPC mean that the pool is full. What may take long is said; it is for a process of its own. Functions
  * that make things are safe to be called from several processes with one pool, each for other names.
@@ -117,8 +117,9 @@ struct pool_box {
 
 /* O_PATH descriptor of the directory that holds u/ and w/. A w/ of before is emptied of what would keep overlayfs from taking it. */
 int pool_box_make(struct pool *p, const struct pool_box *box, int *ret_fd) WARN_UNUSED;
-int pool_box_limit(struct pool *p, const char *name, uint64_t limit_bytes) WARN_UNUSED; /* -EOPNOTSUPP without limits */
-int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes) WARN_UNUSED;  /* -EOPNOTSUPP */
+/* -EOPNOTSUPP: the pool has no limits. -ENODATA: it had none when the files of the box were first made. */
+int pool_box_limit(struct pool *p, const char *name, uint64_t limit_bytes) WARN_UNUSED;
+int pool_box_usage(struct pool *p, const char *name, uint64_t *ret_bytes) WARN_UNUSED;
 
 /*
  * Writes out what of it is not on disk yet (slow), while it lives: a clone soon afterwards has little left to write. Nothing to do where clones copy.

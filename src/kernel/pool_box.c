@@ -62,9 +62,13 @@ static int write_files(int box_fd, const struct pool_box *box, bool is_new)
 
 static int limit(struct pool *p, int box_fd, const struct pool_box *box)
 {
-    /* What was kept may have one from before. */
-    bool set = box->limit_bytes || box->from_kept;
-    return p->features.limits && set ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
+    return p->features.limits && box->limit_bytes ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
+}
+
+static int unlimit(struct pool *p, int entry_fd)
+{
+    int r = p->features.limits ? p->ops->limit(p, entry_fd, 0) : 0;
+    return r == -ENODATA ? 0 : r;
 }
 
 /* What "/" belongs to and lets do is said by the topmost directory of an overlay: as in the layer below. */
@@ -91,8 +95,8 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
 {
     AUTO_CLOSE int fd = -1;
     int r = pool_entry_open(at, name, &fd);
-    if (r == 0 && box->from_kept && p->features.limits)
-        r = p->ops->limit(p, fd, 0); /* its files may be at it, and there is to be made something beside them */
+    if (r == 0 && box->from_kept)
+        r = unlimit(p, fd); /* its files may be at it, and there is to be made something beside them */
     if (r == 0 && !is_new)
         r = tree_remove(fd, "w");
     if (r == -ENOENT)
@@ -109,7 +113,7 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
 
 static int make_empty(struct pool *p, const struct pool_box *box)
 {
-    int at = pool_shard(p, box->name), r = p->ops->make(p, at, box->name);
+    int at = pool_shard(p, box->name), r = p->ops->make(p, at, box->name, true);
     if (r < 0)
         return r;
     r = fill(p, at, box->name, box, true);
@@ -129,7 +133,7 @@ static int make_from_layer(struct pool *p, const struct pool_box *box)
     if (r < 0)
         return r;
     pool_unique(box->name, name);
-    r = p->ops->clone(p, p->layers_fd, layer, p->new_fd, name);
+    r = p->ops->clone(p, p->layers_fd, layer, p->new_fd, name, true);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);
@@ -219,8 +223,7 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
         return -EINVAL;
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX);
     r = r ? r : pool_entry_open(at, box, &entry);
-    if (r == 0 && p->features.limits)
-        r = p->ops->limit(p, entry, 0); /* it may be full, and nobody writes to it any more */
+    r = r ? r : unlimit(p, entry); /* it may be full, and nobody writes to it any more */
     r = r ? r : pool_entry_strip(entry);
     r = r ? r : pool_step(p, "pool.stripped");
     r = r ? r : pool_below_write(p, entry, below);
@@ -242,7 +245,7 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
     if (r < 0)
         return r;
     pool_unique(sandbox, name);
-    r = p->ops->clone(p, at, box, p->new_fd, name);
+    r = p->ops->clone(p, at, box, p->new_fd, name, true);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);

@@ -10,14 +10,14 @@
 
 #include <unistd.h>
 
-static int clone(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to)
+static int clone(struct pool *p UNUSED, int from_at, const char *from, int to_at, const char *to, bool bounded UNUSED)
 {
     AUTO_CLOSE int source = -1;
     int r = pool_entry_open(from_at, from, &source);
     return r ? r : btrfs_snapshot(source, to_at, to);
 }
 
-static int make(struct pool *p UNUSED, int at, const char *name)
+static int make(struct pool *p UNUSED, int at, const char *name, bool bounded UNUSED)
 {
     return btrfs_subvolume_make(at, name);
 }
@@ -33,7 +33,7 @@ static int settle(struct pool *p, int at, const char *name)
 {
     char unique[POOL_ENTRY_MAX];
     pool_unique(name, unique);
-    int r = clone(p, at, name, p->trash_fd, unique);
+    int r = clone(p, at, name, p->trash_fd, unique, false);
     if (r == 0) {
         int ignored UNUSED = btrfs_subvolume_remove(p->trash_fd, unique);
     }

@@ -14,13 +14,14 @@ enum { POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX *
 struct pool_ops {
     const char *name;
     bool cheap_clones;
-    bool clones_settled;                                   /* a clone is on disk when it is made */
-    int (*make)(struct pool *p, int at, const char *name); /* an empty entry */
+    bool clones_settled; /* a clone is on disk when it is made */
+    /* An empty entry. bounded: it may get a limit, and its usage is asked for. */
+    int (*make)(struct pool *p, int at, const char *name, bool bounded);
     /* A new entry with u/ of another. It may hold more of the other's, too. -EEXIST */
-    int (*clone)(struct pool *p, int from_at, const char *from, int to_at, const char *to);
-    int (*settle)(struct pool *p, int at, const char *name); /* its bytes are on disk afterwards */
-    int (*remove)(struct pool *p, int at, const char *name); /* with all in it */
-    int (*limit)(struct pool *p, int entry_fd, uint64_t bytes);
+    int (*clone)(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool bounded);
+    int (*settle)(struct pool *p, int at, const char *name);    /* its bytes are on disk afterwards */
+    int (*remove)(struct pool *p, int at, const char *name);    /* with all in it */
+    int (*limit)(struct pool *p, int entry_fd, uint64_t bytes); /* both: -ENODATA, it was not made to be bounded */
     int (*usage)(struct pool *p, int entry_fd, uint64_t *ret_bytes);
 };
 
@@ -32,6 +33,7 @@ struct pool {
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
     int shard_fds[POOL_SHARDS];
     int figures_fd;                              /* kernel/btrfs.h; -1: none */
+    uint32_t project_cursor;                     /* kernel/project_quota.h */
     int (*on_step)(void *ctx, const char *step); /* of tests; NULL */
     void *step_ctx;
     struct pool_backing backing;

@@ -26,7 +26,7 @@ int pool_layer_begin(struct pool *p, const char *job, int *ret_fd)
     char name[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1, fd = -1;
     int r = job_entry(job, name);
-    r = r ? r : p->ops->make(p, p->new_fd, name);
+    r = r ? r : p->ops->make(p, p->new_fd, name, false);
     if (r < 0)
         return r;
     r = pool_step(p, "pool.made");
@@ -81,7 +81,7 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     r = r ? r : pool_entry_open(from_at, from, &source);
     if (r < 0)
         return r;
-    r = p->ops->clone(p, from_at, from, p->new_fd, name);
+    r = p->ops->clone(p, from_at, from, p->new_fd, name, false);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     r = r ? r : pool_entry_strip(entry);

@@ -46,7 +46,7 @@ int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
     if (faccessat(p->volumes_fd, volume, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
     pool_unique(volume, name);
-    int r = p->ops->make(p, p->new_fd, name);
+    int r = p->ops->make(p, p->new_fd, name, true);
     if (r < 0)
         return r;
     r = pool_step(p, "pool.made");
@@ -88,7 +88,7 @@ int pool_volume_usage(struct pool *p, const char *volume, uint64_t *ret_bytes, u
     r = r ? r : pool_note_u64(entry, "limit", &limit);
     if (r == 0 && p->features.limits)
         r = p->ops->usage(p, entry, &bytes);
-    if (r < 0)
+    if (r < 0 && r != -ENODATA)
         return r;
     *ret_bytes = bytes;
     *ret_limit = limit;

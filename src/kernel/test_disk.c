@@ -36,11 +36,13 @@ static int format_xfs(const char *path)
 
 static int mount_it(struct test_disk *d, const char *kind)
 {
-    const char *const options[] = {"source", d->device_name, NULL};
+    bool is_xfs = strncmp(kind, "xfs", 3) == 0;
+    const char *const options[] = {"source", d->device_name, strcmp(kind, "xfs with quotas") == 0 ? "prjquota" : NULL,
+                                   NULL, NULL};
     AUTO_CLOSE int fd = -1;
-    int r = mount_new(kind, options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &fd);
+    int r = mount_new(is_xfs ? "xfs" : kind, options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &fd);
     r = r ? r : mount_attach(fd, AT_FDCWD, d->dir);
-    if (r < 0 || strcmp(kind, "btrfs") != 0)
+    if (r < 0 || is_xfs)
         return r;
     AUTO_CLOSE int top = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return top < 0 ? -errno : btrfs_quota_enable(top);
@@ -64,11 +66,11 @@ bool test_disk_open(struct test_disk *d, const char *kind)
         r = -errno;
     r = r ? r : loopfile_open(file, true, 0, &d->file);
     r = r ? r : loopfile_grow(d->file, -1, (uint64_t)TEST_DISK_MIB << 20);
-    r = r ? r : strcmp(kind, "xfs") == 0 ? format_xfs(file) : btrfs_format(file);
+    r = r ? r : strncmp(kind, "xfs", 3) == 0 ? format_xfs(file) : btrfs_format(file);
     r = r ? r : loopfile_attach(d->file, &d->device, d->device_name);
     r = r ? r : mount_it(d, kind);
     if (r < 0) {
-        (void)printf("# no %s to test on: loop device, mkfs.%s or mounting: %s\n", kind, kind, strerror(-r));
+        (void)printf("# no %s to test on: loop device, mkfs or mounting: %s\n", kind, strerror(-r));
         test_disk_close(d);
     }
     return r == 0;

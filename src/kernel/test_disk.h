@@ -13,7 +13,10 @@ struct test_disk {
 
 enum { TEST_DISK_MIB = 512 };
 
-/* kind: "btrfs", with simple quotas on, or "xfs". False: not here; it has said why. The calling process has a mount table of its own afterwards. */
+/*
+ * kind: "btrfs", with simple quotas on; "xfs"; "xfs with quotas", those of projects. False: not here; it has said why. The calling
+ * process has a mount table of its own afterwards.
+ */
 bool test_disk_open(struct test_disk *d, const char *kind);
 void test_disk_close(struct test_disk *d);
 void test_disk_absent(void **state); /* a test that is skipped, in place of those on a disk that can't be had */

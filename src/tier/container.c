@@ -136,6 +136,8 @@ static int limit_disk(const struct tier_host *host, struct box *box, uint64_t by
     if (bytes == box->disk_bytes || !pool_features(host->pool)->limits)
         return 0;
     int r = pool_box_limit(host->pool, box->name, bytes);
+    if (r == -ENODATA)
+        return 0; /* resumed from files of a time without limits */
     if (r < 0)
         return err_errno(err, r, "limit the disk space");
     box->disk_bytes = bytes;

@@ -463,7 +463,7 @@ const struct command cmd_template = {
                 "cove run --template app -- ./server\n"
                 "cove template build --from-image ghcr.io/me/tool --docker-config\n"
                 "cove template tag app:v2 stable",
-    .operands = "=build ls show rm tag publish",
+    .operands = "=build ls show rm tag publish|path",
     COMMAND_FLAGS(flags),
     .run = run,
 };

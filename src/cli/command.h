@@ -41,7 +41,7 @@ struct command {
     const char *examples;    /* lines */
     /*
      * For completion: KIND[=WORD WORD...][|KIND]: what the first operand is, words that it may be instead, what the others are when that is not the same.
-     * Kinds are "", "id", "file", "command", "shell", "subcommand".
+     * Kinds are "", "id", "path" (of a file here), "file" (here or in a sandbox), "command", "shell", "subcommand".
      */
     const char *operands;
     const struct flag *flags;

@@ -11,7 +11,7 @@
 
 static const struct flag flags[] = {
     {'q', 'q', "quiet", NULL, "Doesn't say [much]: ids."},
-    {256, 0, "size", "SIZE",
+    {256, 0, "size", "SIZE[:UNIT]",
      "How large it is to be, which is a sentence that does not fit on one line of eighty characters."},
 };
 
@@ -31,7 +31,8 @@ static const struct command second = {.name = "second", .summary = "else", .oper
 static const struct command third = {.name = "third", .summary = "words", .operands = "=set ls"};
 static const struct command fourth = {.name = "fourth", .summary = "both", .operands = "id=rm ls"};
 static const struct command fifth = {.name = "fifth", .summary = "in order", .operands = "=show set|id"};
-static const struct command sixth = {.name = "sixth", .summary = "another's", .operands = "id|command"};
+static const struct command sixth = {
+    .name = "sixth", .summary = "another's", .operands = "id|command", .flags_end_at_operand = true};
 static const struct command *const commands[] = {&first, &second, &third, &fourth, &fifth, &sixth, NULL};
 
 static char *write(const char *shell)
@@ -52,22 +53,26 @@ static void scripts_hold_commands_and_flags(void **state)
     (void)state;
     AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
     assert_holds(bash, "compgen -W 'first second third fourth fifth sixth'");
-    assert_holds(bash, "first) operands='id' words='' others='' flags='-q --quiet --size --json -h --help --host ' ;;");
-    assert_holds(bash, "third) operands='' words='set ls' others='' flags=");
-    assert_holds(bash, "fourth) operands='id' words='rm ls' others='' flags=");
-    assert_holds(bash, "fifth) operands='' words='show set' others='id' flags=");
-    assert_holds(bash, "sixth) operands='id' words='' others='command' flags=");
-    assert_holds(zsh, "'1:sandbox or action: _cove_ids_or rm ls'");
+    assert_holds(bash, "first) operands='id' words='' others='' valued=' --size --host ' "
+                       "flags='-q --quiet --size --json -h --help --host ' ;;");
+    assert_holds(bash, "third) operands='' words='set ls' others='' valued=");
+    assert_holds(bash, "fourth) operands='id' words='rm ls' others='' valued=");
+    assert_holds(bash, "fifth) operands='' words='show set' others='id' valued=");
+    assert_holds(bash, "sixth) operands='id' words='' others='command' ends=1 valued=");
+    assert_holds(zsh, "'1:sandbox or action: _cove_ids_or rm ls' \\\n        '*:sandbox:_cove_ids'");
     assert_holds(zsh, "'1:action:(show set)' \\\n        '*:sandbox:_cove_ids'");
+    assert_holds(zsh, "sixth) _arguments -s -A '-*' \\\n");
     assert_holds(zsh, "'1:sandbox:_cove_ids' \\\n        '*:::command:_normal'");
-    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from fifth' -a '(cove ls -q 2>/dev/null)'");
     assert_holds(zsh, "'1:action:(set ls)'");
-    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from third' -a 'set ls'");
     assert_holds(zsh, "'first:don'\\''t\\: do'");
     assert_holds(zsh, "'(--quiet)-q[Doesn'\\''t say \\[much\\]\\: ids.]'");
-    assert_holds(zsh, "'--size=[");
-    assert_holds(fish, "complete -c cove -n __fish_use_subcommand -a first -d 'don'\\''t: do'");
-    assert_holds(fish, "complete -c cove -n '__fish_seen_subcommand_from first' -l size -x -d '");
+    assert_holds(zsh, "]:SIZE[\\:UNIT]:'");
+    assert_holds(fish, "complete -c cove -n __cove_begins -a first -d 'don'\\''t: do'");
+    assert_holds(fish, "complete -c cove -n '__cove_at first' -l size -x -d '");
+    assert_holds(fish, "complete -c cove -n '__cove_at third first' -a 'set ls'");
+    assert_holds(fish, "complete -c cove -n '__cove_at fifth other' -a '(__cove_ids)'");
+    assert_holds(fish, "complete -c cove -n '__cove_at sixth other' -a '(__fish_complete_command)'");
+    assert_holds(fish, "        case first\n            string split ' ' -- '--size --host '\n");
 }
 
 static void other_shells_are_refused(void **state)
@@ -90,7 +95,7 @@ static void help_is_filled(void **state)
     assert_holds(text, "SYNOPSIS\n       cove first [-q] ID\n       cove first --all\n");
     assert_holds(text, "DESCRIPTION\n       One line that is rather long, so that it has to be filled into two of\n"
                        "       them by whoever prints it.\n\n       Another paragraph.\n        kept  as it is\n");
-    assert_holds(text, "       -q, --quiet\n               Doesn't say [much]: ids.\n       --size SIZE\n");
+    assert_holds(text, "       -q, --quiet\n               Doesn't say [much]: ids.\n       --size SIZE[:UNIT]\n");
     assert_holds(text, "EXAMPLES\n       cove first\n       cove first -q\n");
 }
 

@@ -143,8 +143,8 @@ def test_all_shells_complete_all_options(nowhere, command):
     names = {f"--{o['name']}" for o in command["options"]} | {f"-{o['letter']}" for o in command["options"] if o["letter"]}
     assert set(complete(nowhere, f"cove {command['name']} -")) == names
     zsh = re.search(rf"^    {command['name']}\) _arguments -s(.*?)\n        ;;$", cove(nowhere, "completion", "zsh").stdout, re.S | re.M)[1]
-    assert set(re.findall(r"^        '(--[a-z-]+)=?\[", zsh, re.M)) | set(re.findall(r"^        '\(--[a-z-]+\)(-[a-z])\[", zsh, re.M)) == names
-    fish = re.findall(rf"^complete -c cove -n '__fish_seen_subcommand_from {command['name']}' -l ([a-z-]+)(?: -s ([a-z]))?", cove(nowhere, "completion", "fish").stdout,
+    assert set(re.findall(r"^        '\*?(--[a-z-]+)=?\[", zsh, re.M)) | set(re.findall(r"^        '(?:\*|\(--[a-z-]+\))(-[a-z])\[", zsh, re.M)) == names
+    fish = re.findall(rf"^complete -c cove -n '__cove_at {command['name']}(?: first)?' -l ([a-z-]+)(?: -s ([a-z]))?", cove(nowhere, "completion", "fish").stdout,
                       re.M)
     assert {f"--{long}" for long, _ in fish} | {f"-{short}" for _, short in fish if short} == names
 

@@ -133,20 +133,6 @@ def test_what_is_no_answer_is_an_error_or_nothing(liar, body):
                 json.loads(line)
 
 
-def test_completion_runs_nothing_that_an_answer_says(liar, tmp_path):
-    """bash expands the words that it completes from."""
-    evil = [f"i$(touch {tmp_path}/a)", f"i`touch {tmp_path}/b`", f"i$((x[$(touch {tmp_path}/c)]))", "i';x", ID]
-    liar.answer_to = lambda path: (200, json.dumps({"sandboxes": [{"id": i} for i in evil], "next": None}).encode())
-    for line in ("rm i", "cp i", "policy show i"):
-        words = ["cove", *line.split()]
-        program = f"source <(cove completion bash); COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _cove; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-        options = liar.options()
-        options["env"]["PATH"] = f"{BUILD}:{os.environ['PATH']}"
-        done = subprocess.run(["bash", "-c", program], **options, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout.split() == [ID + (":" if line.startswith("cp") else "")], (line, done)
-    assert not os.listdir(tmp_path)
-
-
 def test_a_list_without_an_end_is_refused(liar):
     page = json.dumps({"sandboxes": [{"id": ID}] * 1000, "next": "1-" + ID}).encode()
     asked = []

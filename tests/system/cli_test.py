@@ -2,7 +2,6 @@
 """The command line against a running service, as a person or a script uses it: all but run, exec, cp and builds, which have files of their own."""
 
 import json
-import os
 import re
 import shlex
 import socket
@@ -394,36 +393,6 @@ def test_domain_set_finds_out_who_has_the_port():
             done = service.cove("domain", "set", "sandbox.localhost", env={"COVE_LISTEN_TLS": elsewhere})
             assert done.returncode == 1 and f"does not answer at {elsewhere}" in done.stderr and "from now on" not in done.stdout, done
             assert service.cove("domain", "unset").returncode == 0
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts_are_valid(service, shell, tmp_path):
-    script = service.cove("completion", shell)
-    assert script.returncode == 0
-    file = tmp_path / "script"
-    file.write_text(script.stdout)
-    for command in ("exec", "completion", "--verify" if shell == "bash" else "verify"):
-        assert command in script.stdout
-    try:
-        checked = subprocess.run([shell, "-n", file], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip(f"{shell} is not installed")
-    assert (checked.returncode, checked.stderr) == (0, "")
-
-
-def test_bash_completes_commands_flags_and_ids(service, sandbox):
-    def complete(line):
-        words = line.split(" ")
-        program = (f"source <(cove completion bash); COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; _cove; "
-                   "printf '%s\\n' \"${COMPREPLY[@]}\"")
-        done = subprocess.run(["bash", "-c", program], env={**service.env, "PATH": f"{BUILD}:{os.environ['PATH']}"}, capture_output=True,
-                              text=True, timeout=60, check=True)
-        return done.stdout.split()
-    assert complete("cove l") == ["ls", "logs", "log"]
-    assert complete("cove run --mem") == ["--memory"]
-    assert complete(f"cove exec {sandbox[:4]}") == [sandbox]
-    assert complete("cove completion z") == ["zsh"]
-    assert complete("cove help ex") == ["exec", "exit-codes"]
 
 
 def test_doctor_measures_this_machine(service):

@@ -192,3 +192,15 @@ def test_output_that_can_not_be_written_is_a_failure(nowhere):
         done = subprocess.run([BUILD / "cove", *arguments], cwd=directory, env=env, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False)
         os.close(theirs)
         assert done.returncode in (0, -13) and done.stderr == b"", (arguments, done) # a reader that left
+
+
+SAYING = [("cove", "--help"), ("cove", "--version"), ("cove", "version"), ("cove-agent", "--version"),
+          *((program, option) for program in ("cove-api", "cove-egress", "cove-image") for option in ("--help", "--version"))]
+
+
+@pytest.mark.parametrize("program, option", SAYING, ids=" ".join)
+def test_no_program_succeeds_that_could_not_say_what_it_was_asked(nowhere, program, option):
+    """The workers, which nobody starts by hand, know neither option."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BUILD / program, option], env=nowhere[1], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == (1 if program in ("cove", "coved", "cove-agent") else 2), done

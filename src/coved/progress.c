@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/progress.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define CLEAR "\r\033[K"
 
@@ -48,12 +50,6 @@ void progress_show(struct progress *p)
         say(p, false);
 }
 
-void progress_end(struct progress *p, bool ok)
-{
-    p->phase = ok ? "done" : "failed";
-    say(p, true);
-}
-
 void progress_bytes(struct progress *p, uint64_t more)
 {
     p->bytes += more;
@@ -69,20 +65,59 @@ static void enter_phase(struct progress *p, struct str message)
         }
 }
 
+static void show(struct progress *p, struct str text, bool begins)
+{
+    if (begins && p->is_terminal)
+        put(p, STR(CLEAR));
+    put(p, text);
+}
+
+/* The oldest goes. */
+static void keep(struct progress *p, struct str text)
+{
+    size_t room = sizeof(p->kept) - p->kept_n;
+    if (text.n > room) {
+        p->kept_n -= text.n - room;
+        memmove(p->kept, p->kept + text.n - room, p->kept_n);
+    }
+    memcpy(p->kept + p->kept_n, text.p, text.n);
+    p->kept_n += text.n;
+}
+
+static void show_kept(struct progress *p)
+{
+    if (p->kept_n)
+        show(p, str_n(p->kept, p->kept_n), true);
+    p->kept_n = 0;
+}
+
+static void begin_line(struct progress *p, struct str line)
+{
+    if (str_starts(line, STR("I: "))) {
+        p->kind = PROGRESS_INFO;
+        enter_phase(p, str_sub(line, 3));
+    } else if (str_starts(line, STR("W: ")) || str_starts(line, STR("E: "))) {
+        p->kind = PROGRESS_SHOWN;
+        if (line.p[0] == 'E')
+            show_kept(p);
+    } else {
+        p->kind = PROGRESS_KEPT;
+    }
+}
+
 static void take_line(struct progress *p, bool whole)
 {
-    struct str line = str_n(p->line, p->n);
+    struct str line = str_n(p->line, p->n), end = whole ? STR("\n") : STR("");
     bool begins = !p->is_rest;
     if (begins)
-        p->is_info = str_starts(line, STR("I: "));
-    if (begins && p->is_info)
-        enter_phase(p, str_n(line.p + 3, line.n - 3));
-    if (!p->is_info) {
-        if (begins && p->is_terminal)
-            put(p, STR(CLEAR));
-        put(p, line);
-        if (whole)
-            put(p, STR("\n"));
+        begin_line(p, line);
+    if (p->kind == PROGRESS_SHOWN) {
+        show(p, line, begins);
+        put(p, end);
+    } else if (p->kind == PROGRESS_KEPT) {
+        log_debug("the builder says: %.*s", STR_ARG(line));
+        keep(p, line);
+        keep(p, end);
     }
     p->is_rest = !whole;
     p->n = 0;
@@ -99,4 +134,14 @@ void progress_messages(struct progress *p, struct str text)
         if (p->n == sizeof(p->line))
             take_line(p, false);
     }
+}
+
+void progress_end(struct progress *p, bool ok)
+{
+    if (p->n)
+        take_line(p, true);
+    if (!ok)
+        show_kept(p);
+    p->phase = ok ? "done" : "failed";
+    say(p, true);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Phases are told, information is not shown, and nothing else that the builder says is lost, however it is cut into pieces. */
+/* Phases are told, warnings and errors shown, and what else the builder says when something failed, however it is cut into pieces. */
 #include "base/buf.h"
 #include "base/fd.h"
 #include "coved/progress.h"
@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-static char shown[16384];
+static char shown[2 * PROGRESS_KEPT_MAX];
 
-static const char *run(bool is_terminal, const char *messages, size_t piece, uint64_t bytes)
+static const char *run_to(bool ok, bool is_terminal, const char *messages, size_t piece, uint64_t bytes)
 {
     struct progress p;
     struct str rest = str_of(messages);
@@ -27,12 +27,17 @@ static const char *run(bool is_terminal, const char *messages, size_t piece, uin
         progress_messages(&p, str_n(rest.p, MIN(piece, rest.n)));
     if (bytes)
         progress_bytes(&p, bytes);
-    progress_end(&p, true);
+    progress_end(&p, ok);
     ssize_t n = pread(fd, shown, sizeof(shown) - 1, 0);
     assert_true(n > 0);
     shown[n] = 0;
     (void)close(fd);
     return shown;
+}
+
+static const char *run(bool is_terminal, const char *messages, size_t piece, uint64_t bytes)
+{
+    return run_to(true, is_terminal, messages, piece, bytes);
 }
 
 static const char messages[] = "I: automatically chosen mode: root\n"
@@ -54,6 +59,44 @@ static void test_phases(void **state)
         assert_null(strstr(text, "chosen mode"));
         assert_null(strstr(text, "unpacked"));
         assert_null(strchr(text, '\r'));
+    }
+}
+
+static const char noise[] = "I: running --customize-hook in shell: sh -c x\n"
+                            "Adding /usr/lib/locale/C.utf8\n"
+                            "W: something to know\n"
+                            "no newline";
+
+static void test_noise(void **state)
+{
+    (void)state;
+    for (size_t piece = 1; piece < 50; piece += 7) {
+        const char *text = run(false, noise, piece, 0);
+        assert_null(strstr(text, "Adding"));
+        assert_null(strstr(text, "no newline"));
+        assert_non_null(strstr(text, " s, setting up\nW: something to know\n"));
+        text = run_to(false, false, noise, piece, 0);
+        assert_non_null(
+            strstr(text, "\nW: something to know\nAdding /usr/lib/locale/C.utf8\nno newline\ncove: building"));
+        assert_non_null(strstr(text, " s, failed\n"));
+    }
+    assert_non_null(
+        strstr(run_to(false, true, noise, 100, 0), "\r\033[KAdding /usr/lib/locale/C.utf8\nno newline\n\r"));
+}
+
+/* Of much, the end, which says why. */
+static void test_much_noise(void **state)
+{
+    (void)state;
+    static char text[PROGRESS_KEPT_MAX * 3];
+    size_t n = 0;
+    while (n < sizeof(text) - 32)
+        n += (size_t)snprintf(text + n, 32, "%zu\n", n);
+    (void)snprintf(text + n, 32, "and so it failed\n");
+    for (size_t piece = 100; piece < 10000; piece *= 10) {
+        const char *found = run_to(false, false, text, piece, 0), *end = strstr(found, "\nand so it failed\n");
+        assert_non_null(end);
+        assert_true(end - found > PROGRESS_KEPT_MAX - 64 && end - found < PROGRESS_KEPT_MAX + 128);
     }
 }
 
@@ -82,9 +125,8 @@ static void test_long_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_phases),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_phases),   cmocka_unit_test(test_noise),      cmocka_unit_test(test_much_noise),
+        cmocka_unit_test(test_terminal), cmocka_unit_test(test_long_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,3 +146,14 @@ def test_a_builder_that_fails_leaves_nothing(prepare):
     prepare.put("mmdebstrap", "#!/bin/bash\nexec head -c 10000000 /dev/zero\n")
     code, said = prepare.run()
     assert code == 1 and said, said # and not by SIGPIPE
+
+
+def test_what_its_programs_say_is_shown_when_it_failed(prepare):
+    for code, shown in ((0, False), (9, True)):
+        prepare.put("mmdebstrap", f"#!/bin/bash\necho 'Adding something' >&2; echo 'W: to be known' >&2; cd \"$TMPDIR\" && mkdir -p a && tar c a; exit {code}\n")
+        result, said = prepare.run("--force")
+        assert (result, "Adding something\n" in said) == (1 if code else 0, shown) and "W: to be known\n" in said, said
+    prepare.env["COVE_LOG"] = "debug"
+    prepare.put("mmdebstrap", "#!/bin/bash\necho 'Adding something' >&2; cd \"$TMPDIR\" && mkdir -p a && tar c a\n")
+    result, said = prepare.run("--force")
+    assert result == 0 and said.count("debug coved: the builder says: Adding something\n") == said.count("Adding something") == 1, said

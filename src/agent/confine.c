@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CONFINE: the agent's root becomes a directory, for good. The kernel then resolves every path, and each link on the way, below it, whoever changes what meanwhile. */
+/* CONFINE: the agent's root becomes a directory, for good. The kernel then resolves every path, and each link on the way, below it, even while others change the tree. */
 #include "agent/file.h"
 
 #include <unistd.h>

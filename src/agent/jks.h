@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 
-/* With all that `old` holds, if that is such a store; whether its digest is right is not looked at. Returns how much of b that is. */
+/* Begins a store with all that `old` holds, if that is one (its digest is not checked). Returns the length of this known part. */
 size_t jks_begin(struct buf *b, struct str old);
 bool jks_is(struct str store);
 

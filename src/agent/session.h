@@ -7,8 +7,8 @@
  *  1. A verb (agent/verb.h) owns what a stream does; its object begins with struct stream. The session owns the object: it ends with
  *     stream_end() or stream_fail(), or when the host closed it or the session is gone, and then the verb's fini() is called, once.
  *  2. Small frames are appended to `out`, which a well-behaved host keeps short. DATA is made only in a verb's produce(), which is called
- *     when `out` is nearly empty, one frame at a time, stream after stream. Who just became ready and who goes on stand in two lines,
- *     which take turns: a download delays another stream by a frame, and however often others become ready, nobody stands still. Nothing
+ *     when `out` is nearly empty, one frame at a time, stream after stream. Streams that just became ready and those that go on wait in
+ *     two lines, which take turns: a download delays another stream by a frame only, and however often others become ready, it goes on. Nothing
  *     piles up for a host that does not read.
  *  3. While `out` is long nothing is read from the host either, so requests can't pile answers up.
  *  4. DATA from the host is handed to the verb as it comes, in pieces of any size; every other frame is taken whole.

@@ -130,7 +130,7 @@ static void forget_tree(struct watch_dirs *w, const char *top)
     unwatch(w, gone, n);
 }
 
-/* False when nothing of it is known. What is called too long now to be named by anybody is forgotten. */
+/* False when nothing of it is known. A directory whose new path is too long for any request to name is forgotten. */
 static bool rename_tree(struct watch_dirs *w, const char *from, const char *parent, const char *name)
 {
     AUTO_FREE char *to = *parent ? mem_printf("%s/%s", parent, name) : mem_strdup(name);

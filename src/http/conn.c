@@ -442,7 +442,7 @@ static void watch_time(struct conn *c)
         [TIMED_IDLE] = s->limits.idle_timeout_ms,
         [TIMED_HEAD] = s->limits.header_timeout_ms,
         [TIMED_BODY] = s->limits.body_timeout_ms,
-        [TIMED_DISCARD] = s->limits.body_timeout_ms, /* all of it: nobody waits for it */
+        [TIMED_DISCARD] = s->limits.body_timeout_ms, /* of the whole body: it is not waited for */
         [TIMED_WRITE] = s->limits.write_timeout_ms,
         [TIMED_LINGER] = LINGER_MS,
     };

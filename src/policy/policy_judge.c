@@ -104,7 +104,7 @@ static enum match match_request(const struct scope *s, bool is_allow, struct jud
     return is_known ? MATCH_YES : MATCH_UNKNOWN;
 }
 
-/* As opposed to: what somebody has named. */
+/* Such a rule has nothing particular in mind, so its denials come with a suggestion. */
 static bool is_about_everything(const struct rule *r)
 {
     return (r->target.kind == TARGET_ANY || (r->target.kind == TARGET_NET && r->target.net.bits == 0)) &&

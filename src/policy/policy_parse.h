@@ -18,7 +18,7 @@ struct parse {
 
 int parse_refuse(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* The place is made text only for an error, after which nobody leaves. Names are kept. */
+/* The place becomes text only in an error, which ends the parsing, so nobody has to leave it after one. Names are borrowed. */
 void parse_enter(struct parse *p, const char *name);
 void parse_enter_at(struct parse *p, size_t index);
 void parse_leave(struct parse *p);

@@ -309,7 +309,7 @@ static X509 *read_certificate(struct str der)
     return cert && p == (const unsigned char *)der.p + der.n ? TAKE_PTR(cert) : NULL;
 }
 
-/* The private key is the public one's: the encoding has both, and nobody else compares them. */
+/* The encoding has a private key and its public one; that they belong together is not checked by reading it. */
 static bool key_is_whole(EVP_PKEY *key)
 {
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);

@@ -134,7 +134,7 @@ static void on_udp(uv_poll_t *poll, int status, int events)
         if (n == -EAGAIN)
             break;
         dns_server_was_read(s);
-        if (n > 0) /* an error is one of a datagram that we sent: it was read by that */
+        if (n > 0) /* an error belongs to a datagram that we sent, and is gone once it was read */
             dns_judge(s, str_n(message, (size_t)n), &from);
     }
 }

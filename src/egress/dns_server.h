@@ -8,7 +8,7 @@
  *   HTTPS, SVCB                           no data, so that no key for encrypted ClientHellos comes in
  *   any other type (TXT, MX, ANY, ...)    REFUSED, told
  *   a name that the policy refuses        REFUSED, told
- *   all addresses filtered out            no data; whoever filtered tells
+ *   all addresses filtered out            no data; told by resolved(), which filters them
  *
  * REFUSED and not NXDOMAIN: it is not said that there is no such name, and glibc gives up on it at once. musl would wait for its own time-out (5 s):
  * behind REFUSED there comes NXDOMAIN, for queries over UDP and without EDNS, as musl's are.

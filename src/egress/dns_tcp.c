@@ -119,7 +119,7 @@ static void watch(struct dns_conn *c)
     (void)uv_poll_start(&c->poll, (reads ? UV_READABLE : 0) | (buf_len(&c->out) ? UV_WRITABLE : 0), on_event);
 }
 
-/* After anything was done: what was held back may go on, what can be sent is, and then it waits for the right thing. */
+/* After anything was done: judges what was held back, sends what can be sent, and then waits for what is needed next. */
 static void settle(struct dns_conn *c)
 {
     size_t before = SIZE_MAX;

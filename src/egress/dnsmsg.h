@@ -3,11 +3,12 @@
  * DNS messages (RFC 1035, 6891): the queries that a sandbox sends, the only answers that it gets, and what a resolver upstream answered us.
  *
  * An answer is built anew: header, the question as it was asked (letters in the case they came in), A or AAAA records of exactly that name, and an OPT
- * record for those who sent one. No other record, no CNAME, no SOA (so nobody caches a "no" for longer than it is asked), nothing of upstream's bytes.
+ * record if the query had one. No other record, no CNAME, no SOA (so that no client caches a "no"), nothing of upstream's bytes.
  */
 #pragma once
 
 #include "base/str.h"
+#include "policy/hostname.h"
 #include "policy/netaddr.h"
 
 enum dns_type {
@@ -85,7 +86,7 @@ size_t dns_answer_format(const struct dns_query *q, const struct dns_answer *a, 
 struct dns_reply {
     struct netaddr addrs[DNS_ADDRS_MAX]; /* the first of them when there were more */
     size_t n_addrs;
-    char chain[DNS_CHAIN_MAX][254]; /* names that the asked one leads to by CNAME, in order */
+    char chain[DNS_CHAIN_MAX][HOSTNAME_MAX + 1]; /* names that the asked one leads to by CNAME, in order */
     size_t n_chain;
     uint32_t ttl_s; /* the least of all records that were used; 0 with n_addrs == 0 */
 };

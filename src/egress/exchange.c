@@ -9,13 +9,13 @@
 
 static void close_now(struct exchange *x);
 
-/* Of answers, for the client to take. */
+/* Bytes of answers that the client has not taken yet. */
 static size_t answers(const struct exchange *x)
 {
     return buf_len(&x->upstream.in) + x->bodies + buf_len(&x->client.out);
 }
 
-/* For upstream to take. */
+/* Bytes of requests that upstream has not taken yet. */
 static size_t requests(const struct exchange *x)
 {
     return buf_len(&x->client.in) + x->uploads + buf_len(&x->upstream.out);
@@ -181,7 +181,7 @@ bool end_read(struct end *e)
     else
         e->may_read = false; /* on_readable follows, or on_failed */
     if (buf_len(&e->in) == 0)
-        buf_fini(&e->in); /* whoever waits keeps no room */
+        buf_fini(&e->in); /* a connection that waits keeps no buffer */
     return n >= 0;
 }
 
@@ -226,7 +226,7 @@ void end_put_now(struct end *e, struct str s)
         end_put(e, s);
 }
 
-/* The side, to be given away; what belongs to it goes. */
+/* Takes the side out, to be given away; what was not parsed or not written yet is dropped. */
 static struct side *end_take(struct end *e)
 {
     if (e->side)

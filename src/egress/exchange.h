@@ -60,16 +60,17 @@ enum {
     EXCHANGE_HEAD_MS = 10 * 1000,    /* from a head's first byte to its last */
     EXCHANGE_IDLE_MS = 60 * 1000,    /* between requests */
     EXCHANGE_STALL_MS = 3600 * 1000, /* within one, when nothing moves either way */
-    EXCHANGE_BLOCKED_MS = 60 * 1000, /* HTTP/2: twice as long a client may leave an answer that is there untouched */
-    EXCHANGE_SKIP_MAX = 256 * 1024,  /* of a refused request's body; a longer one ends the connection */
+    EXCHANGE_BLOCKED_MS =
+        60 * 1000, /* HTTP/2: an answer of which the client takes nothing is reset after one to two of these */
+    EXCHANGE_SKIP_MAX = 256 * 1024, /* of a refused request's body; a longer one ends the connection */
 };
 
 enum { EXCHANGE_SHARE_MAX = 64 * 1024 * 1024, EXCHANGE_SHARE_LEAST = 64 * 1024 };
 
 /*
- * What several exchanges keep that somebody does not take: answers, requests, and their heads. Above EXCHANGE_SHARE_MAX bytes in all, one that keeps more than
+ * What several exchanges keep because it is not taken: answers, requests, and their heads. Above EXCHANGE_SHARE_MAX bytes in all, one that keeps more than
  * EXCHANGE_SHARE_LEAST of answers reads no more of its upstream until its client has taken some, and the other way round for requests; and heads of HTTP/2
- * that would come on top of others are refused. Its owner may count more. Begins as 0, and outlives them.
+ * that would come on top of others are refused. Its owner may add what else it keeps. Begins as 0, and outlives them.
  */
 struct exchange_share {
     size_t held;
@@ -85,7 +86,7 @@ struct exchange *h1_exchange(uv_loop_t *loop, struct side *client, struct side *
 struct exchange *h2_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
                              const struct exchange_ops *ops, void *ctx);
 
-/* Not from within on_request. NULL: there is none to be had; what waits is answered 502 with `why`, and the connection ends. */
+/* Not from within on_request. upstream NULL: it could not be reached; what waits is answered 502 with `why`, and the connection ends. */
 void exchange_upstream(struct exchange *x, struct side *upstream, const char *why);
 
 void exchange_set_share(struct exchange *x, struct exchange_share *share);

@@ -78,7 +78,7 @@ const char *exchange_check_target(const struct exchange_head *h)
     return NULL;
 }
 
-/* Every Connection field's list. */
+/* In any of the Connection fields. */
 static bool connection_names(const struct http_header *raw, size_t n, struct str name)
 {
     for (size_t i = 0; i < n; i++) {

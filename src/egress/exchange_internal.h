@@ -16,7 +16,7 @@ enum {
     END_READ = 32 * 1024,      /* one read */
     END_OUT_HIGH = 64 * 1024,  /* from here on nothing is added to an end's `out` */
     END_OUT_MAX = 1024 * 1024, /* what heads and frames may add beyond */
-    EXCHANGE_ROUNDS = 8,       /* of one turn; then the others' */
+    EXCHANGE_ROUNDS = 8,       /* of one turn; then others have theirs */
 };
 
 struct exchange_times {

@@ -165,7 +165,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
-/* Before a request line servers pass over these. */
+/* Servers skip these in front of a request line. */
 static size_t leading_blanks(struct str s)
 {
     size_t n = 0;

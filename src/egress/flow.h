@@ -8,8 +8,8 @@
  *   flow_http.c   requests: plain HTTP, and what interception opened
  *   flow_tls.c    interception
  *
- * Who is judged by address because the client says nothing yet (or because on that port the server usually speaks first) is dialled, and its first bytes are looked
- * at all the same unless the server's come first: FLOW_WATCH.
+ * A connection that is judged by address because the client says nothing yet (or because on that port the server usually speaks first) is dialled; the client's
+ * first bytes are looked at all the same, unless the server's come first: FLOW_WATCH.
  *
  * States follow one another; each has one thing that is waited for:
  *   SNIFF (the client's first bytes) -> RESOLVE (is the address one of that name?) -> DIAL -> TLS_WORLD, TLS_SANDBOX (interception) -> OPEN
@@ -90,7 +90,7 @@ struct flow {
     unsigned n_requests, n_answered;
     bool forgot;  /* one that may still be under way is not in `answered` any more */
     bool belongs; /* the address to `name` */
-    bool patient; /* silent, and waited for */
+    bool patient; /* the client was silent for FLOW_SNIFF_MS, and is waited for longer */
     bool silent;  /* judged before the client said anything */
     bool intercepted, told;
     bool intercepted_counted; /* in n_intercepted of the net and of all */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* A path of more bytes is none to a policy, however it goes on: a change judges what was kept as the whole was. */
+/* A policy can't read a longer path (request_path.h), so after a change of it the part that was kept is judged as the whole path was. */
 enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1, READINGS_MAX = 8 };
 
 static void request_free(struct flow *f, struct flow_request *r)
@@ -221,8 +221,8 @@ static bool is_one_of(struct str name, const char *const *names, size_t n)
 }
 
 /*
- * What the request line says, and what else it is where a server goes by these headers: frameworks do for methods that clients could not send, and IIS's URL rewriting
- * and those that came after it for paths. 0: too many.
+ * What the request line says, and what the request becomes where a server obeys headers that override it: frameworks do, for methods that some clients can't send,
+ * and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
 static size_t read_request(const struct exchange_head *h, struct reading ret_all[static READINGS_MAX])
 {
@@ -370,7 +370,7 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
     struct reading readings[READINGS_MAX];
     size_t n_readings = read_request(h, readings);
     if (n_readings == 0)
-        return denyf(f, h, name, 400, ret_refusal, "too many headers that say another method or path");
+        return denyf(f, h, name, 400, ret_refusal, "too many headers override the method or the path");
     judge_readings(f, name, belongs, readings, n_readings, &answer);
     if (answer.verdict != POLICY_ALLOW)
         return deny(f, h, name, &answer, 403, ret_refusal);

@@ -73,7 +73,7 @@ void flow_judge_pair(struct flow *f, const char *name, bool belongs, struct str 
     policy_judge(f->net->policy, &q, &alone);
     if (name && alone.verdict != POLICY_ALLOW) {
         *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
-        (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason), "the address is none of %.100s's", name);
+        (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason), "the address does not belong to %.100s", name);
         return;
     }
     struct known k = judge_all_known(f, &q);

@@ -11,7 +11,7 @@ static void lose(struct h1 *h, const char *why)
     end_reset(&h->x.upstream);
 }
 
-/* Between requests nobody has anything to say to us but goodbye. */
+/* Between requests the server has nothing to say; it may only close. */
 static void watch_idle(struct h1 *h)
 {
     struct end *up = &h->x.upstream;

@@ -27,13 +27,13 @@ struct h1 {
     uint64_t id, phase_id;
     size_t skipped;
     bool raw;
-    bool owed;      /* on_answer is */
+    bool owed;      /* on_answer is still to be called */
     bool forwarded; /* something of this request went upstream */
     bool http10, head_only, upgrade;
     bool chunked_out; /* the answer, as the client gets it */
     bool close;       /* behind this answer */
     bool reused;      /* a request was answered before: the client will try again by itself */
-    bool dead;        /* upstream, between requests or before the first: `why` */
+    bool dead;        /* upstream was lost between requests or before the first: `why` */
     char why[256];
 };
 

@@ -91,7 +91,7 @@ static const char *check_fields(struct h1_parser *p)
         for (size_t k = 0; k < f.name.n && !p->is_answer; k++)
             name[k] = (char)(name[k] >= 'A' && name[k] <= 'Z' ? name[k] + ('a' - 'A') : name[k]);
         if (p->place == IN_TRAILERS && !p->is_answer && exchange_is_framing(f.name))
-            return "a trailer has the name of a field that frames";
+            return "a trailer has the name of a field that frames or routes the message";
     }
     return NULL;
 }
@@ -124,7 +124,7 @@ static const char *frame(struct h1_parser *p)
         }
     }
     if (options > OPTIONS_MAX)
-        return "Connection names too many";
+        return "Connection names too many fields";
     if (codings && lengths)
         return "Content-Length and Transfer-Encoding exclude each other";
     if ((codings > 0) != ((p->llhttp.flags & F_CHUNKED) != 0) || (lengths && p->llhttp.content_length != p->length))

@@ -249,7 +249,7 @@ static enum hello_result check_odd_record(struct hello *h, const uint8_t *p, siz
         return HELLO_NOT_TLS;
     if (n <= TYPE || (size > 1 && n <= LENGTH))
         return HELLO_NEED_MORE;
-    return size > 1 && p[LENGTH] ? HELLO_NOT_TLS : bad(h, "a record of a version that there is not");
+    return size > 1 && p[LENGTH] ? HELLO_NOT_TLS : bad(h, "a record of an unknown version");
 }
 
 /* The header of a record, of which n bytes are there. HELLO_COMPLETE: a handshake record, as far as can be seen. */
@@ -269,7 +269,7 @@ static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t 
     if (first && (p[0] < RECORD_FIRST || p[0] > RECORD_LAST || (n > 1 && p[1] != 3) || (n > 2 && p[2] > 4)))
         return HELLO_NOT_TLS;
     if (n >= 3 && (p[0] != RECORD_HANDSHAKE || p[1] != 3 || p[2] > 4))
-        return bad(h, first ? "begins with a record that is no handshake" : "another record inside of the hello");
+        return bad(h, first ? "begins with a record that is not a handshake" : "another record inside of the hello");
     if (n < RECORD_HEADER)
         return HELLO_NEED_MORE;
     size_t size = (size_t)p[3] << 8 | p[4];
@@ -281,7 +281,7 @@ static enum hello_result check_message(struct hello *h, const uint8_t *all, size
 {
     struct reader r = {.p = all, .left = n};
     if (n >= 1 && take(&r, 1) != MESSAGE_CLIENT_HELLO)
-        return bad(h, "a handshake message that is no hello of a client");
+        return bad(h, "a handshake message that is not a ClientHello");
     if (n < MESSAGE_HEADER)
         return HELLO_NEED_MORE;
     size_t size = take(&r, 3);

@@ -46,9 +46,9 @@ struct egress {
     struct list checks;  /* requests.c: those that wait for the resolver */
     uv_timer_t denial_timer;
     unsigned n_flows;         /* of all nets */
-    unsigned flows_max;       /* 0: nobody asked yet */
+    unsigned flows_max;       /* 0: not computed yet */
     unsigned n_intercepted;   /* flows whose TLS is intercepted */
-    unsigned intercepted_max; /* 0: nobody asked yet */
+    unsigned intercepted_max; /* 0: not computed yet */
     size_t crowd;             /* of flows, for mem_trim_after() */
     uv_timer_t soon_timer;    /* link.c: until events that may wait are sent */
     struct netaddr *own;      /* this machine's addresses */

@@ -47,7 +47,7 @@ struct direction {
     size_t in_pipe;
     size_t volume;        /* that came in large pieces; small ones let it fade */
     uint64_t moved;       /* bytes that `to` took */
-    bool ended, finished; /* the source said so; the target was told */
+    bool ended, finished; /* the source is at its end; the target was shut */
     bool again;           /* had its turn, and has more */
 };
 
@@ -121,7 +121,7 @@ static void give_pipe(struct direction *d)
     if (!has_pipe(d))
         return;
     p->n_used--;
-    /* One with somebody's bytes in it is not for the next. */
+    /* A pipe with bytes of one connection in it is never given to another. */
     if (d->in_pipe == 0 && p->n_free < PIPES_FREE_MAX)
         p->free[p->n_free++] = d->pipe;
     else

@@ -281,7 +281,7 @@ static void on_check(struct egress *e, json_t *request)
         return;
     }
     policy_judge_name(c->policy, c->name, &by_name);
-    if (by_name.verdict == POLICY_DENY) { /* then nobody is asked about it, as in earnest */
+    if (by_name.verdict == POLICY_DENY) { /* then it is not resolved, just as for a connection */
         const struct netaddr none = {0};
         check_answer(c, &none, 1);
         return;

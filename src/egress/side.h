@@ -29,7 +29,7 @@ struct side_ops {
     void (*on_failed)(void *ctx, const struct err *err);
 };
 
-/* Changes who is called; what can be read is said again. Callbacks of ops may be NULL, and ops: then nobody is called. */
+/* Changes who is called; on_readable comes again if there is something to read. Callbacks of ops may be NULL, and ops itself: then nobody is called. */
 void side_set(struct side *s, const struct side_ops *ops, void *ctx);
 
 /* Bytes now (>0), 0: end of file, -EAGAIN: later (also while it is not ready), other -errno: broken, and on_failed will say why. */

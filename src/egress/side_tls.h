@@ -3,8 +3,8 @@
  * Sides that are TLS over another side, which they take: side_close() closes both. At most SIDE_BUFFER bytes of ciphertext are kept here, and only while the other side
  * does not take them; an idle connection has no buffers.
  *
- * The name of the upstream's certificate is checked before on_ready, so whoever makes the sandbox's side of TLS after that never vouches for somebody
- * who could not vouch for himself.
+ * The upstream's certificate is checked before on_ready. The sandbox's side of TLS is made after that, so no certificate of ours ever vouches for a server
+ * that has not shown one of its own.
  */
 #pragma once
 

@@ -38,7 +38,7 @@ struct tls {
     unsigned timeout_ms;
     int write_error;
     bool under_ended, shut_waits, read_waits; /* FIN, or side_read(), for `out` to be written */
-    enum side_tls_alert alert;                /* what the failure is to somebody else */
+    enum side_tls_alert alert;                /* side_tls_failure_alert() */
     char verdict[160];                        /* on the peer's certificate; "": good so far */
 };
 

@@ -41,7 +41,7 @@ static void add_issuer(char *text, size_t cap, const X509 *cert)
         add(text, cap, (const char *)ASN1_STRING_get0_data(s), (size_t)MIN(ASN1_STRING_length(s), 64));
         return;
     }
-    add_text(text, cap, "somebody without a name");
+    add_text(text, cap, "an issuer without a name");
 }
 
 /* "a.example, b.example": three at most. */
@@ -79,7 +79,7 @@ int tls_verify(int is_ok, X509_STORE_CTX *store)
     text[0] = '\0';
     t->alert = TLS_ALERT_BAD_CERTIFICATE;
     if (X509_STORE_CTX_get_error_depth(store) > 0)
-        add_text(text, cap, "one that vouches for it: ");
+        add_text(text, cap, "one of its issuers: ");
     switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
         add_text(text, cap, "expired on ");

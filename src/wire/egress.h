@@ -9,7 +9,8 @@
  * is replaced.
  *
  *   api -> egress                                                  answer (same "tag")
- *   {"op":"policy","tag":1,"id":ID,"policy":{...},"ca":SEALED?}    {"op":"done","tag":1,"ca":SEALED,"ca_pem":PEM}   ca: only when something is intercepted
+ *   {"op":"policy","tag":1,"id":ID,"policy":{...},"ca":SEALED?,    {"op":"done","tag":1,"ca":SEALED,"ca_pem":PEM}   ca: only when something is intercepted
+ *    "sealed_for":ID?}                                             sealed_for: whose sealed values are in the policy, if not its own (a fork's)
  *   {"op":"forget","id":ID}                                        none
  *   {"op":"check","tag":2,"id":ID,"url":URL,"method":M}            {"op":"checked","tag":2,"verdict":"allow","rule":0,"reason":TEXT,
  *                                                                   "addresses":[...],"intercepted":false,"suggestion":TEXT?}

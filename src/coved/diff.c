@@ -267,6 +267,8 @@ int diff_write(const struct diff *d, uint64_t *ret_lookups)
     memset(&w, 0, sizeof(w));
     w.d = d;
     w.effort = (struct effort){.most = d->lookups_most, .out = d->out};
+    w.a.lives = d->a_box;
+    w.b.lives = d->box;
     int r = stack_open(&w.a, d->a, d->n_a, &w.effort);
     r = r ? r : stack_open(&w.b, d->b, d->n_b, &w.effort);
     r = r ? r : judge_root(&w);

@@ -7,7 +7,8 @@
  *  2. Only directories are entered in which the stacks differ: layers below that both have are not walked.
  *  3. Whiteouts, opaque directories and redirected ones (a directory that was renamed) mean what they mean to overlayfs.
  *  4. What it costs is counted, in look-ups: of a name in one directory of one layer, of the next name in a list, of the next 64 KiB of a file that
- *     must be read. It is bounded by what is there and how many layers there are; beyond `lookups_most` it ends with -EDQUOT.
+ *     must be read, and of what the next 64 MiB of two files share. It is bounded by what is there and how many layers there are; beyond
+ *     `lookups_most` it ends with -EDQUOT.
  *  5. It ends with -EPIPE once nobody reads `out` any more, also when it has nothing to write.
  */
 #pragma once

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/diff_same.h"
 #include "base/fd.h"
+#include "coved/diff_shared.h"
 
 #include <fcntl.h>
 #include <linux/limits.h>
@@ -26,16 +27,25 @@ static off_t next_data(int fd, off_t at, off_t size)
     return next >= 0 ? MIN(next, size) : errno == ENXIO ? size : at;
 }
 
-/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have. */
-static int same_bytes(struct effort *e, int fd_a, int fd_b, off_t size)
+/* 1: they are the same. Of holes, of which a file may have any number for nothing, none is read that both have; of the rest not what they share. */
+static int same_bytes(struct effort *e, struct diff_shared *shared, int fd_a, int fd_b, off_t size)
 {
     static char block_a[BLOCK], block_b[BLOCK];
+    bool is_first = true;
     for (off_t at = 0; at < size;) {
         off_t data_a = next_data(fd_a, at, size), data_b = next_data(fd_b, at, size);
-        int r = effort_spend(e);
+        at = MIN(data_a, data_b);
+        off_t next = at;
+        /* Most that differ do so in the first block: nothing need be asked, or written out, for them. */
+        int r = is_first ? 0 : diff_shared_skip(shared, e, at, &next);
+        is_first = false;
+        if (r == 0 && next > at) {
+            at = next;
+            continue;
+        }
+        r = r ? r : effort_spend(e);
         if (r < 0)
             return r;
-        at = MIN(data_a, data_b);
         ssize_t n_a = pread(fd_a, block_a, sizeof(block_a), at);
         ssize_t n_b = pread(fd_b, block_b, sizeof(block_b), at);
         if (n_a != n_b || n_a < 0 || memcmp(block_a, block_b, (size_t)n_a) != 0 || (n_a == 0 && at < size))
@@ -78,7 +88,11 @@ static int same_file(struct effort *e, const struct found *a, const struct found
     if (fd_a < 0 || fd_b < 0)
         return 0;
     int r = same_attributes(e, fd_a, fd_b);
-    return r == 1 ? same_bytes(e, fd_a, fd_b, a->st.st_size) : r;
+    if (r != 1)
+        return r;
+    static struct diff_shared shared;
+    diff_shared_init(&shared, fd_a, fd_b, a->st.st_size, a->lives, b->lives);
+    return same_bytes(e, &shared, fd_a, fd_b, a->st.st_size);
 }
 
 static bool same_link(const struct found *a, const struct found *b)

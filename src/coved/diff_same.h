@@ -3,8 +3,9 @@
  * Whether two of a name, one of each stack, are the same: their bytes, owner, mode, capabilities and access lists. Times, other attributes and
  * overlayfs's own do not count.
  *
- * Only one and the same inode of one and the same device is taken for equal without a look at its bytes. Equal numbers and times on two devices prove
- * nothing: subvolumes that began as clones count their inodes alike, and what runs in both at once is done in the same tick of the clock.
+ * Only one and the same inode of one and the same device is taken for equal without a look at its bytes, and of other files the bytes that both have in the
+ * same place of the disk (diff_shared.h). Equal numbers and times on two devices prove nothing: subvolumes that began as clones count their inodes alike,
+ * and what runs in both at once is done in the same tick of the clock.
  */
 #pragma once
 

@@ -281,6 +281,7 @@ int view_find(struct stack *s, const struct view *v, const char *name, struct fo
         view_close(&f.view);
         return r;
     }
+    f.lives = s->lives && f.layer == 0;
     *ret_found = f;
     return 0;
 }

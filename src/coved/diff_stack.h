@@ -28,6 +28,7 @@ struct found {
     bool is_there;
     struct stat st;   /* of the topmost */
     size_t layer;     /* that it is of */
+    bool lives;       /* it is a living sandbox's own: it may change meanwhile */
     int dir_fd;       /* borrowed: where it lies; for what is no directory */
     char name[256];   /* its name there */
     struct view view; /* of a directory */
@@ -52,6 +53,7 @@ struct place {
 
 struct stack {
     struct view root;
+    bool lives;            /* the topmost layer is a living sandbox's own files */
     struct effort *effort; /* borrowed */
     struct place places[DIFF_STACK_MAX];
 };

@@ -161,20 +161,26 @@ static void test_the_same_place_at_another_offset(void **state)
     assert_int_equal(shared_bytes(b), SIZE - BLOCK);
 }
 
+/* btrfs and XFS tell the old place until the new one is there. Should this be otherwise one day, extents_settle() could go. */
 static void test_what_is_about_to_be_replaced(void **state)
 {
     (void)state;
+    enum { TRIES = 10 /* the kernel may be quicker to write out than we to ask */ };
     static struct extent both[2 * EXTENTS_MAX];
     struct extents x, y;
+    bool is_old_seen = false;
     AUTO_CLOSE int a = open_new("a");
     fill(a, 0, SIZE, 'a');
-    AUTO_CLOSE int b = open_clone("b", a);
-    fill(b, 0, SIZE, 'b');
-    assert_int_equal(extents_read(a, 0, SIZE, &x), 0);
-    assert_int_equal(extents_read(b, 0, SIZE, &y), 0);
-    /* btrfs and XFS tell the old place until the new one is there. Should this be otherwise one day, extents_settle() could go. */
-    assert_true(extents_common(&x, &y, both) > 0);
-    expect(a, b, "", '0');
+    for (int i = 0; i < TRIES; i++) {
+        AUTO_CLOSE int b = open_clone("b", a);
+        fill(b, 0, SIZE, 'b');
+        assert_int_equal(extents_read(a, 0, SIZE, &x), 0);
+        assert_int_equal(extents_read(b, 0, SIZE, &y), 0);
+        is_old_seen |= extents_common(&x, &y, both) > 0;
+        expect(a, b, "", '0');
+        assert_int_equal(unlink("b"), 0);
+    }
+    assert_true(is_old_seen);
 }
 
 static void test_what_has_no_place_of_its_own(void **state)
@@ -202,9 +208,7 @@ static void test_what_is_compressed(void **state)
     assert_int_equal(ioctl(a, FS_IOC_SETFLAGS, &flags), 0);
     fill(a, 0, SIZE, 'a');
     AUTO_CLOSE int b = open_clone("b", a);
-    struct stat st;
     assert_int_equal(extents_settle(a), 0);
-    assert_int_equal(fstat(a, &st), 0);
     assert_int_equal(extents_read(a, 0, SIZE, &x), 0);
     assert_int_equal(x.n, 0);
     expect(a, b, "", '0');

@@ -55,6 +55,8 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     ret_used->cache_bytes = u.cache_bytes;
     ret_used->memory_limit_bytes = e->box.limits.memory_bytes;
     ret_used->pids = u.pids;
+    ret_used->pids_limit = e->box.limits.pids;
+    ret_used->pids_refused = u.pids_refused;
     ret_used->oom_kills = u.oom_kills;
     return 0;
 }

@@ -23,6 +23,8 @@ struct cgroup_usage {
     uint64_t memory_bytes; /* with page cache */
     uint64_t cache_bytes;
     uint32_t pids;
+    uint32_t
+        pids_refused; /* how often a process or thread could not be started for the limit; 0 where the kernel does not count */
     uint32_t oom_kills;
 };
 

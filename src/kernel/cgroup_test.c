@@ -76,6 +76,7 @@ static void life_of_a_group(int version)
     assert_int_equal(cgroup_attach(t, "a", pid), 0);
     assert_int_equal(cgroup_usage(t, "a", &usage), 0);
     assert_int_equal(usage.pids, 1);
+    assert_int_equal(usage.pids_refused, 0);
     assert_int_equal(usage.oom_kills, 0);
     assert_int_equal(cgroup_remove(t, "a"), -EBUSY);
     assert_int_equal(cgroup_limit(t, "a", &none), 0);
@@ -84,6 +85,70 @@ static void life_of_a_group(int version)
     assert_int_equal(cgroup_remove(t, "a"), 0);
     assert_true(cgroup_usage(t, "a", &usage) < 0);
     cgroup_close(t, true);
+}
+
+/* Starts children that it does not wait for, as many as it may have, when told to. Its exit code is the number of those that it could not have. */
+static pid_t start_breeder(int *ret_go)
+{
+    int p[2];
+    char byte;
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int refused = 0;
+        (void)alarm(30);
+        if (read(p[0], &byte, 1) != 1)
+            _exit(255);
+        for (int i = 0; i < 20; i++) {
+            pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            refused += child < 0;
+        }
+        _exit(refused);
+    }
+    assert_true(pid > 0);
+    (void)close(p[0]);
+    *ret_go = p[1];
+    return pid;
+}
+
+static void refusals_in_a_group(int version)
+{
+    struct cgroup_tree *t = open_tree_of(version);
+    const struct cgroup_limits limits = {.pids = 8};
+    struct cgroup_usage before, after;
+    int go = -1, status;
+    if (!cgroup_features(t)->pids) {
+        cgroup_close(t, true);
+        skip();
+    }
+    assert_int_equal(cgroup_make(t, "p"), 0);
+    assert_int_equal(cgroup_limit(t, "p", &limits), 0);
+    pid_t pid = start_breeder(&go);
+    assert_int_equal(cgroup_attach(t, "p", pid), 0);
+    assert_int_equal(cgroup_usage(t, "p", &before), 0);
+    assert_int_equal(before.pids_refused, 0);
+    assert_int_equal(write(go, "y", 1), 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(cgroup_usage(t, "p", &after), 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 20 - 7);
+    assert_int_equal(after.pids_refused, WEXITSTATUS(status));
+    (void)close(go);
+    remove_when_empty(t, "p");
+    cgroup_close(t, true);
+}
+
+static void test_refusals_v1(void **state)
+{
+    (void)state;
+    refusals_in_a_group(1);
+}
+
+static void test_refusals_v2(void **state)
+{
+    (void)state;
+    refusals_in_a_group(2);
 }
 
 /* Of version 1, where all groups of a name lie in one directory for the controller. */
@@ -407,6 +472,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life_v1),
         cmocka_unit_test(test_life_v2),
+        cmocka_unit_test(test_refusals_v1),
+        cmocka_unit_test(test_refusals_v2),
         cmocka_unit_test(test_a_container_v2),
         cmocka_unit_test(test_kill_takes_all),
         cmocka_unit_test(test_frozen_and_thawed),

@@ -102,8 +102,11 @@ static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *r
         u.oom_kills = oom_kills(t, name);
     }
     if (r == 0 && t->features.pids) {
+        uint64_t refused = 0;
         r = cgroup_read_u64(t->parent_fds[PIDS], name, "pids.current", &v);
         u.pids = (uint32_t)v;
+        if (r == 0 && cgroup_read_key(t->parent_fds[PIDS], name, "pids.events", "max", &refused) == 0)
+            u.pids_refused = (uint32_t)MIN(refused, (uint64_t)UINT32_MAX);
     }
     if (r == 0)
         *ret_usage = u;

@@ -127,8 +127,7 @@ static void start(struct sandbox *sb)
     union sup_message m;
     sb->is_ready = sb->is_launched = sb->is_certified = sb->is_certifying = false;
     sb->info.start_failed = sb->info.volumes_failed = NULL;
-    sb->cpu_at = sb->cpu_usec = 0;
-    sb->oom_kills = 0;
+    usage_forget(sb);
     if (network_begin_again(sb, &err) < 0) {
         pause_answer_later(sandbox_ref(sb), on_created, &err);
         return;

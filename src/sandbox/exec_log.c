@@ -244,7 +244,7 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     }
     action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, EVENT_CLAIMED, event_data_end(&d));
     if (err || exit->signaled || exit->code)
-        usage_suspect_disk(log->sb);
+        usage_suspect(log->sb);
 }
 
 /* ---- read back ---- */

@@ -495,17 +495,12 @@ static void many_processes(void **state)
 static void fails_for_want_of_room(void **state)
 {
     struct world *w = *state;
-    struct sandbox *sb = world_sandbox(w, &(struct sandbox_spec){.timeout_ms = 60000, .disk_bytes = 1000}),
-                   *free_one = world_sandbox(w, NULL);
+    struct sandbox *sb = world_sandbox(w, &(struct sandbox_spec){.timeout_ms = 60000, .disk_bytes = 1000});
     struct client c = {0};
     loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
-    loop_alarm_clear(sb->core->loop, &free_one->sample_alarm);
     w->disk_limit = w->disk_used = 1000;
     unsigned usages = w->usages;
     run(sb, &c, "echo", "went well", NULL);
-    WAIT(w, c.exits);
-    fini(&c);
-    run(free_one, &c, "count", "1", NULL);
     WAIT(w, c.exits);
     fini(&c);
     assert_int_equal(w->usages, usages);
@@ -518,15 +513,31 @@ static void fails_for_want_of_room(void **state)
     w->disk_used = 0;
     world_turns(w, 30);
     assert_int_equal(w->usages, usages + 1);
-    assert_int_equal(world_count_events(w, id_of(free_one), EVENT_LIMIT_DISK), 0);
+
+    /* Of processes it may have too few, whether it has a limit of its disk or none. */
+    struct sandbox *free_one = world_sandbox(w, NULL);
+    loop_alarm_clear(free_one->core->loop, &free_one->sample_alarm);
+    w->pids_refused = 5;
+    run(free_one, &c, "count", "1", NULL);
+    WAIT(w, c.exits);
+    fini(&c);
+    WAIT(w, world_count_events(w, id_of(free_one), EVENT_LIMIT_PIDS) == 1);
+    assert_int_equal(w->usages, usages + 2);
+    for (int i = 0; i < 2; i++) { /* it was told, and its disk has no limit */
+        run(free_one, &c, "count", "1", NULL);
+        WAIT(w, c.exits);
+        fini(&c);
+    }
+    world_turns(w, 30);
+    assert_int_equal(w->usages, usages + 2);
 
     /* Who closes the core asks nothing more, though processes end by it. */
     sb->disk_is_full = false;
-    sb->disk_suspected_at = 0;
+    sb->suspected_at = 0;
     run(sb, &c, "cat", NULL, NULL);
     WAIT(w, c.starts);
     world_close(w);
-    assert_int_equal(w->usages, usages + 1);
+    assert_int_equal(w->usages, usages + 2);
     world_open(w);
     fini(&c);
 }

@@ -87,7 +87,7 @@ void file_record_end(struct file_call *c, const struct err *err)
         return;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (err && err->code == ERR_RESOURCE_EXHAUSTED)
-        usage_suspect_disk(c->sb);
+        usage_suspect(c->sb);
     if (err) {
         event_data_str(&d, "code", str_of(err_code_name(err->code)));
         event_data_str(&d, "message", str_of(err->msg));

@@ -66,7 +66,7 @@ struct sandbox {
     const char *end_cause; /* decided when the end began; SUP_ENDED may know better */
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
-    struct loop_alarm end_alarm, sample_alarm, disk_alarm, kill_alarm, forget_alarm;
+    struct loop_alarm end_alarm, sample_alarm, suspect_alarm, kill_alarm, forget_alarm;
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 
@@ -82,14 +82,18 @@ struct sandbox {
     bool disk_is_full; /* and that was told */
     bool disk_asked;   /* the first sample waits a moment for the disk's figures */
     struct loop_alarm history_alarm;
-    uint64_t history_from;    /* while its log is shortened: what stays begins here */
-    usec_t disk_suspected_at; /* monotonic: when it was looked at out of turn; 0: never */
-    uint64_t n_dials_told;    /* how many are in the log, since this worker began */
-    uint32_t oom_kills;
-    bool stored;   /* its creation is */
-    bool is_told;  /* who asked for it has heard of it */
-    bool listed;   /* by coved, at recovery */
-    uint32_t life; /* enum sup_life, when listed */
+    uint64_t history_from; /* while its log is shortened: what stays begins here */
+    usec_t suspected_at;   /* monotonic: when its figures were looked at out of turn; 0: never */
+    uint64_t n_dials_told; /* how many are in the log, since this worker began */
+    uint32_t oom_kills;    /* that were told */
+    uint32_t pids_refused; /* as seen last */
+    uint32_t pids_told;    /* of these */
+    bool pids_are_short;   /* and that was told */
+    bool pids_grew;        /* pids_refused did, since the last regular sample */
+    bool stored;           /* its creation is */
+    bool is_told;          /* who asked for it has heard of it */
+    bool listed;           /* by coved, at recovery */
+    uint32_t life;         /* enum sup_life, when listed */
 
     const char *start_cmd, *ready_cmd; /* to be run at each start, before anybody hears of it; NULL: none */
     struct launch *launch;             /* while that goes on */
@@ -343,7 +347,8 @@ void history_stop(struct sandbox *sb);
 void usage_start(struct sandbox *sb);
 void usage_stop(struct sandbox *sb);
 /* Something inside failed, perhaps for want of room: looks at once, lest there is room again at the next sample. */
-void usage_suspect_disk(struct sandbox *sb);
+void usage_suspect(struct sandbox *sb);
+void usage_forget(struct sandbox *sb); /* its control group is gone: what another one counts begins at 0 */
 
 /* network.c: hooks of a sandbox's life; what façades use is in network.h */
 struct networks *networks_new(struct core *core);

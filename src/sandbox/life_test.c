@@ -604,6 +604,63 @@ static void disk_fills(void **state)
     }
 }
 
+/* One of the samples that come by themselves, now. */
+static void sample_regularly(struct world *w, struct sandbox *sb)
+{
+    unsigned usages = w->usages;
+    sb->disk_asked = true;
+    loop_alarm_set(sb->core->loop, &sb->sample_alarm, clock_mono(), sb->sample_alarm.fn);
+    WAIT(w, w->usages > usages);
+    world_turns(w, 10);
+}
+
+/* Told once while it is refused more, and again only after a period in which it was not. What is looked at out of turn ends no period. */
+static void processes_run_out(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    const char *id = sandbox_info(sb)->id;
+    static const struct {
+        bool is_regular;
+        uint32_t refused;
+        size_t events;
+    } steps[] = {{true, 0, 0},   {false, 7, 1},   {true, 7, 1},   {true, 900, 1},  {false, 950, 1}, {true, 950, 1},
+                 {true, 950, 1}, {false, 950, 1}, {true, 960, 2}, {false, 961, 2}, {true, 961, 2}};
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        struct sandbox_sample sample = {0};
+        struct err err;
+        w->pids_refused = steps[i].refused;
+        if (steps[i].is_regular) {
+            sample_regularly(w, sb);
+        } else {
+            assert_int_equal(sandbox_sample_now(sb, on_sample, &sample, &err), 0);
+            WAIT(w, sample.at != 0);
+        }
+        assert_int_equal(world_count_events(w, id, EVENT_LIMIT_PIDS), steps[i].events);
+    }
+    assert_string_equal(world_event_data(w, id, EVENT_LIMIT_PIDS), "{\"limit\":64,\"refused\":953}");
+}
+
+/* What one worker told the next one does not tell again, and what came in between is not lost. */
+static void told_by_the_worker_before(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    char id[ID_SANDBOX_LEN + 1];
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    w->pids_refused = w->oom_kills = 3;
+    w->disk_used = w->disk_limit = 1000;
+    sample_regularly(w, sb);
+    for (unsigned more = 0; more < 2; more++) {
+        w->oom_kills += more;
+        sb = world_restart(w, id);
+        sample_regularly(w, sb);
+        assert_int_equal(world_count_events(w, id, EVENT_LIMIT_PIDS), 1);
+        assert_int_equal(world_count_events(w, id, EVENT_LIMIT_DISK), 1);
+        assert_int_equal(world_count_events(w, id, EVENT_LIMIT_OOM), 1 + more);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -623,6 +680,8 @@ int main(void)
         TEST(guarded),
         TEST(figures),
         TEST(disk_fills),
+        TEST(processes_run_out),
+        TEST(told_by_the_worker_before),
         TEST(never_and_at_once),
         TEST(logs),
         TEST(supervisor_dies),

@@ -58,6 +58,7 @@ void pause_let_go(struct sandbox *sb)
     struct err why;
     (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox was paused without its memory: its processes have ended");
     sb->is_ready = sb->is_mounted = false;
+    usage_forget(sb);
     sb->info.start_failed = sb->info.volumes_failed = NULL;
     volume_log_unmounted(sb);
     network_forget(sb);

@@ -87,8 +87,10 @@ static void leave_paused(struct sandbox *sb)
     bool has_memory = sb->life == SUP_FROZEN, was_paused = i->state == SANDBOX_PAUSED;
     bool is_lost = was_paused && i->has_memory && !has_memory;
     i->has_memory = has_memory;
-    if (!has_memory)
+    if (!has_memory) {
         i->start_failed = i->volumes_failed = NULL;
+        usage_forget(sb);
+    }
     i->state = SANDBOX_PAUSED;
     rows_state(sb);
     rows_extra(sb);

@@ -96,6 +96,14 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "volumes_failed", json_string(i->volumes_failed));
     if (i->n_mounts)
         (void)json_object_set_new(extra, "mounts", put_mounts(i));
+    if (sb->oom_kills)
+        (void)json_object_set_new(extra, "oom_kills", json_integer(sb->oom_kills));
+    if (sb->pids_told)
+        (void)json_object_set_new(extra, "pids_refused", json_integer(sb->pids_told));
+    if (sb->pids_are_short)
+        (void)json_object_set_new(extra, "pids_are_short", json_true());
+    if (sb->disk_is_full)
+        (void)json_object_set_new(extra, "disk_is_full", json_true());
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
@@ -116,6 +124,10 @@ static void extra_fill(struct sandbox *sb, const char *text)
     i->volumes_failed = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "volumes_failed")));
     sb->is_launched = true; /* whoever made it saw to that */
     get_mounts(sb, json_object_get(extra, "mounts"));
+    sb->oom_kills = (uint32_t)json_integer_value(json_object_get(extra, "oom_kills"));
+    sb->pids_refused = sb->pids_told = (uint32_t)json_integer_value(json_object_get(extra, "pids_refused"));
+    sb->pids_are_short = json_is_true(json_object_get(extra, "pids_are_short"));
+    sb->disk_is_full = json_is_true(json_object_get(extra, "disk_is_full"));
     json_decref(extra);
 }
 

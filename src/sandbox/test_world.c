@@ -395,6 +395,9 @@ static void on_request(struct world *w, const union sup_message *q)
         m.used.cpu_usec = w->usages;
         m.used.disk_bytes = w->disk_used;
         m.used.disk_limit_bytes = w->disk_limit;
+        m.used.pids_limit = 64;
+        m.used.pids_refused = w->pids_refused;
+        m.used.oom_kills = w->oom_kills;
         m.used.code = a ? 0 : ERR_NOT_FOUND;
         answer(w, &m, SUP_USED, q->head.tag, -1);
         break;

@@ -55,6 +55,7 @@ struct world {
     bool kill_is_plain; /* KILL of a kept one: no SUP_ENDED */
     unsigned creates, kills, attaches, usages, pauses, resumes, snapshots;
     uint64_t disk_used, disk_limit; /* what USAGE says */
+    uint32_t pids_refused, oom_kills;
     enum err_code snapshot_error;
     struct map volumes;                           /* id -> the same: what is in the pool */
     unsigned mounts, volume_refusals, usage_asks; /* usage_asks: how often figures of volumes were asked for */

@@ -2,7 +2,8 @@
 /*
  * Figures of running sandboxes, every SANDBOX_SAMPLE_MS: memory, CPU and what it wrote to its disk from coved (measured from outside; the last only where the pool counts), the disk's otherwise from the agent
  * (a claim, refreshed beside, so that a sample never waits for it). The first one of each sandbox comes at a random moment, which spreads them out.
- * A disk may be full for less than that: it is looked at as well, at most every SUSPECT_MS, when a process fails or an operation on a file ends for want of something.
+ * A limit may be reached for less than that: it is looked at as well, at most every SUSPECT_MS, when a process fails or an operation on a file ends for want of something.
+ * What was told is in the row, so that another worker does not tell it again.
  */
 #include "base/fd.h"
 #include "base/mem.h"
@@ -35,14 +36,54 @@ static void look_at_disk(struct sandbox *sb, const struct sup_used *u)
     if (!limit || !used)
         return;
     if (used < limit - limit / 10) {
-        sb->disk_is_full = false;
+        if (sb->disk_is_full) {
+            sb->disk_is_full = false;
+            rows_extra(sb);
+        }
     } else if (!sb->disk_is_full && used >= limit - MIN(limit / 50, (uint64_t)16 << 20)) {
         sb->disk_is_full = true;
         AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
         event_data_u64(&d, "used_bytes", used);
         event_data_u64(&d, "limit_bytes", limit);
         action_observe(sb, 0, EVENT_LIMIT_DISK, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+        rows_extra(sb);
     }
+}
+
+/* Once when it may have no more, and again only after a whole period in which it did not try. */
+static void look_at_pids(struct sandbox *sb, const struct sup_used *u, bool is_regular)
+{
+    if (u->pids_refused > sb->pids_refused) {
+        sb->pids_refused = u->pids_refused;
+        sb->pids_grew = true;
+        if (!sb->pids_are_short) {
+            AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+            event_data_u64(&d, "limit", u->pids_limit);
+            event_data_u64(&d, "refused", sb->pids_refused - sb->pids_told);
+            action_observe(sb, 0, EVENT_LIMIT_PIDS, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+            sb->pids_told = sb->pids_refused;
+            sb->pids_are_short = true;
+            rows_extra(sb);
+        }
+    }
+    if (!is_regular)
+        return;
+    if (!sb->pids_grew && sb->pids_are_short) {
+        sb->pids_are_short = false;
+        rows_extra(sb);
+    }
+    sb->pids_grew = false;
+}
+
+static void look_at_kills(struct sandbox *sb, const struct sup_used *u)
+{
+    if (u->oom_kills <= sb->oom_kills)
+        return;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "kills", u->oom_kills - sb->oom_kills);
+    sb->oom_kills = u->oom_kills;
+    action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
+    rows_extra(sb);
 }
 
 static void on_used(void *ctx, const union sup_message *answer, int fd, const struct err *err)
@@ -73,12 +114,8 @@ static void on_used(void *ctx, const union sup_message *answer, int fd, const st
             keep(sb, &sample);
         }
         look_at_disk(sb, u);
-        if (u->oom_kills > sb->oom_kills) {
-            AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-            event_data_u64(&d, "kills", u->oom_kills - sb->oom_kills);
-            sb->oom_kills = u->oom_kills;
-            action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
-        }
+        look_at_pids(sb, u, !s->done);
+        look_at_kills(sb, u);
         if (s->done)
             s->done(s->ctx, &sample, NULL);
     } else if (s->done) {
@@ -160,33 +197,40 @@ static void on_sample_alarm(struct loop_alarm *alarm)
 
 static void on_suspicion(void *ctx, const struct sandbox_sample *sample, const struct err *err)
 {
-    (void)ctx, (void)sample, (void)err; /* look_at_disk() has said it */
+    (void)ctx, (void)sample, (void)err; /* on_used() has said it */
 }
 
-static void on_disk_alarm(struct loop_alarm *alarm)
+static void on_suspect_alarm(struct loop_alarm *alarm)
 {
-    struct sandbox *sb = container_of(alarm, struct sandbox, disk_alarm);
+    struct sandbox *sb = container_of(alarm, struct sandbox, suspect_alarm);
     struct err err;
-    sb->disk_suspected_at = clock_mono();
+    sb->suspected_at = clock_mono();
     (void)!ask(sb, on_suspicion, NULL, &err);
 }
 
-void usage_suspect_disk(struct sandbox *sb)
+void usage_suspect(struct sandbox *sb)
 {
-    if (!sb->info.disk_bytes || sb->disk_is_full || sb->core->closing || sb->info.state != SANDBOX_RUNNING ||
-        sb->disk_alarm.slot)
+    bool is_told = sb->pids_are_short && (!sb->info.disk_bytes || sb->disk_is_full);
+    if (is_told || sb->core->closing || sb->info.state != SANDBOX_RUNNING || sb->suspect_alarm.slot)
         return;
-    usec_t next = sb->disk_suspected_at ? sb->disk_suspected_at + SUSPECT_MS * USEC_PER_MS : 0;
+    usec_t next = sb->suspected_at ? sb->suspected_at + SUSPECT_MS * USEC_PER_MS : 0;
     if (clock_mono() >= next)
-        on_disk_alarm(&sb->disk_alarm);
+        on_suspect_alarm(&sb->suspect_alarm);
     else
-        loop_alarm_set(sb->core->loop, &sb->disk_alarm, next, on_disk_alarm);
+        loop_alarm_set(sb->core->loop, &sb->suspect_alarm, next, on_suspect_alarm);
+}
+
+void usage_forget(struct sandbox *sb)
+{
+    sb->cpu_at = sb->cpu_usec = 0;
+    sb->oom_kills = sb->pids_refused = sb->pids_told = 0;
+    sb->pids_are_short = sb->pids_grew = false;
 }
 
 void usage_stop(struct sandbox *sb)
 {
     loop_alarm_clear(sb->core->loop, &sb->sample_alarm);
-    loop_alarm_clear(sb->core->loop, &sb->disk_alarm);
+    loop_alarm_clear(sb->core->loop, &sb->suspect_alarm);
     history_stop(sb);
 }
 

@@ -206,6 +206,8 @@ struct sup_used {
     uint64_t disk_bytes; /* of its own files, 0 when the pool doesn't know */
     uint64_t disk_limit_bytes;
     uint32_t pids;
+    uint32_t pids_limit;   /* 0: none */
+    uint32_t pids_refused; /* how often it could not have another one for that */
     uint32_t oom_kills;
 };
 

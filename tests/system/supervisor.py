@@ -48,7 +48,7 @@ REQUESTS = {
 ANSWERS = {
     **{one: (struct.Struct(f"@IIi{TEXT}s"), "code message") for one in (CREATED, DONE, ATTACHED)},
     LISTED: (struct.Struct(f"@II{ID}sIQ"), "id life started"),
-    USED: (struct.Struct("@IIi4xQQQQQQII"), "code cpu memory cache memory_limit disk disk_limit pids oom_kills"),
+    USED: (struct.Struct("@IIi4xQQQQQQIIII"), "code cpu memory cache memory_limit disk disk_limit pids pids_limit pids_refused oom_kills"),
     ENDED: (struct.Struct(f"@II{ID}sIII"), "id cause status oom_kills"),
     STORED: (struct.Struct(f"@IIi{TEXT}s4xQQQ"), "code message frozen_usec total_usec layer_bytes"),
     A_LAYER: (struct.Struct(f"@II{LAYER}s{LAYER}sQI4x"), "layer below bytes in_use"),

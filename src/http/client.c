@@ -31,6 +31,7 @@ struct http_client {
     int fd, timeout_ms;
     enum phase phase;
     bool chunked, head_only, keep_alive, eof;
+    bool refused; /* the server does not read the rest of the request's body */
     int64_t left; /* of the request's body, unless chunked */
     struct buf in;
     llhttp_t parser;
@@ -297,6 +298,7 @@ static int start(struct http_client *c, const char *method, const char *target, 
     llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
     c->parser.data = c;
     c->head_only = strcmp(method, "HEAD") == 0;
+    c->refused = false;
     c->chunked = content_length < 0;
     c->left = content_length;
     c->status = 0;
@@ -319,31 +321,37 @@ int http_client_begin(struct http_client *c, const char *method, const char *tar
     return start(c, method, target, headers, n_headers, content_length, STR_NULL);
 }
 
-int http_client_write(struct http_client *c, struct str data)
+static int send_part(struct http_client *c, struct str data)
 {
-    if (data.n == 0)
-        return 0;
-    if (c->phase == RAW)
+    if (!c->chunked)
         return send_text(c, data, STR_NULL);
-    if (c->phase != SENDING)
-        return -EPIPE;
-    if (!c->chunked) {
-        if ((uint64_t)c->left < data.n)
-            return -EMSGSIZE;
-        c->left -= (int64_t)data.n;
-        return send_text(c, data, STR_NULL);
-    }
     char size_line[24];
     int n = snprintf(size_line, sizeof(size_line), "%zx\r\n", data.n);
     struct iovec iov[] = {{size_line, (size_t)n}, {(void *)(uintptr_t)data.p, data.n}, {(void *)(uintptr_t) "\r\n", 2}};
     return send_all(c, iov, ARRAY_SIZE(iov));
 }
 
+int http_client_write(struct http_client *c, struct str data)
+{
+    if (data.n == 0)
+        return 0;
+    if (c->phase == RAW)
+        return send_text(c, data, STR_NULL);
+    if (c->phase != SENDING || c->refused)
+        return -EPIPE;
+    if (!c->chunked && (uint64_t)c->left < data.n)
+        return -EMSGSIZE;
+    int r = send_part(c, data);
+    c->refused = r == -EPIPE;
+    c->left -= c->chunked ? 0 : (int64_t)data.n;
+    return r;
+}
+
 int http_client_end(struct http_client *c)
 {
     if (c->phase == RAW)
         return shutdown(c->fd, SHUT_WR) < 0 ? -errno : 0;
-    if (c->phase != SENDING)
+    if (c->phase != SENDING || c->refused)
         return -EPIPE;
     if (!c->chunked && c->left)
         return -EMSGSIZE;

@@ -152,11 +152,10 @@ static void test_upgrade(void **state)
     assert_int_equal(http_client_read(c, piece, sizeof(piece)), 0);
 }
 
-/* A server that says `answer` to whoever connects, and closes. */
-static int script(const char *answer, struct http_client **ret)
+/* A client, and the other end of its connection. */
+static int connect_pair(struct http_client **ret)
 {
-    int pair[2];
-    char path[64], drop[4096];
+    char path[64];
     (void)snprintf(path, sizeof(path), "/tmp/cove-http-script-%d.sock", (int)getpid());
     (void)unlink(path);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -165,15 +164,49 @@ static int script(const char *answer, struct http_client **ret)
     assert_int_equal(bind(listening, (struct sockaddr *)&addr, sizeof(addr)), 0);
     assert_int_equal(listen(listening, 1), 0);
     assert_int_equal(http_client_open(path, 200, ret), 0);
-    pair[0] = accept(listening, NULL, NULL);
-    assert_true(pair[0] >= 0);
-    assert_int_equal(http_client_send(*ret, "GET", "/", NULL, 0, STR_NULL), 0);
-    assert_true(recv(pair[0], drop, sizeof(drop), 0) > 0);
-    assert_int_equal(fd_write_all(pair[0], answer, strlen(answer)), 0);
-    (void)close(pair[0]);
+    int fd = accept(listening, NULL, NULL);
+    assert_true(fd >= 0);
     (void)close(listening);
     (void)unlink(path);
+    return fd;
+}
+
+/* A server that says `answer` to whoever asks, and closes. */
+static void answer_and_close(int fd, const char *answer)
+{
+    char drop[4096];
+    assert_true(recv(fd, drop, sizeof(drop), 0) > 0);
+    assert_int_equal(fd_write_all(fd, answer, strlen(answer)), 0);
+    (void)close(fd);
+}
+
+static int script(const char *answer, struct http_client **ret)
+{
+    int fd = connect_pair(ret);
+    assert_int_equal(http_client_send(*ret, "GET", "/", NULL, 0, STR_NULL), 0);
+    answer_and_close(fd, answer);
     return http_client_receive(*ret);
+}
+
+static void test_who_is_refused_reads_why(void **state)
+{
+    (void)state;
+    static char block[100000];
+    for (int chunked = 0; chunked < 2; chunked++) {
+        AUTO(http_client_free) struct http_client *c = NULL;
+        AUTO_BUF struct buf b = BUF_INIT(1000);
+        int fd = connect_pair(&c), r;
+        assert_int_equal(http_client_begin(c, "PUT", "/", NULL, 0, chunked ? -1 : 100 * (int64_t)sizeof(block)), 0);
+        answer_and_close(fd, "HTTP/1.1 507 Insufficient Storage\r\nContent-Length: 4\r\n\r\nfull");
+        while ((r = http_client_write(c, str_n(block, sizeof(block)))) == 0)
+            ;
+        assert_int_equal(r, -EPIPE);
+        assert_int_equal(http_client_end(c), -EPIPE);
+        assert_int_equal(http_client_receive(c), 0);
+        assert_int_equal(http_client_status(c), 507);
+        assert_int_equal(http_client_read_all(c, &b), 0);
+        assert_str(buf_str(&b), "full");
+    }
 }
 
 static void test_scripted(void **state)
@@ -283,6 +316,7 @@ int main(void)
         TEST_UNIX(test_upgrade),
         TEST(test_patience),
         cmocka_unit_test(test_scripted),
+        cmocka_unit_test(test_who_is_refused_reads_why),
         cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_signals_while_connecting),
     };

@@ -146,7 +146,7 @@ def test_the_limit_stays_with_what_is_paused_and_forked():
 
 
 def used(service):
-    volume, = json.loads(service.cove("volume", "ls", "--json").stdout)["volumes"]
+    volume, = json.loads(service.cove("volume", "ls", "--json").stdout)
     return volume["used_bytes"]
 
 

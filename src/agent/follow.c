@@ -160,66 +160,75 @@ static char *make_record(const struct exec_request *q, const struct user *u, siz
     return record;
 }
 
-static int start(struct follower *f, const struct exec_request *q, struct failure *why)
+static uint8_t process_flags(const struct exec_request *q)
 {
-    struct agent *a = f->stream.session->agent;
-    AUTO_USER struct user user = {0};
-    AUTO_ARENA struct arena arena = ARENA_INIT;
+    bool pty = q->flags & WIRE_EXEC_PTY, stdin_pipe = !pty && q->flags & WIRE_EXEC_STDIN;
+    return (uint8_t)((pty ? WIRE_PROC_PTY : 0) | (stdin_pipe ? WIRE_PROC_STDIN : 0) |
+                     (q->flags & WIRE_EXEC_TAG ? WIRE_PROC_TAG : 0));
+}
+
+/* What the child needs, all of it in the arena. command: as it is shown. */
+static int make_spawn(const struct agent *a, const struct exec_request *q, const struct user *u, const char *command,
+                      struct arena *arena, struct spawn *ret_spawn, struct failure *why)
+{
     char cwd[PATH_TEXT_MAX];
-    struct spawn *s = arena_alloc(&arena, sizeof(*s));
+    struct env env = {.arena = arena};
     bool nul_arg = str_has_nul(q->cwd), nul_env = false;
-    struct process *p;
-    f->command = command_text(q);
-    if (user_lookup(&a->config.users, q->user, true, &user, why) < 0)
-        return -1;
-    char **argv = make_argv(&arena, q, &nul_arg);
+    char **argv = make_argv(arena, q, &nul_arg);
     if (nul_arg)
-        return failure_set(why, ERR_INVALID_ARGUMENT, "error starting process '%s': invalid argument", f->command);
-    if (user_path(&user, q->cwd, cwd, why) < 0)
+        return failure_set(why, ERR_INVALID_ARGUMENT, "error starting process '%s': invalid argument", command);
+    if (user_path(u, q->cwd, cwd, why) < 0)
         return -1;
-    if (a->n_live >= PROCESS_LIVE_MAX)
-        return failure_set(why, ERR_RESOURCE_EXHAUSTED, "error starting process '%s': %d processes are running already",
-                           f->command, PROCESS_LIVE_MAX);
-    struct env env = {.arena = &arena};
-    make_env(&env, a, q, &user, &nul_env);
+    make_env(&env, a, q, u, &nul_env);
     struct str search = str_of(env_get(&env, STR("PATH")));
     map_fini(&env.index);
     if (nul_env)
         return failure_set(why, ERR_INVALID_ARGUMENT,
-                           "error starting process '%s': exec: environment variable contains NUL", f->command);
-
-    gid_t *groups = arena_alloc(&arena, user.n_groups * sizeof(*groups));
-    memcpy(groups, user.groups, user.n_groups * sizeof(*groups));
-    *s = (struct spawn){
+                           "error starting process '%s': exec: environment variable contains NUL", command);
+    gid_t *groups = arena_alloc(arena, u->n_groups * sizeof(*groups));
+    memcpy(groups, u->groups, u->n_groups * sizeof(*groups));
+    *ret_spawn = (struct spawn){
         .argv = argv,
         .envp = env.vars,
         .search = search,
-        .cwd = arena_strndup(&arena, cwd, strlen(cwd)),
-        .uid = user.uid,
-        .gid = user.gid,
+        .cwd = arena_strndup(arena, cwd, strlen(cwd)),
+        .uid = u->uid,
+        .gid = u->gid,
         .groups = groups,
-        .n_groups = user.n_groups,
+        .n_groups = u->n_groups,
         .nofile = &a->nofile,
         .pty = q->flags & WIRE_EXEC_PTY,
         .stdin_pipe = q->flags & WIRE_EXEC_STDIN,
         .cols = q->cols,
         .rows = q->rows,
     };
-    bool pty = s->pty;
-    uint8_t flags = (uint8_t)((pty             ? WIRE_PROC_PTY
-                               : s->stdin_pipe ? WIRE_PROC_STDIN
-                                               : 0) |
-                              (q->flags & WIRE_EXEC_TAG ? WIRE_PROC_TAG : 0));
+    return 0;
+}
+
+static int start(struct follower *f, const struct exec_request *q, struct failure *why)
+{
+    struct agent *a = f->stream.session->agent;
+    AUTO_USER struct user user = {0};
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    struct spawn *s = arena_alloc(&arena, sizeof(*s));
+    struct process *p;
+    f->command = command_text(q);
+    if (user_lookup(&a->config.users, q->user, true, &user, why) < 0 ||
+        make_spawn(a, q, &user, f->command, &arena, s, why) < 0)
+        return -1;
+    if (a->n_live >= PROCESS_LIVE_MAX)
+        return failure_set(why, ERR_RESOURCE_EXHAUSTED, "error starting process '%s': %d processes are running already",
+                           f->command, PROCESS_LIVE_MAX);
+    f->cwd = mem_strdup(s->cwd);
     size_t record_bytes;
     char *record = make_record(q, &user, &record_bytes);
-    int r = process_start(a, s, &arena, record, record_bytes, flags, &p);
-    if (r < 0 && pty)
+    int r = process_start(a, s, &arena, record, record_bytes, process_flags(q), &p);
+    if (r < 0 && q->flags & WIRE_EXEC_PTY)
         return failure_errno(why, ERR_INVALID_ARGUMENT, -r,
                              "error starting pty with command '%s' in dir '%s' with '%u' cols and '%u' rows",
-                             f->command, cwd, q->cols, q->rows);
+                             f->command, f->cwd, q->cols, q->rows);
     if (r < 0)
         return failure_errno(why, ERR_INVALID_ARGUMENT, -r, "error starting process '%s'", f->command);
-    f->cwd = mem_strdup(cwd);
     process_follow(p, f);
     return 0;
 }

@@ -9,6 +9,7 @@
  */
 #include "api/e2b/e2b.h"
 #include "api/native/native.h"
+#include "api/refusals.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -22,6 +23,7 @@
 #include "http/tls.h"
 #include "kernel/seccomp.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "store/store.h"
 
@@ -44,6 +46,7 @@ struct worker {
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
+    struct refusals *refusals;
     struct native *native;
     struct e2b *e2b;
 
@@ -81,6 +84,7 @@ static void server_closed(void *ctx)
     struct worker *w = ctx;
     e2b_free(w->e2b);
     native_free(w->native);
+    refusals_free(w->refusals);
     builder_free(w->builder);
     core_close(w->core);
     pulse_stop(&w->pulse);
@@ -218,6 +222,22 @@ static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verd
     return event_verify(log, sandbox, ret_verdict, err);
 }
 
+/* Never what was sent: whoever mistypes a key has nearly told it. */
+static void on_refusal(void *ctx, const char *api, enum refusal why, const char *from, uint64_t count)
+{
+    static const char *const reasons[] = {
+        [REFUSAL_NO_KEY] = "no key", [REFUSAL_WRONG_KEY] = "wrong key", [REFUSAL_WRONG_USER] = "wrong user"};
+    struct worker *w = ctx;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "from", str_of(from));
+    if (*api) {
+        event_data_str(&d, "api", str_of(api));
+        event_data_str(&d, "why", str_of(reasons[why]));
+    }
+    event_data_u64(&d, "count", count);
+    service_observe(w->core, 0, EVENT_SERVICE_DENIED, event_data_end(&d));
+}
+
 /* For anybody who asks: no figures and no names. */
 static struct native_obstacle supervisor_says(void *ctx)
 {
@@ -235,12 +255,14 @@ static struct native_obstacle supervisor_says(void *ctx)
 static void open_facades(struct worker *w)
 {
     const struct options *o = &w->options;
+    w->refusals = refusals_new(&w->loop, on_refusal, w);
     w->native = native_new(&(struct native_config){
         .core = w->core,
         .builder = w->builder,
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,
+        .refusals = w->refusals,
         .supervisor = supervisor_says,
         .supervisor_ctx = w,
         .key = buf_str(&w->key),

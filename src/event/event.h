@@ -104,8 +104,9 @@ enum event_kind {
     EVENT_AGENT_VIOLATION, /* it broke the protocol */
     EVENT_AGENT_LOST,
 
-    EVENT_SERVICE_STARTED,   /* this and REFUSED: in its own log */
+    EVENT_SERVICE_STARTED,   /* this, REFUSED and DENIED: in its own log */
     EVENT_SERVICE_REFUSED,   /* data.what: an action that it did not come to */
+    EVENT_SERVICE_DENIED,    /* data.why: a client without a key, with a wrong one, or a user who may not */
     EVENT_SERVICE_RECOVERED, /* cove-api came back and took the sandbox over */
 
     EVENT_LOG_SUPPRESSED, /* a flood was cut: data.kind, data.count */

@@ -94,6 +94,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
 
     [EVENT_SERVICE_STARTED] = {.name = "service.started"},
     [EVENT_SERVICE_REFUSED] = {.name = "service.refused"},
+    [EVENT_SERVICE_DENIED] = {.name = "service.denied"},
     [EVENT_SERVICE_RECOVERED] = {.name = "service.recovered"},
 
     [EVENT_LOG_SUPPRESSED] = {.name = "log.suppressed"},

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to templates, secrets and the pool stands in the log of the service."""
 
+import http.client
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from leaks import own_service
@@ -71,3 +75,40 @@ def test_it_is_a_chain_and_can_be_followed(service):
         follower.communicate()
     assert service.cove("log", "--service", "i3k").returncode == 2
     assert service.cove("log").returncode == 2
+
+
+def ask(service, headers):
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    try:
+        connection.request("GET", "/v1/sandboxes", headers=headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_who_was_turned_away(service):
+    begin = events(service)[-1]["seq"] + 1
+    wrong = service.key[:-1] + ("x" if service.key[-1] != "x" else "y")
+    assert [ask(service, {"Authorization": f"Bearer {wrong}"}) for _ in range(50)] == [401] * 50
+    assert ask(service, {}) == 401
+    assert ask(service, {"X-API-Key": service.key}) == 200
+    path = service.run / "cove.sock"
+    stranger = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{path}'); s.send(b'GET /v1/info HTTP/1.0\\r\\n\\r\\n'); print(s.recv(12).decode())"
+    mode = path.stat().st_mode
+    path.chmod(0o666) # the socket itself keeps strangers out
+    try:
+        done = subprocess.run([sys.executable, "-c", stranger], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False)
+    finally:
+        path.chmod(mode)
+    assert done.stdout.endswith(" 403\n"), done
+    assert wait_until(lambda: len(of_kind(service, "service.denied", begin)) == 3)
+    found = of_kind(service, "service.denied", begin)
+    assert [e["data"] for e in found] == [{"from": "127.0.0.1", "api": "native", "why": "wrong key", "count": 1},
+                                          {"from": "127.0.0.1", "api": "native", "why": "no key", "count": 1},
+                                          {"from": "uid=65534", "api": "native", "why": "wrong user", "count": 1}]
+    assert {(e["source"], e["grade"], e["actor"], e["cause"]) for e in found} == {("host", "observed-host", "", 0)}
+    os.kill(service.child("cove-api"), signal.SIGTERM) # what was counted is told at the end of a worker
+    assert wait_until(lambda: service.is_healthy() and len(of_kind(service, "service.denied", begin)) == 4), service.tail()
+    assert of_kind(service, "service.denied", begin)[-1]["data"] == {"from": "others", "count": 49}
+    log = service.cove("log", "--service").stdout
+    assert wrong not in log and service.key[:8] not in log

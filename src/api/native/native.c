@@ -2,6 +2,7 @@
 #include "api/native/native.h"
 
 #include "api/native/call.h"
+#include "api/refusals.h"
 #include "api/status.h"
 #include "base/mem.h"
 #include "http/connect.h"
@@ -127,6 +128,12 @@ static bool matches(const char *pattern, struct str path, struct str *ret_id)
     return path.p == NULL;
 }
 
+static void note_refusal(struct call *c, enum refusal why, const struct http_peer *peer)
+{
+    if (c->native->config.refusals)
+        refusals_note(c->native->config.refusals, "native", why, peer);
+}
+
 /* Fills the actor, or answers and returns false. */
 static bool authorise(struct call *c)
 {
@@ -138,6 +145,7 @@ static bool authorise(struct call *c)
     }
     if (peer.is_unix) {
         if (peer.uid != 0 && peer.uid != k->owner_uid) {
+            note_refusal(c, REFUSAL_WRONG_USER, &peer);
             native_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
                           (unsigned)k->owner_uid, (unsigned)peer.uid);
             return false;
@@ -151,6 +159,7 @@ static bool authorise(struct call *c)
     if (!given.p && authorization.n > 7 && str_eq_nocase(str_n(authorization.p, 7), STR("bearer ")))
         given = str_trim(str_sub(authorization, 7));
     if (!given.p || k->key.n == 0 || !str_eq_secret(given, k->key)) {
+        note_refusal(c, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY, &peer);
         native_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
         return false;
     }

@@ -63,6 +63,7 @@ struct err;
 struct event_log;
 struct event_verdict;
 struct native;
+struct refusals;
 
 /* Why no sandbox can be made now: a word, and a sentence without figures, for anybody may ask. Both static. */
 struct native_obstacle {
@@ -79,7 +80,8 @@ struct native_config {
     /* What coved says of itself; its message NULL: nothing is in the way. NULL: it is not asked. */
     struct native_obstacle (*supervisor)(void *ctx);
     void *supervisor_ctx;
-    struct str key; /* copied; empty: nobody gets in over TCP */
+    struct refusals *refusals; /* borrowed: who was turned away; NULL: is not told */
+    struct str key;            /* copied; empty: nobody gets in over TCP */
     uid_t owner_uid;
     uint64_t default_timeout_ms; /* for a request without timeout_ms */
     const char *version;

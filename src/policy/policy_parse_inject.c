@@ -175,11 +175,49 @@ static int parse_placeholder(struct parse *p, const json_t *json, const struct i
     return places ? parse_places(p, places, placeholder) : 0;
 }
 
+static int parse_headers(struct parse *p, const json_t *json, struct injection *in)
+{
+    struct policy_header *list;
+
+    parse_enter(p, "headers");
+    if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
+        return -1;
+    in->what.headers = list = arena_alloc(&p->policy->arena, json_array_size(json) * sizeof(*list));
+    in->what.n_headers = json_array_size(json);
+    for (size_t i = 0; i < in->what.n_headers; i++) {
+        parse_enter_at(p, i);
+        if (parse_header(p, json_array_get(json, i), in, i, &list[i]) < 0)
+            return -1;
+        parse_leave(p);
+    }
+    parse_leave(p);
+    return 0;
+}
+
+static int parse_placeholders(struct parse *p, const json_t *json, struct injection *in)
+{
+    struct policy_placeholder *own = p->policy->placeholders + p->policy->n_placeholders;
+
+    parse_enter(p, "placeholders");
+    if (parse_check_array(p, json, 1, POLICY_HEADERS_MAX) < 0)
+        return -1;
+    in->what.placeholders = own;
+    in->what.n_placeholders = json_array_size(json);
+    for (size_t i = 0; i < in->what.n_placeholders; i++) {
+        parse_enter_at(p, i);
+        if (parse_placeholder(p, json_array_get(json, i), in, i, &own[i]) < 0)
+            return -1;
+        parse_leave(p);
+    }
+    p->policy->n_placeholders += in->what.n_placeholders;
+    parse_leave(p);
+    return 0;
+}
+
 int parse_injection(struct parse *p, const json_t *json, struct injection *in)
 {
     static const char *const members[] = {"host", "ports", "methods", "path", "headers", "placeholders"};
-    const json_t *headers, *placeholders;
-    struct policy_header *list;
+    const json_t *headers = json_object_get(json, "headers"), *placeholders = json_object_get(json, "placeholders");
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
         return -1;
@@ -191,42 +229,12 @@ int parse_injection(struct parse *p, const json_t *json, struct injection *in)
     parse_leave(p);
     if (parse_scope(p, json, &in->scope) < 0)
         return -1;
-
-    headers = json_object_get(json, "headers");
-    placeholders = json_object_get(json, "placeholders");
     if (!headers && !placeholders)
         return parse_refuse(p, "needs \"headers\" or \"placeholders\"");
-    if (headers) {
-        parse_enter(p, "headers");
-        if (parse_check_array(p, headers, 1, POLICY_HEADERS_MAX) < 0)
-            return -1;
-        in->what.headers = list = arena_alloc(&p->policy->arena, json_array_size(headers) * sizeof(*list));
-        in->what.n_headers = json_array_size(headers);
-        for (size_t i = 0; i < in->what.n_headers; i++) {
-            parse_enter_at(p, i);
-            if (parse_header(p, json_array_get(headers, i), in, i, &list[i]) < 0)
-                return -1;
-            parse_leave(p);
-        }
-        parse_leave(p);
-    }
-    if (placeholders) {
-        struct policy_placeholder *own = p->policy->placeholders + p->policy->n_placeholders;
-
-        parse_enter(p, "placeholders");
-        if (parse_check_array(p, placeholders, 1, POLICY_HEADERS_MAX) < 0)
-            return -1;
-        in->what.placeholders = own;
-        in->what.n_placeholders = json_array_size(placeholders);
-        for (size_t i = 0; i < in->what.n_placeholders; i++) {
-            parse_enter_at(p, i);
-            if (parse_placeholder(p, json_array_get(placeholders, i), in, i, &own[i]) < 0)
-                return -1;
-            parse_leave(p);
-        }
-        p->policy->n_placeholders += in->what.n_placeholders;
-        parse_leave(p);
-    }
+    if (headers && parse_headers(p, headers, in) < 0)
+        return -1;
+    if (placeholders && parse_placeholders(p, placeholders, in) < 0)
+        return -1;
     p->policy->intercepts = true;
     return 0;
 }

@@ -78,7 +78,8 @@ static void read_accounts(const char *path, struct buf *b)
     ssize_t n = to ? read(fd, to, size) : 0;
     if (n > 0)
         buf_commit(b, (size_t)n);
-    keep(path, &st, b);
+    if (n >= 0 && (size_t)n == size) /* a read that failed, of memory perhaps, says nothing for the next time */
+        keep(path, &st, b);
 }
 
 /* Splits the next line "a:b:c" into its fields; false at the end. Fields that are not there are empty. */

@@ -85,7 +85,8 @@ static int look(struct diff_shared *s, struct effort *e, uint64_t at)
 int diff_shared_skip(struct diff_shared *s, struct effort *e, off_t at, off_t *ret_at)
 {
     const uint64_t from = (uint64_t)at;
-    int r = !s->is_off && from < s->size && from >= s->until ? look(s, e, from) : 0;
+    const bool is_enough_left = from < s->size && s->size - from >= DIFF_SHARED_WORTH;
+    int r = !s->is_off && is_enough_left && from >= s->until ? look(s, e, from) : 0;
     if (r < 0)
         return r;
     while (s->i < s->n && s->common[s->i].at + s->common[s->i].n <= from)

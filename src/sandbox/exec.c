@@ -189,6 +189,7 @@ static void process_on_end(void *user, struct str tail, const struct err *err)
         malformed(&bad);
         err = &bad;
     }
+    enum event_grade grade = stream_was_answered(p->stream) ? EVENT_CLAIMED : EVENT_OBSERVED_HOST;
     exit.output_bytes = p->log.base + p->log.bytes;
     p->stream = NULL;
     p->delivered = f != NULL;
@@ -196,7 +197,7 @@ static void process_on_end(void *user, struct str tail, const struct err *err)
     if (f)
         f->process = NULL;
     if (!p->sb->core->closing)
-        exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, err);
+        exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, grade, err);
     process_ended(p, err == NULL);
     if (f && err)
         follow_error(f, err);
@@ -244,7 +245,7 @@ int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_
     struct buf *request = session_request(sb->session, WIRE_EXEC);
     exec_spec_put(request, sb, spec);
     if (stream_open(sb->session, request, &process_ops, p, SESSION_UNARY_MS, &p->stream, err) < 0) {
-        exec_log_exit(&p->log, NULL, 0, false, err);
+        exec_log_exit(&p->log, NULL, 0, false, EVENT_OBSERVED_HOST, err);
         process_free(p);
         return -1;
     }

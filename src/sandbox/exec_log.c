@@ -220,7 +220,7 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done)
 }
 
 void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
-                   const struct err *err)
+                   enum event_grade grade, const struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (log->n_runs)
@@ -242,7 +242,7 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
         event_data_u64(&d, "duration_ms", duration / USEC_PER_MS);
         tell_tail(log, &d);
     }
-    action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, EVENT_CLAIMED, event_data_end(&d));
+    action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, grade, event_data_end(&d));
     if (err || exit->signaled || exit->code)
         usage_suspect(log->sb);
 }

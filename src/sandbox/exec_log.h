@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "event/event.h"
 #include "sandbox/exec.h"
 #include "sandbox/loop.h"
 #include "store/artefact.h"
@@ -46,4 +47,4 @@ void exec_log_output(struct exec_log *log, enum wire_channel channel, struct str
 
 /* Its end; err: it is not known how (or it never began). */
 void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
-                   const struct err *err);
+                   enum event_grade grade, const struct err *err);

@@ -140,6 +140,7 @@ static void fails_to_start(void **state)
     assert_int_equal(c.err.code, ERR_INVALID_ARGUMENT);
     assert_string_equal(c.err.msg, "cwd '/nowhere' does not exist");
     assert_int_equal(world_count_events(w, id_of(sb), EVENT_EXEC_FAILED), 1);
+    assert_string_equal(world_event_grade(w, id_of(sb), EVENT_EXEC_FAILED), "claimed");
     fini(&c);
     struct exec_spec spec = {.cmd = STR("")};
     assert_int_equal(exec_start(sb, &test_actor, &spec, &ops, &c, &c.follow, &err), -1);
@@ -152,6 +153,8 @@ static void fails_to_start(void **state)
     spec = (struct exec_spec){.cmd = STR("echo"), .args = &arg, .n_args = 1};
     assert_int_equal(exec_start(sb, &test_actor, &spec, &ops, &c, &c.follow, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
+    assert_string_equal(world_event_grade(w, id_of(sb), EVENT_EXEC_FAILED),
+                        "observed-host"); /* the agent never heard of it */
     mem_free(big);
     assert_int_equal(sandbox_info(sb)->state, SANDBOX_RUNNING);
 }
@@ -435,6 +438,8 @@ static void sandbox_ends(void **state)
     assert_int_equal(sandbox_kill(sb, &test_actor, NULL, NULL, &err), 0);
     assert_int_equal(first.errors + second.errors + third.errors + u.calls, 0); /* nothing from within */
     WAIT(w, first.errors && second.errors && third.errors && u.calls);
+    assert_int_equal(world_count_events(w, id_of(sb), EVENT_EXEC_FAILED), 2);
+    assert_string_equal(world_event_grade(w, id_of(sb), EVENT_EXEC_FAILED), "observed-host");
     assert_int_equal(first.err.code, ERR_UNAVAILABLE);
     assert_int_equal(second.err.code, ERR_UNAVAILABLE);
     assert_int_equal(u.err.code, ERR_UNAVAILABLE);

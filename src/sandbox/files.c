@@ -97,7 +97,8 @@ void file_record_end(struct file_call *c, const struct err *err)
     else if (c->kind == EVENT_FILE_LIST)
         event_data_u64(&d, "entries", c->in);
     enum event_kind failed = c->kind == EVENT_DIAL ? EVENT_DIAL_FAILED : EVENT_FILE_FAILED;
-    action_observe(c->sb, c->cause, err ? failed : EVENT_FILE_DONE, EVENT_CLAIMED, event_data_end(&d));
+    enum event_grade grade = stream_was_answered(c->stream) ? EVENT_CLAIMED : EVENT_OBSERVED_HOST;
+    action_observe(c->sb, c->cause, err ? failed : EVENT_FILE_DONE, grade, event_data_end(&d));
 }
 
 void file_malformed(struct file_call *c, struct err *ret_err)

@@ -329,6 +329,8 @@ static void each_lie(void **state)
             fail_msg("%s: %u %u %s", lies[i].name, liar.ends, other.ends,
                      world_event_data(w, id, EVENT_AGENT_VIOLATION));
         assert_string_equal(sandbox_info(sb)->end_cause, "failed");
+        assert_string_equal(world_event_grade(w, id, EVENT_EXEC_FAILED),
+                            "observed-host"); /* who lied has no say in why it failed */
         assert_int_equal(waiting.ends, 0);
         assert_int_equal(sandbox_info(innocent)->state, SANDBOX_RUNNING);
     }
@@ -422,6 +424,7 @@ static void written_too_early(void **state)
         assert_int_equal(c.ends, 1);
         assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_AGENT_VIOLATION), 1);
         assert_int_equal(world_count_events(w, sandbox_info(sb)->id, EVENT_FILE_DONE), 0);
+        assert_string_equal(world_event_grade(w, sandbox_info(sb)->id, EVENT_FILE_FAILED), "observed-host");
     }
 }
 

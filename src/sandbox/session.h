@@ -72,5 +72,11 @@ void stream_grant(struct stream *st, size_t bytes, bool delivered);
 size_t stream_send(struct stream *st, struct str bytes); /* as much as credit and the outbox allow */
 void stream_eof(struct stream *st);
 
+/*
+ * In on_end: whether that is the agent's word. Not when we gave up on it, when it never came to a stream (st NULL), or when what it said was refused
+ * by stream_violation().
+ */
+bool stream_was_answered(const struct stream *st);
+
 /* What it said on this stream can't be: the session breaks. For callbacks that find a malformed head, tail or record. */
 void stream_violation(struct stream *st, const char *what);

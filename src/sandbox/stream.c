@@ -85,8 +85,14 @@ const char *stream_check_end(struct stream *st, struct str payload, struct str *
     return NULL;
 }
 
+bool stream_was_answered(const struct stream *st)
+{
+    return st && st->ended && !st->lied;
+}
+
 void stream_violation(struct stream *st, const char *what)
 {
+    st->lied = true;
     session_lie(st->session, st->id, what);
 }
 

@@ -38,6 +38,7 @@ struct stream {
     uint32_t held; /* given to the user, not granted again */
     uint32_t due_delivered, due_plain;
     bool replied, agent_eof, host_eof, closed, ended;
+    bool lied; /* what it said does not count */
     struct loop_alarm alarm;
     usec_t left; /* of the time-out while the session stands still; 0: none */
     struct list credit_node, starved_node;

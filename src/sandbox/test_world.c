@@ -635,6 +635,7 @@ struct fake_agent *world_agent(struct world *w, const struct sandbox *sb)
 }
 
 struct counting {
+    char grade[32];
     enum event_kind kind;
     size_t n;
     char data[EVENT_DATA_MAX + 1];
@@ -645,6 +646,7 @@ static bool count_event(const struct event *e, void *ctx)
     struct counting *c = ctx;
     if (e->kind == c->kind) {
         c->n++;
+        (void)snprintf(c->grade, sizeof(c->grade), "%.*s", STR_ARG(e->grade));
         memcpy(c->data, e->data.p, e->data.n);
         c->data[e->data.n] = 0;
     }
@@ -667,6 +669,12 @@ const char *world_event_data(struct world *w, const char *id, enum event_kind ki
 {
     (void)world_count_events(w, id, kind);
     return counting.data;
+}
+
+const char *world_event_grade(struct world *w, const char *id, enum event_kind kind)
+{
+    (void)world_count_events(w, id, kind);
+    return counting.grade;
 }
 
 void world_template(struct world *w, const char *name, const char *start, const char *ready)

@@ -117,6 +117,7 @@ struct sandbox *world_restart(struct world *w, const char *id); /* another worke
 
 /* Data of the last event of a kind, "" when there is none. Until the next call. */
 const char *world_event_data(struct world *w, const char *id, enum event_kind kind);
+const char *world_event_grade(struct world *w, const char *id, enum event_kind kind);
 
 /* ---- cove-egress (test_egress.c) ---- */
 

@@ -66,14 +66,25 @@ static int open_shards(struct pool *p)
     return r;
 }
 
-static int drop_earlier(void *ctx, const char *name)
+static bool is_in(int at, const char *name, const char *part)
+{
+    char path[POOL_ENTRY_MAX * 3];
+    (void)snprintf(path, sizeof(path), "%s/%s", name, part);
+    return faccessat(at, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+static int look_at_layer(void *ctx, const char *name)
 {
     struct pool *p = ctx;
-    char u[POOL_ENTRY_MAX * 3];
-    (void)snprintf(u, sizeof(u), "%s/u", name);
-    if (faccessat(p->layers_fd, u, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+    AUTO_CLOSE int entry = -1;
+    if (!is_in(p->layers_fd, name, "u"))
+        return pool_to_trash(p, p->layers_fd, name); /* of an earlier version */
+    if (!is_in(p->layers_fd, name, "w"))
         return 0;
-    return pool_to_trash(p, p->layers_fd, name);
+    /* Whoever cloned it died then. It is in nobody's way. */
+    int ignored UNUSED = pool_entry_open(p->layers_fd, name, &entry);
+    ignored = ignored ? ignored : pool_entry_strip(entry, "below");
+    return 0;
 }
 
 static int open_dirs(struct pool *p)
@@ -87,7 +98,7 @@ static int open_dirs(struct pool *p)
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(dirs); i++)
         r = open_dir(p->fd, dirs[i].name, 0755, dirs[i].fd);
     r = r ? r : open_shards(p);
-    return r ? r : pool_each(p->layers_fd, drop_earlier, p);
+    return r ? r : pool_each(p->layers_fd, look_at_layer, p);
 }
 
 static struct pool *pool_new(void)
@@ -258,22 +269,15 @@ int pool_entry_open(int at, const char *name, int *ret_fd)
     return 0;
 }
 
-int pool_entry_strip(int entry_fd)
+int pool_entry_strip(int entry_fd, const char *note)
 {
-    static const char *const files[] = {"w", "below", "bytes", "from", "limit"};
+    static const char *const files[] = {"w", "below", "bytes", "limit"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-        int r = tree_remove(entry_fd, files[i]);
+        int r = note && strcmp(files[i], note) == 0 ? 0 : tree_remove(entry_fd, files[i]);
         if (r < 0 && r != -ENOENT)
             return r;
     }
     return 0;
-}
-
-int pool_note(struct pool *p, int entry_fd, const char *file, struct str text)
-{
-    AUTO_CLOSE int fd = openat(entry_fd, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    int r = fd < 0 ? -errno : fd_write_all(fd, text.p, text.n);
-    return r == 0 && p->ops->clones_settled && fsync(fd) < 0 ? -errno : r;
 }
 
 int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value)
@@ -292,7 +296,7 @@ int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied)
     uint64_t bytes = copied;
     int r UNUSED = p->features.limits ? p->ops->usage(p, used_fd, &bytes) : 0;
     int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)bytes);
-    return pool_note(p, entry_fd, "bytes", str_n(text, (size_t)n));
+    return fd_write_file(entry_fd, "bytes", str_n(text, (size_t)n), 0600);
 }
 
 /* The name's place on disk. When that fails, what had it before has it again. */

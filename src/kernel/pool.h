@@ -5,7 +5,7 @@
  *
  *   layers/<layer>/{u,below}     complete layers only: each was renamed into place. `below`: the layers under it, topmost first, one a line; beside
  *                                it `bytes`, its size when it was made
- *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; `from` as in struct pool_box, when it began as a copy
+ *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; where clones are cheap with `below`
  *   kept/<sandbox>/{u,below}     the files of a paused sandbox; `below` as above
  *   volumes/<volume>/{u,limit}   a volume; its size in bytes, decimal, 0: none
  *   new/                         what is being made; emptied at start
@@ -15,7 +15,8 @@
  *
  * Invariants
  *  1. A name in layers/, kept/ or volumes/ is whole: it was made in new/, its bytes are on disk as far as its kind promises, and one
- *     rename put it there. Whoever dies in between leaves something in new/ or trash/ and nowhere else.
+ *     rename put it there, or one clone that was on disk by itself. Whoever dies in between leaves something in new/ or trash/, or a work
+ *     directory beside u/ of a layer, which the next pool_open() removes.
  *  2. Nothing of a layer changes after the rename.
  *  3. All is 0700 root and ownership inside is unshifted: a file that a sandbox's root made set-uid is just that on disk. No link of it is
  *     ever followed, no device opened.

@@ -103,6 +103,8 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
         r = 0;
     if (r == 0 && is_new)
         r = make_upper(p, fd, box);
+    if (r == 0 && is_new && p->ops->clones_settled)
+        r = pool_below_write(fd, box->chain); /* clones of it have it then */
     if (r == 0 && mkdirat(fd, "w", 0755) < 0)
         r = -errno;
     r = r ? r : pool_step(p, "pool.made");
@@ -124,7 +126,7 @@ static int make_empty(struct pool *p, const struct pool_box *box)
 
 static int make_from_layer(struct pool *p, const struct pool_box *box)
 {
-    char name[POOL_ENTRY_MAX], from[POOL_LAYER_MAX + 16];
+    char name[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1;
     if (!box->chain || box->chain->n == 0)
         return -EINVAL;
@@ -136,9 +138,7 @@ static int make_from_layer(struct pool *p, const struct pool_box *box)
     r = p->ops->clone(p, p->layers_fd, layer, p->new_fd, name, true);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
-    r = r ? r : pool_entry_strip(entry);
-    int n = snprintf(from, sizeof(from), "layer %s\n", layer);
-    r = r ? r : pool_note(p, entry, "from", str_n(from, (size_t)n));
+    r = r ? r : pool_entry_strip(entry, "below");
     r = r ? r : fill(p, p->new_fd, name, box, false);
     if (r == 0 && renameat2(p->new_fd, name, pool_shard(p, box->name), box->name, RENAME_NOREPLACE) < 0)
         r = -errno;
@@ -224,9 +224,9 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX);
     r = r ? r : pool_entry_open(at, box, &entry);
     r = r ? r : unlimit(p, entry); /* it may be full, and nobody writes to it any more */
-    r = r ? r : pool_entry_strip(entry);
+    r = r ? r : pool_entry_strip(entry, NULL);
     r = r ? r : pool_step(p, "pool.stripped");
-    r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, at, box);
     return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, true);
@@ -248,10 +248,12 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
     r = p->ops->clone(p, at, box, p->new_fd, name, true);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
-    r = r ? r : pool_entry_strip(entry);
-    r = r ? r : pool_below_write(p, entry, below);
+    bool is_noted = r == 0 && pool_below_is(entry, below);
+    r = r ? r : pool_entry_strip(entry, is_noted ? "below" : NULL);
+    if (r == 0 && !is_noted)
+        r = pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
-    if (r == 0 && !p->ops->clones_settled)
+    if (r == 0 && !(is_noted && p->ops->clones_settled))
         r = p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->kept_fd, sandbox, true);
     if (r < 0)

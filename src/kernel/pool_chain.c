@@ -61,12 +61,24 @@ int pool_below_read(int entry_fd, size_t most, struct pool_chain *ret_chain)
     return pool_below_parse(buf_str(&b), most, ret_chain);
 }
 
-int pool_below_write(struct pool *p, int entry_fd, const struct pool_chain *chain)
+int pool_below_write(int entry_fd, const struct pool_chain *chain)
 {
     AUTO_BUF struct buf b = BUF_INIT(POOL_BELOW_MAX);
     for (size_t i = 0; chain && i < chain->n; i++)
         (void)buf_printf(&b, "%s\n", chain->names[i]);
-    return buf_error(&b) ? buf_error(&b) : pool_note(p, entry_fd, "below", buf_str(&b));
+    return buf_error(&b) ? buf_error(&b) : fd_write_file(entry_fd, "below", buf_str(&b), 0600);
+}
+
+bool pool_below_is(int entry_fd, const struct pool_chain *chain)
+{
+    struct pool_chain there;
+    size_t n = chain ? chain->n : 0;
+    if (pool_below_read(entry_fd, POOL_CHAIN_MAX, &there) < 0 || there.n != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(there.names[i], chain->names[i]) != 0)
+            return false;
+    return true;
 }
 
 int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most)

@@ -59,11 +59,10 @@ int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx) WAR
 int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
-/* All but u/ goes. */
-int pool_entry_strip(int entry_fd) WARN_UNUSED;
+/* All but u/ goes, and but `note`, if any. */
+int pool_entry_strip(int entry_fd, const char *note) WARN_UNUSED;
 
-/* Notes: small files beside u/. They are synced by themselves where the kind's settling is not what comes next. */
-int pool_note(struct pool *p, int entry_fd, const char *file, struct str text) WARN_UNUSED;
+/* Notes: small files beside u/, on disk when the entry has been settled, or cloned where a clone is. */
 int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUSED; /* reads a number */
 /* The size of used_fd's u/. copied: where that is not known, what was counted when it was copied; 0: nothing was */
 int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied) WARN_UNUSED;
@@ -74,5 +73,6 @@ int pool_put(struct pool *p, int from_at, const char *from, int to_at, const cha
 /* Names of layers, topmost first, one a line, each ended. -EBADMSG for anything else. chain: at most `most` of them. */
 int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
 int pool_below_read(int entry_fd, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;
-int pool_below_write(struct pool *p, int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
+int pool_below_write(int entry_fd, const struct pool_chain *chain) WARN_UNUSED;
+bool pool_below_is(int entry_fd, const struct pool_chain *chain); /* it says just that already */
 int pool_chain_check(struct pool *p, const struct pool_chain *chain, size_t most) WARN_UNUSED; /* all are here */

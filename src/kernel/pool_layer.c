@@ -52,7 +52,7 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
     if (r == 0 && is_there(p, layer))
         return pool_to_trash(p, p->new_fd, name);
-    r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, p->new_fd, name); /* only then its size is known */
     r = r ? r : pool_note_bytes(p, entry, entry, 0);
@@ -68,6 +68,25 @@ int pool_layer_abandon(struct pool *p, const char *job)
     return r ? r : pool_to_trash(p, p->new_fd, name);
 }
 
+/* What must be beside its files is there already: the clone is the layer, and on disk, at once. */
+static int clone_whole(struct pool *p, int from_at, const char *from, int source, const char *layer)
+{
+    AUTO_CLOSE int entry = -1;
+    int r = p->ops->clone(p, from_at, from, p->layers_fd, layer, false);
+    if (r < 0)
+        return r;
+    r = pool_step(p, "pool.cloned");
+    r = r ? r : pool_entry_open(p->layers_fd, layer, &entry);
+    r = r ? r : pool_entry_strip(entry, "below");
+    r = r ? r : pool_step(p, "pool.stripped");
+    if (r < 0) {
+        pool_discard(p, p->layers_fd, layer);
+        return r;
+    }
+    int unknown UNUSED = pool_note_bytes(p, entry, source, 0);
+    return 0;
+}
+
 static int clone_as(struct pool *p, int from_at, const char *from, const char *layer, const struct pool_chain *below)
 {
     char name[POOL_ENTRY_MAX];
@@ -81,16 +100,17 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     r = r ? r : pool_entry_open(from_at, from, &source);
     if (r < 0)
         return r;
+    if (p->ops->clones_settled && pool_below_is(source, below))
+        return clone_whole(p, from_at, from, source, layer);
     r = p->ops->clone(p, from_at, from, p->new_fd, name, false);
     r = r ? r : pool_step(p, "pool.cloned");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
-    r = r ? r : pool_entry_strip(entry);
+    r = r ? r : pool_entry_strip(entry, NULL);
     r = r ? r : pool_step(p, "pool.stripped");
     r = r ? r : pool_note_bytes(p, entry, source, p->copied);
-    r = r ? r : pool_below_write(p, entry, below);
+    r = r ? r : pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
-    if (r == 0 && !p->ops->clones_settled)
-        r = p->ops->settle(p, p->new_fd, name);
+    r = r ? r : p->ops->settle(p, p->new_fd, name);
     r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
     if (r < 0)
         pool_discard(p, p->new_fd, name);

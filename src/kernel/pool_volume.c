@@ -32,7 +32,7 @@ static int fill(struct pool *p, const char *name, uint64_t limit_bytes)
     if (r == 0 && (mkdirat(entry, "u", 0755) < 0 || fchmodat(entry, "u", 0755, 0) < 0 ||
                    fchownat(entry, "u", USER, USER, AT_SYMLINK_NOFOLLOW) < 0))
         r = -errno;
-    r = r ? r : pool_note(p, entry, "limit", str_n(text, (size_t)n));
+    r = r ? r : fd_write_file(entry, "limit", str_n(text, (size_t)n), 0600);
     if (r == 0 && p->features.limits && limit_bytes)
         r = p->ops->limit(p, entry, limit_bytes);
     return r ? r : settle(p, entry, name);

@@ -15,16 +15,15 @@ from leaks import read
 from service import wait_until
 
 # operation: points at which a process dies. Those of pool.* are in the process that does the work: a job of coved, or coved itself.
-STORE = ["coved.snapshot.begin", "pool.cloned", "pool.stripped", "pool.noted", "pool.put", "pool.named", "coved.snapshot.frozen", "coved.snapshot.made",
-         "core.store.asked", "core.store.answered"]
+STORE = ["coved.snapshot.begin", "pool.cloned", "pool.stripped", "coved.snapshot.frozen", "coved.snapshot.made", "core.store.asked", "core.store.answered"]
 DEATHS = {
     "snapshot": [*STORE, "core.snapshot.added", "core.snapshot.committed"],
-    "fork": ["coved.snapshot.frozen", "pool.put", "core.fork.stored", "core.fork.made", "core.store.answered"],
+    "fork": ["coved.snapshot.frozen", "pool.cloned", "core.fork.stored", "core.fork.made", "core.store.answered"],
     "pause": ["core.pause.begun", "core.pause.answered", "coved.keep.reaped", "coved.keep.begin", "coved.keep.made", "pool.stripped", "pool.noted",
               "pool.put", "pool.named"],
     "freeze": ["core.pause.begun", "core.pause.answered", "coved.pause.noted", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
     "resume": ["core.resume.begun", "core.resume.created", "pool.made", "pool.filled"],
-    "build": ["build.step.stored", "build.step.cached", "build.job.done", "coved.snapshot.begin", "pool.put", "coved.snapshot.made"],
+    "build": ["build.step.stored", "build.step.cached", "build.job.done", "coved.snapshot.begin", "pool.cloned", "coved.snapshot.made"],
     "image": ["image.fetch.begin", "image.unpack.begin", "image.job.unpacked", "coved.image.commit", "pool.made", "pool.noted", "pool.put", "pool.named"],
     "unname": ["core.template.removed"],
     "gc": ["core.gc.listed", "core.gc.dropped", "coved.drop.begin", "pool.trash"],
@@ -33,15 +32,15 @@ DEATHS = {
 }
 # What an operation is told there instead: EIO and ENOSPC.
 ERRORS = {
-    "snapshot": ["coved.snapshot", "pool.cloned", "pool.stripped", "pool.noted", "pool.put", "pool.named"],
+    "snapshot": ["coved.snapshot", "pool.cloned", "pool.stripped"],
     "pause": ["coved.keep", "pool.noted", "pool.put", "pool.named"],
     "resume": ["pool.filled"],
-    "build": ["coved.snapshot", "pool.named"],
+    "build": ["coved.snapshot", "pool.stripped"],
     "image": ["coved.image", "pool.made", "pool.noted", "pool.put", "pool.named"],
     "volume": ["pool.made", "pool.put", "pool.named"],
 }
 # Where clones copy, steps come in the same order but take other ways.
-COPY_DEATHS = {"snapshot": ["pool.cloned", "pool.put"], "pause": ["coved.keep.reaped", "pool.noted", "pool.put"],
+COPY_DEATHS = {"snapshot": ["pool.cloned", "pool.stripped", "pool.noted", "pool.put", "pool.named"], "pause": ["coved.keep.reaped", "pool.noted", "pool.put"],
                "freeze": ["core.pause.answered", "coved.pause.noted"], "resume": ["core.resume.created", "pool.filled"], "gc": ["pool.trash"], "volume": ["pool.made"]}
 
 

@@ -219,7 +219,7 @@ const struct command cmd_log = {
     .examples = "cove log i3k\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
                 "cove log --verify i3k\n"
-                "cove log --output 5 --channel stderr i3k\n"
+                "cove log --output 3 --channel stderr i3k\n"
                 "cove log data\n"
                 "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
     .operands = "id",

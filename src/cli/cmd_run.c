@@ -453,12 +453,12 @@ const struct command cmd_run = {
                    " 127    the command was not found\n"
                    " 2      the command line is wrong",
     .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
-                "cove run --memory 1G --timeout 2m -- make test\n"
+                "tar -c . | cove run --memory 1G --timeout 2m -- sh -c 'tar -x && make test'\n"
                 "tar -c src | cove run -- sh -c 'tar -x && wc -l src/*.c'\n"
                 "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
-                "cove run --net deny --secret GITHUB_TOKEN=api.github.com -- gh api user\n"
-                "cove run --volume cache:/home/user/.cache --disk 2GiB -- make\n"
-                "cove run --timeout 10m --pause-on-timeout -- ./long-work\n"
+                "cove run --net deny --secret KEY=api.test -- sh -c 'curl -sH \"x-api-key: $KEY\" https://api.test/'\n"
+                "cove run --volume cache:/cache --disk 2GiB -- sh -c 'date >> /cache/runs'\n"
+                "cove run --timeout 10m --pause-on-timeout -- sh -c 'sleep 1; echo done'\n"
                 "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),

@@ -35,7 +35,7 @@ enum {
 static const struct flag flags[] = {
     {'f', 'f', "file", "FILE", "build: the Dockerfile. Default: Dockerfile in the directory."},
     {FLAG_NAME, 0, "name", "NAME[:TAG]", "build: what it is called. Default: the directory's name."},
-    {FLAG_TAG, 0, "tag", "TAG", "build: another tag; may be repeated."},
+    {FLAG_TAG, 0, "tag", "TAG", "build: another tag. May be given several times."},
     {FLAG_FROM_IMAGE, 0, "from-image", "IMAGE", "build: begin with this image, whatever FROM says."},
     {FLAG_FROM_TEMPLATE, 0, "from-template", "TEMPLATE", "build: begin with this template."},
     {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: begin with the image in this archive (OCI or docker save)."},
@@ -43,7 +43,7 @@ static const struct flag flags[] = {
     {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when what was started is ready."},
     {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
-    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG; may be repeated."},
+    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG. May be given several times."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},

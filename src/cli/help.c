@@ -38,7 +38,7 @@ static void print_lines(const char *prefix, const char *text, FILE *out)
 {
     struct str rest = str_of(text), line;
     while (str_split(&rest, '\n', &line))
-        (void)fprintf(out, "%*s%s%.*s\n", INDENT, "", prefix, STR_ARG(line));
+        (void)fprintf(out, "%*s%s%s%.*s\n", INDENT, "", prefix, *prefix && line.n ? " " : "", STR_ARG(line));
 }
 
 static void print_flag(const struct flag *flag, FILE *out)
@@ -54,7 +54,7 @@ void help_command(const struct command *command, FILE *out)
 {
     (void)fprintf(out, "NAME\n%*scove %s - %s\n\nSYNOPSIS\n", INDENT, "", command->name, command->summary);
     char prefix[64];
-    (void)snprintf(prefix, sizeof(prefix), "cove %s ", command->name);
+    (void)snprintf(prefix, sizeof(prefix), "cove %s", command->name);
     print_lines(prefix, command->synopsis, out);
     (void)fputs("\nDESCRIPTION\n", out);
     print_text(command->description, INDENT, out);

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples in the help of every command, and those of the README, typed as they stand into a shell beside a service."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from cli_help_test import COMMANDS
+from leaks import running
+from service import BUILD, TOP, reserve_port
+
+# What has no place here, and where it is tested.
+ELSEWHERE = {
+    "-it ": "a terminal: cli_run_test.py", "set GITHUB_TOKEN": "a terminal: secret_test.py", "sudo ": "the same without follows",
+    "deb.debian.org": "the internet: tests/network", "api.test": "a network: tests/network", "apt-get": "the internet: tests/network",
+    "example.org/": "the internet: cli_cp_test.py", "ghcr.io": "the internet: images_test.py", "--cert": "a certificate: tls_test.py",
+    "s -f": "goes on until the sandbox ends: cli_test.py", "net -f": "as that", "log -f": "as that", "--disk": "a pool with limits: storage_test.py",
+}
+# What a reader has, before each line; and takes away behind the last.
+HAS = "cove exec $ID -- sh -c 'seq 100000 >&2; echo x > report.pdf; rm .profile; printf \"#!/bin/sh\\n\" > attempt; chmod +x attempt' 2>/dev/null; "
+HAS_FOR = {"diff": "cove snapshot $ID before-the-upgrade", "resume": "cove pause $ID", "log": "cove volume create data 2>/dev/null || :",
+           "snapshot": "cove snapshot $ID before-the-upgrade", "template": "cove template build --name app:v2 -q"}
+BEHIND = {"domain": "cove domain unset", "secret": "cove secret rm OPENAI_API_KEY", "log": "cove volume rm data", "warm": "cove warm base 0"}
+FILES = {"Dockerfile": "FROM base\nCOPY server /home/user/\n", "server": "#!/bin/sh\n", "main.py": "", "policy.yaml": "default: deny\n", "key.txt": "x\n",
+         "Makefile": "test:\n\ttrue\n", "src/a.c": "int a;\n"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A service, and a directory with what examples name."""
+    directory = tmp_path_factory.mktemp("examples")
+    for name, text in FILES.items():
+        file = directory / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    with running(name="examples", COVE_LISTEN_TLS=f"127.0.0.1:{reserve_port()}") as (service, _):
+        service.env.update(PATH=f"{BUILD}:{os.environ['PATH']}", HOME=str(directory), TMPDIR=str(directory))
+        yield service, directory
+
+
+def type_in(service, directory, script):
+    return subprocess.run(["bash", "-o", "pipefail", "-c", script], cwd=directory, env=service.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=120, check=False)
+
+
+def is_elsewhere(line):
+    programs = [words.split()[0] for words in re.split(r"\|", line) if words.split()]
+    missing = any(re.fullmatch("jq|gh|xargs|grep|curl", program) and not shutil.which(program) for program in programs)
+    return missing or any(part in line for part in ELSEWHERE)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c["name"])
+def test_examples_of_the_help_work(place, command):
+    service, directory = place
+    text = service.cove(command["name"], "--help").stdout
+    lines = [line.strip() for line in text[text.index("\nEXAMPLES\n"):].split("\n")[2:] if line.strip()]
+    for line in lines:
+        if is_elsewhere(line):
+            continue
+        sandbox = service.create(timeout_ms=0)
+        before = (HAS + HAS_FOR.get(command["name"], ":")).replace("$ID", sandbox)
+        try:
+            assert type_in(service, directory, before).returncode == 0, before
+            done = type_in(service, directory, re.sub(r"\bi3k\b", sandbox, line))
+            assert done.returncode == 0, (line, done)
+        finally:
+            service.remove_all()
+    assert type_in(service, directory, BEHIND.get(command["name"], ":")).returncode == 0
+
+
+def examples(title):
+    """What the README types below this title, and what it shows of each: [(command, output)]."""
+    text = (TOP / "README.md").read_text()
+    (part,) = re.findall(rf"^##+ {title}\n(.*?)(?=^##+ )", text, re.M | re.S)
+    shown = "\n".join(re.findall(r"^```\n(.*?)^```$", part, re.M | re.S))
+    found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", shown, re.M)
+    assert len(found) >= 3, title
+    return [(command, output.rstrip()) for command, output in found]
+
+
+def plain(text):
+    """Without what differs from run to run: ids, digests, times, sizes, numbers of events."""
+    text = re.sub(r"\b(?:i[a-z0-9]{20}|l?[a-z0-9]{20}|sha256-[0-9a-f]{12})\b", "ID", text)
+    return re.sub(r"\b\d+(?:\.\d+)?(?: (?:s|MiB|KiB|B))?\b|\b\d+[ms](?: \d+s)?", "N", re.sub(r" +", " ", text)).strip()
+
+
+@pytest.mark.parametrize("title", ["Use it: command line", "Templates", "State: pause, snapshots, forks, volumes"])
+def test_what_the_readme_shows_comes(place, title, tmp_path):
+    service, _ = place
+    (tmp_path / "hello.txt").write_text("hello\n")
+    (tmp_path / "Dockerfile").write_text(next((output + "\n" for command, output in examples(title) if command == "cat Dockerfile"), ""))
+    ids = {}
+    try:
+        for command, output in examples(title):
+            for theirs, ours in ids.items():
+                command = command.replace(theirs, ours)
+            if "--size" in command and '"limits":false' in service.cove("pool", "--json").stdout:
+                command = command.replace(" --size 2GiB", "") # a pool of copies has no limits
+            done = type_in(service, tmp_path, command)
+            assert done.returncode == 0 and plain(done.stdout) == plain(output), (command, done)
+            ids.update(zip(re.findall(r"\bi[a-z0-9]{20}\b", output), re.findall(r"\bi[a-z0-9]{20}\b", done.stdout)))
+    finally:
+        service.remove_all()
+        for kind, name in (("template", "app"), ("template", "before"), ("volume", "cache")):
+            service.cove(kind, "rm", name) # where it came so far

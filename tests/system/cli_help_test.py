@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import shlex
+import string
 import subprocess
 
 import pytest
@@ -176,6 +177,7 @@ def test_examples_are_good_command_lines(nowhere, command):
 def test_what_is_said_of_exit_codes_is_said_of_each(nowhere):
     for command in COMMANDS:
         text = cove(nowhere, command["name"], "--help").stdout
+        assert not re.search(r" $", text, re.M), command["name"]
         codes = re.findall(r"^ +(\S+)  ", text[text.index("\nEXIT STATUS\n"):text.index("\nEXAMPLES\n")], re.M)
         assert "2" in codes and codes[0] in ("0", "N"), (command["name"], codes)
 
@@ -204,3 +206,34 @@ def test_no_program_succeeds_that_could_not_say_what_it_was_asked(nowhere, progr
     with open("/dev/full", "w") as full:
         done = subprocess.run([BUILD / program, option], env=nowhere[1], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
     assert done.returncode == (1 if program in ("cove", "coved", "cove-agent") else 2), done
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c["name"])
+def test_no_option_is_taken_that_is_not_listed(nowhere, command):
+    """Of those that any command has. The beginning of a listed one will do, when it is the only such."""
+    listed = [o["name"] for o in command["options"]]
+    for name, argument in {o["name"]: o["argument"] for other in COMMANDS for o in other["options"]}.items():
+        if name in listed or not any(one.startswith(name) for one in listed):
+            done = cove(nowhere, command["name"], f"--{name}", *([VALUES.get(argument, "x")] if argument else []), "--help")
+            assert done.returncode == (0 if name in listed else 2), (name, done)
+    for letter in string.ascii_letters:
+        is_listed = any(o["letter"] == letter and not o["argument"] for o in command["options"])
+        if is_listed or not any(o["letter"] == letter for o in command["options"]):
+            done = cove(nowhere, command["name"], f"-{letter}", "--help")
+            assert done.returncode == (0 if is_listed else 2), (letter, done)
+
+
+def test_coved_takes_the_options_that_its_help_lists():
+    """Asked by who may do nothing, so that nothing is done."""
+    def coved(*words):
+        return subprocess.run([BUILD / "coved", *words], env={"COVE_CONFIG": "/dev/null"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                              check=False, user=65534, group=65534, extra_groups=[])
+    texts = {name: coved(name, "--help").stdout for name in re.findall(r"^ {7}([a-z]+) {2,}", coved("--help").stdout.split("COMMANDS")[1].split("ENVIRONMENT")[0], re.M)}
+    assert {"run", "prepare", "doctor", "version"} <= set(texts)
+    texts.pop("help")
+    listed = {name: set(re.findall(r"^ {7}--([a-z-]+)", text.split("OPTIONS")[1], re.M)) if "OPTIONS" in text else set() for name, text in texts.items()}
+    for name, own_ones in listed.items():
+        assert own_ones == set(re.findall(r"--([a-z-]+)", texts[name].split("DESCRIPTION")[0])), name
+        for option in set().union(*listed.values(), {"verbose", "config"}):
+            done = coved(name, f"--{option}", *(["3"] if option in ("ready-fd", "from") else []))
+            assert ("unknown option" not in done.stderr) == (option in own_ones), (name, option, done)

@@ -80,11 +80,8 @@ static void print_report(const json_t *report)
 
 static int run(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) > 0)
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
 
     AUTO_FREE char *path = NULL;
     AUTO_BUF struct buf report = BUF_INIT(REPORT_MAX);

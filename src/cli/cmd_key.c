@@ -29,11 +29,8 @@ static int print_key(const struct context *ctx, struct str key)
 
 static int run(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) > 0)
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
 
     const char *given = getenv("COVE_API_KEY");
     if (given && *given)

@@ -24,12 +24,8 @@ static int pool(struct context *ctx)
 {
     AUTO_JSON json_t *answer = NULL;
     char total[UNIT_TEXT_MAX], left[UNIT_TEXT_MAX];
-    const char *value;
-    int flag = context_next_flag(ctx, &value);
-    if (flag < 0)
+    if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx))
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || service_call(s, "GET", "/v1/pool", NULL, "asking", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);

@@ -8,11 +8,8 @@
 
 static int run(struct context *ctx)
 {
-    const char *value;
-    if (context_next_flag(ctx, &value) < 0)
+    if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) > 0)
-        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
 
     /* A service that does not run is no failure here. */
     AUTO_JSON json_t *info = NULL;

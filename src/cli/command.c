@@ -111,6 +111,17 @@ int context_next_flag(struct context *ctx, const char **ret_value)
     }
 }
 
+int context_take_nothing(struct context *ctx)
+{
+    const char *value;
+    if (context_next_flag(ctx, &value) == FLAGS_STOP)
+        return FLAGS_STOP;
+    if (context_operands(ctx) == 0)
+        return FLAGS_DONE;
+    (void)context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
+    return FLAGS_STOP;
+}
+
 /* ---- forms of a command ---- */
 
 /* Cuts the next "ls, tag: ..." off; false when it is no such thing. */

@@ -77,6 +77,9 @@ enum { FLAGS_DONE = 0, FLAGS_STOP = -1 };
 int context_next_flag(struct context *ctx, const char **ret_value);
 int context_exit(const struct context *ctx); /* after FLAGS_STOP: STATUS_OK for --help, else STATUS_USAGE */
 
+/* For a command that has neither flags of its own nor operands: FLAGS_DONE, or FLAGS_STOP as above, also for an operand. */
+int context_take_nothing(struct context *ctx) WARN_UNUSED;
+
 /*
  * Do the flags that were given go with this form of the command ("ls"; "": the one without a word), as their help says? STATUS_OK, or STATUS_USAGE having said
  * what is wrong.

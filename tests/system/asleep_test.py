@@ -3,13 +3,12 @@
 
 import json
 import os
-import shutil
 import signal
-import tempfile
 import time
 
+import leaks
 import pytest
-from service import BUILD, Service, wait_until
+from service import wait_until
 from storage_test import prepared
 
 
@@ -59,18 +58,9 @@ def counter(service, sandbox):
 @pytest.fixture
 def own_service():
     """One that a test may stop and start again."""
-    if os.geteuid() != 0:
-        pytest.skip("making sandboxes needs root")
-    directory = tempfile.mkdtemp(prefix="test-asleep-", dir=BUILD)
-    os.chmod(directory, 0o755)
-    service = Service(directory)
-    try:
-        yield service.start()
+    with leaks.own_service("asleep") as service:
+        yield service
         service.remove_all()
-    finally:
-        if service.coved and service.coved.poll() is None:
-            assert service.stop() == 0, service.tail()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_processes_stand_still_and_go_on(service, sandbox):

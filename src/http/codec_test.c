@@ -104,12 +104,6 @@ static void test_values(void **state)
     assert_true(http_list_has(STR("keep-alive, UPGRADE"), STR("upgrade")));
     assert_false(http_list_has(STR("upgrades"), STR("upgrade")));
     assert_false(http_list_has(STR_NULL, STR("upgrade")));
-    assert_true(http_accepts_encoding(STR("gzip, deflate"), STR("gzip")));
-    assert_true(http_accepts_encoding(STR("br;q=1.0, *;q=0.1"), STR("gzip")));
-    assert_false(http_accepts_encoding(STR("gzip;q=0, *"), STR("gzip")));
-    assert_false(http_accepts_encoding(STR("gzip; q=0.000"), STR("gzip")));
-    assert_false(http_accepts_encoding(STR("identity"), STR("gzip")));
-    assert_false(http_accepts_encoding(STR_NULL, STR("gzip")));
     assert_true(http_is_field_value(STR("a\tb \xc3\xa4")));
     assert_false(http_is_field_value(STR("a\r\nb")));
     assert_false(http_is_field_value(STR(" a")));

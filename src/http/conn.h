@@ -159,7 +159,6 @@ struct http_request {
     struct conn *conn;
     struct http_request *next;
     struct arena arena;
-    void *data;
 
     char *head; /* all text of the head, one after the other */
     uint32_t head_len, head_cap;

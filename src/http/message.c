@@ -1,23 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/message.h"
 
-enum http_method http_method_parse(struct str name)
-{
-    static const struct {
-        struct str name;
-        enum http_method method;
-    } methods[] = {
-        {{"GET", 3}, HTTP_METHOD_GET},         {{"HEAD", 4}, HTTP_METHOD_HEAD},   {{"POST", 4}, HTTP_METHOD_POST},
-        {{"PUT", 3}, HTTP_METHOD_PUT},         {{"PATCH", 5}, HTTP_METHOD_PATCH}, {{"DELETE", 6}, HTTP_METHOD_DELETE},
-        {{"OPTIONS", 7}, HTTP_METHOD_OPTIONS},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
-        if (str_eq(name, methods[i].name))
-            return methods[i].method;
-    }
-    return HTTP_METHOD_OTHER;
-}
-
 const char *http_status_text(int status)
 {
     static const struct {
@@ -146,34 +129,4 @@ bool http_param_next(struct str *params, struct str *ret_name, struct str *ret_v
     *ret_name = name;
     *ret_value = value;
     return true;
-}
-
-/* "0", "0.", "0.000" */
-static bool is_zero_quality(struct str q)
-{
-    if (q.n == 0 || q.p[0] != '0')
-        return false;
-    for (size_t i = 1; i < q.n; i++) {
-        if (q.p[i] != (i == 1 ? '.' : '0'))
-            return false;
-    }
-    return true;
-}
-
-bool http_accepts_encoding(struct str accept_encoding, struct str coding)
-{
-    bool by_star = false;
-    for (struct str part; str_split(&accept_encoding, ',', &part);) {
-        ssize_t semicolon = str_find_char(part, ';');
-        struct str name = str_trim(semicolon < 0 ? part : str_n(part.p, (size_t)semicolon));
-        struct str params = semicolon < 0 ? STR_NULL : str_sub(part, (size_t)semicolon);
-        bool zero = false;
-        for (struct str key, value; http_param_next(&params, &key, &value);)
-            zero |= str_eq_nocase(key, STR("q")) && is_zero_quality(value);
-        if (str_eq_nocase(name, coding))
-            return !zero;
-        if (str_eq(name, STR("*")))
-            by_star = !zero;
-    }
-    return by_star;
 }

@@ -26,7 +26,6 @@ struct http_header {
 
 #define HTTP_JSON HTTP_HEADER("content-type", "application/json")
 
-enum http_method http_method_parse(struct str name);
 const char *http_status_text(int status); /* "Not Found"; "Status" for an unknown one, never NULL */
 
 bool http_is_token(struct str s);       /* RFC 9110 token: what a header's name must be */
@@ -41,6 +40,3 @@ bool http_list_has(struct str value, struct str token);
  * or when malformed (then params->n is not 0).
  */
 bool http_param_next(struct str *params, struct str *ret_name, struct str *ret_value);
-
-/* Does an Accept-Encoding value (STR_NULL when the header is absent) allow `coding` with a quality above 0? */
-bool http_accepts_encoding(struct str accept_encoding, struct str coding);

@@ -39,12 +39,6 @@ struct str http_method_name(const struct http_request *req)
     return str_of(llhttp_method_name(request_conn(req)->parser.method));
 }
 
-struct str http_target(const struct http_request *req)
-{
-    (void)request_conn(req);
-    return request_span(req, req->target);
-}
-
 struct str http_raw_path(const struct http_request *req)
 {
     (void)request_conn(req);
@@ -99,21 +93,10 @@ struct http_header http_header_at(const struct http_request *req, size_t i)
     return (struct http_header){request_span(req, req->fields[i].name), request_span(req, req->fields[i].value)};
 }
 
-bool http_has_body(const struct http_request *req)
-{
-    (void)request_conn(req);
-    return req->content_length != 0;
-}
-
 int64_t http_content_length(const struct http_request *req)
 {
     (void)request_conn(req);
     return req->content_length;
-}
-
-bool http_keep_alive(const struct http_request *req)
-{
-    return !request_conn(req)->server->draining && req->keep_alive;
 }
 
 bool http_wants_upgrade(const struct http_request *req)
@@ -170,18 +153,6 @@ struct arena *http_arena(struct http_request *req)
 {
     (void)request_conn(req);
     return &req->arena;
-}
-
-void http_set_data(struct http_request *req, void *data)
-{
-    (void)request_conn(req);
-    req->data = data;
-}
-
-void *http_data(const struct http_request *req)
-{
-    (void)request_conn(req);
-    return req->data;
 }
 
 void http_on_close(struct http_request *req, http_event_fn fn, void *ctx)

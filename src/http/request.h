@@ -38,7 +38,6 @@ struct http_request;
 
 enum http_method http_method(const struct http_request *req);
 struct str http_method_name(const struct http_request *req);
-struct str http_target(const struct http_request *req);   /* as sent: "/files?path=a%20b" */
 struct str http_raw_path(const struct http_request *req); /* "/files", escapes untouched */
 struct str http_path(struct http_request *req); /* decoded; NULL, so no route matches, for a malformed escape or %00 */
 struct str http_query(const struct http_request *req); /* "path=a%20b", for url_query_next(); empty when absent */
@@ -52,10 +51,8 @@ struct str http_header_get(const struct http_request *req, const char *name); /*
 size_t http_header_count(const struct http_request *req);
 struct http_header http_header_at(const struct http_request *req, size_t i); /* in the order sent */
 
-bool http_has_body(const struct http_request *req);          /* there is one, perhaps of 0 bytes when chunked */
 int64_t http_content_length(const struct http_request *req); /* -1 when chunked, 0 without a body */
-bool http_keep_alive(const struct http_request *req);    /* as far as known, will the connection outlive the response */
-bool http_wants_upgrade(const struct http_request *req); /* Connection: upgrade and an Upgrade header */
+bool http_wants_upgrade(const struct http_request *req);     /* Connection: upgrade and an Upgrade header */
 
 void *http_tag(const struct http_request *req); /* the listener's */
 bool http_is_tls(const struct http_request *req);
@@ -70,9 +67,6 @@ struct http_peer {
 int http_peer_get(const struct http_request *req, struct http_peer *ret_peer) WARN_UNUSED;
 
 struct arena *http_arena(struct http_request *req); /* freed after on_close */
-
-void http_set_data(struct http_request *req, void *data); /* one pointer for the handler; NULL at first */
-void *http_data(const struct http_request *req);
 
 /* ---- being told ---- */
 

@@ -35,8 +35,3 @@ int sse_append(struct buf *b, const struct sse_event *event)
     }
     return buf_append_char(b, '\n');
 }
-
-int sse_append_comment(struct buf *b)
-{
-    return buf_append_cstr(b, ":\n\n");
-}

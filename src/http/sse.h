@@ -12,5 +12,3 @@ struct sse_event {
 
 /* -EINVAL when id or event hold a line break or NUL. */
 int sse_append(struct buf *b, const struct sse_event *event);
-
-int sse_append_comment(struct buf *b); /* ":\n\n", which keeps a connection alive and means nothing */

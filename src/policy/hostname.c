@@ -67,19 +67,6 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
     return true;
 }
 
-bool hostname_matches(const char *pattern, const char *name)
-{
-    size_t n_tail, n_name;
-
-    if (pattern[0] != '*')
-        return strcmp(pattern, name) == 0;
-    if (pattern[1] == '\0')
-        return true;
-    n_tail = strlen(pattern + 1);
-    n_name = strlen(name);
-    return n_name > n_tail && memcmp(name + n_name - n_tail, pattern + 1, n_tail) == 0;
-}
-
 bool hostname_pattern_normalise(struct str text, char ret_pattern[static HOSTNAME_MAX + 3])
 {
     char name[HOSTNAME_MAX + 1];

@@ -13,6 +13,5 @@ enum { HOSTNAME_MAX = 253, HOSTNAME_LABEL_MAX = 63, HOSTNAME_LABELS_MAX = 32 };
  */
 bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1]);
 
-/* pattern: a normalised name, "*.name" (one or more labels in front, never the name itself), or "*" (any). */
-bool hostname_matches(const char *pattern, const char *name);
+/* A pattern is a name, "*.name" (one or more labels in front, never the name itself), or "*" (any). False: not a pattern. */
 bool hostname_pattern_normalise(struct str text, char ret_pattern[static HOSTNAME_MAX + 3]);

@@ -40,7 +40,7 @@ static void on_request(struct http_request *req, void *ctx)
     struct str path = http_path(req), value;
     requests++;
     http_on_close(req, on_close, NULL);
-    buf_printf(&seen, "%.*s %.*s %.*s %d\n", STR_ARG(http_method_name(req)), STR_ARG(path), STR_ARG(http_target(req)),
+    buf_printf(&seen, "%.*s %.*s %.*s %d\n", STR_ARG(http_method_name(req)), STR_ARG(path), STR_ARG(http_raw_path(req)),
                http_query_get(req, "q", &value));
     for (size_t i = 0; i < http_header_count(req); i++) {
         struct http_header h = http_header_at(req, i);

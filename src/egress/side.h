@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One side of a connection through cove-egress: a byte stream to the sandbox or to the world, over TCP or TLS. Whoever owns the two sides of a
- * connection moves bytes between them (relay.h, h1.h, h2.h); a side knows nothing of what they mean.
+ * connection moves bytes between them (relay.h, exchange.h); a side knows nothing of what they mean.
  *
  *  1. Callbacks come from the loop only, never from within a call of these functions.
  *  2. Reading is pulled: on_readable says that side_read() will give something; it is not said again before side_read() has returned 0 with nothing left

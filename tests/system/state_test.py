@@ -442,20 +442,28 @@ def test_a_stop_of_the_service_keeps_what_is_paused(coved):
         assert content(coved, sandbox, "/root/f") == sandbox
 
 
-def test_a_crash_loses_the_memory_and_where_clones_are_cheap_not_the_files(coved):
-    running, frozen, kept = [coved.create() for _ in range(3)]
-    write(coved, frozen, "/root/f", "frozen")
-    write(coved, kept, "/root/f", "kept")
+def test_a_crash_loses_the_memory_and_not_the_files(coved):
+    running, copied, frozen, kept = [coved.create() for _ in range(4)]
+    for sandbox, text in ((copied, "copied"), (frozen, "frozen"), (kept, "kept")):
+        write(coved, sandbox, "/root/f", text)
+    asleep = coved.state / "pool" / "asleep"
     coved.pause(kept, memory=0)
+    coved.pause(copied)
+    if coved.kind == "btrfs": # the copy takes the place of the note
+        assert wait_until(lambda: (coved.state / "pool" / "kept" / copied).exists() and not (asleep / copied).is_symlink())
     coved.pause(frozen)
-    wait_until(lambda: (coved.state / "pool" / "kept" / frozen).exists() or coved.kind == "copy")
+    (asleep / new_id()).symlink_to("another-boot none ")
+    (asleep / "no-sandbox").symlink_to("../boxes")
+    (asleep / new_id()).write_text("no link")
     coved.kill()
     coved.start()
-    assert coved.list() == ({kept: KEPT, frozen: KEPT} if coved.kind == "btrfs" else {kept: KEPT})
-    for sandbox, text in (("kept", kept), ("frozen", frozen)):
-        if text in coved.list():
-            coved.resume_kept(text)
-            assert content(coved, text, "/root/f") == sandbox
+    assert coved.list() == {copied: KEPT, frozen: KEPT, kept: KEPT} and not list(asleep.iterdir())
+    for sandbox, text in ((copied, "copied"), (frozen, "frozen"), (kept, "kept")):
+        coved.resume_kept(sandbox)
+        assert content(coved, sandbox, "/root/f") == text
+    coved.pause(copied)
+    coved.resume(copied)
+    assert not list(asleep.iterdir())
     assert not [pid for pid, name in processes(coved.state).items() if name == "sleep"]
 
 

@@ -34,12 +34,30 @@ static int group_name(const char *state_dir, char ret_name[static CGROUP_NAME_MA
     return 0;
 }
 
+/* -ENOENT: where systemd has given us nothing, or nothing that will do. */
+static int open_given(const char *name, struct cgroup_tree **ret_tree)
+{
+    char dir[CGROUP_PATH_MAX];
+    if (cgroup_delegated(dir) < 0)
+        return -ENOENT;
+    int r = cgroup_open_in(dir, name, ret_tree);
+    if (r == 0) {
+        log_debug("sandboxes' control groups lie in %s", dir);
+        return 0;
+    }
+    log_warn("%s can't hold sandboxes' control groups (%s): they lie at the top of the tree, and no limit of the "
+             "service holds for them",
+             dir, strerror(-r));
+    return -ENOENT;
+}
+
 int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err *err)
 {
     char name[CGROUP_NAME_MAX];
     if (group_name(state_dir, name, err) < 0)
         return -1;
-    int r = cgroup_open(name, 0, ret_tree);
+    int r = open_given(name, ret_tree);
+    r = r == -ENOENT ? cgroup_open(name, 0, ret_tree) : r;
     if (r < 0)
         return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
     r = cgroup_each(*ret_tree, kill_leftover, *ret_tree);

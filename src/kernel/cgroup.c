@@ -109,14 +109,34 @@ static void close_all(struct cgroup_tree *t, bool remove_parent)
     t->n = 0;
 }
 
-int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tree)
+static struct cgroup_tree *new_tree(const char *name)
 {
-    if (strlen(name) >= CGROUP_NAME_MAX)
-        return -ENAMETOOLONG;
     struct cgroup_tree *t = mem_new(struct cgroup_tree);
     (void)snprintf(t->parent, sizeof(t->parent), "%s", name);
     for (size_t i = 0; i < CGROUP_DIRS_MAX; i++)
         t->mount_fds[i] = t->parent_fds[i] = -1;
+    return t;
+}
+
+int cgroup_open_in(const char *dir, const char *name, struct cgroup_tree **ret_tree)
+{
+    if (strlen(name) >= CGROUP_NAME_MAX)
+        return -ENAMETOOLONG;
+    struct cgroup_tree *t = new_tree(name);
+    int r = cgroup_v2_open_at(t, dir);
+    if (r < 0) {
+        cgroup_close(t, true);
+        return r;
+    }
+    *ret_tree = t;
+    return 0;
+}
+
+int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tree)
+{
+    if (strlen(name) >= CGROUP_NAME_MAX)
+        return -ENAMETOOLONG;
+    struct cgroup_tree *t = new_tree(name);
     int r = force_version == 1 ? -ENOENT : cgroup_v2_open(t);
     if (r < 0 && force_version != 2) {
         close_all(t, true);

@@ -7,7 +7,7 @@
 
 #include "base/def.h"
 
-enum { CGROUP_NAME_MAX = 32 };
+enum { CGROUP_NAME_MAX = 32, CGROUP_PATH_MAX = 512 };
 
 struct cgroup_tree;
 
@@ -38,6 +38,18 @@ struct cgroup_features {
 /* Finds the mounted hierarchies and makes the parent group `name` in them. force_version: 0, or 1 or 2 for tests. */
 int cgroup_open(const char *name, int force_version, struct cgroup_tree **ret_tree) WARN_UNUSED;
 void cgroup_close(struct cgroup_tree *t, bool remove_parent);
+
+/*
+ * The directory of the control group of this process, when systemd has given it to the service that this process is of (Delegate=yes) and version 2 is all there is.
+ * -ENOENT: it has not, or nobody can tell.
+ */
+int cgroup_delegated(char ret_dir[static CGROUP_PATH_MAX]) WARN_UNUSED;
+
+/*
+ * As cgroup_open(), of version 2, with the parent group in that directory: what limits the service limits all of it. Its processes, this one among them, move to a
+ * group `init` in it, since a group with processes gives its children no limits.
+ */
+int cgroup_open_in(const char *dir, const char *name, struct cgroup_tree **ret_tree) WARN_UNUSED;
 
 const struct cgroup_features *cgroup_features(const struct cgroup_tree *t);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Against the machine's own control groups, of each version that it has; in a parent group of the test's own. */
 #include "base/fd.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup_internal.h"
 
 #include <fcntl.h>
 #include <linux/sock_diag.h>
@@ -18,6 +18,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -304,6 +305,86 @@ static void test_a_container_v2(void **state)
     cgroup_close(t, true);
 }
 
+static void assert_of_service(const char *text, const char *path)
+{
+    struct str found = STR_NULL;
+    int r = cgroup_of_service(str_of(text), &found);
+    assert_int_equal(r, path ? 0 : -ENOENT);
+    assert_true(path ? str_eqc(found, path) : !found.p);
+}
+
+static void test_whose_group_it_is(void **state)
+{
+    (void)state;
+    assert_of_service("0::/system.slice/cove.service\n", "/system.slice/cove.service");
+    assert_of_service("0::/system.slice/cove.service", "/system.slice/cove.service");
+    assert_of_service("0::/user.slice/user-7.slice/user@7.service/app.slice/c\\x2d.service\n",
+                      "/user.slice/user-7.slice/user@7.service/app.slice/c\\x2d.service");
+    assert_of_service("0::/\n", NULL);                                        /* the top of what a container sees */
+    assert_of_service("0::/user.slice/user-0.slice/session-1.scope\n", NULL); /* others live there, too */
+    assert_of_service("0::/system.slice/cove.service/init\n", NULL);          /* not its own group */
+    assert_of_service("0::/../cove.service\n", NULL);                         /* outside of what is seen */
+    assert_of_service("0::/system.slice/cove.service (deleted)\n", NULL);
+    assert_of_service("3:memory:/system.slice/cove.service\n", NULL);
+    assert_of_service("1:name=systemd:/system.slice/cove.service\n0::/system.slice/cove.service\n", NULL);
+    assert_of_service("0::/system.slice/cove.service\n1:memory:/\n", NULL);
+    assert_of_service("0::cove.service\n", NULL);
+    assert_of_service("\n", NULL);
+    assert_of_service("", NULL);
+}
+
+/* In a group that is a service's; another process is in it, too. */
+static int of_a_service(const char *top)
+{
+    static const struct cgroup_limits limits = {.memory_bytes = 64 << 20, .cpu_milli = 500, .pids = 10};
+    char dir[CGROUP_PATH_MAX];
+    struct cgroup_tree *t = NULL;
+    struct cgroup_usage usage;
+    if (cgroup_delegated(dir) != -ENOENT)
+        return 2; /* nobody has given it */
+    if (setxattr(top, "trusted.delegate", "0", 1, 0) < 0 || cgroup_delegated(dir) != -ENOENT)
+        return 3;
+    if (setxattr(top, "trusted.delegate", "1", 1, 0) < 0 || cgroup_delegated(dir) < 0 || strcmp(dir, top) != 0)
+        return 4;
+    if (cgroup_open_in(dir, "cove-test", &t) < 0)
+        return 5;
+    const struct cgroup_features *f = cgroup_features(t);
+    if (f->version != 2 || !f->memory || !f->cpu || !f->pids)
+        return 6;
+    if (cgroup_make(t, "a") < 0 || cgroup_limit(t, "a", &limits) < 0 || cgroup_attach(t, "a", 0) < 0 ||
+        cgroup_usage(t, "a", &usage) < 0 || usage.pids != 1)
+        return 7;
+    return cgroup_delegated(dir) == -ENOENT ? 0 : 8;
+}
+
+static void test_a_service_v2(void **state)
+{
+    (void)state;
+    static const char *const made[] = {"/cove-test/a", "/cove-test", "/init", ""};
+    struct cgroup_tree *t = open_tree_of(2);
+    char top[64], path[128];
+    int status, r = -1;
+    (void)snprintf(top, sizeof(top), "/sys/fs/cgroup/cove-test-%d/x.service", (int)getpid());
+    assert_int_equal(cgroup_make(t, "x.service"), 0);
+    pid_t other = start_sleeper();
+    assert_int_equal(cgroup_attach(t, "x.service", other), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(cgroup_attach(t, "x.service", 0) < 0 ? 1 : of_a_service(top));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)snprintf(path, sizeof(path), "%s/init/cgroup.procs", top);
+    assert_int_equal(read_number(path), other);
+    end(other);
+    for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+        (void)snprintf(path, sizeof(path), "%s%s", top, made[i]);
+        for (int n = 0; n < 1000 && (r = rmdir(path)) < 0 && errno == EBUSY; n++)
+            (void)poll(NULL, 0, 2);
+        assert_int_equal(r, 0);
+    }
+    cgroup_close(t, true);
+}
+
 static void test_kill_takes_all(void **state)
 {
     (void)state;
@@ -475,6 +556,8 @@ int main(void)
         cmocka_unit_test(test_refusals_v1),
         cmocka_unit_test(test_refusals_v2),
         cmocka_unit_test(test_a_container_v2),
+        cmocka_unit_test(test_whose_group_it_is),
+        cmocka_unit_test(test_a_service_v2),
         cmocka_unit_test(test_kill_takes_all),
         cmocka_unit_test(test_frozen_and_thawed),
         cmocka_unit_test(test_groups_are_listed),

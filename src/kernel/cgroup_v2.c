@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
+
+#define TOP "/sys/fs/cgroup"
 
 enum { PERIOD_USEC = 100000, QUOTA_MIN_USEC = 1000, PROCS_MAX = 1 << 20, VACATE_ROUNDS = 100 };
 
@@ -113,7 +116,8 @@ static bool is_cgroup2(const char *path)
 }
 
 /*
- * A container sees its own group as the top of the tree, and its processes lie right in it; such a group gives its children no memory controller (EBUSY). So
+ * A container sees its own group as the top of the tree, and its processes lie right in it, as those of a service lie in the group that systemd gave it; such a group
+ * gives its children no memory controller (EBUSY). So
  * they move to a group beside ours, as the init of a container does it where there is one. The machine's real top has no such rule.
  */
 static int vacate(int top)
@@ -148,16 +152,10 @@ static int give_controller(struct cgroup_tree *t, const char *controller)
     return r ? r : fd_write_existing(t->parent_fds[0], "cgroup.subtree_control", text);
 }
 
-int cgroup_v2_open(struct cgroup_tree *t)
+int cgroup_v2_open_at(struct cgroup_tree *t, const char *top)
 {
-    static const char *const paths[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
     static const char *const controllers[] = {"+memory", "+cpu", "+pids"};
-    size_t at = 0;
-    while (at < ARRAY_SIZE(paths) && !is_cgroup2(paths[at]))
-        at++;
-    if (at == ARRAY_SIZE(paths))
-        return -ENOENT;
-    int r = cgroup_add_hierarchy(t, 0, paths[at]);
+    int r = cgroup_add_hierarchy(t, 0, top);
     if (r < 0)
         return r;
     int why = 0;
@@ -178,4 +176,56 @@ int cgroup_v2_open(struct cgroup_tree *t)
     if (t->features.memory && t->features.pids)
         return 0;
     return why == -EBUSY || why == -EROFS || why == -EPERM || why == -EACCES ? why : -EOPNOTSUPP;
+}
+
+int cgroup_v2_open(struct cgroup_tree *t)
+{
+    static const char *const paths[] = {TOP, TOP "/unified"};
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+        if (is_cgroup2(paths[i]))
+            return cgroup_v2_open_at(t, paths[i]);
+    return -ENOENT;
+}
+
+/* ---- where systemd lets us ---- */
+
+int cgroup_of_service(struct str text, struct str *ret_path)
+{
+    static const struct str service = {".service", 8}, v2 = {"0::", 3};
+    struct str line;
+    bool is_one = str_split(&text, '\n', &line) && text.n == 0; /* each hierarchy of version 1 has a line of its own */
+    if (!is_one || !str_starts(line, v2))
+        return -ENOENT;
+    line = str_sub(line, v2.n);
+    if (!str_starts(line, STR("/")) || str_starts(line, STR("/../")) || !str_ends(line, service) || str_has_nul(line))
+        return -ENOENT;
+    *ret_path = line;
+    return 0;
+}
+
+/* systemd.resource-control(5), Delegate=: set by the manager of the machine, or of a user. */
+static bool is_given(const char *dir)
+{
+    static const char *const names[] = {"trusted.delegate", "user.delegate"};
+    char value[2];
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (getxattr(dir, names[i], value, sizeof(value)) == 1 && value[0] == '1')
+            return true;
+    return false;
+}
+
+int cgroup_delegated(char ret_dir[static CGROUP_PATH_MAX])
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    char dir[CGROUP_PATH_MAX];
+    struct str path;
+    int r = fd_read_file(AT_FDCWD, "/proc/self/cgroup", &b);
+    r = r ? r : cgroup_of_service(buf_str(&b), &path);
+    if (r < 0 || path.n + sizeof(TOP) > sizeof(dir))
+        return -ENOENT;
+    (void)snprintf(dir, sizeof(dir), TOP "%.*s", STR_ARG(path));
+    if (!is_cgroup2(dir) || !is_given(dir))
+        return -ENOENT;
+    memcpy(ret_dir, dir, sizeof(dir));
+    return 0;
 }

@@ -41,7 +41,7 @@ bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state)
         ssize_t ignored UNUSED = send(p->fd, &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         return true;
     }
-    p->silent = is_late ? 0 : p->silent + p->patience.every;
+    p->silent += is_late ? 0 : p->patience.every;
     return p->silent < (p->has_answered ? p->patience.silent : p->patience.first);
 }
 

@@ -118,12 +118,21 @@ static void what_stops_all_of_us_does_not_count(void **state)
     assert_true(turn(r, 0));
     answer(r);
     assert_true(turn(r, 0));
-    for (int i = 0; i < 100; i++) { /* hours in which coved itself did not run, and a little between them */
-        assert_true(turn(r, 3600 * USEC_PER_SEC));
-        assert_int_equal(turns(r, 0, 5), 5);
-    }
-    assert_true(turn(r, 3600 * USEC_PER_SEC));
-    assert_int_equal(turns(r, USEC_PER_SEC / 2, 1000), 5); /* a little late is punctual */
+    assert_int_equal(turns(r, 3600 * USEC_PER_SEC, 100), 100); /* hours in which coved itself did not run */
+    assert_int_equal(turns(r, USEC_PER_SEC / 2, 1000), 5);     /* a little late is punctual */
+}
+
+/* Late every second time: it takes twice as long. */
+static void one_that_hangs_on_a_busy_machine_is_found(void **state)
+{
+    struct rig *r = *state;
+    int n = 0;
+    assert_true(turn(r, 0));
+    answer(r);
+    assert_true(turn(r, 0));
+    while (turn(r, n % 2 ? 0 : 3 * USEC_PER_SEC))
+        assert_in_range(++n, 0, 100);
+    assert_int_equal(n, 11);
 }
 
 static void a_machine_that_is_always_late_ends_nobody(void **state)
@@ -190,6 +199,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_answer_in_time_begins_the_count_anew, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_first_answer_may_take_longer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stops_all_of_us_does_not_count, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_hangs_on_a_busy_machine_is_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_machine_that_is_always_late_ends_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_closes_its_end_is_silent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_than_was_asked_for_is_as_good_as_an_answer, set_up, tear_down),

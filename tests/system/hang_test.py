@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that hangs without dying is ended and replaced, and no sandbox notices. Runs what `tools/compile faults` made, where coved is impatient on request."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 
 import pytest
 from crash import world
 from leaks import read
-from service import wait_until
+from service import PATIENCE_S, wait_until
 
 LITTLE_S = 5 # of silence, of a worker that was started after impatient(): worker.c
 POINT = "coved.worker.patience.fail"
@@ -31,24 +33,31 @@ def impatient(w, name):
     return w.service.child(name)
 
 
-def works(w, sandbox):
-    w.works(sandbox)
-    return w.must("GET", f"sandboxes/{sandbox}")["state"] == "running"
+@contextlib.contextmanager
+def something_running(w, sandbox):
+    """A process in it, which must be there when all is over."""
+    process = w.service.popen("exec", sandbox, "--", "sh", "-c", "exec sleep 1234567", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        def runs():
+            return "1234567" in w.service.cove("exec", sandbox, "--", "pgrep", "-fa", "^sleep").stdout
+        assert wait_until(runs), w.service.tail()
+        yield
+        assert runs(), w.service.tail()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("name", ["cove-api", "cove-egress"])
 def test_one_that_stands_still_is_replaced(w, name):
     sandbox = w.begin().filled()
-    with w.service.popen("exec", sandbox, "--", "sh", "-c", "exec sleep 1234567", stdout=-3, stderr=-3) as runs:
-        assert wait_until(lambda: "1234567" in w.service.cove("exec", sandbox, "--", "pgrep", "-fa", "sleep").stdout)
-        pid = impatient(w, name)
+    pid = impatient(w, name)
+    with something_running(w, sandbox):
         log = len(read(w.service.log))
         os.kill(pid, signal.SIGSTOP)
-        assert wait_until(lambda: w.service.child(name) not in (None, pid)), w.service.tail()
+        assert wait_until(lambda: w.service.child(name) not in (None, pid), 2 * PATIENCE_S), w.service.tail()
         assert wait_until(w.service.is_healthy), w.service.tail()
-        assert works(w, sandbox)
-        assert "1234567" in w.service.cove("exec", sandbox, "--", "pgrep", "-fa", "sleep").stdout # what ran in it runs
-        runs.kill()
+        w.works(sandbox)
     said = read(w.service.log)[log:]
     assert f"{name} does not answer for {LITTLE_S} s" in said and f"{name} ended (signal " in said, said
     w.check_whole()

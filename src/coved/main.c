@@ -270,11 +270,8 @@ static int run_command(const struct command *command, int argc, char **argv)
     return command->run(config, option ? option->name : NULL, option && option->has_value ? argv[1] : NULL);
 }
 
-int main(int argc, char **argv)
+static int run_line(int argc, char **argv)
 {
-    if (fd_standard(O_RDWR) < 0)
-        return EXIT_FAILURE;
-    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
     if (argc < 2)
         return wrong_usage("", "the command is missing: run, prepare, doctor, version or help", "");
     if (asks_for_help(argv[1]))
@@ -286,4 +283,25 @@ int main(int argc, char **argv)
         return wrong_usage("", argv[1][0] == '-' ? "options come behind the command: " : "there is no command ",
                            argv[1]);
     return run_command(command, argc - 2, argv + 2);
+}
+
+/* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
+static int finish(int status)
+{
+    struct err err;
+    errno = 0;
+    bool failed = fflush(stdout) < 0;
+    const int why = errno ? errno : EIO; /* of a piece that could not be written before, nobody knows any more */
+    if ((!failed && !ferror(stdout)) || why == EPIPE || status != 0)
+        return status;
+    (void)err_errno(&err, why, "write the output");
+    return fail(&err);
+}
+
+int main(int argc, char **argv)
+{
+    if (fd_standard(O_RDWR) < 0)
+        return EXIT_FAILURE;
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, it lets no child be waited for */
+    return finish(run_line(argc, argv));
 }

@@ -196,7 +196,8 @@ def test_output_that_can_not_be_written_is_a_failure(nowhere):
         assert done.returncode in (0, -13) and done.stderr == b"", (arguments, done) # a reader that left
 
 
-SAYING = [("cove", "--help"), ("cove", "--version"), ("cove", "version"), ("cove-agent", "--version"),
+SAYING = [("cove", "--help"), ("cove", "--version"), ("cove", "version"), ("coved", "--help"), ("coved", "--version"), ("coved", "help"),
+          ("cove-agent", "--version"),
           *((program, option) for program in ("cove-api", "cove-egress", "cove-image") for option in ("--help", "--version"))]
 
 

@@ -92,13 +92,14 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
     return 0;
 }
 
-int identity_listen(const struct identity *i, const struct config *config, struct listeners *l, struct err *err)
+int identity_listen(const struct identity *i, const struct config *config, usec_t patience, struct listeners *l,
+                    struct err *err)
 {
     bool are_open = false;
     for (size_t k = 0; k < l->n; k++)
         are_open |= l->at[k].is_tls;
     if (i->domain.name.p && !are_open)
-        return listen_open_tls(config, l, err);
+        return listen_open_tls(config, patience, l, err);
     if (!i->domain.name.p)
         listen_close_tls(l);
     return 0;

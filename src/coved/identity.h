@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "config/domain.h"
 
@@ -32,8 +33,8 @@ int identity_prepare(struct identity *i, const struct config *config, const char
 /* What the file says now; no file is fine. When it fails, all is as it was. */
 int identity_load(struct identity *i, const struct config *config, struct err *err) WARN_UNUSED;
 
-/* Opens or closes the listeners with TLS, as the domain asks for. */
-int identity_listen(const struct identity *i, const struct config *config, struct listeners *l,
+/* Opens or closes the listeners with TLS, as the domain asks for; patience: as with listen_open_tls(). */
+int identity_listen(const struct identity *i, const struct config *config, usec_t patience, struct listeners *l,
                     struct err *err) WARN_UNUSED;
 
 void identity_close(struct identity *i);

@@ -14,7 +14,10 @@
 
 #define SOCKET_NAME "cove.sock"
 
-enum { BACKLOG = 4096 };
+enum { BACKLOG = 4096, AGAIN_USEC = 20 * 1000 };
+
+/* Whoever leaves the loopback of IPv4 leaves that of IPv6 in the same moment. */
+static const usec_t loopback6_patience = 200 * USEC_PER_MS;
 
 static int open_one(const struct sockaddr *address, socklen_t length, int *ret_fd)
 {
@@ -32,6 +35,15 @@ static int open_one(const struct sockaddr *address, socklen_t length, int *ret_f
     return 0;
 }
 
+/* An address that is taken is tried again until then (clock_mono()). */
+static int open_until(const struct sockaddr *address, socklen_t length, usec_t until, int *ret_fd)
+{
+    int r;
+    while ((r = open_one(address, length, ret_fd)) == -EADDRINUSE && clock_mono() < until)
+        (void)usleep(AGAIN_USEC);
+    return r;
+}
+
 static void add(struct listeners *l, int fd, bool is_unix, bool is_tls)
 {
     assert(l->n < LISTEN_MAX);
@@ -39,14 +51,15 @@ static void add(struct listeners *l, int fd, bool is_unix, bool is_tls)
 }
 
 /* Clients that look a loopback name up may get ::1 first: serve it too where IPv4's loopback is served, if nobody else does. */
-static void add_loopback6(struct listeners *l, const struct config_listen *c, bool is_tls)
+static void add_loopback6(struct listeners *l, const struct config_listen *c, bool is_tls, usec_t until)
 {
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)&c->address;
     if (c->address.ss_family != AF_INET || v4->sin_addr.s_addr != htonl(INADDR_LOOPBACK) || l->n + 2 >= LISTEN_MAX)
         return;
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = -1;
-    if (open_one((const struct sockaddr *)&v6, sizeof(v6), &fd) == 0)
+    until = MIN(until, clock_mono() + loopback6_patience);
+    if (open_until((const struct sockaddr *)&v6, sizeof(v6), until, &fd) == 0)
         add(l, fd, false, is_tls);
 }
 
@@ -98,18 +111,19 @@ void listen_local_close(struct local_socket *s)
     s->fd = fd_close(s->fd);
 }
 
-int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err)
+int listen_open(const struct config *config, usec_t patience, struct listeners *ret_listeners, struct err *err)
 {
     struct listeners l = {.local = LOCAL_SOCKET_NONE};
+    const usec_t until = clock_mono() + patience;
     int r = 0;
     for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
         const struct config_listen *c = &config->listen[i];
-        int fd = -1, failed = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
+        int fd = -1, failed = open_until((const struct sockaddr *)&c->address, c->address_len, until, &fd);
         if (failed < 0) {
             r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
         } else {
             add(&l, fd, false, false);
-            add_loopback6(&l, c, false);
+            add_loopback6(&l, c, false, until);
         }
     }
     /* Who may use it is decided by the peer's credentials. */
@@ -124,17 +138,18 @@ int listen_open(const struct config *config, struct listeners *ret_listeners, st
     return 0;
 }
 
-int listen_open_tls(const struct config *config, struct listeners *l, struct err *err)
+int listen_open_tls(const struct config *config, usec_t patience, struct listeners *l, struct err *err)
 {
+    const usec_t until = clock_mono() + patience;
     for (size_t i = 0; i < config->n_listen_tls; i++) {
         const struct config_listen *c = &config->listen_tls[i];
-        int fd = -1, r = open_one((const struct sockaddr *)&c->address, c->address_len, &fd);
+        int fd = -1, r = open_until((const struct sockaddr *)&c->address, c->address_len, until, &fd);
         if (r < 0) {
             listen_close_tls(l);
             return err_errno(err, r, "listen on %s (is another service there? set COVE_LISTEN_TLS)", c->text);
         }
         add(l, fd, false, true);
-        add_loopback6(l, c, true);
+        add_loopback6(l, c, true, until);
     }
     return 0;
 }

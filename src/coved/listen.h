@@ -2,6 +2,7 @@
 /* The listening sockets: coved holds them, so that connections wait in their queues while the worker behind them is replaced. */
 #pragma once
 
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <sys/types.h>
@@ -39,11 +40,18 @@ struct listeners {
     struct local_socket local; /* cove.sock; one of `at` borrows its descriptor */
 };
 
+/*
+ * A coved that was killed leaves its addresses taken until its workers have ended, a moment after it: who starts waits so long at most for those that are.
+ * Blocks meanwhile; 0 is for who serves somebody.
+ */
+#define LISTEN_PATIENCE (2 * USEC_PER_SEC)
+
 /* The config's plain addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
-int listen_open(const struct config *config, struct listeners *ret_listeners, struct err *err) WARN_UNUSED;
+int listen_open(const struct config *config, usec_t patience, struct listeners *ret_listeners,
+                struct err *err) WARN_UNUSED;
 
 /* Those with TLS, beside what is there already: all of them, or none of them when one fails. */
-int listen_open_tls(const struct config *config, struct listeners *l, struct err *err) WARN_UNUSED;
+int listen_open_tls(const struct config *config, usec_t patience, struct listeners *l, struct err *err) WARN_UNUSED;
 void listen_close_tls(struct listeners *l);
 
 void listen_close(struct listeners *l);

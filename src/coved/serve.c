@@ -253,7 +253,7 @@ static void reload(struct coved *c)
 {
     struct err err;
     if (identity_load(&c->identity, c->config, &err) < 0 ||
-        identity_listen(&c->identity, c->config, &c->listeners, &err) < 0)
+        identity_listen(&c->identity, c->config, 0, &c->listeners, &err) < 0)
         log_error("read the domain anew: %s", err.msg);
     else
         log_info("the domain is %s now", c->identity.text ? c->identity.text : "none");
@@ -272,8 +272,8 @@ static int set_up(struct coved *c, struct err *err)
         return -1;
     raise_limits();
     if (load_agent(dir, &c->host.agent_fd, err) < 0 || groups_open(c->config->state_dir, &c->host.cgroups, err) < 0 ||
-        listen_open(c->config, &c->listeners, err) < 0 ||
-        identity_listen(&c->identity, c->config, &c->listeners, err) < 0 ||
+        listen_open(c->config, LISTEN_PATIENCE, &c->listeners, err) < 0 ||
+        identity_listen(&c->identity, c->config, LISTEN_PATIENCE, &c->listeners, err) < 0 ||
         network_prepare(&c->network, c->config, dir, err) < 0 || storage_open(c->config, &c->storage, err) < 0 ||
         stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0 ||
         rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes that are paused, resumed, cloned and brought back, through the whole service: what their users find inside afterwards."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
+import threading
 import time
 
 import leaks
@@ -247,3 +250,30 @@ def test_snapshot_of_a_paused_one(own_service):
         service.cove("rm", made)
         assert wait_until(lambda ref=answer["ref"]: service.request("DELETE", f"/v1/snapshots?ref={ref}")[0] in (200, 204))
         resume(service, sandbox)
+
+
+def bound(holder, port):
+    with contextlib.suppress(OSError):
+        holder.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+def test_coved_is_killed_and_started_at_once(own_service):
+    """Its workers end a moment after it, and hold its addresses until then; the last time it is we who hold one, so that it is long enough."""
+    service = own_service
+    key = service.key
+    sandbox = service.create()
+    pause(service, sandbox, memory=False)
+    for left in reversed(range(10)):
+        assert service.child("cove-api"), service.tail()
+        service.coved.kill()
+        service.coved.wait(60)
+        if not left:
+            holder = socket.socket()
+            assert wait_until(lambda: bound(holder, service.port))
+            holder.listen()
+            threading.Timer(0.7, holder.close).start()
+        service.start()
+    assert service.key == key
+    assert state(service, sandbox) == "paused", service.tail()

@@ -43,7 +43,9 @@ static void write_inputs(struct process *p)
         if (r < 0 && errno == EINTR)
             continue;
         if (r < 0 && errno == EAGAIN) {
-            (void)loop_set(&p->agent->loop, &p->in, EPOLLOUT);
+            int e = loop_set(&p->agent->loop, &p->in, EPOLLOUT);
+            if (e < 0)
+                input_fail_all(p, -e);
             return;
         }
         if (r < 0) {

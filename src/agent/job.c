@@ -87,31 +87,39 @@ static void pipe_ready(struct loop_io *io, uint32_t events)
     stream_ready(&j->stream->stream);
 }
 
+static int job_fork(struct job *j)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    AUTO_CLOSE int theirs = ends[1];
+    j->io.fd = ends[0];
+    int r = fd_nonblock(j->io.fd, true);
+    if (r == 0)
+        r = loop_set(&j->agent->loop, &j->io, EPOLLIN);
+    if (r < 0)
+        return r;
+    j->pid = fork();
+    if (j->pid == 0)
+        run_child(j->stream, theirs);
+    return j->pid < 0 ? -errno : 0;
+}
+
 static void job_start(struct job_stream *js)
 {
     struct agent *a = js->stream.session->agent;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0 || fd_nonblock(ends[0], true) < 0) {
-        stream_failf(&js->stream, ERR_RESOURCE_EXHAUSTED, "error starting work on files: %s", errno_text(errno));
-        return;
-    }
-    pid_t pid = fork();
-    if (pid == 0)
-        run_child(js, ends[1]);
-    int why = errno;
-    (void)fd_close(ends[1]);
-    if (pid < 0) {
-        (void)fd_close(ends[0]);
-        stream_failf(&js->stream, ERR_RESOURCE_EXHAUSTED, "error starting work on files: %s", errno_text(why));
-        return;
-    }
     struct job *j = mem_new(struct job);
-    *j = (struct job){.agent = a, .pid = pid, .io = LOOP_IO(pipe_ready), .stream = js, .in = BUF_INIT(JOB_MESSAGE_MAX)};
-    j->io.fd = ends[0];
+    *j = (struct job){.agent = a, .pid = -1, .io = LOOP_IO(pipe_ready), .stream = js, .in = BUF_INIT(JOB_MESSAGE_MAX)};
+    list_init(&j->node);
+    int r = job_fork(j);
+    if (r < 0) {
+        job_free(j);
+        stream_failf(&js->stream, ERR_RESOURCE_EXHAUSTED, "error starting work on files: %s", errno_text(-r));
+        return;
+    }
     js->job = j;
     list_append(&a->jobs, &j->node);
     a->n_jobs++;
-    stream_ready(&js->stream); /* waits for the pipe's first event there */
 }
 
 void job_submit(struct job_stream *js)

@@ -20,25 +20,56 @@ void loop_fini(struct loop *l)
     l->epoll = fd_close(l->epoll);
 }
 
+static int control(struct loop *l, struct loop_io *io, int op, uint32_t events)
+{
+    /* The kernel always reports what has hung up. Once only, then: what is paused must not keep the loop turning. */
+    struct epoll_event e = {.events = events ? events : (uint32_t)EPOLLONESHOT, .data.ptr = io};
+    return epoll_ctl(l->epoll, op, io->fd, &e) < 0 ? -errno : 0;
+}
+
+/* What it was ready for is not told any more in this turn. */
+static void forget_ready(struct loop *l, const struct loop_io *io)
+{
+    for (int i = 0; i < l->batch_n; i++)
+        if (l->batch[i] == io)
+            l->batch[i] = NULL;
+}
+
 int loop_set(struct loop *l, struct loop_io *io, uint32_t events)
 {
     if (io->events == events || io->fd < 0)
         return 0;
-    struct epoll_event e = {.events = events, .data.ptr = io};
-    int op = !events ? EPOLL_CTL_DEL : io->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-    if (epoll_ctl(l->epoll, op, io->fd, &e) < 0)
-        return -errno;
+    int r = control(l, io, io->is_in_set ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events);
+    if (r < 0)
+        return r;
+    io->is_in_set = true;
     io->events = events;
-    for (int i = 0; !events && i < l->batch_n; i++)
-        if (l->batch[i] == io)
-            l->batch[i] = NULL;
+    if (!events)
+        forget_ready(l, io);
     return 0;
 }
 
 void loop_close(struct loop *l, struct loop_io *io)
 {
-    (void)loop_set(l, io, 0);
+    if (io->is_in_set)
+        (void)control(l, io, EPOLL_CTL_DEL, 0); /* others may have the file open, and closing it would not do */
+    forget_ready(l, io);
+    io->is_in_set = false;
+    io->events = 0;
     io->fd = fd_close(io->fd);
+}
+
+void loop_move(struct loop *l, struct loop_io *from, struct loop_io *to)
+{
+    to->fd = from->fd;
+    to->is_in_set = from->is_in_set;
+    to->events = 0;
+    if (to->is_in_set)
+        (void)control(l, to, EPOLL_CTL_MOD, 0);
+    forget_ready(l, from);
+    from->is_in_set = false;
+    from->events = 0;
+    from->fd = -1;
 }
 
 void loop_timer_init(struct loop_timer *t, void (*fire)(struct loop_timer *timer))
@@ -85,7 +116,7 @@ int loop_turn(struct loop *l, bool busy)
     l->batch = batch;
     l->batch_n = n;
     for (int i = 0; i < n; i++)
-        if (batch[i])
+        if (batch[i] && batch[i]->events)
             batch[i]->ready(batch[i], events[i].events);
     l->batch = NULL;
     l->batch_n = 0;

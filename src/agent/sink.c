@@ -55,12 +55,10 @@ void sink_take(struct agent *a, struct loop_io *io)
         loop_close(&a->loop, io);
         return;
     }
-    (void)loop_set(&a->loop, io, 0);
     struct sink *s = mem_new(struct sink);
     s->agent = a;
     s->io = LOOP_IO(readable);
-    s->io.fd = io->fd;
-    io->fd = -1;
+    loop_move(&a->loop, io, &s->io);
     loop_timer_init(&s->timer, rested);
     list_append(&a->sinks, &s->node);
     a->n_sinks++;

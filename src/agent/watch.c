@@ -140,10 +140,12 @@ static int scan(struct watch *w)
         if (!is_long(w))
             loop_timer_set(loop_of(w), &w->step, 0);
     } else if (!w->stream.replied) {
-        stream_reply(&w->stream);
         int r = loop_set(loop_of(w), &w->io, EPOLLIN);
-        if (r < 0)
-            return fail(w, -r);
+        if (r < 0) {
+            stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: %s", w->dirs.root, errno_text(-r));
+            return -1;
+        }
+        stream_reply(&w->stream);
     } else if (!is_long(w) && !w->overflowed) {
         (void)loop_set(loop_of(w), &w->io, EPOLLIN);
     }

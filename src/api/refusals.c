@@ -143,6 +143,8 @@ void refusals_from(const struct http_peer *peer, char ret_from[static REFUSALS_F
 void refusals_note(struct refusals *r, const char *api, enum refusal why, const struct http_peer *peer)
 {
     char from[REFUSALS_FROM_MAX];
+    if (!r)
+        return;
     refusals_from(peer, from);
     refusals_note_at(r, api, why, from, clock_mono());
     if (anything_left(r) && !uv_is_active((uv_handle_t *)&r->timer))

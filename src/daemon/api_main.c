@@ -226,7 +226,9 @@ static int verify(void *ctx, const char *sandbox, struct event_verdict *ret_verd
 static void on_refusal(void *ctx, const char *api, enum refusal why, const char *from, uint64_t count)
 {
     static const char *const reasons[] = {
-        [REFUSAL_NO_KEY] = "no key", [REFUSAL_WRONG_KEY] = "wrong key", [REFUSAL_WRONG_USER] = "wrong user"};
+        [REFUSAL_NO_KEY] = "no key",     [REFUSAL_WRONG_KEY] = "wrong key",     [REFUSAL_WRONG_USER] = "wrong user",
+        [REFUSAL_NO_TOKEN] = "no token", [REFUSAL_WRONG_TOKEN] = "wrong token",
+    };
     struct worker *w = ctx;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "from", str_of(from));
@@ -270,8 +272,11 @@ static void open_facades(struct worker *w)
         .default_timeout_ms = o->default_timeout_ms,
         .version = o->version,
     });
-    w->e2b = e2b_new(
-        &(struct e2b_config){.core = w->core, .builder = w->builder, .api_key = buf_str(&w->key), .domain = o->domain});
+    w->e2b = e2b_new(&(struct e2b_config){.core = w->core,
+                                          .builder = w->builder,
+                                          .refusals = w->refusals,
+                                          .api_key = buf_str(&w->key),
+                                          .domain = o->domain});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }

@@ -77,11 +77,12 @@ def test_it_is_a_chain_and_can_be_followed(service):
     assert service.cove("log").returncode == 2
 
 
-def ask(service, headers):
+def ask(service, headers, path="/v1/sandboxes", body=None):
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
-        connection.request("GET", "/v1/sandboxes", headers=headers)
-        return connection.getresponse().status
+        connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers)
+        answer = connection.getresponse()
+        return json.loads(answer.read()) if body else answer.status
     finally:
         connection.close()
 
@@ -112,3 +113,39 @@ def test_who_was_turned_away(service):
     assert of_kind(service, "service.denied", begin)[-1]["data"] == {"from": "others", "count": 49}
     log = service.cove("log", "--service").stdout
     assert wrong not in log and service.key[:8] not in log
+
+
+def test_who_was_turned_away_from_a_sandbox(service):
+    """By the API that the E2B SDKs speak: its key, a sandbox's tokens, a link's signature. Nothing is told of a visitor who tries nothing."""
+    key = {"X-API-Key": service.key, "Content-Type": "application/json"}
+    sandbox = ask(service, key, "/sandboxes", {"templateID": "base", "secure": True, "network": {"allowPublicTraffic": False}})
+    begin = events(service)[-1]["seq"] + 1
+    envd, port = ({"E2b-Sandbox-Id": sandbox["sandboxID"], "E2b-Sandbox-Port": number} for number in ("49983", "8000"))
+    right, wrong = {"X-Access-Token": sandbox["envdAccessToken"]}, {"X-Access-Token": "wrong-and-never-told"}
+    file = "/files?path=/etc/hostname&username=user"
+    tries = [
+        ((key, "/sandboxes"), 200, None),
+        (({}, "/sandboxes"), 401, "no key"),
+        (({"X-API-Key": "wrong-and-never-told"}, "/sandboxes"), 401, "wrong key"),
+        (({**envd, **right}, "/metrics"), 200, None),
+        ((envd, "/metrics"), 401, "no token"),
+        (({**envd, **wrong}, "/metrics"), 401, "wrong token"),
+        (({**envd, **right}, file), 200, None),
+        ((envd, file), 401, "no token"),
+        (({**envd, **wrong}, file), 401, "wrong token"),
+        ((envd, f"{file}&signature=v1_wrong-and-never-told"), 401, "wrong token"),
+        ((wrong, file), 401, "wrong token"),
+        (({"Authorization": "Bearer wrong-and-never-told"}, "/volumecontent/v00000000000000000000/file?path=/x"), 401, "wrong token"),
+        ((port, "/"), 403, None),
+        (({**port, "E2b-Traffic-Access-Token": "wrong-and-never-told"}, "/"), 403, "wrong token"),
+    ]
+    for arguments, status, _ in tries:
+        assert ask(service, *arguments) == status, arguments
+    os.kill(service.child("cove-api"), signal.SIGTERM)
+    reasons = [why for _, _, why in tries if why]
+    assert wait_until(lambda: service.is_healthy() and len(of_kind(service, "service.denied", begin)) == len(set(reasons)) + 1), service.tail()
+    found = [e["data"] for e in of_kind(service, "service.denied", begin)]
+    assert found[:-1] == [{"from": "127.0.0.1", "api": "e2b", "why": why, "count": 1} for why in dict.fromkeys(reasons)]
+    assert found[-1] == {"from": "others", "count": len(reasons) - len(set(reasons))}
+    assert "never-told" not in service.cove("log", "--service").stdout
+    service.request("DELETE", f"/v1/sandboxes/{sandbox['sandboxID']}")

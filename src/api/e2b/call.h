@@ -17,6 +17,7 @@
 #include "api/e2b/timers.h"
 #include "api/json_read.h"
 #include "api/key_name.h"
+#include "api/refusals.h"
 #include "base/buf.h"
 #include "base/map.h"
 #include "sandbox/exec.h"
@@ -35,7 +36,8 @@ struct builder;
 
 struct e2b {
     struct core *core;
-    struct builder *builder; /* NULL: nothing is built here */
+    struct builder *builder;   /* NULL: nothing is built here */
+    struct refusals *refusals; /* NULL: nobody is told */
     char *api_key;
     char *domain;
     char control_actor[KEY_NAME_MAX];
@@ -70,6 +72,9 @@ struct call {
     bool streams;        /* an RPC that answers in envelopes, errors included */
     bool watching, answered;
 };
+
+/* Its client is turned away. */
+void e2b_note_refusal(struct e2b *e2b, const struct http_request *req, enum refusal why);
 
 /* Makes the call and ties it to the request. */
 struct call *call_new(struct e2b *e2b, struct http_request *req, const char *actor);

@@ -69,13 +69,14 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/teams", not_yet, "teams"},
 };
 
-/* X-API-KEY, or the same key as a bearer token. NULL when it is right, else what to tell. */
-static const char *check_key(const struct e2b *e2b, const struct http_request *req)
+/* X-API-KEY, or the same key as a bearer token. NULL when it is right, else what to tell, and *ret_why. */
+static const char *check_key(const struct e2b *e2b, const struct http_request *req, enum refusal *ret_why)
 {
     struct str expected = str_of(e2b->api_key), given;
 
     if (expected.n == 0)
         return NULL;
+    *ret_why = REFUSAL_NO_KEY;
     given = http_header_get(req, "x-api-key");
     if (!given.p) {
         given = http_header_get(req, "authorization");
@@ -85,6 +86,7 @@ static const char *check_key(const struct e2b *e2b, const struct http_request *r
             return "authorization header is malformed";
         given = str_trim(str_sub(given, 7));
     }
+    *ret_why = REFUSAL_WRONG_KEY;
     return str_eq_secret(given, expected) ? NULL : "Invalid API key";
 }
 
@@ -113,6 +115,7 @@ bool control_handle(struct e2b *e2b, struct http_request *req)
 {
     struct str path = http_raw_path(req), args[ROUTE_ARGS_MAX] = {0};
     const struct route *route = NULL;
+    enum refusal why = REFUSAL_NO_KEY;
     enum route_result found;
     const char *problem;
     struct call *c;
@@ -130,8 +133,9 @@ bool control_handle(struct e2b *e2b, struct http_request *req)
         http_respond_error(req, 404, "validation error: method not allowed");
         return true;
     }
-    problem = route->handler == templates_upload ? NULL : check_key(e2b, req); /* its link is the key */
+    problem = route->handler == templates_upload ? NULL : check_key(e2b, req, &why); /* its link is the key */
     if (problem) {
+        e2b_note_refusal(e2b, req, why);
         http_respond_error(req, 401, problem);
         return true;
     }

@@ -18,6 +18,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
 
     e2b->core = config->core;
     e2b->builder = config->builder;
+    e2b->refusals = config->refusals;
     e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
     key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
@@ -43,6 +44,14 @@ void e2b_free(struct e2b *e2b)
     mem_free(e2b->api_key);
     mem_free(e2b->domain);
     mem_free(e2b);
+}
+
+void e2b_note_refusal(struct e2b *e2b, const struct http_request *req, enum refusal why)
+{
+    struct http_peer peer;
+
+    if (http_peer_get(req, &peer) == 0)
+        refusals_note(e2b->refusals, "e2b", why, &peer);
 }
 
 static enum target_kind target_of(struct http_request *req, struct target *ret_target)

@@ -14,12 +14,14 @@
 
 struct e2b;
 struct builder;
+struct refusals;
 
 struct e2b_config {
-    struct core *core;       /* borrowed, outlives the façade */
-    struct builder *builder; /* the same; NULL: templates are not built here */
-    struct str api_key;      /* empty: no key is asked for; copied */
-    const char *domain;      /* of <port>-<id>.<domain>; NULL: none; copied */
+    struct core *core;         /* borrowed, outlives the façade */
+    struct builder *builder;   /* the same; NULL: templates are not built here */
+    struct refusals *refusals; /* the same: who was turned away; NULL: is not told */
+    struct str api_key;        /* empty: no key is asked for; copied */
+    const char *domain;        /* of <port>-<id>.<domain>; NULL: none; copied */
 };
 
 struct e2b *e2b_new(const struct e2b_config *config);

@@ -124,6 +124,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
         return;
     if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
+        e2b_note_refusal(e2b, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401,
                            "unauthorized access, please provide a valid access token or method signing if supported");
         return;

@@ -7,6 +7,18 @@
 #include "http/connect.h"
 #include "sandbox/pause.h"
 
+/* A signature that was right, and has expired, is nobody's attempt. */
+static void note_refusal(struct call *c, const struct files_query *query, enum files_operation operation)
+{
+    struct str token = str_of(sandbox_info(c->sandbox)->access_token);
+    bool has_header = http_header_get(c->req, "x-access-token").n;
+
+    if (!has_header && !query->signature.p)
+        e2b_note_refusal(c->e2b, c->req, REFUSAL_NO_TOKEN);
+    else if (has_header || !files_query_signed_by(query, operation, token))
+        e2b_note_refusal(c->e2b, c->req, REFUSAL_WRONG_TOKEN);
+}
+
 bool files_begin(struct call *c, enum files_operation operation, struct files_query *ret_query)
 {
     const struct sandbox_info *info = sandbox_info(c->sandbox);
@@ -20,6 +32,7 @@ bool files_begin(struct call *c, enum files_operation operation, struct files_qu
     refused = files_query_refused(ret_query, operation, str_of(info->access_token),
                                   http_header_get(c->req, "x-access-token"), clock_real());
     if (refused) {
+        note_refusal(c, ret_query, operation);
         call_fail(c, 401, "%s", refused);
         return false;
     }
@@ -109,8 +122,10 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         return NULL;
     }
     if (s.header.n || s.query.signature.p) {
-        if (!search(e2b, req, &s))
+        if (!search(e2b, req, &s)) {
+            e2b_note_refusal(e2b, req, REFUSAL_WRONG_TOKEN);
             http_respond_error(req, 401, s.header.n ? "no sandbox has this access token" : "invalid signature");
+        }
         return s.found;
     }
     s.found = is_of_a_page(e2b, req) ? NULL : sandbox_only(e2b->core);

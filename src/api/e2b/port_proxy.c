@@ -260,13 +260,18 @@ static void on_done(struct http_request *req, void *ctx)
     relay_unref(ctx);
 }
 
-/* True when the sandbox asks for a token and the request has not got it; then it was answered. */
-static bool is_refused(struct http_request *req, const struct sandbox_info *info)
+/*
+ * True when the sandbox asks for a token and the request has not got it; then it was answered. Who comes without one tries nothing: any visitor of
+ * what is served there does, and must not use up what may be told of others.
+ */
+static bool is_refused(struct e2b *e2b, struct http_request *req, const struct sandbox_info *info)
 {
     struct str given = http_header_get(req, "e2b-traffic-access-token");
 
     if (!info->traffic_token || str_eq_secret(given, str_of(info->traffic_token)))
         return false;
+    if (given.n)
+        e2b_note_refusal(e2b, req, REFUSAL_WRONG_TOKEN);
     proxy_error_traffic_token(req, str_of(info->id), given.n == 0);
     return true;
 }
@@ -328,6 +333,6 @@ void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox
     /* One that stays paused is none to whoever asks, token or not. */
     if (info->state != SANDBOX_RUNNING && !info->auto_resume)
         wake_refuse(req, info);
-    else if (!is_refused(req, info) && wake_first(e2b, req, sb, port, true, relay))
+    else if (!is_refused(e2b, req, info) && wake_first(e2b, req, sb, port, true, relay))
         relay(e2b, req, sb, port);
 }

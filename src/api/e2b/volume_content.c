@@ -329,6 +329,7 @@ static bool may_use(struct call *c)
     given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
     if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token)))
         return true;
+    e2b_note_refusal(c->e2b, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
     call_fail(c, 401, "the volume's token is missing or wrong");
     return false;
 }

@@ -130,8 +130,7 @@ static bool matches(const char *pattern, struct str path, struct str *ret_id)
 
 static void note_refusal(struct call *c, enum refusal why, const struct http_peer *peer)
 {
-    if (c->native->config.refusals)
-        refusals_note(c->native->config.refusals, "native", why, peer);
+    refusals_note(c->native->config.refusals, "native", why, peer);
 }
 
 /* Fills the actor, or answers and returns false. */

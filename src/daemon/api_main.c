@@ -288,8 +288,8 @@ static int listen_all(struct worker *w, struct err *err)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "make the HTTP server: out of descriptors");
     for (size_t i = 0; i < w->options.n_listen; i++) {
         int fd = w->options.listen_fd[i];
-        int r = w->options.listen_tls[i] ? http_server_listen_tls(w->server, fd, w, w->tls)
-                                         : http_server_listen(w->server, fd, w);
+        int r = w->options.listen_tls[i] ? http_server_listen_tls(w->server, fd, w->tls)
+                                         : http_server_listen(w->server, fd);
         if (r < 0)
             return err_errno(err, r, "listen on descriptor %d", w->options.listen_fd[i]);
     }

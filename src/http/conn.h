@@ -61,7 +61,6 @@ struct listener {
     struct list node;
     struct http_server *server;
     uv_poll_t poll;
-    void *tag;
     const struct http_tls *tls; /* borrowed; NULL: plain */
     int fd;
     bool is_unix, starved;

@@ -105,11 +105,6 @@ bool http_wants_upgrade(const struct http_request *req)
     return req->upgrade;
 }
 
-void *http_tag(const struct http_request *req)
-{
-    return request_conn(req)->listener->tag;
-}
-
 bool http_is_tls(const struct http_request *req)
 {
     return request_conn(req)->tls != NULL;

@@ -54,7 +54,6 @@ struct http_header http_header_at(const struct http_request *req, size_t i); /* 
 int64_t http_content_length(const struct http_request *req); /* -1 when chunked, 0 without a body */
 bool http_wants_upgrade(const struct http_request *req);     /* Connection: upgrade and an Upgrade header */
 
-void *http_tag(const struct http_request *req); /* the listener's */
 bool http_is_tls(const struct http_request *req);
 
 struct http_peer {

@@ -333,7 +333,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
     return s;
 }
 
-static int add_listener(struct http_server *s, int fd, void *tag, const struct http_tls *tls)
+static int add_listener(struct http_server *s, int fd, const struct http_tls *tls)
 {
     int domain = 0, yes = 1, keep_idle = 60;
     socklen_t len = sizeof(domain);
@@ -345,7 +345,6 @@ static int add_listener(struct http_server *s, int fd, void *tag, const struct h
     struct listener *l = mem_new(struct listener);
     l->server = s;
     l->fd = fd;
-    l->tag = tag;
     l->tls = tls;
     l->is_unix = domain == AF_UNIX;
     if (!l->is_unix) {
@@ -365,16 +364,16 @@ static int add_listener(struct http_server *s, int fd, void *tag, const struct h
     return uv_poll_start(&l->poll, UV_READABLE, on_accept);
 }
 
-int http_server_listen(struct http_server *s, int fd, void *tag)
+int http_server_listen(struct http_server *s, int fd)
 {
-    return add_listener(s, fd, tag, NULL);
+    return add_listener(s, fd, NULL);
 }
 
-int http_server_listen_tls(struct http_server *s, int fd, void *tag, const struct http_tls *tls)
+int http_server_listen_tls(struct http_server *s, int fd, const struct http_tls *tls)
 {
     if (!s->tls_record)
         s->tls_record = mem_alloc(CONN_TLS_RECORD);
-    return add_listener(s, fd, tag, tls);
+    return add_listener(s, fd, tls);
 }
 
 void http_server_drain(struct http_server *s)

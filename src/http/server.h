@@ -4,7 +4,7 @@
  * bodies both ways, Expect: 100-continue, HTTP/1.0. What a handler does with a request is in http/request.h.
  *
  *   struct http_server *server = http_server_new(loop, &HTTP_LIMITS_DEFAULT, on_request, ctx);
- *   http_server_listen(server, fd, tag);
+ *   http_server_listen(server, fd);
  *   ...
  *   http_server_close(server, on_closed, ctx);
  *
@@ -43,11 +43,8 @@ typedef void (*http_request_fn)(struct http_request *req, void *ctx);
 struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *limits, http_request_fn on_request,
                                     void *ctx);
 
-/*
- * Accepts on fd, a listening TCP or unix stream socket, from now on; fd belongs to the server, also on failure. `tag`
- * is what http_tag() says for requests that came in here.
- */
-int http_server_listen(struct http_server *server, int fd, void *tag) WARN_UNUSED;
+/* Accepts on fd, a listening TCP or unix stream socket, from now on; fd belongs to the server, also on failure. */
+int http_server_listen(struct http_server *server, int fd) WARN_UNUSED;
 
 /*
  * The same with TLS (http/tls.h), which is borrowed until the server is closed. A client has header_timeout_ms for the handshake; one that
@@ -55,7 +52,7 @@ int http_server_listen(struct http_server *server, int fd, void *tag) WARN_UNUSE
  * sent before.
  */
 struct http_tls;
-int http_server_listen_tls(struct http_server *server, int fd, void *tag, const struct http_tls *tls) WARN_UNUSED;
+int http_server_listen_tls(struct http_server *server, int fd, const struct http_tls *tls) WARN_UNUSED;
 
 /*
  * Stops accepting; idle connections are closed at once, the others after their current response, which says connection:

@@ -16,11 +16,6 @@ enum { PATIENCE_S = 20 };
 
 static const char block[64 * 1024] = {0};
 
-static struct test_server *server_of(struct http_request *req)
-{
-    return http_tag(req);
-}
-
 static void count_close(struct http_request *req, void *ctx)
 {
     struct test_server *t = ctx;
@@ -31,11 +26,11 @@ static void count_close(struct http_request *req, void *ctx)
 
 static void whole(struct http_request *req, int error, struct str body, void *ctx)
 {
-    (void)ctx;
+    struct test_server *t = ctx;
     if (error == -EMSGSIZE)
         (void)http_respond_error(req, 413, "too much");
     else if (error)
-        server_of(req)->body_error = error;
+        t->body_error = error;
     else
         (void)http_respond(req, 200, NULL, 0, body);
 }
@@ -204,7 +199,7 @@ static void open_it(struct test_server *t, const struct http_limits *limits, boo
         t->port = ntohs(addr.sin_port);
     }
     assert_int_equal(listen(fd, 128), 0);
-    assert_int_equal(tls ? http_server_listen_tls(t->server, fd, t, tls) : http_server_listen(t->server, fd, t), 0);
+    assert_int_equal(tls ? http_server_listen_tls(t->server, fd, tls) : http_server_listen(t->server, fd), 0);
 }
 
 void test_server_open_with(struct test_server *t, const struct http_limits *limits, bool is_unix, http_request_fn fn)

@@ -4,7 +4,7 @@
  *
  *   struct http_tls *tls;
  *   r = http_tls_new(chain, key, &tls);
- *   r = http_server_listen_tls(server, fd, tag, tls);
+ *   r = http_server_listen_tls(server, fd, tls);
  *
  * TLS 1.2 (ECDHE with AEAD only) and 1.3, ALPN http/1.1 or none, no renegotiation, no early data, no client certificates. Sessions are resumed
  * by tickets, whose keys are made here, live in this process alone and are replaced every few hours.

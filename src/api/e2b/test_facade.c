@@ -41,7 +41,7 @@ int facade_setup(void **state)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
     assert_int_equal(listen(fd, 64), 0);
     f->port = ntohs(addr.sin_port);
-    assert_int_equal(http_server_listen(f->server, fd, NULL), 0);
+    assert_int_equal(http_server_listen(f->server, fd), 0);
     *state = f;
     return 0;
 }

@@ -119,10 +119,11 @@ int artefact_append(struct store *s, const struct artefact_key *key, struct str 
 
 static int must_find(struct store *s, const struct artefact_key *key, struct artefact *ret_artefact, struct err *err)
 {
+    static const char *const parts[] = {"stdout", "stderr", "pty"};
     int found = find(s, key, ret_artefact, err);
     if (found == 0)
-        return err_set(err, ERR_NOT_FOUND, "sandbox %.64s: no output was kept for event %llu, part %u", key->sandbox,
-                       (unsigned long long)key->seq, key->part);
+        return err_set(err, ERR_NOT_FOUND, "sandbox %.64s: no output was kept for event %llu, channel %s", key->sandbox,
+                       (unsigned long long)key->seq, key->part < ARRAY_SIZE(parts) ? parts[key->part] : "unknown");
     return found < 0 ? -1 : 0;
 }
 

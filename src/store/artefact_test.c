@@ -85,6 +85,7 @@ static void test_ranges(void **state)
     struct artefact_info unused;
     assert_int_equal(artefact_stat(s, &missing, &unused, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_string_equal(err.msg, "sandbox i1: no output was kept for event 8, channel stdout");
     assert_int_equal(artefact_read(s, &missing, 0, 1, &small, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     store_close(s);

@@ -258,7 +258,7 @@ def test_long_output_is_kept(service, sandbox):
         kept = service.cove("log", "--output", str(seq), "--channel", "stderr", sandbox).stdout
         assert len(kept) == 1 << 20 and done.stderr.startswith(kept)
         none = service.cove("log", "--output", str(seq), "--channel", "pty", sandbox)
-        assert none.returncode == 1 and "no output was kept" in none.stderr and "exec.start" in none.stderr
+        assert none.returncode == 1 and f"no output was kept for event {seq}, channel pty" in none.stderr and "exec.start" in none.stderr
         assert service.cove("log", "--output", "999", sandbox).returncode == 1
         service.cove("rm", sandbox)
     for wrong in (["--output", "x"], ["--channel", "pty"], ["--output", "1", "--channel", "tty"], ["--output", "1", "--verify"], ["--json", "--output", "1"]):

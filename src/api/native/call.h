@@ -71,6 +71,9 @@ bool native_read_object(struct call *c, int error, struct str body, json_t **ret
 void native_append_sandbox(struct buf *b, const struct sandbox *sb);
 void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb);
 
+/* The end of a wait for what becomes of a sandbox: the answer, unless the client has left. err: what failed, or NULL. */
+void native_answer_wait(struct wait *w, int status, const struct sandbox *sb, const struct err *err);
+
 /* Handlers, by file. */
 void native_ready(struct call *c);
 void native_sandboxes_list(struct call *c);

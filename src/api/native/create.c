@@ -17,13 +17,7 @@ static void refuse(struct call *c, const struct err *err)
 
 static void created(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = native_wait_take(ctx);
-    if (!c)
-        return;
-    if (err)
-        native_error(c, err);
-    else
-        native_answer_sandbox(c, 201, sb);
+    native_answer_wait(ctx, 201, sb, err);
 }
 
 /* "network" is a policy, "internet" the short form of one. */

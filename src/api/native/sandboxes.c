@@ -56,6 +56,15 @@ void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
     native_json(c, status, &b);
 }
 
+void native_answer_wait(struct wait *w, int status, const struct sandbox *sb, const struct err *err)
+{
+    struct call *c = native_wait_take(w);
+    if (c && err)
+        native_error(c, err);
+    else if (c)
+        native_answer_sandbox(c, status, sb);
+}
+
 /* ---- list ---- */
 
 /* A page goes on behind "<started>-<id>": newest first, equal times by id. */
@@ -150,13 +159,7 @@ void native_sandboxes_get(struct call *c)
 
 static void killed(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = native_wait_take(ctx);
-    if (!c)
-        return;
-    if (err)
-        native_error(c, err);
-    else
-        native_answer_sandbox(c, 200, sb);
+    native_answer_wait(ctx, 200, sb, err);
 }
 
 void native_sandboxes_kill(struct call *c)

@@ -31,11 +31,7 @@ static struct sandbox *subject(struct call *c, int error, struct str body, const
 
 static void changed(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = native_wait_take(ctx);
-    if (c && err)
-        native_error(c, err);
-    else if (c)
-        native_answer_sandbox(c, 200, sb);
+    native_answer_wait(ctx, 200, sb, err);
 }
 
 static void pause_body(struct http_request *req, int error, struct str body, void *ctx)

@@ -7,10 +7,13 @@
  *     kept files) until that is over, or a copy is kept under its name. So it is always newer than what is kept.
  *  3. It is written before whoever asked for the pause is answered.
  *  4. It is not synced, and neither are the files: after another boot it says nothing.
+ *  5. Where the pool is full, what those left behind who are lost anyway goes before anything is lost that could be kept.
  */
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "coved/boxes_internal.h"
 #include "kernel/pool.h"
 
@@ -21,7 +24,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NOTE_MAX = NOTE_BOOT_MAX + TIER_NAME_MAX + SUP_DIGEST_MAX };
+enum {
+    NOTE_MAX = NOTE_BOOT_MAX + TIER_NAME_MAX + SUP_DIGEST_MAX,
+    ROOM_USEC =
+        60000000, /* a full pool is waited for: subvolumes are emptied behind a commit, of which btrfs makes one in 30 s if not told otherwise */
+    ROOM_AGAIN_USEC = 200000,
+};
 
 static int read_boot(char ret_boot[static NOTE_BOOT_MAX])
 {
@@ -69,58 +77,144 @@ void boxes_unnote(struct boxes *b, const char *id)
 
 /* ---- those of a coved that died ---- */
 
-static int keep(struct pool *pool, const char *id, const char *box, const char *stands_on)
-{
-    struct pool_chain below = {.n = 0};
-    int r = stands_on[0] ? pool_chain_read(pool, stands_on, &below) : 0;
-    r = r ? r : pool_keep(pool, box, id, &below);
-    if (r == -ENOSPC || r == -EDQUOT) { /* what it deleted last is still there */
-        int ignored UNUSED = pool_sweep(pool);
-        r = pool_keep(pool, box, id, &below);
-    }
-    /* It had done that already, or the files had not become the box's yet. */
-    return r == -ENOENT && pool_kept_chain(pool, id, &below) == 0 ? 0 : r;
-}
+struct noted {
+    char box[TIER_NAME_MAX], stands_on[SUP_DIGEST_MAX];
+};
 
-/* Whether there is something of it again, or still. */
-static bool rescue(struct pool *pool, const struct notes *notes, const char *id)
+/* False: it says nothing, or nothing of this boot. */
+static bool read_note(const struct notes *notes, const char *id, struct noted *ret_noted)
 {
-    char text[NOTE_MAX], box[TIER_NAME_MAX], layer[SUP_DIGEST_MAX];
-    struct str rest, boot, name;
+    char text[NOTE_MAX];
+    struct str rest, boot, box;
     ssize_t n = readlinkat(notes->fd, id, text, sizeof(text));
     if (n < 0 || !id_is_sandbox(str_of(id)))
         return false;
     rest = str_n(text, (size_t)n);
-    if (!str_split(&rest, ' ', &boot) || !str_split(&rest, ' ', &name) || name.n >= sizeof(box) ||
-        rest.n >= sizeof(layer) || !str_eqc(boot, notes->boot))
+    if (!str_split(&rest, ' ', &boot) || !str_split(&rest, ' ', &box) || box.n >= sizeof(ret_noted->box) ||
+        rest.n >= sizeof(ret_noted->stands_on) || !str_eqc(boot, notes->boot))
         return false;
-    (void)snprintf(box, sizeof(box), "%.*s", (int)name.n, name.p);
-    (void)snprintf(layer, sizeof(layer), "%.*s", (int)rest.n, rest.p);
-    int r = keep(pool, id, box, layer);
-    if (r < 0)
-        log_error("keep the files of sandbox %s, which stood still when an earlier coved died: %s", id, strerror(-r));
-    return r == 0;
+    (void)snprintf(ret_noted->box, sizeof(ret_noted->box), "%.*s", STR_ARG(box));
+    (void)snprintf(ret_noted->stands_on, sizeof(ret_noted->stands_on), "%.*s", STR_ARG(rest));
+    return true;
+}
+
+static int keep(struct pool *pool, const char *id, const struct noted *noted)
+{
+    struct pool_chain below = {.n = 0};
+    int r = noted->stands_on[0] ? pool_chain_read(pool, noted->stands_on, &below) : 0;
+    r = r ? r : pool_keep(pool, noted->box, id, &below);
+    /* It had done that already, or the files had not become the box's yet. */
+    return r == -ENOENT && pool_kept_chain(pool, id, &below) == 0 ? 0 : r;
+}
+
+struct rescue {
+    struct pool *pool;
+    struct notes notes;
+    bool is_last;   /* those for which there is no room are given up */
+    size_t n, full; /* full: how many there was no room for */
+};
+
+typedef void (*each_fn)(void *ctx, int at, const char *name);
+
+/* at: borrowed. */
+static void each(int at, each_fn fn, void *ctx)
+{
+    int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        log_error("look which sandboxes stood still: %s", strerror(errno));
+        (void)fd_close(fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            fn(ctx, at, e->d_name);
+    (void)closedir(dir);
+}
+
+static void rescue_one(void *ctx, int at, const char *id)
+{
+    struct rescue *s = ctx;
+    struct noted noted;
+    if (read_note(&s->notes, id, &noted)) {
+        int r = keep(s->pool, id, &noted);
+        s->n += r == 0;
+        if (!s->is_last && (r == -ENOSPC || r == -EDQUOT)) {
+            s->full++;
+            return;
+        }
+        if (r < 0)
+            log_error("keep the files of sandbox %s, which stood still when an earlier coved died: %s", id,
+                      strerror(-r));
+    }
+    if (unlinkat(at, id, 0) < 0)
+        log_warn("forget that sandbox %s stood still: %s", id, strerror(errno));
+}
+
+struct emptying {
+    struct pool *pool;
+    const struct notes *notes;
+    struct map noted; /* boxes that somebody will have */
+    size_t n;
+};
+
+static void note_box(void *ctx, int at UNUSED, const char *id)
+{
+    struct emptying *m = ctx;
+    struct noted noted;
+    if (read_note(m->notes, id, &noted))
+        (void)map_put(&m->noted, str_of(noted.box), m);
+}
+
+static void drop_box(void *ctx, int at UNUSED, const char *box)
+{
+    struct emptying *m = ctx;
+    if (!map_get(&m->noted, str_of(box)))
+        m->n += pool_box_drop(m->pool, box) == 0;
+}
+
+static void drop_boxes(void *ctx, int at, const char *shard)
+{
+    AUTO_CLOSE int fd = openat(at, shard, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0)
+        each(fd, drop_box, ctx);
+}
+
+/* What nobody will have goes first: among it may be what has filled the pool. */
+static void make_room(struct rescue *s)
+{
+    struct emptying m = {s->pool, &s->notes, MAP_INIT, 0};
+    AUTO_CLOSE int boxes = openat(pool_fd(s->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    each(s->notes.fd, note_box, &m);
+    if (boxes >= 0)
+        each(boxes, drop_boxes, &m);
+    map_fini(&m.noted);
+    int failed = pool_sweep(s->pool);
+    log_warn("the storage pool is full: %zu sandboxes, which stood still when an earlier coved died, wait for room; of "
+             "others the files of %zu are removed%s",
+             s->full, m.n, failed < 0 ? ", but not all" : "");
 }
 
 void boxes_rescue(struct pool *pool)
 {
-    struct notes notes;
-    int r = boxes_notes_open(pool, &notes);
-    DIR *dir = r < 0 ? NULL : fdopendir(notes.fd);
-    size_t n = 0;
-    if (!dir) {
-        log_error("look which sandboxes stood still: %s", strerror(r < 0 ? -r : errno));
-        (void)fd_close(notes.fd);
+    struct rescue s = {.pool = pool};
+    int r = boxes_notes_open(pool, &s.notes);
+    if (r < 0) {
+        log_error("look which sandboxes stood still: %s", strerror(-r));
         return;
     }
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        n += rescue(pool, &notes, e->d_name);
-        if (unlinkat(notes.fd, e->d_name, 0) < 0)
-            log_warn("forget that sandbox %s stood still: %s", e->d_name, strerror(errno));
+    each(s.notes.fd, rescue_one, &s);
+    if (s.full)
+        make_room(&s);
+    /* What is removed can be written again after the next commit. */
+    for (usec_t until = clock_mono() + ROOM_USEC; s.full;) {
+        s.full = 0;
+        s.is_last = clock_mono() >= until;
+        each(s.notes.fd, rescue_one, &s);
+        if (s.full)
+            (void)usleep(ROOM_AGAIN_USEC);
     }
-    if (n)
-        log_info("%zu sandboxes stood still when an earlier coved died: their files are kept", n);
-    (void)closedir(dir);
+    if (s.n)
+        log_info("%zu sandboxes stood still when an earlier coved died: their files are kept", s.n);
+    (void)fd_close(s.notes.fd);
 }

@@ -34,11 +34,14 @@ bool pulse_turn(struct pulse *p, usec_t now, enum pulse_state state)
     bool is_late = now - p->due > LATE_USEC;
     p->due = now + p->patience.every;
     if (!p->is_asked) {
-        p->is_asked = true;
         p->silent = 0;
-        /* One that has closed its end can't be asked and does not answer: that comes to the same. */
+        /*
+         * One that has closed its end can't be asked and does not answer: that comes to the same. Where there is no memory for a question, it has heard none,
+         * and is asked the next time.
+         */
         const char question = (char)state;
-        ssize_t ignored UNUSED = send(p->fd, &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send(p->fd, &question, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        p->is_asked = n > 0 || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN;
         return true;
     }
     p->silent += is_late ? 0 : p->patience.every;

@@ -182,6 +182,20 @@ static void the_question_says_how_coved_is(void **state)
     }
 }
 
+static void one_that_could_not_be_asked_is_not_silent(void **state)
+{
+    struct rig *r = *state;
+    while (send(r->pulse.fd, "x", 1, MSG_DONTWAIT) == 1)
+        ; /* as when there is no memory for another one */
+    assert_int_equal(turns(r, 0, 1000), 1000);
+    assert_true(count_questions(r) > 0);
+    assert_true(turn(r, 0));
+    assert_int_equal(count_questions(r), 1);
+    answer(r);
+    assert_true(turn(r, 0)); /* asks, and from then on it counts */
+    assert_int_equal(turns(r, 0, 1000), 5);
+}
+
 static void nobody_is_asked_where_there_is_none(void **state)
 {
     (void)state;
@@ -204,6 +218,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_closes_its_end_is_silent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(more_than_was_asked_for_is_as_good_as_an_answer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_question_says_how_coved_is, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_could_not_be_asked_is_not_silent, set_up, tear_down),
         cmocka_unit_test(nobody_is_asked_where_there_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

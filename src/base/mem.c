@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
-#ifdef __GLIBC__
 #include <malloc.h>
-#endif
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +79,13 @@ void mem_free(void *p)
 void mem_wipe(void *p, size_t n)
 {
     explicit_bzero(p, n);
+}
+
+void mem_free_wiped(void *p)
+{
+    if (p)
+        mem_wipe(p, malloc_usable_size(p));
+    free(p);
 }
 
 void mem_trim_after(size_t *peak, size_t now)

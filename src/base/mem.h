@@ -19,6 +19,7 @@ void mem_free(void *p);
 
 /* Clears memory that held a secret; the compiler can't leave it out. */
 void mem_wipe(void *p, size_t n);
+void mem_free_wiped(void *p); /* all of it first; for libraries that free what may be a secret */
 
 /*
  * Gives freed memory back to the system after a crowd (of connections, say) has left; libc keeps it for as long as anything that was allocated later is in use.

@@ -28,6 +28,7 @@
 #include "store/store.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -355,6 +356,7 @@ int main(int argc, char **argv)
     struct err err;
 
     log_init("cove-api", LOG_INFO);
+    json_set_alloc_funcs(mem_alloc, mem_free_wiped); /* header values to be sealed come in JSON */
     (void)signal(SIGPIPE, SIG_IGN);
     fault_open();
     (void)setenv("UV_THREADPOOL_SIZE", "2", 1); /* checkpoints and verifications, nothing else */

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "daemon/egress_options.h"
 #include "daemon/pulse.h"
 #include "egress/egress.h"
@@ -17,6 +18,7 @@
 #include "egress/vault_server.h"
 #include "kernel/seccomp.h"
 
+#include <jansson.h>
 #include <openssl/crypto.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -164,6 +166,7 @@ int main(int argc, char **argv)
     struct err err;
 
     log_init("cove-egress", LOG_INFO);
+    json_set_alloc_funcs(mem_alloc, mem_free_wiped); /* header values to be sealed come in JSON */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error of write() */
     fault_open();

@@ -3,9 +3,11 @@
 here nothing of the world outside is needed."""
 
 import json
+import secrets
 import subprocess
 
 import pytest
+from secret_test import memory_of
 from service import wait_until
 
 DENIED = "http://denied.test/"
@@ -109,6 +111,18 @@ def test_a_certificate_is_trusted_inside(service):
     text = json.dumps(policy(service, sandbox))
     assert "hunter2" not in text and "${sealed:" in text
     assert "hunter2" not in json.dumps(net(service, sandbox, ""))
+
+
+@pytest.mark.parametrize("size", [16, 200, 1500, 4000])
+def test_a_value_that_was_sealed_is_in_no_memory(service, size):
+    """Of what JSON was made of it, nothing is left. What read the request holds it until it reads the next."""
+    value = secrets.token_hex(size // 2)
+    network = {"default": "deny", "rules": [{"allow": "a.example"}], "inject": [{"host": "a.example", "headers": [{"name": "x-key", "value": value}]}]}
+    sandbox = service.create(network=network)
+    assert service.request("PUT", f"/v1/sandboxes/{sandbox}/network", network)[0] == 200
+    assert service.request("PUT", f"/v1/sandboxes/{sandbox}/files?path=/tmp/zeros", bytes(1 << 20))[0] < 300
+    for name in ("cove-api", "cove-egress"):
+        assert memory_of(service.child(name)).count(value[-16:].encode()) == 0, name
 
 
 # ---- policy ----

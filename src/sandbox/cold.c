@@ -18,6 +18,8 @@ static void on_kept_again(void *ctx, const union sup_message *answer, int fd, co
         struct err why = sb->wake_err;
         if (answer)
             resume_failed(sb, &why);
+        else if (supervisor_is_lost(sb->core->supervisor))
+            waiters_tell(&sb->resumers, NULL, &why); /* what has become of it, the next worker is told */
         else
             sandbox_end(sb, &(struct ending){.seq = sb->pause_seq, .cause = "failed", .fails = true, .what = err->msg});
     }

@@ -214,6 +214,11 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
         /* It ends, and coved knows. */
     } else if (answer) {
         paused(sb);
+    } else if (supervisor_is_lost(sb->core->supervisor)) {
+        /* Its session may have ended because it was to be paused, or with coved: what has become of it, the next coved tells the next worker. */
+        local = *err;
+        (void)err_prefix(&local, "pause sandbox %s", sb->info.id);
+        waiters_tell(&sb->pausers, NULL, &local);
     } else if (err->code == ERR_NOT_FOUND) {
         pause_unknown(sb);
     } else {

@@ -142,6 +142,32 @@ static void pauses_of_clients_that_fail(void **state)
     assert_true(sb->end_stuck == 0 && sb->end_alarm.at > clock_mono() + 20 * USEC_PER_SEC);
 }
 
+/* Its processes had ended already, as was wanted: what is left of it are its files, and the next coved has them. */
+static void coved_dies_before_it_answers(void **state)
+{
+    struct world *w = *state;
+    char id[ID_SANDBOX_LEN + 1];
+    static struct world_outcome o;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct err err;
+    memcpy(id, sandbox_info(sb)->id, sizeof(id));
+    o = (struct world_outcome){0};
+    w->holds = true;
+    assert_int_equal(sandbox_pause(sb, &test_actor, false, world_on_done, &o, &err), 0);
+    WAIT(w, w->held_tag && sb->session_broke);
+    world_hang_up(w);
+    WAIT(w, w->supervisor_lost);
+    assert_int_equal(o.calls, 1);
+    assert_int_equal(o.err.code, ERR_UNAVAILABLE);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSING);
+    w->holds = false;
+    w->held_tag = 0;
+    sb = world_restart(w, id);
+    assert_int_equal(state_of(sb), SANDBOX_PAUSED);
+    assert_false(sandbox_info(sb)->has_memory);
+    world_resume(w, sb, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +178,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stuck_ones_that_coved_does_not_answer_for_are_asked_again, world_setup,
                                         world_teardown),
         cmocka_unit_test_setup_teardown(pauses_of_clients_that_fail, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(coved_dies_before_it_answers, world_setup, world_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,11 @@ static void send_queue(struct supervisor *sup)
     }
 }
 
+bool supervisor_is_lost(const struct supervisor *sup)
+{
+    return sup->lost;
+}
+
 int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
                          supervisor_fn fn, void *ctx, struct err *err)
 {

@@ -38,6 +38,9 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
 int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
                          supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;
 
+/* coved is gone: what became of that which was asked of it, the next worker hears from the next coved. */
+bool supervisor_is_lost(const struct supervisor *sup);
+
 /* KILL, ATTACH, USAGE, RESUME. */
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,
                        struct err *err) WARN_UNUSED;

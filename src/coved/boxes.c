@@ -147,8 +147,7 @@ int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept,
     struct pool_chain chain;
     if (read_chain(b, outfit, kept, &chain, err) < 0)
         return -1;
-    /* Cutting a chain costs a clone of its first layer, which is not for this thread unless it is cheap. */
-    bool cut = !kept && chain.n > POOL_CHAIN_PREFERRED && pool_features(b->host->pool)->cheap_clones;
+    bool cut = !kept && pool_chain_is_long(b->host->pool, &chain);
     const struct tier_dress how = {.chain = &chain,
                                    .from_layer = cut,
                                    .from_kept = kept ? kept->id : NULL,

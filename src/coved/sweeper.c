@@ -18,7 +18,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAST_PAUSE_MS = 20, AGAIN_MS = 1000, NICE = 10, TELL_MS = 4000, GROW_MS = 500 };
+enum {
+    LEAST_PAUSE_MS = 20,
+    AGAIN_MS = 1000,
+    NICE = 10,
+    TELL_MS = 4000,
+    GROW_MS = 500,
+    QUIET_MS = 100, /* nobody makes or ends sandboxes: time to make ready what they took */
+    BUSY_MS = 2000, /* for so long in a row at most */
+    STOCK_AT_ONCE = 8,
+};
 
 struct sweeper {
     struct pool *pool;
@@ -51,6 +60,34 @@ static void grow(struct pool *pool, usec_t *looked)
     failed = r < 0;
 }
 
+/* Whether more should be done. */
+static bool stock(struct pool *pool, usec_t *stocked)
+{
+    *stocked = clock_mono();
+    int r = pool_stock_fill(pool, STOCK_AT_ONCE);
+    if (r < 0 && r != -ENOSPC && r != -EDQUOT)
+        log_warn("make empty boxes ready: %s", strerror(-r));
+    return r == STOCK_AT_ONCE;
+}
+
+/* A byte, or the end of them. */
+static int await_byte(struct pool *pool, int from, usec_t *looked, usec_t *stocked)
+{
+    struct pollfd p = {.fd = from, .events = POLLIN};
+    const int rest_ms = pool_is_backed(pool) ? GROW_MS : -1;
+    bool is_short = true;
+    int n;
+    if (clock_mono() - *stocked > BUSY_MS * USEC_PER_MS)
+        is_short = stock(pool, stocked);
+    do {
+        grow(pool, looked);
+        n = poll(&p, 1, is_short ? QUIET_MS : rest_ms);
+        if (n == 0 && is_short)
+            is_short = stock(pool, stocked);
+    } while (n == 0);
+    return n;
+}
+
 NORETURN static void run(struct pool *pool, int from)
 {
     sigset_t none;
@@ -58,17 +95,11 @@ NORETURN static void run(struct pool *pool, int from)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
-    int wait_ms = pool_is_backed(pool) ? GROW_MS : -1;
-    usec_t looked = 0;
+    usec_t looked = 0, stocked = clock_mono();
     for (;;) {
-        sweep(pool);
         char told[256];
-        struct pollfd p = {.fd = from, .events = POLLIN};
-        int n;
-        do
-            grow(pool, &looked);
-        while ((n = poll(&p, 1, wait_ms)) == 0);
-        if (n < 0 || read(from, told, sizeof(told)) <= 0)
+        sweep(pool);
+        if (await_byte(pool, from, &looked, &stocked) < 0 || read(from, told, sizeof(told)) <= 0)
             _exit(0);
         /* Deleting in batches costs less than waking for each sandbox. */
         (void)poll(NULL, 0, LEAST_PAUSE_MS);

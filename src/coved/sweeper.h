@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Deletes what is in the pool's trash, in a process of its own at low priority: a sandbox may have left a million files. It also lets the pool
- * grow, where it can.
+ * grow, where it can, and makes empty boxes ready.
  */
 #pragma once
 

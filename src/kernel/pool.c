@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { SEED_STEP = 4096 };
+
 static const struct pool_ops *const kinds[] = {
     [POOL_COPY] = &pool_copy_ops,
     [POOL_REFLINK] = &pool_reflink_ops,
@@ -105,6 +107,8 @@ static struct pool *pool_new(void)
 {
     struct pool *p = mem_new(struct pool);
     p->fd = p->layers_fd = p->boxes_fd = p->kept_fd = p->volumes_fd = p->trash_fd = p->new_fd = p->figures_fd = -1;
+    p->seeds_fd = p->stock_fd = -1;
+    p->seed_step = SEED_STEP;
     for (size_t i = 0; i < POOL_SHARDS; i++)
         p->shard_fds[i] = -1;
     return p;
@@ -113,6 +117,12 @@ static struct pool *pool_new(void)
 static bool is_possible(const struct pool *p, enum pool_kind kind)
 {
     return kind == POOL_COPY || (kind == POOL_REFLINK ? tree_can_share(p->fd) : btrfs_is(p->fd));
+}
+
+static int open_numbers(struct pool *p)
+{
+    int r = open_dir(p->fd, "seeds", 0755, &p->seeds_fd);
+    return r ? r : open_dir(p->fd, "stock", 0755, &p->stock_fd);
 }
 
 static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool **ret_pool)
@@ -131,6 +141,8 @@ static int open_kind(const char *dir, bool any, enum pool_kind kind, struct pool
         p->features.cheap_clones = p->ops->cheap_clones;
         r = open_dirs(p);
     }
+    if (r == 0 && kind == POOL_BTRFS)
+        r = open_numbers(p);
     if (r == 0 && kind == POOL_BTRFS) {
         int unknown UNUSED = btrfs_figures_open(p->fd, &p->figures_fd); /* without them some figures are older */
     }
@@ -154,8 +166,8 @@ int pool_open_as(const char *dir, enum pool_kind kind, struct pool **ret_pool)
 
 void pool_close(struct pool *p)
 {
-    int *const fds[] = {&p->layers_fd, &p->boxes_fd, &p->kept_fd,    &p->volumes_fd,
-                        &p->trash_fd,  &p->new_fd,   &p->figures_fd, &p->fd};
+    int *const fds[] = {&p->layers_fd, &p->boxes_fd,   &p->kept_fd,  &p->volumes_fd, &p->trash_fd,
+                        &p->new_fd,    &p->figures_fd, &p->seeds_fd, &p->stock_fd,   &p->fd};
     for (size_t i = 0; i < POOL_SHARDS; i++)
         (void)fd_close(p->shard_fds[i]);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)

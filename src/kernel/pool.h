@@ -8,6 +8,9 @@
  *   boxes/<shard>/<name>/{u,w}   upper and work directory of a sandbox; where clones are cheap with `below`
  *   kept/<sandbox>/{u,below}     the files of a paused sandbox; `below` as above
  *   volumes/<volume>/{u,limit}   a volume; its size in bytes, decimal, 0: none
+ *   seeds/<number>/u             where clones are cheap: what layers and boxes begin as, for their inode numbers (pool_number.c)
+ *   stock/<number>.<n>/u         copies of these that are ready; stock/<number>: such are wanted
+ *   asleep/                      coved's own notes (coved/boxes_note.c)
  *   new/                         what is being made; emptied at start
  *   trash/                       what is to be deleted; emptied in the background by pool_sweep()
  *
@@ -71,6 +74,9 @@ struct pool_chain {
 
 /* -ENOENT: it, or one below it, is not here. */
 int pool_chain_read(struct pool *p, const char *layer, struct pool_chain *ret_chain) WARN_UNUSED;
+
+/* A box above it should begin as a copy of its topmost layer: see struct pool_box. Never where clones cost much. */
+bool pool_chain_is_long(const struct pool *p, const struct pool_chain *chain);
 
 /* O_PATH descriptors of the files of each, into ret_fds[0..chain->n); all or none. */
 int pool_chain_open(struct pool *p, const struct pool_chain *chain, int *ret_fds) WARN_UNUSED;
@@ -173,6 +179,11 @@ void pool_forget(struct pool *p, const char *name);
 
 /* Moves every box and everything half-made to the trash; fn is told the boxes' names. For the start after a crash. */
 int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
+
+enum { POOL_STOCK = 64 }; /* of a kind */
+
+/* Makes up to `most` of the empty boxes that should be ready, because making them takes long; returns how many it made, 0: all are there. Slow. */
+int pool_stock_fill(struct pool *p, size_t most) WARN_UNUSED;
 
 /* Deletes what is in the trash; returns the number deleted. Slow: for a process of its own. */
 int pool_sweep(struct pool *p) WARN_UNUSED;

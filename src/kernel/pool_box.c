@@ -76,7 +76,7 @@ static int make_upper(struct pool *p, int fd, const struct pool_box *box)
 {
     char below[POOL_LAYER_MAX + 4];
     struct stat st;
-    if (mkdirat(fd, "u", 0755) < 0)
+    if (mkdirat(fd, "u", 0755) < 0 && errno != EEXIST)
         return -errno;
     if (!box->chain || box->chain->n == 0)
         return 0;
@@ -115,7 +115,7 @@ static int fill(struct pool *p, int at, const char *name, const struct pool_box 
 
 static int make_empty(struct pool *p, const struct pool_box *box)
 {
-    int at = pool_shard(p, box->name), r = p->ops->make(p, at, box->name, true);
+    int at = pool_shard(p, box->name), r = pool_numbered_box(p, box->chain, at, box->name);
     if (r < 0)
         return r;
     r = fill(p, at, box->name, box, true);

@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "kernel/pool.h"
 
-enum { POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX * POOL_LAYER_MAX };
+enum { POOL_SEEDS = 64, POOL_SHARDS = 64, POOL_ENTRY_MAX = 128, POOL_BELOW_MAX = POOL_CHAIN_MAX * POOL_LAYER_MAX };
 
 struct pool_ops {
     const char *name;
@@ -31,6 +31,9 @@ struct pool {
     const struct pool_ops *ops;
     struct pool_features features;
     int fd, layers_fd, boxes_fd, kept_fd, volumes_fd, trash_fd, new_fd;
+    int seeds_fd, stock_fd; /* pool_number.c; -1: numbers need no care */
+    uint32_t seed_step;
+    uint8_t stock_next[POOL_SEEDS]; /* the one to try first */
     int shard_fds[POOL_SHARDS];
     int figures_fd;                              /* kernel/btrfs.h; -1: none */
     uint32_t project_cursor;                     /* kernel/project_quota.h */
@@ -59,6 +62,10 @@ int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx) WAR
 int pool_each_named(int dir_fd, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 int pool_entry_open(int at, const char *name, int *ret_fd) WARN_UNUSED; /* O_RDONLY */
+/* Empty entries, or with an empty u/, whose inode numbers are not those of what they lie above. The first takes a second or two once for each pool. */
+int pool_numbered_layer(struct pool *p, int at, const char *name) WARN_UNUSED;
+int pool_numbered_box(struct pool *p, const struct pool_chain *chain, int at, const char *name) WARN_UNUSED;
+
 /* All but u/ goes, and but `note`, if any. */
 int pool_entry_strip(int entry_fd, const char *note) WARN_UNUSED;
 

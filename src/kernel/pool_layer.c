@@ -26,12 +26,12 @@ int pool_layer_begin(struct pool *p, const char *job, int *ret_fd)
     char name[POOL_ENTRY_MAX];
     AUTO_CLOSE int entry = -1, fd = -1;
     int r = job_entry(job, name);
-    r = r ? r : p->ops->make(p, p->new_fd, name, false);
+    r = r ? r : pool_numbered_layer(p, p->new_fd, name);
     if (r < 0)
         return r;
     r = pool_step(p, "pool.made");
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
-    if (r == 0 && (mkdirat(entry, "u", 0755) < 0 || fchmodat(entry, "u", 0755, 0) < 0))
+    if (r == 0 && ((mkdirat(entry, "u", 0755) < 0 && errno != EEXIST) || fchmodat(entry, "u", 0755, 0) < 0))
         r = -errno;
     r = r ? r : pool_entry_open(entry, "u", &fd);
     if (r < 0)

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "kernel/pool_internal.h"
 #include "kernel/tree.h"
 
 #include <fcntl.h>
@@ -15,7 +16,10 @@ bool test_pool_open(struct test_pool *p, const char *below, enum pool_kind kind)
 {
     p->kind = kind;
     (void)snprintf(p->top, sizeof(p->top), "%s/cove-pool-test.XXXXXX", below);
-    return mkdtemp(p->top) && pool_open_as(p->top, kind, &p->pool) == 0;
+    if (!mkdtemp(p->top) || pool_open_as(p->top, kind, &p->pool) < 0)
+        return false;
+    p->pool->seed_step = 16; /* counting takes time */
+    return true;
 }
 
 static void trash_all(const struct test_pool *p, const char *dir)
@@ -32,7 +36,7 @@ static void trash_all(const struct test_pool *p, const char *dir)
 
 int test_pool_close(struct test_pool *p)
 {
-    static const char *const dirs[] = {"layers", "kept", "volumes"};
+    static const char *const dirs[] = {"layers", "kept", "volumes", "seeds", "stock"};
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         trash_all(p, dirs[i]);
     int r = pool_reset(p->pool, NULL, NULL);

@@ -203,6 +203,21 @@ def test_what_is_deleted_at_the_limit_can_be_written_again():
         service.remove_all()
 
 
+def test_no_two_files_are_taken_for_one():
+    """Whoever compares device and inode number does: cp and cat refuse to copy a file onto itself. A fork shows files of three subvolumes, which count for themselves."""
+    look = r"find / -xdev \( -type d -o -links 1 \) -printf '%D:%i\n' | sort | uniq -d"
+    with prepared() as service, running(service) as client:
+        sandbox = client.create()
+        for generation in range(3):
+            done = sandbox.sh(f"cd; for i in $(seq 50); do mkdir d{generation}-$i && echo {generation} >d{generation}-$i/f || exit; done; {look}")
+            assert done[:2] == (0, b""), done
+            for i in range(1, 51):
+                assert sandbox.sh(f"cd; cp d0-{i}/f d{generation}-{i}/copy && cp d{generation}-{51 - i}/f d0-{i}/copy")[0] == 0
+            snapshot = service.cove("snapshot", sandbox.id).stdout.strip()
+            sandbox = client.create(templateID=snapshot)
+        service.remove_all()
+
+
 def test_a_pool_keeps_its_kind_until_another_is_asked_for():
     with prepared(COVE_POOL="copy") as service:
         assert not service.file.exists()

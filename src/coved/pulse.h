@@ -14,14 +14,12 @@
 
 #include "base/clock.h"
 #include "base/def.h"
-
-/* The one byte of a question; daemon/pulse.c knows them, too. */
-enum pulse_state { PULSE_FINE = '?', PULSE_NO_ROOM = 'r', PULSE_STOPS = 's' };
+#include "wire/pulse.h"
 
 struct pulse_patience {
     usec_t every; /* a question at a time */
     usec_t
-        first; /* until the first answer: a store is opened, and perhaps brought to a new form, before the loop turns */
+        first; /* until the first answer: before its loop turns a worker opens its store, and may bring it to a new form */
     usec_t silent; /* between answers, from then on */
 };
 

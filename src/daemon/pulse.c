@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/pulse.h"
+#include "wire/pulse.h"
 
 #include <sys/socket.h>
 
@@ -9,7 +10,9 @@ enum pulse_said pulse_said(const struct pulse *p, usec_t now)
 {
     if (!p->asked || now - p->asked > PATIENCE_USEC)
         return PULSE_SAYS_NOTHING;
-    return p->question == 'r' ? PULSE_SAYS_NO_ROOM : p->question == 's' ? PULSE_SAYS_STOPS : PULSE_SAYS_FINE;
+    return p->question == PULSE_NO_ROOM ? PULSE_SAYS_NO_ROOM
+           : p->question == PULSE_STOPS ? PULSE_SAYS_STOPS
+                                        : PULSE_SAYS_FINE;
 }
 
 static void on_question(uv_poll_t *handle, int status, int events)

@@ -147,7 +147,7 @@ static void a_connection_goes_on(void **state)
         AUTO_FREE char *bytes = mem_zalloc(SIZE);
         int r = fd_write_all(c, bytes, SIZE - 1);
         (void)usleep(300 * 1000); /* until all of that was taken: the agent waits again */
-        _exit(r < 0 || fd_write_all(c, bytes, 1) < 0);
+        _exit(r < 0 || fd_write_all(c, bytes, 1) < 0 ? 1 : 0);
     }
     size_t n = take_without_credit(id);
     go_on(id, n);

@@ -18,8 +18,8 @@
 
 struct pulse_patience {
     usec_t every; /* a question at a time */
-    usec_t
-        first; /* until the first answer: before its loop turns a worker opens its store, and may bring it to a new form */
+    /* Until the first answer: before its loop turns a worker opens its store, and may bring it to a new form. */
+    usec_t first;
     usec_t silent; /* between answers, from then on */
 };
 

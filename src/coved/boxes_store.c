@@ -89,6 +89,9 @@ static void done(void *ctx, int r)
     fault_point("coved.snapshot.made");
     if (r < 0)
         pool_forget(b->host->pool, t->layer);
+    if (r < 0 && r != -EEXIST) { /* its process may have died behind the clone */
+        int ignored UNUSED = pool_layer_drop(b->host->pool, t->layer);
+    }
     if (t->aborted) {
         if (r == 0 && (r = drop(b, t->layer)) < 0)
             log_error("drop layer %s: %s", t->layer, strerror(-r));

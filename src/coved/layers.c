@@ -61,9 +61,10 @@ static void see(void *ctx, const char *name)
             memcpy(layer->below, chain.names[1], sizeof(layer->below));
         if (r < 0)
             log_error("layer %s: read what is below it: %s", name, strerror(-r));
-        layer->bytes = pool_layer_bytes(l->pool, name);
         (void)map_put(&l->by_name, str_of(layer->name), layer);
     }
+    if (layer->bytes == 0) /* it may have its name before its size is known */
+        layer->bytes = pool_layer_bytes(l->pool, name);
     layer->seen = l->round;
     layer->in_use = 0;
 }

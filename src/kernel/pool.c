@@ -322,21 +322,54 @@ static int settle_name(struct pool *p, int from_at, const char *from, int to_at,
     return r;
 }
 
-int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace)
+static int put_new(struct pool *p, int from_at, const char *from, int to_at, const char *to)
 {
-    int r = pool_step(p, "pool.put");
-    if (r < 0)
-        return r;
-    if (renameat2(from_at, from, to_at, to, RENAME_NOREPLACE) == 0)
-        return settle_name(p, from_at, from, to_at, to, false);
-    if (errno != EEXIST || !replace)
+    if (renameat2(from_at, from, to_at, to, RENAME_NOREPLACE) < 0)
         return -errno;
+    return settle_name(p, from_at, from, to_at, to, false);
+}
+
+static int put_in_exchange(struct pool *p, int from_at, const char *from, int to_at, const char *to)
+{
+    int r = put_new(p, from_at, from, to_at, to);
+    if (r != -EEXIST)
+        return r;
     if (renameat2(from_at, from, to_at, to, RENAME_EXCHANGE) < 0)
         return -errno;
     r = settle_name(p, from_at, from, to_at, to, true);
     if (r == 0)
         pool_discard(p, from_at, from);
     return r;
+}
+
+static int put_after(struct pool *p, int from_at, const char *from, int to_at, const char *to)
+{
+    char aside[POOL_ENTRY_MAX];
+    pool_unique(to, aside);
+    bool was_there = renameat(to_at, to, p->new_fd, aside) == 0;
+    if (!was_there && errno != ENOENT)
+        return -errno;
+    int r = put_new(p, from_at, from, to_at, to);
+    if (was_there && r == 0)
+        pool_discard(p, p->new_fd, aside);
+    else if (was_there)
+        (void)renameat2(p->new_fd, aside, to_at, to, RENAME_NOREPLACE);
+    return r;
+}
+
+int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, enum pool_put how)
+{
+    int r = pool_step(p, "pool.put");
+    if (r < 0)
+        return r;
+    switch (how) {
+    case POOL_PUT_EXCHANGE:
+        return put_in_exchange(p, from_at, from, to_at, to);
+    case POOL_PUT_AFTER:
+        return put_after(p, from_at, from, to_at, to);
+    default:
+        return put_new(p, from_at, from, to_at, to);
+    }
 }
 
 /* ---- the whole ---- */

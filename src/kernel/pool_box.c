@@ -60,9 +60,11 @@ static int write_files(int box_fd, const struct pool_box *box, bool is_new)
     return r;
 }
 
+/* What was kept while the pool had no limits has none. */
 static int limit(struct pool *p, int box_fd, const struct pool_box *box)
 {
-    return p->features.limits && box->limit_bytes ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
+    int r = p->features.limits && box->limit_bytes ? p->ops->limit(p, box_fd, box->limit_bytes) : 0;
+    return r == -ENODATA && box->from_kept ? 0 : r;
 }
 
 static int unlimit(struct pool *p, int entry_fd)
@@ -223,13 +225,15 @@ int pool_keep(struct pool *p, const char *box, const char *sandbox, const struct
         return -EINVAL;
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX);
     r = r ? r : pool_entry_open(at, box, &entry);
-    r = r ? r : unlimit(p, entry); /* it may be full, and nobody writes to it any more */
-    r = r ? r : pool_entry_strip(entry, NULL);
+    r = r ? r : unlimit(p, entry);                         /* it may be full, and nobody writes to it any more */
+    bool is_noted = r == 0 && pool_below_is(entry, below); /* and the pool may be full, too */
+    r = r ? r : pool_entry_strip(entry, is_noted ? "below" : NULL);
     r = r ? r : pool_step(p, "pool.stripped");
-    r = r ? r : pool_below_write(entry, below);
+    if (r == 0 && !is_noted)
+        r = pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, at, box);
-    return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, true);
+    return r ? r : pool_put(p, at, box, p->kept_fd, sandbox, POOL_PUT_AFTER);
 }
 
 int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const struct pool_chain *below)
@@ -255,7 +259,7 @@ int pool_keep_copy(struct pool *p, const char *box, const char *sandbox, const s
     r = r ? r : pool_step(p, "pool.noted");
     if (r == 0 && !(is_noted && p->ops->clones_settled))
         r = p->ops->settle(p, p->new_fd, name);
-    r = r ? r : pool_put(p, p->new_fd, name, p->kept_fd, sandbox, true);
+    r = r ? r : pool_put(p, p->new_fd, name, p->kept_fd, sandbox, POOL_PUT_EXCHANGE);
     if (r < 0)
         pool_discard(p, p->new_fd, name);
     return r;

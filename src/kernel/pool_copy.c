@@ -42,15 +42,9 @@ static int settle(struct pool *p, int at UNUSED, const char *name UNUSED)
     return syncfs(p->fd) < 0 ? -errno : 0;
 }
 
-static int remove_entry(struct pool *p, int at, const char *name)
+static int remove_entry(struct pool *p UNUSED, int at, const char *name)
 {
-    AUTO_CLOSE int entry = -1;
-    int r = p->features.limits ? pool_entry_open(at, name, &entry) : 0;
-    uint32_t project = r == 0 && entry >= 0 ? project_quota_id(entry) : 0;
-    r = tree_remove(at, name);
-    if (r == 0)
-        project_quota_release(p->fd, project);
-    return r;
+    return tree_remove(at, name);
 }
 
 static int limit(struct pool *p UNUSED, int entry_fd, uint64_t bytes)

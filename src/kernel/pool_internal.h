@@ -74,8 +74,12 @@ int pool_note_u64(int entry_fd, const char *file, uint64_t *ret_value) WARN_UNUS
 /* The size of used_fd's u/. copied: where that is not known, what was counted when it was copied; 0: nothing was */
 int pool_note_bytes(struct pool *p, int entry_fd, int used_fd, uint64_t copied) WARN_UNUSED;
 
-/* It is on disk under this name afterwards. With `replace`, what has the name goes to the trash; else -EEXIST. */
-int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, bool replace) WARN_UNUSED;
+/*
+ * It is on disk under this name afterwards. What has the name already: -EEXIST (NEW); changes names with it and goes to the trash (EXCHANGE); goes first, since
+ * whoever looks for `from` after our death must not find that (AFTER). A failure leaves both as they were.
+ */
+enum pool_put { POOL_PUT_NEW, POOL_PUT_EXCHANGE, POOL_PUT_AFTER };
+int pool_put(struct pool *p, int from_at, const char *from, int to_at, const char *to, enum pool_put how) WARN_UNUSED;
 
 /* Names of layers, topmost first, one a line, each ended. -EBADMSG for anything else. chain: at most `most` of them. */
 int pool_below_parse(struct str text, size_t most, struct pool_chain *ret_chain) WARN_UNUSED;

@@ -57,7 +57,7 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
     r = r ? r : p->ops->settle(p, p->new_fd, name); /* only then its size is known */
     r = r ? r : pool_note_bytes(p, entry, entry, 0);
     r = r ? r : p->ops->settle(p, p->new_fd, name);
-    r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
+    r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, POOL_PUT_NEW);
     return r == -EEXIST ? pool_to_trash(p, p->new_fd, name) : r;
 }
 
@@ -111,7 +111,7 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     r = r ? r : pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
     r = r ? r : p->ops->settle(p, p->new_fd, name);
-    r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, false);
+    r = r ? r : pool_put(p, p->new_fd, name, p->layers_fd, layer, POOL_PUT_NEW);
     if (r < 0)
         pool_discard(p, p->new_fd, name);
     return r;

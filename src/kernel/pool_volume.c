@@ -51,7 +51,7 @@ int pool_volume_make(struct pool *p, const char *volume, uint64_t limit_bytes)
         return r;
     r = pool_step(p, "pool.made");
     r = r ? r : fill(p, name, limit_bytes);
-    r = r ? r : pool_put(p, p->new_fd, name, p->volumes_fd, volume, false);
+    r = r ? r : pool_put(p, p->new_fd, name, p->volumes_fd, volume, POOL_PUT_NEW);
     if (r < 0)
         pool_discard(p, p->new_fd, name);
     return r;

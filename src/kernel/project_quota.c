@@ -17,7 +17,7 @@
 /*
  * Numbers that people give to projects are small. Few of them, which are given out again: file systems keep a record of each number that was ever used.
  */
-enum { ID_FIRST = 0x43000000, IDS = 1 << 16, BLOCK = 512, FILES_LEAST = 4096, BYTES_PER_FILE = 4096 };
+enum { ID_FIRST = 0x43000000, IDS = 1 << 18, BLOCK = 512, FILES_LEAST = 4096, BYTES_PER_FILE = 4096 };
 
 static int quota(int fd, int command, uint32_t id, void *arg)
 {
@@ -86,7 +86,7 @@ static int take(int fd, uint32_t id)
     if (r == 0 && q.d_icount > 1)
         return set_project(fd, 0);
     if (r == 0 && (q.d_blk_hardlimit || q.d_ino_hardlimit))
-        r = set_limits(fd, id, 0); /* of one whose end a crash cut short */
+        r = set_limits(fd, id, 0); /* of whoever had it before */
     return r ? r : 1;
 }
 
@@ -121,11 +121,4 @@ int project_quota_usage(int dir_fd, uint64_t *ret_bytes)
     if (r == 0)
         *ret_bytes = q.d_bcount * BLOCK;
     return r;
-}
-
-void project_quota_release(int fs_fd, uint32_t id)
-{
-    if (id) {
-        int ignored UNUSED = set_limits(fs_fd, id, 0); /* who takes the number looks again */
-    }
 }

@@ -15,8 +15,9 @@
 bool project_quota_is_on(int dir_fd);
 
 /*
- * The directory, which must be empty, gets a project that nothing else belongs to, and so does all that is made in it. Those inside can't leave it from
- * another user namespace. cursor: where to look for a number, moved on; start with any. -EUSERS: all numbers are taken.
+ * The directory, which must be empty, gets a project that nothing else belongs to, without a limit, and so does all that is made in it. Those inside can't
+ * leave it from another user namespace. A number is free again when nothing of it is left, files that somebody has open included. cursor: where to look for
+ * one, moved on; start with any. -EUSERS: all are taken.
  */
 int project_quota_begin(int dir_fd, uint32_t *cursor) WARN_UNUSED;
 
@@ -25,7 +26,4 @@ int project_quota_limit(int dir_fd, uint64_t bytes) WARN_UNUSED;
 /* With what is not on disk yet; bytes shared with other files count in full. -ENODATA */
 int project_quota_usage(int dir_fd, uint64_t *ret_bytes) WARN_UNUSED;
 
-/* For project_quota_release(), before the directory is deleted; 0: it has none. */
-uint32_t project_quota_id(int dir_fd);
-/* After all of it was deleted, as far as nobody has it open: the number has no limit any more when it is given out again. fs_fd: any directory there. */
-void project_quota_release(int fs_fd, uint32_t id);
+uint32_t project_quota_id(int dir_fd); /* 0: it has none of ours */

@@ -153,7 +153,6 @@ static void test_numbers_come_back(void **state)
     assert_int_not_equal(project_quota_id(b), id);
     assert_int_equal(unlinkat(at, "old", AT_REMOVEDIR), 0);
     (void)fd_close(TAKE_FD(a));
-    project_quota_release(at, id);
     assert_int_equal(syncfs(at), 0);
     assert_int_equal(project_quota_begin(c, &once_more), 0);
     assert_int_equal(project_quota_id(c), id);

@@ -2,6 +2,7 @@
 /* Listeners, the epoll set, time-outs, the pool of request objects, shutdown. Theory of operation: conn.h. */
 #include "http/conn.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -14,7 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 128, ACCEPTS = 64, POOL_MAX = 64, POOL_HEAD_MAX = 4096, HEAD_BYTES_MAX = 64 * 1024 };
+enum {
+    EVENTS = 128,
+    EVENTS_AT_ONCE = 8,
+    ACCEPTS = 64,
+    POOL_MAX = 64,
+    POOL_HEAD_MAX = 4096,
+    HEAD_BYTES_MAX = 64 * 1024
+};
+
+/* Connections are looked at for so long in one turn of the loop. */
+#define TURN_USEC (10 * USEC_PER_MS)
 
 const struct http_limits HTTP_LIMITS_DEFAULT = {
     .url_bytes = 8 * 1024,
@@ -165,10 +176,18 @@ static void on_idle(uv_idle_t *idle)
         now.prev->next = &now;
         list_init(&s->pending);
     }
+    usec_t until = clock_mono() + TURN_USEC;
     while (!list_empty(&now)) {
         struct conn *c = LIST_FIRST(struct conn, &now, pending);
         list_remove(&c->pending);
         conn_run(c);
+        if (clock_mono() >= until)
+            break;
+    }
+    while (!list_empty(&now)) { /* the first of the next turn */
+        struct list *last = now.prev;
+        list_remove(last);
+        list_prepend(&s->pending, last);
     }
     reap(s);
     if (list_empty(&s->pending))
@@ -197,12 +216,18 @@ void server_conn_gone(struct http_server *s, struct conn *c)
 static void on_epoll(uv_poll_t *poll, int status, int events)
 {
     struct http_server *s = poll->data;
-    struct epoll_event ev[EVENTS];
+    struct epoll_event ev[EVENTS_AT_ONCE];
+    usec_t until = clock_mono() + TURN_USEC;
+    int n, left = EVENTS;
     (void)status;
     (void)events;
-    int n = epoll_wait(s->epoll_fd, ev, EVENTS, 0);
-    for (int i = 0; i < n; i++)
-        conn_event(ev[i].data.ptr, ev[i].events);
+    /* What was not fetched stays ready in the set, so the loop, which polls the set level-triggered, comes back for it after its timers. */
+    do {
+        n = epoll_wait(s->epoll_fd, ev, EVENTS_AT_ONCE, 0);
+        for (int i = 0; i < n; i++)
+            conn_event(ev[i].data.ptr, ev[i].events);
+        left -= EVENTS_AT_ONCE;
+    } while (left && n == EVENTS_AT_ONCE && clock_mono() < until);
     reap(s);
     finish_close(s);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server as a client on the wire sees it: framing in all pieces, strictness, limits, time-outs. */
+#include "base/clock.h"
 #include "http/conn.h"
 #include "http/test_server.h"
 
@@ -482,6 +483,52 @@ static void test_headers(void **state)
     test_server_close(&t);
 }
 
+static void count_close(struct http_request *req, void *ctx)
+{
+    (void)req;
+    ((struct test_server *)ctx)->closes++;
+}
+
+static void on_slow(struct http_request *req, void *ctx)
+{
+    struct test_server *t = ctx;
+    usec_t until = clock_mono() + 10 * USEC_PER_MS;
+    t->requests++;
+    http_on_close(req, count_close, t);
+    while (clock_mono() < until) {
+    }
+    (void)http_respond(req, 200, NULL, 0, STR("done"));
+}
+
+/* Many clients at once whose requests take long: a turn of the loop takes a few of them, and all get their answer. */
+static void test_turns_are_bounded(void **state)
+{
+    (void)state;
+    enum { N = 40, MOST = 8 };
+    struct test_server t;
+    int fds[N];
+    unsigned before, turns = 0;
+    test_server_open_with(&t, NULL, false, on_slow);
+    for (int i = 0; i < N; i++)
+        fds[i] = test_connect(&t);
+    test_turn(&t);
+    for (int i = 0; i < N; i++)
+        assert_true(send(fds[i], GET HOST "\r\n", sizeof(GET HOST "\r\n") - 1, 0) > 0);
+    for (; t.requests < N; turns++) {
+        before = t.requests;
+        (void)uv_run(&t.loop, UV_RUN_NOWAIT);
+        assert_in_range(t.requests - before, 0, MOST);
+        assert_true(turns < 1000);
+    }
+    assert_true(turns >= N / MOST);
+    for (int i = 0; i < N; i++) {
+        AUTO_BUF struct buf b = BUF_INIT(4096);
+        test_receive(&t, fds[i], &b, STR("done"));
+        (void)close(fds[i]);
+    }
+    test_server_close(&t);
+}
+
 static void test_small(void **state)
 {
     (void)state;
@@ -503,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_http10),
         cmocka_unit_test(test_expect_continue),
         cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_turns_are_bounded),
         cmocka_unit_test(test_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

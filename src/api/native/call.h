@@ -4,6 +4,7 @@
 
 #include "api/key_name.h"
 #include "api/native/native.h"
+#include "api/slices.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "sandbox/sandbox.h"
@@ -12,6 +13,7 @@
 
 struct native {
     struct native_config config;  /* key and version are owned */
+    struct slices slices;         /* walks through logs */
     char key_actor[KEY_NAME_MAX]; /* who comes with the key */
 };
 

@@ -3,7 +3,8 @@
  * The record of a sandbox, of a volume, or of the service: events as a stream, log lines, and the check of the chain.
  *
  * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (on_drain), again when the log has
- * more (wake). It ends when the log is drained and nothing is followed, or when the sandbox has ended.
+ * more (wake). Of a long log it takes one slice per turn of the loop, also when nothing in it is what was asked for. It ends when the log
+ * is drained and nothing is followed, or when the sandbox has ended.
  */
 #include "api/native/call.h"
 #include "base/mem.h"
@@ -20,6 +21,7 @@ enum { KEEPALIVE_MS = 15000 };
 struct stream {
     struct call *call;
     struct event_cursor *cursor;
+    struct slice slice;
     uv_timer_t *keepalive; /* heap: it outlives the request until the loop has closed it; SSE only */
     bool is_sse, is_follow, is_ended;
     bool is_logs;    /* as lines for people */
@@ -39,6 +41,7 @@ static void stream_closed(struct call *c)
     if (s->cursor)
         event_cursor_close(s->cursor);
     s->cursor = NULL;
+    slice_cancel(&s->slice);
     if (s->keepalive)
         uv_close((uv_handle_t *)s->keepalive, timer_closed);
     s->keepalive = NULL;
@@ -133,8 +136,13 @@ static void pump(struct stream *s)
     struct event e;
     struct event_gap gap;
     struct err err;
+    usec_t until = clock_mono() + SLICE_USEC;
 
-    while (s->cursor && can_send(s)) {
+    for (int steps = 0; s->cursor && can_send(s); steps++) {
+        if (steps == SLICE_STEPS || (steps && clock_mono() >= until)) {
+            slice_later(&s->call->native->slices, &s->slice);
+            return;
+        }
         int r = event_cursor_next(s->cursor, &e, &gap, &err);
         if (r < 0) {
             write_error(s, &err);
@@ -159,6 +167,11 @@ static void pump(struct stream *s)
 static void on_wake(void *ctx)
 {
     pump(ctx);
+}
+
+static void on_slice(struct slice *slice)
+{
+    pump(container_of(slice, struct stream, slice));
 }
 
 static void on_drain(struct http_request *req, void *ctx)
@@ -205,6 +218,7 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
         return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
+    slice_init(&s->slice, on_slice);
     s->is_follow = follow && lives;
     if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
         event_subscribe(c->native->config.events, c->id.p, from, on_wake, s, &s->cursor, &err) < 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who follows a log while the machine's clock is set back. The log is a real one; what the core and the other handlers do is stood in for here. */
+/* Who follows a log while the machine's clock is set back, and who looks for what is not in it. The log is a real one; what the core and the other handlers do is stood in for here. */
 #include "api/native/call.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -135,7 +135,12 @@ static void on_request(struct http_request *req, void *ctx)
     c->req = req;
     c->id = STR(ID);
     http_on_close(req, on_close, c);
-    native_events_logs(c);
+    if (str_eqc(http_path(req), "/ping"))
+        (void)http_respond(req, 200, NULL, 0, STR("pong"));
+    else if (str_eqc(http_path(req), "/events"))
+        native_events_stream(c);
+    else
+        native_events_logs(c);
 }
 
 static void add(enum event_kind kind, usec_t at)
@@ -199,6 +204,7 @@ static void lines_of(const char *query, uint64_t first)
     uv_timer_t tick;
     usec_t now = clock_real();
     test_server_open_with(&w.server, NULL, false, on_request);
+    slices_init(&w.native.slices, &w.server.loop);
     assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
     assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
     int client = test_connect(&w.server);
@@ -224,6 +230,7 @@ static void lines_of(const char *query, uint64_t first)
     check_lines(first);
 
     uv_close((uv_handle_t *)&tick, NULL);
+    slices_fini(&w.native.slices);
     test_server_close(&w.server);
     (void)fd_close(client);
     buf_fini(&w.got);
@@ -239,6 +246,106 @@ static void lines_go_on_where_a_client_was(void **state)
 {
     (void)state;
     lines_of("follow&from=2999", 2999);
+}
+
+static void append(uint64_t n)
+{
+    struct err err;
+    const struct event_draft draft = {
+        .sandbox = ID, .kind = EVENT_SANDBOX_TIMEOUT, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST};
+    while (n--)
+        assert_int_equal(event_append(w.native.config.events, &draft, NULL, &err), 0);
+    assert_int_equal(store_commit(w.store, &err), 0);
+}
+
+static void ask(int client, const char *target)
+{
+    AUTO_FREE char *request = mem_printf("GET %s HTTP/1.1\r\nHost: x\r\n\r\n", target);
+    assert_int_equal(send(client, request, strlen(request), 0), strlen(request));
+}
+
+/* Of a connection that is known to the server. */
+static int greeted(void)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    int client = test_connect(&w.server);
+    ask(client, "/ping");
+    test_receive(&w.server, client, &b, STR("pong"));
+    test_turn(&w.server);
+    return client;
+}
+
+static void others_are_answered_while_one_looks_for_what_is_not_there(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    char piece[4096];
+    unsigned turns = 0, answered_after = 0;
+    test_server_open_with(&w.server, NULL, false, on_request);
+    slices_init(&w.native.slices, &w.server.loop);
+    append(40 * SLICE_STEPS);
+    int walker = greeted(), other = greeted();
+    ask(walker, "/events?kind=nothing");
+    ask(other, "/ping");
+    for (w.is_over = false; w.server.closes < 4; turns++) {
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);
+        if (!answered_after && recv(other, piece, sizeof(piece), 0) > 0)
+            answered_after = turns + 1;
+    }
+    assert_true(turns >= 40);
+    assert_in_range(answered_after, 1, turns - 30);
+    test_receive(&w.server, walker, &b, STR("\r\n0\r\n\r\n")); /* no event, and a clean end */
+    assert_null(memmem(buf_data(&b), buf_len(&b), "seq", 3));
+
+    (void)fd_close(walker);
+    (void)fd_close(other);
+    slices_fini(&w.native.slices);
+    test_server_close(&w.server);
+}
+
+static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
+{
+    (void)state;
+    test_server_open_with(&w.server, NULL, false, on_request);
+    slices_init(&w.native.slices, &w.server.loop);
+    append(40 * SLICE_STEPS);
+    int client = greeted();
+    ask(client, "/events?kind=nothing");
+    for (int turns = 0; list_empty(&w.native.slices.waiting); turns++) {
+        assert_true(turns < 30);
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);
+    }
+    (void)fd_close(client);
+    for (int turns = 0; w.server.closes < 2; turns++) {
+        assert_true(turns < 30);
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);
+    }
+    assert_true(list_empty(&w.native.slices.waiting));
+    slices_fini(&w.native.slices);
+    test_server_close(&w.server);
+}
+
+/* What was found, across the slices: all of it, in order. */
+static void nothing_is_lost_between_two_slices(void **state)
+{
+    (void)state;
+    AUTO_BUF struct buf b = BUF_INIT(16 << 20);
+    uint64_t next = 1;
+    test_server_open_with(&w.server, NULL, false, on_request);
+    slices_init(&w.native.slices, &w.server.loop);
+    append(5 * SLICE_STEPS + 1);
+    int client = greeted();
+    ask(client, "/events?kind=sandbox.");
+    test_receive(&w.server, client, &b, STR("\r\n0\r\n\r\n"));
+    struct str rest = buf_str(&b), line;
+    while (str_split(&rest, '\n', &line)) {
+        AUTO_FREE char *seq = mem_printf("\"seq\":%llu,", (unsigned long long)next);
+        next += str_starts(line, STR("{")) && memmem(line.p, line.n, seq, strlen(seq)) != NULL;
+    }
+    assert_int_equal(next, 5 * SLICE_STEPS + 2);
+    (void)fd_close(client);
+    slices_fini(&w.native.slices);
+    test_server_close(&w.server);
 }
 
 static int setup(void **state)
@@ -264,6 +371,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_line_comes_once_whatever_the_clock_does, setup, teardown),
         cmocka_unit_test_setup_teardown(lines_go_on_where_a_client_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(others_are_answered_while_one_looks_for_what_is_not_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_leaves_in_the_midst_of_it_is_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_lost_between_two_slices, setup, teardown),
     };
     return cmocka_run_group_tests_name("native_events", tests, NULL, NULL);
 }

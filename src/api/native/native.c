@@ -223,6 +223,7 @@ struct native *native_new(const struct native_config *config)
     n->config.version = mem_strdup(config->version);
     n->config.key = str_n(mem_strndup(config->key.p ? config->key.p : "", config->key.n), config->key.n);
     key_name("native", n->config.key, n->key_actor);
+    slices_init(&n->slices, core_loop(n->config.core));
     return n;
 }
 
@@ -230,6 +231,7 @@ void native_free(struct native *n)
 {
     if (!n)
         return;
+    slices_fini(&n->slices);
     mem_wipe((char *)n->config.key.p, n->config.key.n);
     mem_free((char *)n->config.key.p);
     mem_free((char *)n->config.version);

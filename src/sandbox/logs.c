@@ -8,17 +8,14 @@
 
 enum { PER_READ = 1000, BACK_PER_READ = 64 };
 
+/* One call's. */
 struct reading {
-    struct event_log *log;
-    char id[ID_SANDBOX_LEN + 1];
-    struct event_bounds bounds;
+    struct sandbox_log_walk *walk;
     sandbox_log_fn fn;
     void *ctx;
-    usec_t from;
-    size_t left; /* lines that are still wanted */
-    size_t rows; /* events that may still be read in this turn */
-    uint64_t next_seq;
-    bool stopped;
+    uint64_t end; /* back: before this event */
+    struct copy *copies;
+    size_t n_copies;
 };
 
 static const char *level_of(enum event_kind kind)
@@ -64,33 +61,23 @@ static void put_message(const struct event *e, struct buf *message)
     (void)buf_append_char(message, 0);
 }
 
-static bool tell(struct reading *r, usec_t time, enum event_kind kind, struct str kind_name, const char *message)
+static bool tell(sandbox_log_fn fn, void *ctx, usec_t time, enum event_kind kind, struct str kind_name,
+                 const char *message)
 {
     char logger[32];
     struct str name = logger_of(kind_name);
     (void)snprintf(logger, sizeof(logger), "%.*s", STR_ARG(name));
-    if (!r->fn(r->ctx, time, level_of(kind), logger, message))
-        r->stopped = true;
-    return !r->stopped;
+    return fn(ctx, time, level_of(kind), logger, message);
 }
 
 bool sandbox_log_line(const struct event *e, sandbox_log_fn fn, void *ctx)
 {
     AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
-    struct reading r = {.fn = fn, .ctx = ctx};
     put_message(e, &message);
-    return buf_error(&message) || tell(&r, e->time, e->kind, e->kind_name, buf_data(&message));
+    return buf_error(&message) || tell(fn, ctx, e->time, e->kind, e->kind_name, buf_data(&message));
 }
 
-static int begin(struct reading *r, struct core *core, struct str id, struct err *err)
-{
-    r->log = core->config.events;
-    r->rows = SANDBOX_LOGS_MAX;
-    if (!id_is_sandbox(id))
-        return err_set(err, ERR_NOT_FOUND, "there is no such sandbox");
-    memcpy(r->id, id.p, ID_SANDBOX_LEN);
-    return event_bounds_get(r->log, r->id, &r->bounds, err);
-}
+/* ---- where a time is ---- */
 
 struct probe {
     uint64_t seq;
@@ -104,13 +91,14 @@ static bool on_probe(const struct event *e, void *ctx)
 }
 
 /* The first event that is not older; bounds.last + 1: there is none. */
-static int find_time(const struct reading *r, usec_t time, uint64_t *ret_seq, struct err *err)
+static int find_time(const struct sandbox_log_walk *w, const struct event_bounds *bounds, usec_t time,
+                     uint64_t *ret_seq, struct err *err)
 {
-    uint64_t low = r->bounds.first, high = r->bounds.last + 1;
+    uint64_t low = bounds->first, high = bounds->last + 1;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         struct probe probe;
-        int n = event_read(r->log, r->id, middle, 1, on_probe, &probe, err);
+        int n = event_read(w->log, w->id, middle, 1, on_probe, &probe, err);
         if (n < 0)
             return -1;
         if (n && probe.seq < high && probe.time < time)
@@ -122,92 +110,140 @@ static int find_time(const struct reading *r, usec_t time, uint64_t *ret_seq, st
     return 0;
 }
 
+static int begin(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from, size_t limit,
+                 struct event_bounds *ret_bounds, struct err *err)
+{
+    *w = (struct sandbox_log_walk){.log = core->config.events, .from = from, .lines = limit, .rows = SANDBOX_LOGS_MAX};
+    if (!id_is_sandbox(id))
+        return err_set(err, ERR_NOT_FOUND, "there is no such sandbox");
+    memcpy(w->id, id.p, ID_SANDBOX_LEN);
+    return event_bounds_get(w->log, w->id, ret_bounds, err);
+}
+
+int sandbox_log_walk_init(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real, size_t limit,
+                          struct err *err)
+{
+    struct event_bounds bounds;
+    if (begin(w, core, id, from_real, limit, &bounds, err) < 0)
+        return -1;
+    return find_time(w, &bounds, from_real, &w->next, err);
+}
+
+int sandbox_log_walk_init_back(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real,
+                               usec_t until_real, size_t limit, struct err *err)
+{
+    struct event_bounds bounds;
+    if (begin(w, core, id, from_real, limit, &bounds, err) < 0 || find_time(w, &bounds, from_real, &w->first, err) < 0)
+        return -1;
+    w->is_back = true;
+    return find_time(w, &bounds, until_real < UINT64_MAX ? until_real + 1 : UINT64_MAX, &w->next, err);
+}
+
 /* ---- from the oldest ---- */
 
 static bool on_event(const struct event *e, void *ctx)
 {
     struct reading *r = ctx;
-    r->next_seq = e->seq + 1;
-    r->rows--;
-    if (e->time < r->from)
+    struct sandbox_log_walk *w = r->walk;
+    w->next = e->seq + 1;
+    w->rows--;
+    if (e->time < w->from)
         return true; /* the clock was set back */
-    r->left--;
-    r->stopped = !sandbox_log_line(e, r->fn, r->ctx);
-    return !r->stopped && r->left;
+    w->lines--;
+    w->is_over = !sandbox_log_line(e, r->fn, r->ctx);
+    return !w->is_over && w->lines;
 }
 
-int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
-                 struct err *err)
+static int read_on(struct reading *r, size_t n, struct err *err)
 {
-    struct reading r = {.fn = fn, .ctx = ctx, .from = from_real, .left = limit};
-    if (begin(&r, core, id, err) < 0 || find_time(&r, from_real, &r.next_seq, err) < 0)
-        return -1;
-    while (r.left && r.rows && !r.stopped) {
-        int n = event_read(r.log, r.id, r.next_seq, MIN(r.rows, (size_t)PER_READ), on_event, &r, err);
-        if (n <= 0)
-            return n;
-    }
-    return 0;
+    int read = event_read(r->walk->log, r->walk->id, r->walk->next, n, on_event, r, err);
+    if (read == 0)
+        r->walk->is_over = true;
+    return read;
 }
 
 /* ---- from the newest: the log is read forwards, a little at a time ---- */
 
 struct copy {
-    uint64_t seq;
     usec_t time;
     enum event_kind kind;
     size_t kind_n;
     char *message; /* owned; begins with the name of the kind */
 };
 
-struct copies {
-    struct copy at[BACK_PER_READ];
-    size_t n;
-    uint64_t end; /* before this event */
-};
-
 static bool on_copy(const struct event *e, void *ctx)
 {
-    struct copies *copies = ctx;
+    struct reading *r = ctx;
     AUTO_BUF struct buf message = BUF_INIT(EVENT_DATA_MAX + 256);
-    if (e->seq >= copies->end)
+    if (e->seq >= r->end)
         return false;
     put_message(e, &message);
     if (!buf_error(&message))
-        copies->at[copies->n++] = (struct copy){e->seq, e->time, e->kind, e->kind_name.n,
-                                                mem_strndup(buf_data(&message), buf_len(&message) - 1)};
+        r->copies[r->n_copies++] =
+            (struct copy){e->time, e->kind, e->kind_name.n, mem_strndup(buf_data(&message), buf_len(&message) - 1)};
     return true;
 }
 
-static void tell_copies(struct reading *r, struct copies *copies)
+static void tell_copies(struct reading *r)
 {
-    while (copies->n) {
-        struct copy *c = &copies->at[--copies->n];
-        if (!r->stopped && c->time >= r->from) {
-            r->left--;
-            (void)tell(r, c->time, c->kind, str_n(c->message, c->kind_n), c->message);
+    struct sandbox_log_walk *w = r->walk;
+    while (r->n_copies) {
+        struct copy *c = &r->copies[--r->n_copies];
+        if (!w->is_over && c->time >= w->from) {
+            w->lines--;
+            w->is_over = !tell(r->fn, r->ctx, c->time, c->kind, str_n(c->message, c->kind_n), c->message);
         }
         mem_free(c->message);
     }
 }
 
+static int read_back(struct reading *r, size_t most, struct err *err)
+{
+    struct sandbox_log_walk *w = r->walk;
+    struct copy copies[BACK_PER_READ];
+    if (w->next <= w->first) {
+        w->is_over = true;
+        return 0;
+    }
+    size_t n = MIN(MIN(most, w->lines), MIN((size_t)BACK_PER_READ, (size_t)(w->next - w->first)));
+    r->copies = copies;
+    r->end = w->next;
+    w->next -= n;
+    w->rows -= n;
+    int read = event_read(w->log, w->id, w->next, n, on_copy, r, err);
+    tell_copies(r);
+    r->copies = NULL;
+    return read;
+}
+
+/* ---- in slices, and whole ---- */
+
+int sandbox_log_walk_next(struct sandbox_log_walk *w, size_t events, sandbox_log_fn fn, void *ctx, struct err *err)
+{
+    struct reading r = {.walk = w, .fn = fn, .ctx = ctx};
+    size_t leave = w->rows - MIN(w->rows, events);
+    while (w->lines && !w->is_over && w->rows > leave) {
+        size_t most = MIN(w->rows - leave, (size_t)PER_READ);
+        if ((w->is_back ? read_back(&r, most, err) : read_on(&r, most, err)) < 0)
+            return -1;
+    }
+    return w->lines && !w->is_over && w->rows;
+}
+
+int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limit, sandbox_log_fn fn, void *ctx,
+                 struct err *err)
+{
+    struct sandbox_log_walk w;
+    if (sandbox_log_walk_init(&w, core, id, from_real, limit, err) < 0)
+        return -1;
+    return sandbox_log_walk_next(&w, SANDBOX_LOGS_MAX, fn, ctx, err) < 0 ? -1 : 0;
+}
+
 int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
                       sandbox_log_fn fn, void *ctx, struct err *err)
 {
-    struct reading r = {.fn = fn, .ctx = ctx, .from = from_real, .left = limit};
-    uint64_t first;
-    if (begin(&r, core, id, err) < 0 || find_time(&r, from_real, &first, err) < 0 ||
-        find_time(&r, until_real < UINT64_MAX ? until_real + 1 : UINT64_MAX, &r.next_seq, err) < 0)
+    struct sandbox_log_walk w;
+    if (sandbox_log_walk_init_back(&w, core, id, from_real, until_real, limit, err) < 0)
         return -1;
-    while (r.left && r.rows && !r.stopped && r.next_seq > first) {
-        size_t n = MIN(MIN(r.left, r.rows), MIN((size_t)BACK_PER_READ, (size_t)(r.next_seq - first)));
-        struct copies copies = {.end = r.next_seq};
-        r.next_seq -= n;
-        r.rows -= n;
-        int read = event_read(r.log, r.id, r.next_seq, n, on_copy, &copies, err);
-        tell_copies(&r, &copies);
-        if (read < 0)
-            return -1;
-    }
-    return 0;
+    return sandbox_log_walk_next(&w, SANDBOX_LOGS_MAX, fn, ctx, err) < 0 ? -1 : 0;
 }

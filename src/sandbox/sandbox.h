@@ -148,7 +148,7 @@ void sandbox_unwatch(struct sandbox_watch *w);
 
 /*
  * Lines of the sandbox's log as E2B shows it (lifecycle and processes), newest last; from the event log. limit: so many lines at most, beginning with the
- * first that is not older than from_real, and out of SANDBOX_LOGS_MAX events, since it is all done in this turn of the loop. fn returns false to stop.
+ * first that is not older than from_real, and out of SANDBOX_LOGS_MAX events. fn returns false to stop. All in this turn of the loop: for few events.
  */
 enum { SANDBOX_LOGS_MAX = 100000 };
 typedef bool (*sandbox_log_fn)(void *ctx, usec_t at, const char *level, const char *logger, const char *message);
@@ -157,6 +157,27 @@ int sandbox_logs(struct core *core, struct str id, usec_t from_real, size_t limi
 /* The same backwards, newest first: from the last that is not younger than until_real. */
 int sandbox_logs_back(struct core *core, struct str id, usec_t from_real, usec_t until_real, size_t limit,
                       sandbox_log_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+
+/*
+ * The same for who wants more than a few: a little at a time. _init and _init_back are as the two above, sandbox_log_walk_next() reads up to `events`
+ * more: 1, call again in a later turn; 0, that was all. It holds nothing. What is pruned meanwhile is left out.
+ */
+struct event_log;
+struct sandbox_log_walk {
+    struct event_log *log;
+    char id[ID_SANDBOX_LEN + 1];
+    usec_t from;
+    uint64_t first, next; /* forwards: next is the first that was not read; back: first to next - 1 were not */
+    size_t lines, rows;   /* may still be told; may still be read */
+    bool is_back, is_over;
+};
+int sandbox_log_walk_init(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real, size_t limit,
+                          struct err *err) WARN_UNUSED;
+int sandbox_log_walk_init_back(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real,
+                               usec_t until_real, size_t limit, struct err *err) WARN_UNUSED;
+int sandbox_log_walk_next(struct sandbox_log_walk *w, size_t events, sandbox_log_fn fn, void *ctx,
+                          struct err *err) WARN_UNUSED;
+
 /* The line of one event, for who reads the log itself. Returns what fn does. */
 struct event;
 bool sandbox_log_line(const struct event *e, sandbox_log_fn fn, void *ctx);

@@ -18,6 +18,7 @@
 #include "api/json_read.h"
 #include "api/key_name.h"
 #include "api/refusals.h"
+#include "api/slices.h"
 #include "base/buf.h"
 #include "base/map.h"
 #include "sandbox/exec.h"
@@ -42,6 +43,7 @@ struct e2b {
     char *domain;
     char control_actor[KEY_NAME_MAX];
     struct timers timers;
+    struct slices slices;        /* walks through logs */
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
     struct map traffic;          /* sandbox -> struct traffic, see port_proxy.c */
     struct map creations_by_key; /* Idempotency-Key -> struct creation, see control_create.c */

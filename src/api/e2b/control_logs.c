@@ -7,6 +7,7 @@ enum {
     LINES_MAX = 1000,  /* of an answer */
     SCAN_MAX = 100000, /* of the log, for those that match */
     SEARCH_MAX = 256,
+    STEP = 50, /* events between two looks at the clock */
 };
 
 #define WEEK (7 * 24 * 3600 * USEC_PER_SEC)
@@ -27,6 +28,16 @@ struct lines {
     usec_t until;
     size_t level; /* least */
     struct str search;
+};
+
+/* One request, in its arena. */
+struct reading {
+    struct call *call;
+    struct slice slice;
+    struct sandbox_log_walk walk;
+    struct lines lines;
+    usec_t from;
+    bool is_v2;
 };
 
 static size_t level_number(struct str name)
@@ -116,65 +127,106 @@ static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t 
     return false;
 }
 
-static bool read_log(struct call *c, struct lines *lines, usec_t from)
+static void answer(struct reading *r)
 {
-    size_t scan = lines->level || lines->search.n ? SCAN_MAX : lines->limit;
-    struct err err;
-    int r = 0;
+    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
 
-    lines->all = mem_array(lines->limit + 1, sizeof(struct line));
-    if (lines->limit && lines->newest)
-        r = sandbox_logs_back(c->e2b->core, c->args[0], from, lines->until, scan, collect, lines, &err);
-    else if (lines->limit)
-        r = sandbox_logs(c->e2b->core, c->args[0], from, scan, collect, lines, &err);
-    if (r == 0)
-        return true;
-    call_fail_err(c, &err);
-    return false;
+    buf_append_cstr(&b, "{\"logs\":");
+    if (!r->is_v2) {
+        append_all(&b, &r->lines, append_line);
+        buf_append_cstr(&b, ",\"logEntries\":");
+    }
+    append_all(&b, &r->lines, append_entry);
+    buf_append_char(&b, '}');
+    call_json_buf(r->call, 200, &b);
 }
 
-static void lines_fini(struct lines *lines)
+static void read_more(struct reading *r)
 {
-    for (size_t i = 0; i < lines->n; i++)
-        line_fini(&lines->all[i]);
-    mem_free(lines->all);
+    usec_t until = clock_mono() + SLICE_USEC;
+    struct err err;
+    int more = 1;
+
+    for (int steps = 0; more > 0 && steps < SLICE_STEPS; steps += STEP) {
+        more = sandbox_log_walk_next(&r->walk, STEP, collect, &r->lines, &err);
+        if (clock_mono() >= until)
+            break;
+    }
+    if (more > 0)
+        slice_later(&r->call->e2b->slices, &r->slice);
+    else if (more < 0)
+        call_fail_err(r->call, &err);
+    else
+        answer(r);
+}
+
+static void on_slice(struct slice *slice)
+{
+    read_more(container_of(slice, struct reading, slice));
+}
+
+/* Answered, or its client has left. */
+static void cleanup(struct call *c)
+{
+    struct reading *r = c->state;
+
+    slice_cancel(&r->slice);
+    for (size_t i = 0; i < r->lines.n; i++)
+        line_fini(&r->lines.all[i]);
+    mem_free(r->lines.all);
+}
+
+static void read_log(struct call *c, const struct sandbox *sb, const struct reading *wish)
+{
+    struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct str id = str_of(sandbox_info(sb)->id);
+    size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
+    struct err err;
+
+    *r = *wish;
+    r->call = c;
+    slice_init(&r->slice, on_slice);
+    r->lines.all = mem_array(r->lines.limit + 1, sizeof(struct line));
+    c->state = r;
+    c->cleanup = cleanup;
+    if (r->lines.limit == 0)
+        answer(r);
+    else if ((r->lines.newest
+                  ? sandbox_log_walk_init_back(&r->walk, c->e2b->core, id, r->from, r->lines.until, scan, &err)
+                  : sandbox_log_walk_init(&r->walk, c->e2b->core, id, r->from, scan, &err)) < 0)
+        call_fail_err(c, &err);
+    else
+        read_more(r);
 }
 
 void control_logs(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
-    struct lines lines = {0};
+    struct reading r = {0};
+    const struct sandbox *sb = control_sandbox(c);
 
-    if (!control_sandbox(c) || !get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
+    if (!sb || !get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
         !get_number(c, "limit", INT32_MAX, &limit))
         return;
-    lines.limit = MIN(limit, (uint64_t)LINES_MAX);
-    if (read_log(c, &lines, start_ms * USEC_PER_MS)) {
-        buf_append_cstr(&b, "{\"logs\":");
-        append_all(&b, &lines, append_line);
-        buf_append_cstr(&b, ",\"logEntries\":");
-        append_all(&b, &lines, append_entry);
-        buf_append_char(&b, '}');
-        call_json_buf(c, 200, &b);
-    }
-    lines_fini(&lines);
+    r.lines.limit = MIN(limit, (uint64_t)LINES_MAX);
+    r.from = start_ms * USEC_PER_MS;
+    read_log(c, sb, &r);
 }
 
 void control_logs_v2(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     uint64_t limit = LINES_MAX, cursor_ms = 0;
-    struct lines lines = {.newest = true};
+    struct reading r = {.is_v2 = true, .lines.newest = true};
+    struct lines *lines = &r.lines;
+    const struct sandbox *sb = control_sandbox(c);
     struct str value;
-    usec_t from;
 
-    if (!control_sandbox(c) || !get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) ||
+    if (!sb || !get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) ||
         !get_number(c, "limit", LINES_MAX, &limit))
         return;
     if (http_query_get(c->req, "direction", &value) == 1 && value.n) {
-        lines.newest = !str_eq(value, STR("forward"));
-        if (lines.newest && !str_eq(value, STR("backward"))) {
+        lines->newest = !str_eq(value, STR("forward"));
+        if (lines->newest && !str_eq(value, STR("backward"))) {
             call_fail(c, 400,
                       "validation error: parameter \"direction\" in query has an error: "
                       "value is not one of the allowed values [\"forward\",\"backward\"]");
@@ -182,22 +234,16 @@ void control_logs_v2(struct call *c)
         }
     }
     if (http_query_get(c->req, "level", &value) == 1)
-        lines.level = level_number(value);
+        lines->level = level_number(value);
     if (http_query_get(c->req, "search", &value) == 1)
-        lines.search = value.n > SEARCH_MAX ? str_n(value.p, SEARCH_MAX) : value;
-    lines.limit = (size_t)limit;
+        lines->search = value.n > SEARCH_MAX ? str_n(value.p, SEARCH_MAX) : value;
+    lines->limit = (size_t)limit;
 
-    if (lines.newest) {
-        lines.until = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real();
-        from = lines.until > WEEK ? lines.until - WEEK : 0;
+    if (lines->newest) {
+        lines->until = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real();
+        r.from = lines->until > WEEK ? lines->until - WEEK : 0;
     } else {
-        from = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real() - WEEK;
+        r.from = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real() - WEEK;
     }
-    if (read_log(c, &lines, from)) {
-        buf_append_cstr(&b, "{\"logs\":");
-        append_all(&b, &lines, append_entry);
-        buf_append_char(&b, '}');
-        call_json_buf(c, 200, &b);
-    }
-    lines_fini(&lines);
+    read_log(c, sb, &r);
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_facade.h"
 
+#include "api/slices.h"
 #include "base/fd.h"
+#include "event/log.h"
 
 #include <stdio.h>
+#include <sys/socket.h>
 
 /* The string member `name` of the answer's text. */
 static void member(const struct buf *body, const char *name, char *ret, size_t size)
@@ -87,6 +90,49 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
     assert_has(&b, "doesn't exist or you don't have access to it");
     assert_int_equal(facade_json(f, "GET", "/v2/sandboxes", NULL, &b), 200);
     assert_is(&b, "[]");
+}
+
+static void others_are_answered_while_a_log_is_searched(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), found = BUF_INIT(1 << 20), text = BUF_INIT(1024);
+    struct facade *f = *state;
+    const char *id = sandbox_info(facade_sandbox(f, true))->id;
+    struct err err;
+    static const char *const queries[] = {"search=nowhere", "level=error", "level=error&direction=forward"};
+    struct event_draft draft = {
+        .sandbox = id, .kind = EVENT_SANDBOX_TIMEOUT, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST};
+
+    for (int i = 0; i < 40 * SLICE_STEPS; i++)
+        assert_int_equal(event_append(f->w->events, &draft, NULL, &err), 0);
+    assert_int_equal(store_commit(f->w->store, &err), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        AUTO_CLOSE int searcher = facade_connect(f), other = facade_connect(f);
+
+        buf_clear(&text);
+        buf_clear(&b);
+        buf_clear(&found);
+        buf_printf(&text,
+                   "GET /v2/sandboxes/%s/logs?%s HTTP/1.1\r\nHost: x\r\nX-API-KEY: " TEST_KEY
+                   "\r\nConnection: close\r\n\r\n",
+                   id, queries[i]);
+        facade_send(f, searcher, buf_str(&text));
+        buf_clear(&text);
+        buf_printf(&text, "GET /sandboxes/%s HTTP/1.1\r\nHost: x\r\nX-API-KEY: " TEST_KEY "\r\n\r\n", id);
+        facade_send(f, other, buf_str(&text));
+        assert_true(facade_receive(f, other, &b, "\"state\":\"running\""));
+        assert_int_equal(recv(searcher, buf_reserve(&found, 4096), 4096, 0), -1); /* still searching */
+        assert_true(facade_receive(f, searcher, &found, NULL));
+        assert_has(&found, "\r\n\r\n{\"logs\":[]}");
+    }
+
+    /* One that leaves meanwhile leaves nothing behind. */
+    buf_clear(&text);
+    buf_printf(&text, "GET /v2/sandboxes/%s/logs?search=nowhere HTTP/1.1\r\nHost: x\r\nX-API-KEY: " TEST_KEY "\r\n\r\n",
+               id);
+    AUTO_CLOSE int fd = facade_connect(f);
+    facade_send(f, fd, buf_str(&text));
+    for (int i = 0; i < 10; i++)
+        world_turn(f->w);
 }
 
 static void a_time_that_is_over_ends_it(void **state)
@@ -311,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_sandbox_is_made_seen_kept_and_killed, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(others_are_answered_while_a_log_is_searched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_time_that_is_over_ends_it, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(lists_are_filtered_ordered_and_paged, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(only_the_key_opens, facade_setup, facade_teardown),

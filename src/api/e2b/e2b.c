@@ -24,6 +24,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
     list_init(&e2b->creations);
     buf_init(&e2b->scratch, 2 * WIRE_PAYLOAD_MAX);
+    slices_init(&e2b->slices, core_loop(config->core));
     if (timers_init(&e2b->timers, core_loop(config->core)) < 0) {
         e2b_free(e2b);
         return NULL;
@@ -39,6 +40,7 @@ void e2b_free(struct e2b *e2b)
     map_fini(&e2b->traffic);
     control_creations_free(e2b);
     timers_fini(&e2b->timers);
+    slices_fini(&e2b->slices);
     buf_fini(&e2b->scratch);
     mem_wipe(e2b->api_key, strlen(e2b->api_key));
     mem_free(e2b->api_key);

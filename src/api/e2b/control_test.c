@@ -67,6 +67,9 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
     snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs", id);
     assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
     assert_has(&b, "{\"logs\":[");
+    snprintf(target, sizeof(target), "/v2/sandboxes/%s-client/logs?limit=1", id);
+    assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);
+    assert_has(&b, "\"message\":\"sandbox.timeout");
     /* The newest first, when nothing else is asked for. */
     snprintf(target, sizeof(target), "/v2/sandboxes/%s/logs?limit=1", id);
     assert_int_equal(facade_json(f, "GET", target, NULL, &b), 200);

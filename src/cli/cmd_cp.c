@@ -7,6 +7,7 @@
 #include "config/units.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct flag flags[] = {
@@ -56,6 +57,21 @@ static int copy_between(struct context *ctx, const char *user, bool quiet, const
     return STATUS_OK;
 }
 
+/* What a sandbox holds is not spread over a directory that was meant to take it under a name. */
+static bool would_spread(const struct place *from, const struct place *to)
+{
+    struct stat st;
+    return from->is_remote && place_has_no_name(from) && strcmp(to->path, "-") != 0 && stat(to->path, &st) == 0 &&
+           S_ISDIR(st.st_mode);
+}
+
+static int refuse_to_spread(struct context *ctx)
+{
+    const char *from = ctx->argv[ctx->argi], *to = ctx->argv[ctx->argi + 1];
+    return context_usage(ctx, "%s has no name of its own; say where to put it: cove cp %s %s%sbox", from, from, to,
+                         str_ends(str_of(to), STR("/")) ? "" : "/");
+}
+
 static int run(struct context *ctx)
 {
     const char *value, *user = NULL;
@@ -78,6 +94,8 @@ static int run(struct context *ctx)
     if (from.is_remote == to.is_remote)
         status = context_usage(ctx, from.is_remote ? "one side must be here: copy in two steps"
                                                    : "one side must be in a sandbox: ID:PATH");
+    else if (would_spread(&from, &to))
+        status = refuse_to_spread(ctx);
     else
         status = copy_between(ctx, user, quiet, &from, &to);
     place_fini(&from);
@@ -92,7 +110,8 @@ const struct command cmd_cp = {
     .description =
         "Copies a file, or a directory with all that is in it. A path in the sandbox that does not begin with / is below the user's home; - "
         "stands for standard input or output. When the destination is a directory, or ends with /, the copy gets the source's name in it. "
-        "Missing directories are made in the sandbox. Write ./a:b for a file here whose name holds a colon.\n"
+        "ID:, ID:., ID:.. and ID:/ have no name: the destination here is then a directory that is not there yet; ID:src/. "
+        "says that the content of src is meant. Missing directories are made in the sandbox. Write ./a:b for a file here whose name holds a colon.\n"
         "\n"
         "Permissions are kept, less what the umask takes here; owners are not. A single file is read and written in the sandbox whoever may; a directory with the rights of the "
         "user (-u root for all). A directory that comes out of a sandbox is not trusted: nothing is written outside of the "
@@ -107,6 +126,7 @@ const struct command cmd_cp = {
     .examples = "cove cp main.py i3k:\n"
                 "cove cp src i3k:/home/user/project/\n"
                 "cove cp i3k:report.pdf .\n"
+                "cove cp i3k: ./box\n"
                 "curl -s https://example.org/data | cove cp - i3k:data",
     .operands = "file",
     COMMAND_FLAGS(flags),

@@ -40,6 +40,14 @@ void place_fini(struct place *p)
     mem_free(p->id);
 }
 
+bool place_has_no_name(const struct place *p)
+{
+    struct str path = str_of(p->path);
+    while (str_ends(path, STR("/")) || str_eqc(path, ".") || str_ends(path, STR("/.")))
+        path.n--;
+    return path.n == 0 || str_eqc(path, "..") || str_ends(path, STR("/.."));
+}
+
 static char *base_name(const char *path)
 {
     struct str base = path_base(str_of(path));

@@ -13,6 +13,9 @@ struct place {
 void place_parse(const char *text, struct place *ret_place);
 void place_fini(struct place *p);
 
+/* No directory could be called as it is: "", ".", "..", "/". Of "tree/." the content is meant, and said to be. */
+bool place_has_no_name(const struct place *p);
+
 struct copy {
     struct context *ctx;
     struct service *service;

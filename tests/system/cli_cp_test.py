@@ -139,6 +139,24 @@ def test_cp_says_what_is_wrong(service, sandbox, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_cp_does_not_spread_a_sandbox_over_a_directory(service, sandbox, tmp_path):
+    assert service.cove("exec", sandbox, "--", "sh", "-c", "echo evil > .bashrc; mkdir sub; echo in > sub/.profile").returncode == 0
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / ".bashrc").write_text("mine")
+    for path in ("", ".", "./", "./.", "..", "../", "/", "//", "sub/..", "/home/user/..", "sub/../."):
+        for target in (".", f"{here}/"):
+            done = service.cove("cp", f"{sandbox}:{path}", target, cwd=here)
+            assert done.returncode == 2, (path, done)
+            said = f"cove cp: {sandbox}:{path} has no name of its own; say where to put it: cove cp {sandbox}:{path} {target.rstrip('/')}/box\n"
+            assert done.stderr.startswith(said), done.stderr
+    assert [p.name for p in here.rglob("*")] == [".bashrc"] and (here / ".bashrc").read_text() == "mine"
+    assert service.cove("cp", f"{sandbox}:", f"{here}/box").returncode == 0
+    assert (here / "box" / ".bashrc").read_text() == "evil\n" and (here / ".bashrc").read_text() == "mine"
+    assert service.cove("cp", f"{sandbox}:sub/.", here).returncode == 0 # what is asked for by name is had
+    assert (here / ".profile").read_text() == "in\n"
+
+
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_cp_says_that_the_sandbox_was_paused(service, sandbox, direction):
     assert service.cove("exec", sandbox, "--", "sh", "-c", "head -c 50000000 /dev/zero > big").returncode == 0

@@ -71,6 +71,16 @@ static char *files_target(const struct copy *c, const char *path)
     return buf_take(&b);
 }
 
+/* HEAD said that it can't be had; what is wrong, only a body says. A path that can be had meanwhile is no help: -1 in any case. */
+static int ask_what_is_wrong(struct copy *c, const char *target)
+{
+    struct err err = c->ctx->err;
+    AUTO_FREE char *first_byte = mem_printf("%s&length=1", target);
+    if (service_stream(c->service, "GET", first_byte) == 0)
+        c->ctx->err = err;
+    return -1;
+}
+
 enum remote_kind { REMOTE_NONE, REMOTE_FILE, REMOTE_DIRECTORY, REMOTE_OTHER };
 
 static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_kind)
@@ -78,7 +88,7 @@ static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_k
     AUTO_FREE char *target = files_target(c, path);
     if (service_stream(c->service, "HEAD", target) < 0) {
         if (c->ctx->err.code != ERR_NOT_FOUND)
-            return -1;
+            return ask_what_is_wrong(c, target);
         c->ctx->err.code = ERR_OK;
         *c->ctx->hint = '\0';
         *ret_kind = REMOTE_NONE;

@@ -139,6 +139,12 @@ def test_cp_says_what_is_wrong(service, sandbox, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_cp_says_that_there_is_no_such_user(service, sandbox, tmp_path):
+    for source, target in (("/etc/hostname", f"{sandbox}:"), (f"{sandbox}:.bashrc", tmp_path), ("-", f"{sandbox}:f")):
+        done = service.cove("cp", "-u", "nosuch", source, target)
+        assert (done.returncode, done.stderr) == (1, "cove cp: there is no user 'nosuch' in the sandbox\n"), done
+
+
 def test_cp_does_not_spread_a_sandbox_over_a_directory(service, sandbox, tmp_path):
     assert service.cove("exec", sandbox, "--", "sh", "-c", "echo evil > .bashrc; mkdir sub; echo in > sub/.profile").returncode == 0
     here = tmp_path / "here"

@@ -54,12 +54,25 @@ static struct transfer *transfer_new(struct call *c)
     return t;
 }
 
+/* A user that the sandbox doesn't have is a mistake in the query: who asks is known, and no key would help. */
+static void fail(struct call *c, const struct err *err)
+{
+    struct str user = STR("");
+    if (err->code != ERR_UNAUTHENTICATED) {
+        native_error(c, err);
+        return;
+    }
+    if (http_query_get(c->req, "user", &user) <= 0 || user.n == 0)
+        user = STR(WIRE_DEFAULT_USER);
+    native_refuse(c, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
+}
+
 /* The operation has begun: it ends with the request. Or it was refused, which is the answer. */
 static void transfer_begun(struct transfer *t, int r, const struct err *err)
 {
     if (r < 0) {
         t->file = NULL;
-        native_error(t->call, err);
+        fail(t->call, err);
         return;
     }
     t->call->op = t;
@@ -159,7 +172,7 @@ static void read_end(void *ctx, const struct err *err)
     if (!err)
         (void)http_response_end(t->call->req);
     else if (!http_response_begun(t->call->req))
-        native_error(t->call, err);
+        fail(t->call, err);
     else
         http_abort(t->call->req); /* a cut body must not look whole */
 }
@@ -189,7 +202,7 @@ static void head_done(void *ctx, const struct file_entry *entry, const struct er
     struct http_header headers[5];
     t->file = NULL;
     if (err) {
-        native_error(t->call, err);
+        fail(t->call, err);
         return;
     }
     size_t n = entry_headers(t->call, entry, headers);
@@ -235,7 +248,7 @@ static void write_end(void *ctx, const struct file_entry *entry, const struct er
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     t->file = NULL;
     if (err) {
-        native_error(t->call, err);
+        fail(t->call, err);
         return;
     }
     if (!t->eof_sent) {
@@ -304,7 +317,7 @@ static void delete_done(void *ctx, const struct file_entry *entry, const struct 
     struct transfer *t = ctx;
     t->file = NULL;
     if (err)
-        native_error(t->call, err);
+        fail(t->call, err);
     else
         native_empty(t->call, 204);
 }
@@ -341,7 +354,7 @@ static void entries_done(void *ctx, const struct file_entry *entry, const struct
     struct transfer *t = ctx;
     t->file = NULL;
     if (err && !http_response_begun(t->call->req)) {
-        native_error(t->call, err);
+        fail(t->call, err);
     } else if (err) {
         http_abort(t->call->req);
     } else {

@@ -74,10 +74,10 @@ static int set_metadata(const struct writing *w, struct failure *f)
     return 0;
 }
 
-static int no_room(struct failure *f, int errnum, const char *of)
+/* One text, whichever of its limits the disk is at: clients go by it. */
+static int no_room(struct failure *f)
 {
-    return failure_set(f, ERR_RESOURCE_EXHAUSTED, "not enough %s available: %s", of,
-                       errno_text(errnum == EDQUOT ? ENOSPC : errnum));
+    return failure_set(f, ERR_RESOURCE_EXHAUSTED, "not enough disk space available: %s", errno_text(ENOSPC));
 }
 
 static bool is_full(int errnum)
@@ -100,7 +100,7 @@ static int open_file(const char *path, const struct user *u, struct failure *f)
                    : failure_set(f, why.code, "error ensuring directories: %s", why.text);
     AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
     if (fd < 0 && is_full(errno))
-        return no_room(f, errno, "inodes");
+        return no_room(f);
     if (fd < 0)
         return failure_errno(f, ERR_INTERNAL, errno, "error opening file: open %s", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -145,7 +145,7 @@ static void fail_write(struct writing *w, int errnum)
 {
     struct failure why;
     if (is_full(errnum))
-        (void)no_room(&why, errnum, "disk space");
+        (void)no_room(&why);
     else
         (void)failure_errno(&why, ERR_INTERNAL, errnum, "error writing file: write %s", w->path);
     stream_fail(&w->stream, &why);

@@ -170,6 +170,25 @@ static void test_no_space(void **state)
     assert_int_equal(umount2(dir, MNT_DETACH), 0);
 }
 
+static void test_no_space_for_another_file(void **state)
+{
+    (void)state;
+    char *dir = rig_path(&rig, "few");
+    assert_int_equal(mkdir(dir, 0755), 0);
+    if (mount("none", dir, "tmpfs", 0, "nr_inodes=2") < 0)
+        skip();
+    uint32_t id = open_write("root", rig_path(&rig, "few/a"), NULL);
+    frame_free(rig_expect(&rig, id, WIRE_REPLY));
+    rig_send(&rig, WIRE_EOF, 0, id, NULL, 0);
+    struct result x;
+    rig_result(&rig, id, true, &x);
+    assert_string_equal(x.message, "");
+    result_fini(&x);
+    id = open_write("root", rig_path(&rig, "few/b"), NULL);
+    rig_expect_end(&rig, id, ERR_RESOURCE_EXHAUSTED, "not enough disk space available: no space left on device");
+    assert_int_equal(umount2(dir, MNT_DETACH), 0);
+}
+
 static void test_shrinking_file(void **state)
 {
     (void)state;
@@ -194,6 +213,7 @@ int main(void)
         TEST(test_write_through_links),
         TEST(test_write_in_pieces_and_abandoned),
         TEST(test_no_space),
+        TEST(test_no_space_for_another_file),
         TEST(test_shrinking_file),
     };
     /* What is mounted here goes with the test, whatever becomes of it. */

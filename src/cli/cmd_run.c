@@ -45,7 +45,7 @@ static const struct flag flags[] = {
     {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
      "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
     {FLAG_TIMEOUT, 0, "timeout", "TIME",
-     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: as long as the command runs; with --keep the service's."},
+     "Ends the sandbox after this time: 90s, 5m, 1h30m; 0 for never. Default: as long as the command runs; with --keep the service's."},
     {'e', 'e', "env", "NAME[=VALUE]",
      "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
     {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
@@ -143,10 +143,10 @@ static int parse(struct context *ctx, struct run *r)
             (void)json_object_set_new(r->spec, "cpu_milli", json_integer(milli));
             break;
         case FLAG_TIMEOUT:
-            if (unit_parse_duration(str_of(value), &number) < 0 || number == 0 || number > INT64_MAX)
+            if (unit_parse_duration(str_of(value), &number) < 0 || number > INT64_MAX)
                 return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
             (void)json_object_set_new(r->spec, "timeout_ms", json_integer((json_int_t)number));
-            r->has_timeout = true;
+            r->has_timeout = number > 0;
             break;
         case 'e':
             if (environment_add(ctx, value, &r->exec.env) < 0)

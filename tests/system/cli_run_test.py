@@ -148,6 +148,19 @@ def test_run_that_is_killed_leaves_a_sandbox_with_little_time(service):
     assert service.sandboxes()[0]["timeout_ms"] <= 120000
 
 
+def test_run_may_keep_a_sandbox_for_good(service):
+    done = service.cove("run", "--timeout", "0", "--keep", "--", "true")
+    assert done.returncode == 0, done
+    assert [s["timeout_ms"] for s in service.sandboxes()] == [0]
+    process = service.popen("run", "--timeout", "0", "--", "sleep", "100", stdin=subprocess.DEVNULL) # what is not kept is still given back
+    assert wait_until(lambda: len(service.sandboxes()) == 2)
+    assert sorted(s["timeout_ms"] > 0 for s in service.sandboxes()) == [False, True]
+    process.terminate()
+    process.wait(60)
+    kept = [s["id"] for s in service.sandboxes()]
+    assert len(kept) == 1 and service.cove("rm", *kept).returncode == 0
+
+
 def test_run_as_json(service):
     done = service.cove("run", "--json", "--", "sh", "-c", "printf 'a\\377'; echo b >&2; exit 3")
     result = json.loads(done.stdout)

@@ -46,6 +46,25 @@ static int run_in(struct context *ctx, struct exec_request *request)
     return status;
 }
 
+/* "ID -it -- bash": no program is called -it. One that is comes after a --. */
+static int refuse_late_options(struct context *ctx, const struct exec_request *request)
+{
+    AUTO_BUF struct buf line = BUF_INIT(160);
+    char *const *word = request->argv, *const *end = word;
+    while (*end && strcmp(*end, "--") != 0)
+        end++;
+    bool has_command = end[0] && end[1];
+    buf_append_cstr(&line, "cove exec ");
+    while (word < end && (has_command || **word == '-'))
+        buf_printf(&line, "%s ", *word++);
+    buf_printf(&line, "%s --", request->id);
+    word = has_command ? end + 1 : word;
+    while (*word && word != end)
+        buf_printf(&line, " %s", *word++);
+    return buf_error(&line) ? context_usage(ctx, "options go before the id: cove exec %s ID -- COMMAND", *request->argv)
+                            : context_usage(ctx, "options go before the id: %.*s", STR_ARG(buf_str(&line)));
+}
+
 static int run(struct context *ctx)
 {
     AUTO_JSON json_t *env = NULL;
@@ -84,6 +103,8 @@ static int run(struct context *ctx)
     request.id = *request.argv++;
     if (*request.argv && strcmp(*request.argv, "--") == 0)
         request.argv++;
+    else if (*request.argv && **request.argv == '-')
+        return refuse_late_options(ctx, &request);
     if (!*request.argv)
         return context_usage(ctx, "the command is missing: cove exec %s -- ls", request.id);
     if (exec_choose_stdin(ctx, &request, choice) < 0)

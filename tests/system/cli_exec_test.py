@@ -5,6 +5,7 @@ import json
 import subprocess
 import termios
 
+import pytest
 from service import wait_until
 from terminal import Terminal
 
@@ -29,6 +30,21 @@ def test_exec_says_what_is_wrong(service, sandbox):
     assert (done.returncode, "terminal" in done.stderr) == (2, True)
     done = service.cove("exec", "-u", "nobody-here", sandbox, "--", "true")
     assert (done.returncode, "nobody-here" in done.stderr) == (125, True)
+
+
+@pytest.mark.parametrize("words, meant", [
+    ("i3k -it -- bash", "-it i3k -- bash"), ("i3k -u root -w / -- ls -l", "-u root -w / i3k -- ls -l"), ("i3k -it bash -l", "-it i3k -- bash -l"),
+    ("i3k -it", "-it i3k --"), ("i3k -it --", "-it i3k --"), ("i3k -e " + "x" * 300 + " -- ls", "-e ID -- COMMAND"),
+])
+def test_exec_says_where_options_go(service, words, meant):
+    done = service.cove("exec", *words.split())
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"cove exec: options go before the id: cove exec {meant}")
+
+
+def test_exec_runs_a_command_that_begins_with_a_dash(service, sandbox):
+    made = service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", "printf '#!/bin/sh\necho dash\n' > /usr/local/bin/-it; chmod 755 /usr/local/bin/-it")
+    assert made.returncode == 0
+    assert service.cove("exec", sandbox, "--", "-it").stdout == "dash\n"
 
 
 def test_exec_ends_when_its_sandbox_is_removed(service, sandbox):

@@ -129,7 +129,7 @@ static void flags_make_a_policy(void **state)
     refused(GIVEN({FLAG_ALLOW, "a:"}), "--allow");
     refused(GIVEN({FLAG_POLICY, "/no/such/file"}), "--policy");
     /* What the service would not take: a name that is none, a port beyond all, a host that is an address. */
-    refused(GIVEN({FLAG_ALLOW, "a b"}), "--allow a b: \"a b\" is no name");
+    refused(GIVEN({FLAG_ALLOW, "a b"}), "--allow a b: \"a b\" is not a name");
     refused(GIVEN({FLAG_NET, "deny"}, {FLAG_ALLOW, "a.b"}, {FLAG_DENY, "a.b:99999"}),
             "--deny a.b:99999: must be a port");
     refused(GIVEN({FLAG_SECRET, "KEY=10.0.0.0/8"}), "inject[0]");

@@ -218,7 +218,7 @@ int cgroup_delegated(char ret_dir[static CGROUP_PATH_MAX])
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     char dir[CGROUP_PATH_MAX];
-    struct str path;
+    struct str path = STR_NULL;
     int r = fd_read_file(AT_FDCWD, "/proc/self/cgroup", &b);
     r = r ? r : cgroup_of_service(buf_str(&b), &path);
     if (r < 0 || path.n + sizeof(TOP) > sizeof(dir))

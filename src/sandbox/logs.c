@@ -123,7 +123,7 @@ static int begin(struct sandbox_log_walk *w, struct core *core, struct str id, u
 int sandbox_log_walk_init(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real, size_t limit,
                           struct err *err)
 {
-    struct event_bounds bounds;
+    struct event_bounds bounds = {0};
     if (begin(w, core, id, from_real, limit, &bounds, err) < 0)
         return -1;
     return find_time(w, &bounds, from_real, &w->next, err);
@@ -132,7 +132,7 @@ int sandbox_log_walk_init(struct sandbox_log_walk *w, struct core *core, struct 
 int sandbox_log_walk_init_back(struct sandbox_log_walk *w, struct core *core, struct str id, usec_t from_real,
                                usec_t until_real, size_t limit, struct err *err)
 {
-    struct event_bounds bounds;
+    struct event_bounds bounds = {0};
     if (begin(w, core, id, from_real, limit, &bounds, err) < 0 || find_time(w, &bounds, from_real, &w->first, err) < 0)
         return -1;
     w->is_back = true;

@@ -88,6 +88,27 @@ int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, st
     return 0;
 }
 
+enum { JSON_NAME_MAX = 64 };
+
+/* As proto3 JSON writes it; false when that is the name itself. */
+static bool snake_case(const char *name, char ret_snake[static JSON_NAME_MAX])
+{
+    bool differs = false;
+    size_t n = 0;
+
+    for (const char *c = name; *c && n + 3 < JSON_NAME_MAX; c++) {
+        if (*c >= 'A' && *c <= 'Z') {
+            ret_snake[n++] = '_';
+            ret_snake[n++] = (char)(*c - 'A' + 'a');
+            differs = true;
+        } else {
+            ret_snake[n++] = *c;
+        }
+    }
+    ret_snake[n] = '\0';
+    return differs;
+}
+
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err)
 {
     const char *key;
@@ -96,9 +117,10 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
     json_object_foreach((json_t *)object, key, value)
     {
         bool is_known = false;
+        char snake[JSON_NAME_MAX];
 
         for (size_t i = 0; i < n && !is_known; i++)
-            is_known = strcmp(key, names[i]) == 0;
+            is_known = strcmp(key, names[i]) == 0 || (snake_case(names[i], snake) && strcmp(key, snake) == 0);
         if (!is_known)
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }
@@ -108,24 +130,10 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
 json_t *json_field(const json_t *object, const char *name)
 {
     json_t *value = json_object_get(object, name);
-    char snake[64];
-    size_t n = 0;
-    bool differs = false;
+    char snake[JSON_NAME_MAX];
 
-    if (!value) {
-        for (const char *c = name; *c && n + 3 < sizeof(snake); c++) {
-            if (*c >= 'A' && *c <= 'Z') {
-                snake[n++] = '_';
-                snake[n++] = (char)(*c - 'A' + 'a');
-                differs = true;
-            } else {
-                snake[n++] = *c;
-            }
-        }
-        snake[n] = '\0';
-        if (differs)
-            value = json_object_get(object, snake);
-    }
+    if (!value && snake_case(name, snake))
+        value = json_object_get(object, snake);
     return json_is_null(value) ? NULL : value;
 }
 

@@ -25,7 +25,7 @@ int json_read(struct str text, json_t **ret_json, struct err *err) WARN_UNUSED;
 /* The same, and it must be an object. Blank text counts as {} when blank_is_empty. */
 int json_read_object(struct str text, bool blank_is_empty, json_t **ret_json, struct err *err) WARN_UNUSED;
 
-/* ERR_INVALID_ARGUMENT naming a member that is not among `names`: for bodies of our own, where a typo must not be silently ignored. */
+/* ERR_INVALID_ARGUMENT naming a member that is not among `names` (in either form, see json_field()): where a typo must not be silently ignored. */
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err) WARN_UNUSED;
 
 /* The member under `name` (lowerCamelCase), or under its snake_case form as proto3 JSON allows; NULL when absent or null. */

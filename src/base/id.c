@@ -42,14 +42,30 @@ void id_sandbox(char ret_id[static ID_SANDBOX_LEN + 1])
     id_token(ret_id + 1, ID_SANDBOX_LEN - 1);
 }
 
-bool id_is_sandbox(struct str s)
+void id_port_alias(char ret_alias[static ID_SANDBOX_LEN + 1])
 {
-    if (s.n != ID_SANDBOX_LEN || s.p[0] != 'i')
+    ret_alias[0] = 'p';
+    id_token(ret_alias + 1, ID_SANDBOX_LEN - 1);
+}
+
+static bool id_is(struct str s, char first)
+{
+    if (s.n != ID_SANDBOX_LEN || s.p[0] != first)
         return false;
     for (size_t i = 1; i < s.n; i++)
         if (!((s.p[i] >= 'a' && s.p[i] <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9')))
             return false;
     return true;
+}
+
+bool id_is_sandbox(struct str s)
+{
+    return id_is(s, 'i');
+}
+
+bool id_is_port_alias(struct str s)
+{
+    return id_is(s, 'p');
 }
 
 void id_uuid(char ret_uuid[static ID_UUID_LEN + 1])

@@ -38,6 +38,10 @@ static void test_sandbox_ids(void **state)
         assert_false(id_is_sandbox(str_of(bad[i])));
     assert_false(id_is_sandbox(STR("i0123456789abcdefghi\0")));
     assert_false(id_is_sandbox(STR_NULL));
+    char alias[ID_SANDBOX_LEN + 1];
+    id_port_alias(alias);
+    assert_true(id_is_port_alias(str_of(alias)) && !id_is_sandbox(str_of(alias)));
+    assert_false(id_is_port_alias(STR("i0123456789abcdefghij")));
 }
 
 static void test_uuids(void **state)

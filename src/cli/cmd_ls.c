@@ -30,7 +30,7 @@ static void add_row(struct table *t, const json_t *s)
     const char *alias = json_string_value(json_object_get(s, "template_alias"));
     unit_format_size((uint64_t)json_integer_value(json_object_get(s, "memory_bytes")), memory);
     table_add(t, str_of(text_of(s, "id")));
-    table_add(t, str_of(text_of(s, "state")));
+    table_addf(t, "%s%s", text_of(s, "state"), json_is_false(json_object_get(s, "secure")) ? ", open" : "");
     table_add(t, str_of(alias ? alias : text_of(s, "template")));
     things_add_time(t, s, "started_at", true);
     things_add_time(t, s, "end_at", false);
@@ -98,7 +98,8 @@ const struct command cmd_ls = {
     .synopsis = "[-q]",
     .description =
         "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
-        "its limits and its labels, of which a terminal is shown the first 60 bytes. With --json all fields of each.",
+        "its limits and its labels, of which a terminal is shown the first 60 bytes. \"open\" behind the state: it has no access token, so that its id is enough to "
+        "run commands in it. With --json all fields of each.",
     .examples = "cove ls\n"
                 "cove ls -q | xargs -r cove rm",
     .operands = "",

@@ -33,7 +33,8 @@ enum {
     FLAG_METADATA,
     FLAG_DISK,
     FLAG_VOLUME,
-    FLAG_PAUSE
+    FLAG_PAUSE,
+    FLAG_OPEN
 };
 
 static const struct flag flags[] = {
@@ -56,6 +57,8 @@ static const struct flag flags[] = {
     EXEC_STDIN_FLAGS,
     {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
      "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
+    {FLAG_OPEN, 0, "open", NULL,
+     "Makes a sandbox without an access token: who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
     {FLAG_KEEP, 0, "keep", NULL, "Does not remove the sandbox at the end, and says its id on stderr."},
 };
 
@@ -131,6 +134,9 @@ static int parse(struct context *ctx, struct run *r)
         case FLAG_TEMPLATE:
             if (json_object_set_new(r->spec, "template", json_string(value)) < 0)
                 return context_usage(ctx, "--template must be UTF-8");
+            break;
+        case FLAG_OPEN:
+            (void)json_object_set_new(r->spec, "secure", json_false());
             break;
         case FLAG_MEMORY:
             if (size_flag_parse(ctx, "memory", value, MEMORY_LEAST, &number) < 0)

@@ -58,8 +58,15 @@ static int read_file(const struct identity *i, struct buf *b, struct err *err)
     return r < 0 ? err_errno(err, r, "read " DOMAIN_FILE) : 1;
 }
 
-static void adopt(struct identity *i, struct buf *file, const struct domain *domain, const char *named, unsigned port)
+/* Browsers, curl and many resolvers take every name below localhost for this machine. */
+static char *domain_without_setup(const struct config *config)
 {
+    return config->n_listen ? mem_printf("localhost:%u", port_of(&config->listen[0])) : NULL;
+}
+
+static void adopt(struct identity *i, struct buf *file, const struct domain *domain, const struct config *config)
+{
+    unsigned port = port_of(&config->listen_tls[0]);
     if (i->file.data)
         mem_wipe(i->file.data, i->file.cap);
     buf_fini(&i->file);
@@ -67,9 +74,10 @@ static void adopt(struct identity *i, struct buf *file, const struct domain *dom
     i->file = *file;
     *file = BUF_INIT(0);
     i->domain = *domain;
-    i->text = !domain->name.p ? mem_strdup(named)
-              : port == HTTPS ? mem_strndup(domain->name.p, domain->name.n)
-                              : mem_printf("%.*s:%u", STR_ARG(domain->name), port);
+    i->text = !domain->name.p && config->domain ? mem_strdup(config->domain)
+              : !domain->name.p                 ? domain_without_setup(config)
+              : port == HTTPS                   ? mem_strndup(domain->name.p, domain->name.n)
+                                                : mem_printf("%.*s:%u", STR_ARG(domain->name), port);
 }
 
 int identity_load(struct identity *i, const struct config *config, struct err *err)
@@ -88,7 +96,7 @@ int identity_load(struct identity *i, const struct config *config, struct err *e
             "the configuration says domain %s, but the certificate is for %.*s: run 'cove domain set %s', or "
             "leave the domain to it",
             config->domain, STR_ARG(domain.name), config->domain);
-    adopt(i, &file, &domain, config->domain, port_of(&config->listen_tls[0]));
+    adopt(i, &file, &domain, config);
     return 0;
 }
 

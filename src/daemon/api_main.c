@@ -270,6 +270,7 @@ static void open_facades(struct worker *w)
         .supervisor_ctx = w,
         .key = buf_str(&w->key),
         .owner_uid = o->owner_uid,
+        .domain_has_tls = o->tls_fd >= 0,
         .default_timeout_ms = o->default_timeout_ms,
         .version = o->version,
     });

@@ -72,11 +72,12 @@ void core_close(struct core *core)
         supervisor_free(core->supervisor);
     networks_free(core->networks);
     for (struct sandbox *sb; (sb = any_sandbox(core));) {
-        (void)map_del(&core->by_id, str_of(sb->info.id));
+        sandbox_untable(sb);
         loop_alarm_clear(core->loop, &sb->forget_alarm);
         sandbox_unref(sb);
     }
     map_fini(&core->by_id);
+    map_fini(&core->by_port_alias);
     spares_free(core->spares);
     volumes_free(core->volumes);
     layers_free(core->layers);

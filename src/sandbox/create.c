@@ -51,7 +51,7 @@ static int check_spec(struct core *core, const struct sandbox_spec *spec, struct
 
 static void unmake(struct sandbox *sb)
 {
-    (void)map_del(&sb->core->by_id, str_of(sb->info.id));
+    sandbox_untable(sb);
     sandbox_unref(sb);
 }
 

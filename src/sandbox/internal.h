@@ -26,8 +26,9 @@ struct core {
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
-    struct map by_id; /* every struct sandbox in memory; holds a reference */
-    struct list live; /* running (or paused) ones, newest first */
+    struct map by_id;         /* every struct sandbox in memory; holds a reference */
+    struct map by_port_alias; /* the same; holds none */
+    struct list live;         /* running (or paused) ones, newest first */
     size_t n_live, n_creating;
     size_t n_paused; /* of n_live */
     bool closing;
@@ -124,6 +125,8 @@ struct sandbox {
 
 /* sandbox.c */
 struct sandbox *sandbox_new(struct core *core, const char *id);
+void sandbox_set_port_alias(struct sandbox *sb, const char *alias);
+void sandbox_untable(struct sandbox *sb); /* nobody finds it any more; the table's reference is the caller's */
 void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are hidden don't count */
 void sandbox_enlist(struct sandbox *sb);                      /* into the live list, at its place */
 void sandbox_delist(struct sandbox *sb);

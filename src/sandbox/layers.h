@@ -54,9 +54,11 @@ struct pool_figures {
     bool limits;
     uint64_t total_bytes, free_bytes;
     size_t layers;
+    bool has_layer; /* the one that was asked about is there */
 };
 typedef void (*pool_figures_fn)(void *ctx, const struct pool_figures *figures, const struct err *err);
-int pool_figures(struct core *core, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
+/* layer: is it among them? "": none is asked about. */
+int pool_figures(struct core *core, const char *layer, pool_figures_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /*
  * Keeps n sandboxes of the template ready, made with its own sizes, its start command running and ready; filled up in the background. Kept in the store. A

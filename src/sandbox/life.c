@@ -25,7 +25,7 @@ static void kill_again(struct loop_alarm *alarm);
 static void forget(struct loop_alarm *alarm)
 {
     struct sandbox *sb = container_of(alarm, struct sandbox, forget_alarm);
-    (void)map_del(&sb->core->by_id, str_of(sb->info.id));
+    sandbox_untable(sb);
     sandbox_unref(sb);
 }
 

@@ -4,8 +4,6 @@
 #include "sandbox/internal.h"
 #include "sandbox/templates.h"
 
-enum { TOKEN_LEN = 40 };
-
 static const char *copy(struct arena *a, const char *text)
 {
     return text ? arena_strndup(a, text, strlen(text)) : NULL;
@@ -13,9 +11,9 @@ static const char *copy(struct arena *a, const char *text)
 
 static const char *token(struct arena *a, bool wanted)
 {
-    char *text = wanted ? arena_alloc(a, TOKEN_LEN + 1) : NULL;
+    char *text = wanted ? arena_alloc(a, SANDBOX_TOKEN_LEN + 1) : NULL;
     if (text)
-        id_token(text, TOKEN_LEN);
+        id_token(text, SANDBOX_TOKEN_LEN);
     return text;
 }
 

@@ -10,6 +10,7 @@
 struct asking {
     struct core *core;
     struct pool_figures figures;
+    char layer[SUP_DIGEST_MAX];
     pool_figures_fn done;
     void *ctx;
 };
@@ -22,8 +23,9 @@ static void tell(struct asking *a, const struct err *err)
 
 static void on_layer(void *ctx, const union sup_message *item)
 {
-    (void)item;
-    ((struct asking *)ctx)->figures.layers++;
+    struct asking *a = ctx;
+    a->figures.layers++;
+    a->figures.has_layer |= strncmp(item->layer.layer, a->layer, sizeof(a->layer)) == 0;
 }
 
 static void on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
@@ -52,11 +54,12 @@ static void on_pool(void *ctx, const union sup_message *answer, int fd, const st
         tell(a, &local);
 }
 
-int pool_figures(struct core *core, pool_figures_fn done, void *ctx, struct err *err)
+int pool_figures(struct core *core, const char *layer, pool_figures_fn done, void *ctx, struct err *err)
 {
     struct asking *a = mem_new(struct asking);
     union sup_message m = {.head = {.type = SUP_POOL}};
     *a = (struct asking){.core = core, .done = done, .ctx = ctx};
+    memcpy(a->layer, layer, MIN(strlen(layer), sizeof(a->layer) - 1));
     if (supervisor_call(core->supervisor, &m, on_pool, a, err) == 0)
         return 0;
     mem_free(a);

@@ -76,6 +76,7 @@ static char *extra_row(const struct sandbox *sb)
 {
     const struct sandbox_info *i = &sb->info;
     json_t *extra = json_object();
+    (void)json_object_set_new(extra, "port_alias", json_string(i->port_alias));
     if (i->has_memory)
         (void)json_object_set_new(extra, "memory", json_true());
     if (i->pause_files_only)
@@ -113,6 +114,9 @@ static void extra_fill(struct sandbox *sb, const char *text)
 {
     struct sandbox_info *i = &sb->info;
     json_t *extra = json_loads(text, 0, NULL);
+    const char *alias = json_string_value(json_object_get(extra, "port_alias"));
+    if (alias && id_is_port_alias(str_of(alias)))
+        sandbox_set_port_alias(sb, alias);
     i->has_memory = json_is_true(json_object_get(extra, "memory"));
     i->pause_files_only = json_is_true(json_object_get(extra, "files_only"));
     i->hidden = json_is_true(json_object_get(extra, "hidden"));

@@ -32,7 +32,22 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     loop_job_init(&sb->watch_job, on_watch_job);
     loop_job_init(&sb->claim_job, NULL);
     (void)map_put(&core->by_id, str_of(sb->info.id), sb);
+    id_port_alias(sb->info.port_alias);
+    (void)map_put(&core->by_port_alias, str_of(sb->info.port_alias), sb);
     return sb;
+}
+
+void sandbox_set_port_alias(struct sandbox *sb, const char *alias)
+{
+    (void)map_del(&sb->core->by_port_alias, str_of(sb->info.port_alias));
+    memcpy(sb->info.port_alias, alias, ID_SANDBOX_LEN);
+    (void)map_put(&sb->core->by_port_alias, str_of(sb->info.port_alias), sb);
+}
+
+void sandbox_untable(struct sandbox *sb)
+{
+    (void)map_del(&sb->core->by_id, str_of(sb->info.id));
+    (void)map_del(&sb->core->by_port_alias, str_of(sb->info.port_alias));
 }
 
 struct sandbox *sandbox_ref(struct sandbox *sb)
@@ -99,15 +114,24 @@ const struct sandbox_info *sandbox_info(const struct sandbox *sb)
     return &sb->info;
 }
 
+/* Nobody was told the name of one that is being made, or is hidden. */
+static struct sandbox *known(struct sandbox *sb)
+{
+    return sb && (sb->info.state == SANDBOX_CREATING || sb->info.hidden) ? NULL : sb;
+}
+
 struct sandbox *sandbox_find(struct core *core, struct str id)
 {
     if (id.n > ID_SANDBOX_LEN && id.p[ID_SANDBOX_LEN] == '-')
         id.n = ID_SANDBOX_LEN;
     if (id.n != ID_SANDBOX_LEN)
         return NULL;
-    struct sandbox *sb = map_get(&core->by_id, id);
-    /* Nobody was told the id of such a one (yet). */
-    return sb && (sb->info.state == SANDBOX_CREATING || sb->info.hidden) ? NULL : sb;
+    return known(map_get(&core->by_id, id));
+}
+
+struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias)
+{
+    return known(map_get(&core->by_port_alias, alias));
 }
 
 struct sandbox *sandbox_only(struct core *core)

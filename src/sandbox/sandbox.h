@@ -19,6 +19,8 @@ enum sandbox_state {
 };
 const char *sandbox_state_name(enum sandbox_state state);
 
+enum { SANDBOX_TOKEN_LEN = 40 }; /* of its tokens: so many of [a-z0-9] */
+
 struct pair {
     struct str key, value;
 };
@@ -60,6 +62,7 @@ struct sandbox_spec {
 /* What anybody may read. Strings live as long as the sandbox. */
 struct sandbox_info {
     char id[ID_SANDBOX_LEN + 1];
+    char port_alias[ID_SANDBOX_LEN + 1]; /* leads to its ports, and to nothing else of it */
     enum sandbox_state state;
     const char *template_id;
     const char *template_alias; /* NULL: none */
@@ -101,6 +104,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
 
 /* Alive or just ended; NULL: unknown. Also accepts "<id>-<anything>". */
 struct sandbox *sandbox_find(struct core *core, struct str id);
+struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias);
 
 /* The only live sandbox, when there is exactly one; else NULL. */
 struct sandbox *sandbox_only(struct core *core);

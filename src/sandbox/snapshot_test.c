@@ -468,7 +468,7 @@ static void figures(void **state)
     struct figures f = {0};
     struct err err;
     world_layer(w, "layer-aaaaaaaaaaaaaaaaaaaa", "");
-    assert_int_equal(pool_figures(w->core, on_figures, &f, &err), 0);
+    assert_int_equal(pool_figures(w->core, "", on_figures, &f, &err), 0);
     WAIT(w, f.calls);
     assert_string_equal(f.f.kind, "btrfs");
     assert_true(f.f.limits);

@@ -247,3 +247,76 @@ def test_answers_stay_with_their_asker(pair):
         t.join()
     assert not errors, errors[:3]
     assert all(answers(box) < 5 for box in pair)
+
+
+@pytest.fixture
+def open_one(service, make):
+    """A sandbox that was asked for without a token, as `cove run --open` does, the only one there is."""
+    service.remove_all()
+    made = Sandbox(service.client, service.create(secure=False), "")
+    must(made, "echo mine > /home/user/file")
+    yield made
+    made.kill()
+
+
+def test_files_want_a_key_even_when_one_sandbox_is_there(open_one, service):
+    """Without an id nobody is meant: no key, no token, no signature, no file."""
+    ask = service.client.request
+    for host in ("localhost", "127.0.0.1", f"127.0.0.1:{service.port}", "sandbox.localhost", "x.test"):
+        for method, body in (("GET", None), ("POST", b"--x--"), ("HEAD", None)):
+            headers = {"Host": host, "Content-Type": "multipart/form-data; boundary=x"}
+            assert ask(method, "/files?path=/home/user/file&username=root", body, headers).status == 401, (host, method)
+    assert ask("GET", "/files?path=/home/user/file", None, {"X-API-KEY": service.key + "x"}).status == 401
+    answer = ask("GET", "/files?path=/home/user/file", None, {"X-API-KEY": service.key})
+    assert (answer.status, answer.body) == (200, b"mine\n")
+    page = open_one.headers({"Sec-Fetch-Site": "cross-site"})
+    assert ask("GET", "/files?path=/home/user/file", None, page).status == 403
+    assert ask("POST", "/process.Process/List", {}, page).status == 403
+
+
+def test_the_id_alone_opens_nothing(service, make):
+    """However it was made: by our own API, by E2B's of either version. Only who asks for it gets an open one, and 'cove ls' says so."""
+    made = [service.create(), make().id]
+    for path in ("/sandboxes", "/v2/sandboxes"):
+        made.append(service.client.control("POST", path, {"templateID": "base"}).json["sandboxID"])
+    for sandbox_id in made:
+        thief = Sandbox(service.client, sandbox_id, "")
+        assert thief.request("GET", "/files?path=/etc/passwd").status == 401, sandbox_id
+        assert thief.unary("process.Process/List", {}).status == 401, sandbox_id
+    assert "open" not in service.cove("ls").stdout
+    opened = service.client.control("POST", "/sandboxes", {"templateID": "base", "secure": False}).json["sandboxID"]
+    assert [line for line in service.cove("ls").stdout.splitlines() if "running, open" in line][0].startswith(opened)
+    assert Sandbox(service.client, opened, "").unary("process.Process/List", {}).status == 200
+
+
+def test_the_name_of_a_port_opens_ports_alone(service, make):
+    sandbox = make()
+    must(sandbox, "cd /tmp && echo page > index.html && (setsid python3 -m http.server 8000 >/dev/null 2>&1 &) ; for i in $(seq 100); do"
+                  " (echo > /dev/tcp/127.0.0.1/8000) 2>/dev/null && break; sleep 0.1; done")
+    url = service.cove("url", sandbox.id, "8000").stdout.strip()
+    name = url.removeprefix("http://").split("/")[0]
+    alias = name.split(".")[0].removeprefix("8000-")
+    assert sandbox.id not in url and alias != sandbox.id
+    answer = service.client.request("GET", "/index.html", None, {"Host": name})
+    assert (answer.status, answer.body) == (200, b"page\n")
+    for headers in ({"Host": name.replace("8000-", "49983-", 1)}, {"E2b-Sandbox-Id": alias, "E2b-Sandbox-Port": "49983"}):
+        for token in (sandbox.token, ""):
+            answer = service.client.request("GET", "/files?path=/etc/passwd", None, {**headers, "X-Access-Token": token})
+            assert answer.status == 502 and sandbox.id.encode() not in answer.body, answer
+    answer = service.client.request("GET", "/", None, {"Host": name.replace("8000-", "9-", 1)})
+    assert answer.status == 502 and sandbox.id.encode() not in answer.body, answer
+    assert service.client.get(alias).status == 404
+    assert service.request("GET", f"/v1/sandboxes/{alias}")[0] == 404
+
+
+def test_a_program_behind_a_port_gets_no_token(service, make):
+    sandbox = make()
+    server = ("import http.server\nclass H(http.server.BaseHTTPRequestHandler):\n def do_GET(self):\n  self.send_response(200); self.end_headers();"
+              " self.wfile.write(str(self.headers).encode())\nhttp.server.HTTPServer(('127.0.0.1', 8001), H).serve_forever()")
+    sandbox.start("python3", "-c", server).started()
+    headers = {"X-API-KEY": service.key, "Authorization": f"Bearer {service.key}", "E2b-Traffic-Access-Token": "t", "E2b-Sandbox-Port": "8001"}
+    seen = sandbox.request("GET", "/", None, headers).body.decode()
+    assert "e2b-sandbox-id" in seen.lower(), seen
+    assert sandbox.token not in seen and service.key not in seen, seen
+    seen = sandbox.request("GET", "/", None, {**headers, "X-Access-Token": "eyJhbGciOiJIUzI1NiJ9.e30.sig"}).body.decode()
+    assert "eyJhbGciOiJIUzI1NiJ9.e30.sig" in seen, "a program's own token is its own"

@@ -48,7 +48,7 @@ static void values(struct str text, struct arena *arena)
         assert(accept_encoding_allows_identity(text) || memmem(text.p, text.n, "q", 1) ||
                memmem(text.p, text.n, "Q", 1));
     (void)!http_date_parse(text, &date);
-    content_disposition_append(&b, text);
+    content_disposition_append(&b, content_type_by_bytes(text), text);
     for (size_t i = 0; i < buf_len(&b); i++)
         assert((unsigned char)buf_data(&b)[i] >= 0x20 && (unsigned char)buf_data(&b)[i] < 0x7f);
     (void)!file_metadata_add((struct http_header){text, text}, arena, pairs, &n, &err);

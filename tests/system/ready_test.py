@@ -69,3 +69,19 @@ def test_no_base_template():
     with own_service("ready", has_template=False, COVE_CONFIG="/dev/null") as service:
         assert wait_until(lambda: ready(service) == (503, ["template"])), ready(service)
         assert service.request("POST", "/v1/sandboxes", {})[0] == 404
+
+
+def test_a_base_template_whose_files_are_gone():
+    with own_service("ready", COVE_CONFIG="/dev/null") as service:
+        assert wait_until(lambda: ready(service) == (200, []))
+        layers = [p for p in (service.state / "pool").rglob("sha256-*") if p.is_dir()]
+        assert layers, "where does the pool keep its layers?"
+        moved = [(p, p.with_name("away-" + p.name)) for p in layers[:1]]
+        for here, there in moved:
+            here.rename(there)
+        try:
+            assert wait_until(lambda: ready(service) == (503, ["template"])), ready(service)
+        finally:
+            for here, there in moved:
+                there.rename(here)
+        assert wait_until(lambda: ready(service) == (200, [])), ready(service)

@@ -128,7 +128,7 @@ def box(world):
     """(sandbox, Outside): the domain is set for the first test that needs it."""
     service, client, port = world
     sandbox = client.create()
-    assert client.get(sandbox.id).json["domain"] is None
+    assert client.get(sandbox.id).json["domain"] == f"localhost:{client.port}"
     worker = service.child("cove-api")
     done = service.cove("domain", "set", DOMAIN, "--json")
     assert done.returncode == 0, done
@@ -403,7 +403,7 @@ def test_unset_and_set_again(world, box):
     sandbox, outside = box
     assert service.cove("domain", "unset").returncode == 0
     assert wait_for(lambda: not serves(outside.port))
-    assert wait_for(lambda: meanwhile(lambda: client.get(sandbox.id).json["domain"] is None))
+    assert wait_for(lambda: meanwhile(lambda: client.get(sandbox.id).json["domain"] == f"localhost:{client.port}"))
     assert service.cove("domain", "set", DOMAIN).returncode == 0
     with outside.dial("api"): # whom the worker of before waits for, with its address
         for arguments in (["unset"], ["set", DOMAIN]):

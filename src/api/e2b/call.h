@@ -78,6 +78,10 @@ struct call {
 /* Its client is turned away. */
 void e2b_note_refusal(struct e2b *e2b, const struct http_request *req, enum refusal why);
 
+/* The key that a request came with, in either of its two headers (p NULL: none), and whether it is the service's. */
+struct str e2b_key_given(const struct http_request *req);
+bool e2b_key_is(const struct e2b *e2b, struct str given); /* false when no key is in force */
+
 /* Makes the call and ties it to the request. */
 struct call *call_new(struct e2b *e2b, struct http_request *req, const char *actor);
 void call_ref(struct call *c);

@@ -69,25 +69,18 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/teams", not_yet, "teams"},
 };
 
-/* X-API-KEY, or the same key as a bearer token. NULL when it is right, else what to tell, and *ret_why. */
+/* NULL when the key is right, else what to tell, and *ret_why. */
 static const char *check_key(const struct e2b *e2b, const struct http_request *req, enum refusal *ret_why)
 {
-    struct str expected = str_of(e2b->api_key), given;
+    struct str given = e2b_key_given(req);
 
-    if (expected.n == 0)
+    if (!e2b->api_key[0] || e2b_key_is(e2b, given))
         return NULL;
-    *ret_why = REFUSAL_NO_KEY;
-    given = http_header_get(req, "x-api-key");
-    if (!given.p) {
-        given = http_header_get(req, "authorization");
-        if (!given.p)
-            return "authorization header is missing";
-        if (given.n < 7 || !str_eq_nocase(str_n(given.p, 7), STR("bearer ")))
-            return "authorization header is malformed";
-        given = str_trim(str_sub(given, 7));
-    }
-    *ret_why = REFUSAL_WRONG_KEY;
-    return str_eq_secret(given, expected) ? NULL : "Invalid API key";
+    *ret_why = given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY;
+    if (given.p)
+        return "Invalid API key";
+    return http_header_get(req, "authorization").p ? "authorization header is malformed"
+                                                   : "authorization header is missing";
 }
 
 /* Scripts of any site may call us when they have the key; without a key in force none may. */

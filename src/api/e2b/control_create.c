@@ -183,9 +183,21 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
     network_body_fini(&network);
 }
 
+/* E2B's SDKs below 1.5 (they name themselves) can't send an access token. */
+static bool knows_tokens(const struct http_request *req)
+{
+    struct str version = http_header_get(req, "package_version"), major, minor;
+    uint64_t numbers[2];
+
+    if (!str_eqc(http_header_get(req, "publisher"), "e2b") || !str_split(&version, '.', &major) ||
+        !str_split(&version, '.', &minor) || str_to_u64(major, &numbers[0]) < 0 || str_to_u64(minor, &numbers[1]) < 0)
+        return true;
+    return numbers[0] > 1 || (numbers[0] == 1 && numbers[1] >= 5);
+}
+
 static void on_body_v1(struct call *c, const json_t *body)
 {
-    on_body(c, body, CREATE_V1);
+    on_body(c, body, knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS);
 }
 
 static void on_body_v2(struct call *c, const json_t *body)

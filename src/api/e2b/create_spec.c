@@ -148,7 +148,7 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
 static int read_timeout(const json_t *body, enum create_version version, uint64_t max_timeout_ms, uint64_t *ret_ms,
                         struct err *err)
 {
-    int64_t seconds = version == CREATE_V1 ? 15 : 300;
+    int64_t seconds = version == CREATE_V2 ? 300 : 15;
 
     if (json_get_int(body, "timeout", 0, INT32_MAX, &seconds, err) < 0)
         return -1;
@@ -161,10 +161,40 @@ static int read_timeout(const json_t *body, enum create_version version, uint64_
     return 0;
 }
 
+/*
+ * Other members that we don't know are left alone, as E2B's service does: SDKs send what came after us. One whose name speaks of the network would close something,
+ * were it spelt as it should be.
+ */
+static int check_misspelt(const json_t *body, struct err *err)
+{
+    static const char *const words[] = {"network", "internet", "egress", "allowout", "denyout", "outbound", "firewall"};
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)body, key, value)
+    {
+        char folded[64];
+        size_t n = 0;
+
+        if (strcmp(key, "network") == 0 || strcmp(key, "allow_internet_access") == 0)
+            continue;
+        for (const char *c = key; *c && n + 1 < sizeof(folded); c++)
+            if (isalnum((unsigned char)*c))
+                folded[n++] = (char)tolower((unsigned char)*c);
+        folded[n] = '\0';
+        for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+            if (strstr(folded, words[i]))
+                return err_set(
+                    err, ERR_INVALID_ARGUMENT,
+                    "unknown property \"%.64s\": the network is set by \"allow_internet_access\" and \"network\"", key);
+    }
+    return 0;
+}
+
 int create_spec_read(const json_t *body, enum create_version version, uint64_t max_timeout_ms, struct arena *arena,
                      struct sandbox_spec *ret_spec, struct network_body *ret_network, struct err *err)
 {
-    struct sandbox_spec spec = {.allow_internet = true, .secure = version == CREATE_V2};
+    struct sandbox_spec spec = {.allow_internet = true, .secure = version != CREATE_V1_TOKENLESS};
     struct str template = STR_NULL;
     bool ignored;
     int r;
@@ -176,7 +206,8 @@ int create_spec_read(const json_t *body, enum create_version version, uint64_t m
         err_set(err, ERR_INVALID_ARGUMENT, "property \"templateID\" is missing");
         goto malformed;
     }
-    if (json_get_bool(body, "secure", version == CREATE_V1 ? &spec.secure : &ignored, err) < 0 ||
+    if (check_misspelt(body, err) < 0 ||
+        json_get_bool(body, "secure", version == CREATE_V2 ? &ignored : &spec.secure, err) < 0 ||
         json_get_bool(body, "allow_internet_access", &spec.allow_internet, err) < 0 ||
         json_get_pairs(body, "metadata", arena, &spec.metadata, &spec.n_metadata, err) < 0 ||
         json_get_pairs(body, "envVars", arena, &spec.envs, &spec.n_envs, err) < 0)

@@ -7,8 +7,9 @@
 #include "sandbox/sandbox.h"
 
 enum create_version {
-    CREATE_V1, /* 15 s unless told, a token when "secure" */
-    CREATE_V2, /* 300 s unless told, always a token */
+    CREATE_V1,           /* 15 s unless told, a token unless "secure" is false */
+    CREATE_V1_TOKENLESS, /* the same of a client that knows no tokens: one when "secure" is true */
+    CREATE_V2,           /* 300 s unless told, always a token */
 };
 
 /*

@@ -43,7 +43,7 @@ static void defaults_differ_by_version(void **state)
     assert_int_equal(read_spec("{\"templateID\":\"base\"}", CREATE_V1, &arena, &json, &spec, &err), 0);
     assert_true(str_eqc(spec.template_ref, "base"));
     assert_int_equal(spec.timeout_ms, 15000);
-    assert_false(spec.secure);
+    assert_true(spec.secure);
     assert_true(spec.allow_internet);
     assert_int_equal(spec.n_metadata, 0);
 
@@ -51,6 +51,55 @@ static void defaults_differ_by_version(void **state)
                      0);
     assert_int_equal(spec.timeout_ms, 300000);
     assert_true(spec.secure);
+}
+
+static void only_who_asks_gets_an_open_one(void **state)
+{
+    static const struct {
+        const char *body;
+        enum create_version version;
+        bool secure;
+    } each[] = {
+        {"{\"templateID\":\"base\",\"secure\":false}", CREATE_V1, false},
+        {"{\"templateID\":\"base\",\"secure\":null}", CREATE_V1, true},
+        {"{\"templateID\":\"base\"}", CREATE_V1_TOKENLESS, false},
+        {"{\"templateID\":\"base\",\"secure\":true}", CREATE_V1_TOKENLESS, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(each); i++) {
+        AUTO_ARENA struct arena arena = ARENA_INIT;
+        AUTO_JSON json_t *json = NULL;
+        struct sandbox_spec spec;
+        struct err err;
+
+        assert_int_equal(read_spec(each[i].body, each[i].version, &arena, &json, &spec, &err), 0);
+        assert_int_equal(spec.secure, each[i].secure);
+    }
+}
+
+static void a_misspelt_network_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        "\"allowInternetAccess\":false",
+        "\"allow_internet\":false",
+        "\"Network\":{}",
+        "\"networks\":{}",
+        "\"egress\":{}",
+        "\"denyOut\":[]",
+        "\"network\":{\"denyout\":[]}",
+        "\"network\":{\"deny\":[\"*\"]}",
+        "\"network\":{\"rules\":{\"a.test\":[{\"transforms\":{}}]}}",
+        "\"network\":{\"allow_internet_access\":false}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        AUTO_BUF struct buf text = BUF_INIT(1024);
+
+        buf_printf(&text, "{\"templateID\":\"base\",%s}%c", bad[i], 0);
+        refused(buf_data(&text), ERR_INVALID_ARGUMENT, "");
+    }
 }
 
 static void what_the_sdks_send_is_understood(void **state)
@@ -95,7 +144,8 @@ static void what_is_wrong_is_named(void **state)
     refused("{\"templateID\":\"base\",\"metadata\":{\"a\":1}}", ERR_INVALID_ARGUMENT, "\"metadata\"");
     refused("{\"templateID\":\"base\",\"envVars\":[]}", ERR_INVALID_ARGUMENT, "\"envVars\"");
     refused("{\"templateID\":\"base\",\"autoPauseMemory\":false}", ERR_INVALID_ARGUMENT, "autoPauseMemory");
-    refused("{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false}}", ERR_INVALID_ARGUMENT, "secure");
+    refused("{\"templateID\":\"base\",\"secure\":false,\"network\":{\"allowPublicTraffic\":false}}",
+            ERR_INVALID_ARGUMENT, "secure");
 }
 
 static void what_can_not_be_done_yet_is_not_promised(void **state)
@@ -144,6 +194,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_differ_by_version),
+        cmocka_unit_test(only_who_asks_gets_an_open_one),
+        cmocka_unit_test(a_misspelt_network_is_refused),
         cmocka_unit_test(what_the_sdks_send_is_understood),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(what_can_not_be_done_yet_is_not_promised),

@@ -68,13 +68,25 @@ const struct content_type *content_type_by_bytes(struct str first)
     return &text;
 }
 
-void content_disposition_append(struct buf *b, struct str name)
+bool content_type_is_inert(const struct content_type *type)
+{
+    static const char *const inert[] = {"text/plain",       "text/markdown", "text/csv",
+                                        "application/json", "audio/",        "video/"};
+    struct str name = str_of(type->name);
+
+    for (size_t i = 0; i < ARRAY_SIZE(inert); i++)
+        if (str_starts(name, str_of(inert[i])))
+            return true;
+    return str_starts(name, STR("image/")) && !str_eqc(name, "image/svg+xml");
+}
+
+void content_disposition_append(struct buf *b, const struct content_type *type, struct str name)
 {
     bool plain = true;
 
     for (size_t i = 0; i < name.n; i++)
         plain = plain && name.p[i] >= 0x20 && name.p[i] < 0x7f;
-    buf_append_cstr(b, "inline; filename");
+    buf_append_cstr(b, content_type_is_inert(type) ? "inline; filename" : "attachment; filename");
     if (!plain) {
         buf_append_cstr(b, "*=utf-8''");
         url_encode(b, name, false);

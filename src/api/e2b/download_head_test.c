@@ -8,9 +8,10 @@
 
 static void is_disposed(struct str name, const char *expected)
 {
+    const struct content_type *type = content_type_by_name(name);
     AUTO_BUF struct buf b = BUF_INIT(4096);
 
-    content_disposition_append(&b, name);
+    content_disposition_append(&b, type ? type : content_type_by_bytes(STR("text")), name);
     buf_append_char(&b, '\0');
     assert_string_equal(buf_data(&b), expected);
 }
@@ -23,6 +24,19 @@ static void names_are_safe_in_a_header(void **state)
     is_disposed(STR("a\"b\\c"), "inline; filename=\"a\\\"b\\\\c\"");
     is_disposed(STR("\xc3\xa9\r\nx: y"), "inline; filename*=utf-8''%C3%A9%0D%0Ax%3A%20y");
     is_disposed(STR(""), "inline; filename=\"\"");
+}
+
+static void what_a_browser_could_run_is_an_attachment(void **state)
+{
+    (void)state;
+    is_disposed(STR("a.png"), "inline; filename=a.png");
+    is_disposed(STR("a.json"), "inline; filename=a.json");
+    is_disposed(STR("a.html"), "attachment; filename=a.html");
+    is_disposed(STR("a.svg"), "attachment; filename=a.svg");
+    is_disposed(STR("a.xml"), "attachment; filename=a.xml");
+    is_disposed(STR("a.js"), "attachment; filename=a.js");
+    is_disposed(STR("a.pdf"), "attachment; filename=a.pdf");
+    assert_false(content_type_is_inert(content_type_by_bytes(STR("\x01"))));
 }
 
 static void types_follow_name_then_content(void **state)
@@ -60,6 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_safe_in_a_header),
+        cmocka_unit_test(what_a_browser_could_run_is_an_attachment),
         cmocka_unit_test(types_follow_name_then_content),
         cmocka_unit_test(dates_go_both_ways),
     };

@@ -56,10 +56,18 @@ void e2b_note_refusal(struct e2b *e2b, const struct http_request *req, enum refu
         refusals_note(e2b->refusals, "e2b", why, &peer);
 }
 
-static enum target_kind target_of(struct http_request *req, struct target *ret_target)
+bool e2b_key_is(const struct e2b *e2b, struct str given)
 {
-    return target_parse(http_header_get(req, "host"), http_header_get(req, "e2b-sandbox-id"),
-                        http_header_get(req, "e2b-sandbox-port"), ret_target);
+    return e2b->api_key[0] && str_eq_secret(given, str_of(e2b->api_key));
+}
+
+struct str e2b_key_given(const struct http_request *req)
+{
+    struct str key = http_header_get(req, "x-api-key"), bearer = http_header_get(req, "authorization");
+
+    if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
+        return key;
+    return str_trim(str_sub(bearer, 7));
 }
 
 bool e2b_claims(struct http_request *req)
@@ -80,18 +88,22 @@ static bool is_internal(struct http_request *req)
 static void handle_sandbox(struct e2b *e2b, struct http_request *req, const struct target *target)
 {
     struct sandbox *sb;
+    bool by_alias;
 
     if (target->port == ENVD_PORT && is_internal(req)) {
         proxy_error_internal_route(req, http_raw_path(req));
         return;
     }
-    sb = sandbox_find(e2b->core, target->id);
+    by_alias = id_is_port_alias(target->id);
+    sb = by_alias ? sandbox_find_by_port_alias(e2b->core, target->id) : sandbox_find(e2b->core, target->id);
     if (!sandbox_json_exists(sb))
         proxy_error_not_found(req, target->id);
-    else if (target->port == ENVD_PORT)
-        envd_handle(e2b, req, sb);
-    else
+    else if (target->port != ENVD_PORT)
         port_proxy_handle(e2b, req, sb, target->port);
+    else if (by_alias)
+        proxy_error_port_closed(req, target->id, ENVD_PORT);
+    else
+        envd_handle(e2b, req, sb);
 }
 
 bool e2b_handle(struct e2b *e2b, struct http_request *req)

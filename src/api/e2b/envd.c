@@ -121,6 +121,11 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     enum route_result found;
     struct call *c;
 
+    /* A page may know the id: it is part of the names of the ports that it was shown. */
+    if (!info->access_token && str_eq_nocase(http_header_get(req, "sec-fetch-site"), STR("cross-site"))) {
+        http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
+        return;
+    }
     if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
         return;
     if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {

@@ -17,7 +17,7 @@
 #include <stdio.h>
 
 /* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is large. */
-enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 8 };
+enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9 };
 
 struct download {
     struct files_query query;
@@ -82,7 +82,7 @@ static void send_head(struct call *c, struct str first)
     gzip = d->coding == ACCEPT_GZIP && !d->conditional;
     if (accept_encoding_allows_identity(http_header_get(c->req, "accept-encoding")))
         gzip = gzip && !d->type->packed && d->size > 0 && d->size <= GZIP_SIZE_MAX;
-    content_disposition_append(&disposition, d->name);
+    content_disposition_append(&disposition, d->type, d->name);
     http_date_format(d->modified, modified);
 
     headers[n++] = HTTP_HEADER_STR("content-type", str_of(d->type->name));
@@ -91,6 +91,8 @@ static void send_head(struct call *c, struct str first)
     /* The file is the sandbox's, the origin may be ours: a page among them must not act as one of ours. */
     headers[n++] = HTTP_HEADER("content-security-policy", "sandbox");
     headers[n++] = HTTP_HEADER("x-content-type-options", "nosniff");
+    if (!content_type_is_inert(d->type))
+        headers[n++] = HTTP_HEADER("cross-origin-resource-policy", "same-origin");
     if (gzip) {
         headers[n++] = HTTP_HEADER("content-encoding", "gzip");
         if (http_method(c->req) != HTTP_METHOD_HEAD)

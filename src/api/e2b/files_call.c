@@ -99,22 +99,10 @@ static struct sandbox *search(struct e2b *e2b, struct http_request *req, struct 
     return s->found;
 }
 
-/*
- * A page of another site in a browser near us? Then the only sandbox is not meant because it is the only one: that would be all a page needs to know.
- * Scripts say where they come from; whoever made a name of theirs lead here is known by that name.
- */
-static bool is_of_a_page(const struct e2b *e2b, const struct http_request *req)
-{
-    struct str host = http_header_get(req, "host"), domain = str_of(e2b->domain);
-
-    if (http_header_get(req, "origin").p)
-        return true;
-    return !target_host_is_machine(host) && !(domain.n && target_host_is_below(host, domain));
-}
-
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
 {
     struct search s = {.header = http_header_get(req, "x-access-token")};
+    struct str key = e2b_key_given(req);
     struct err err;
 
     if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
@@ -128,7 +116,12 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         }
         return s.found;
     }
-    s.found = is_of_a_page(e2b, req) ? NULL : sandbox_only(e2b->core);
+    if (!e2b_key_is(e2b, key)) {
+        e2b_note_refusal(e2b, req, key.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_TOKEN);
+        http_respond_error(req, 401, "a signature, an access token or the API key is needed");
+        return NULL;
+    }
+    s.found = sandbox_only(e2b->core);
     if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
         http_respond_error(req, 400,

@@ -297,7 +297,8 @@ static void a_signature_finds_its_sandbox(void **state)
     assert_is(&b, "{\"code\":401,\"message\":\"signature is already expired\"}");
     assert_int_equal(facade_call(f, "GET", "/files?path=/t/a&signature=v1_forged", "", STR_NULL, NULL, &b), 401);
     assert_is(&b, "{\"code\":401,\"message\":\"invalid signature\"}");
-    assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", "", STR_NULL, NULL, &b), 400);
+    assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", "", STR_NULL, NULL, &b), 401);
+    assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", "X-API-KEY: " TEST_KEY "\r\n", STR_NULL, NULL, &b), 400);
 }
 
 static int ask(struct facade *f, const char *headers, struct buf *ret)
@@ -313,21 +314,58 @@ static int ask(struct facade *f, const char *headers, struct buf *ret)
     return (int)strtol(buf_data(ret) + 9, NULL, 10);
 }
 
-/* Without a token there is nothing else that a page of another site would have to know. */
-static void the_only_sandbox_is_not_meant_by_pages_of_others(void **state)
+static void the_only_sandbox_is_not_meant_without_a_key(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
 
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("alone"), &b), 200);
-    assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\n", &b), 200);
-    assert_int_equal(ask(f, "Host: localhost\r\n", &b), 200);
-    assert_int_equal(ask(f, "Host: sandboxes.test\r\n", &b), 200); /* the service's own domain */
-    assert_int_equal(ask(f, "Host: api.sandboxes.test:7070\r\n", &b), 200);
-    assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\nOrigin: http://evil.test\r\n", &b), 400);
-    assert_int_equal(ask(f, "Host: evil.test:7070\r\n", &b), 400);
-    assert_int_equal(ask(f, "Host: evilsandboxes.test\r\n", &b), 400);
+    assert_int_equal(ask(f, "Host: 127.0.0.1:7070\r\n", &b), 401);
+    assert_int_equal(ask(f, "Host: localhost\r\n", &b), 401);
+    assert_int_equal(ask(f, "Host: sandboxes.test\r\n", &b), 401);
+    assert_int_equal(ask(f, "Host: localhost\r\nX-API-KEY: wrong\r\n", &b), 401);
+    assert_int_equal(ask(f, "Host: localhost\r\nX-API-KEY: " TEST_KEY "\r\n", &b), 200);
+    assert_int_equal(ask(f, "Host: localhost\r\nAuthorization: Bearer " TEST_KEY "\r\n", &b), 200);
+}
+
+static void pages_of_other_sites_have_no_open_sandbox(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), head = BUF_INIT(16384);
+    struct facade *f = *state;
+    struct sandbox *open = facade_sandbox(f, false), *closed = facade_sandbox(f, true);
+
+    assert_int_equal(upload(f, open, "?path=/t/a.html", octets, STR("page"), &b), 200);
+    assert_int_equal(upload(f, closed, "?path=/t/a.html", octets, STR("page"), &b), 200);
+    buf_printf(&headers, "Sec-Fetch-Site: cross-site\r\n%c", 0);
+    assert_int_equal(download(f, open, "/t/a.html", buf_data(&headers), NULL, &b), 403);
+    assert_int_equal(download(f, open, "/t/a.html", "Sec-Fetch-Site: same-origin\r\n", &head, &b), 200);
+    assert_has(&head, "content-disposition: attachment");
+    assert_has(&head, "cross-origin-resource-policy: same-origin");
+    assert_has(&head, "x-content-type-options: nosniff");
+    assert_int_equal(download(f, closed, "/t/a.html", buf_data(&headers), NULL, &b), 200); /* it has the token */
+}
+
+static void an_alias_leads_to_ports_and_to_nothing_else(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), body = BUF_INIT(1024);
+    struct facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, false);
+    const struct sandbox_info *info = sandbox_info(sb);
+
+    assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("mine"), &b), 200);
+    buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n%c", info->port_alias, 0);
+    assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", buf_data(&headers), STR_NULL, NULL, &b), 502);
+    assert_has(&b, info->port_alias);
+    assert_null(memmem(buf_data(&b), buf_len(&b), info->id, strlen(info->id)));
+    assert_int_equal(facade_call(f, "GET", "/health", buf_data(&headers), STR_NULL, NULL, &b), 502);
+    buf_printf(&body, "/sandboxes/%s%c", info->port_alias, 0);
+    assert_int_equal(facade_call(f, "GET", buf_data(&body), "X-API-KEY: " TEST_KEY "\r\n", STR_NULL, NULL, &b), 404);
+    buf_clear(&headers);
+    buf_printf(&headers, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 9\r\n%c", info->port_alias, 0);
+    assert_int_equal(facade_call(f, "GET", "/", buf_data(&headers), STR_NULL, NULL, &b), 502);
+    assert_has(&b, "port is not open");
+    assert_null(memmem(buf_data(&b), buf_len(&b), info->id, strlen(info->id)));
 }
 
 static void directories_are_listed_and_watched(void **state)
@@ -494,8 +532,9 @@ int main(void)
                                         facade_teardown),
         cmocka_unit_test_setup_teardown(a_write_that_the_agent_ends_early_is_no_success, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_signature_finds_its_sandbox, facade_setup, facade_teardown),
-        cmocka_unit_test_setup_teardown(the_only_sandbox_is_not_meant_by_pages_of_others, facade_setup,
-                                        facade_teardown),
+        cmocka_unit_test_setup_teardown(the_only_sandbox_is_not_meant_without_a_key, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(pages_of_other_sites_have_no_open_sandbox, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(an_alias_leads_to_ports_and_to_nothing_else, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(directories_are_listed_and_watched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(other_ports_are_relayed_and_explained, facade_setup, facade_teardown),
     };

@@ -132,6 +132,7 @@ static int read_headers(const json_t *headers, json_t *injected, json_t *shown, 
 
 static int read_host(const char *host, const json_t *list, json_t *inject, json_t *shown, struct err *err)
 {
+    static const char *const in_list[] = {"transform"}, *const in_transform[] = {"headers"};
     json_t *transform = NULL, *headers = NULL, *injected, *stars;
 
     if (strlen(host) > RULE_HOST_MAX || !is_name(str_of(host)))
@@ -140,9 +141,10 @@ static int read_host(const char *host, const json_t *list, json_t *inject, json_
         return invalid(err, "rules: there must be a list of one transform for the host", str_of(host));
     if (json_array_size(list) == 0)
         return 0;
-    if (!json_is_object(json_array_get(list, 0)) ||
+    if (!json_is_object(json_array_get(list, 0)) || json_only(json_array_get(list, 0), in_list, 1, err) < 0 ||
         json_get_object(json_array_get(list, 0), "transform", &transform, err) < 0 ||
-        (transform && json_get_object(transform, "headers", &headers, err) < 0))
+        (transform &&
+         (json_only(transform, in_transform, 1, err) < 0 || json_get_object(transform, "headers", &headers, err) < 0)))
         return invalid(err, "rules: malformed transform for the host", str_of(host));
     if (!headers || json_object_size(headers) == 0)
         return 0;
@@ -266,14 +268,29 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
     return 0;
 }
 
+/* A member that nobody knows may have been meant to close something. */
+static int check_members(const json_t *network, bool is_update, struct err *err)
+{
+    static const char *const members[] = {"allowOut",        "denyOut",
+                                          "rules",           "egressProxy",
+                                          "httpsPorts",      "allowPublicTraffic",
+                                          "maskRequestHost", "allow_internet_access"};
+
+    if (json_only(network, members, ARRAY_SIZE(members) - (is_update ? 0 : 1), err) < 0)
+        return err_prefix(err, "network");
+    return 0;
+}
+
 int network_body_read(const json_t *network, bool allow_internet, const json_t *kept, struct network_body *ret_body,
                       struct err *err)
 {
     struct network_body body = {.spec.allow_internet = allow_internet};
     json_t *policy = json_object(), *fields = json_object();
     bool has_rules = false;
-    int r = network ? read_all(network, allow_internet, policy, fields, &has_rules, err) : 0;
+    int r = network ? check_members(network, kept != NULL, err) : 0;
 
+    if (r == 0 && network)
+        r = read_all(network, allow_internet, policy, fields, &has_rules, err);
     if (r == 0)
         r = read_inbound(network, kept, &body, fields, err);
     if (r == 0 && has_rules) {

@@ -97,9 +97,10 @@ static void ports_may_need_a_token(void **state)
     struct facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
 
-    assert_int_equal(facade_json(f, "POST", "/sandboxes",
-                                 "{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false}}", &b),
-                     400);
+    assert_int_equal(
+        facade_json(f, "POST", "/sandboxes",
+                    "{\"templateID\":\"base\",\"secure\":false,\"network\":{\"allowPublicTraffic\":false}}", &b),
+        400);
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
                                  "{\"templateID\":\"base\",\"network\":{\"allowPublicTraffic\":false,"
                                  "\"maskRequestHost\":\"inside:${PORT}\"}}",

@@ -276,22 +276,35 @@ static bool is_refused(struct e2b *e2b, struct http_request *req, const struct s
     return true;
 }
 
-/* What is in there must not get our key, in whichever of its two headers a client sends it along. */
-static const char *const *headers_to_drop(const struct e2b *e2b, const struct http_request *req)
+/* An access token of a sandbox, by its shape: programs have tokens of their own in a header of that name. */
+static bool is_access_token(struct str value)
 {
-    static const char *const usual[] = {"x-api-key", "e2b-traffic-access-token", NULL}, *const with_bearer[] = {
-                                                                                            "x-api-key",
-                                                                                            "e2b-traffic-access-token",
-                                                                                            "authorization", NULL};
+    for (size_t i = 0; i < value.n; i++)
+        if (!(value.p[i] >= 'a' && value.p[i] <= 'z') && !(value.p[i] >= '0' && value.p[i] <= '9'))
+            return false;
+    return value.n == SANDBOX_TOKEN_LEN;
+}
 
-    for (size_t i = 0; e2b->api_key[0] && i < http_header_count(req); i++) {
+/* What is in there must not get what opens us, in whichever header a client sends it along. */
+static const char *const *headers_to_drop(const struct e2b *e2b, struct http_request *req)
+{
+    enum { DROPPED_MAX = 4 };
+    const char **names = arena_alloc(http_arena(req), (DROPPED_MAX + 1) * sizeof(*names));
+    size_t n = 0;
+
+    names[n++] = "x-api-key";
+    names[n++] = "e2b-traffic-access-token";
+    for (size_t i = 0; i < http_header_count(req); i++) {
         struct http_header h = http_header_at(req, i);
 
-        if (str_eq_nocase(h.name, STR("authorization")) && h.value.n > 7 &&
-            str_eq_secret(str_trim(str_sub(h.value, 7)), str_of(e2b->api_key)))
-            return with_bearer;
+        if (n < DROPPED_MAX && str_eq_nocase(h.name, STR("x-access-token")) && is_access_token(h.value))
+            names[n++] = "x-access-token";
+        if (n < DROPPED_MAX && str_eq_nocase(h.name, STR("authorization")) && h.value.n > 7 &&
+            e2b_key_is(e2b, str_trim(str_sub(h.value, 7))))
+            names[n++] = "authorization";
     }
-    return usual;
+    names[n] = NULL;
+    return names;
 }
 
 static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)

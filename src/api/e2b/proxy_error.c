@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/proxy_error.h"
 
+#include "api/e2b/target.h"
 #include "base/buf.h"
 
 #include <strings.h>
@@ -77,7 +78,11 @@ static void respond_html(struct http_request *req, int status, const char *title
 static void respond(struct http_request *req, int status, struct str sandbox_id, const char *message, uint16_t port)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct target target;
 
+    /* Who knows only an alias learns no id. */
+    if (target_of(req, &target) == TARGET_SANDBOX)
+        sandbox_id = target.id;
     if (proxy_error_wants_html(req)) {
         respond_html(req, status, message, sandbox_id);
         return;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/target.h"
 
+#include "http/request.h"
+
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -28,19 +30,11 @@ static bool is_address(struct str name)
     return true;
 }
 
-bool target_host_is_machine(struct str host)
+static bool target_host_is_machine(struct str host)
 {
     struct str name = host_name(host);
 
     return str_eq_nocase(name, STR("localhost")) || is_address(name);
-}
-
-bool target_host_is_below(struct str host, struct str domain)
-{
-    struct str name = host_name(host);
-    size_t n = name.n - MIN(domain.n, name.n);
-
-    return str_eq_nocase(str_sub(name, n), domain) && (n == 0 || name.p[n - 1] == '.');
 }
 
 /* "<digits>-<something>[-…]." and what stands in it. */
@@ -101,4 +95,10 @@ enum target_kind target_parse(struct str host, struct str id_header, struct str 
         return check(id_header, port_header, ret_target);
     }
     return host_says ? check(id, port, ret_target) : TARGET_CONTROL;
+}
+
+enum target_kind target_of(const struct http_request *req, struct target *ret_target)
+{
+    return target_parse(http_header_get(req, "host"), http_header_get(req, "e2b-sandbox-id"),
+                        http_header_get(req, "e2b-sandbox-port"), ret_target);
 }

@@ -4,8 +4,12 @@
  *
  * A Host whose first label is "<port>-<id>" says it. Else the headers E2b-Sandbox-Id and E2b-Sandbox-Port do; they come first when Host can't say it:
  * localhost, an address, or "sandbox.<domain>". A request with neither is for the control plane.
+ *
+ * In place of the id there may be the sandbox's port alias, which leads to what listens on its ports and to nothing else.
  */
 #pragma once
+
+struct http_request;
 
 #include "base/def.h"
 #include "base/str.h"
@@ -22,11 +26,6 @@ struct target {
     const char *problem;
 };
 
-/* A Host header that names this machine and nothing else: localhost, or an address. */
-bool target_host_is_machine(struct str host);
-
-/* The domain itself, or a name below it. */
-bool target_host_is_below(struct str host, struct str domain);
-
 /* p of a header that is absent is NULL. */
 enum target_kind target_parse(struct str host, struct str id_header, struct str port_header, struct target *ret_target);
+enum target_kind target_of(const struct http_request *req, struct target *ret_target);

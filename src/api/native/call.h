@@ -11,7 +11,21 @@
 
 #include <jansson.h>
 
+/* What was last heard of the storage pool (ready.c). */
+struct native_pool {
+    usec_t looked; /* monotonic; 0: never */
+    bool failed, has_base, has_room;
+    struct ready_question *question; /* under way; NULL: none */
+    uv_timer_t *timer;               /* freed when it is closed */
+    struct list waiting;             /* struct ready_wait */
+};
+
+struct ready_question {
+    struct native *native; /* NULL: gone meanwhile */
+};
+
 struct native {
+    struct native_pool pool;
     struct native_config config;  /* key and version are owned */
     struct slices slices;         /* walks through logs */
     char key_actor[KEY_NAME_MAX]; /* who comes with the key */
@@ -27,6 +41,7 @@ struct call {
     void (*closed)(
         struct call *c); /* the client left or has its answer: lets go of what is pending; NULL: nothing is */
     void *op;            /* the handler's */
+    struct list node;    /* the same */
 };
 
 typedef void (*call_fn)(struct call *c);
@@ -77,6 +92,8 @@ void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
 void native_answer_wait(struct wait *w, int status, const struct sandbox *sb, const struct err *err);
 
 /* Handlers, by file. */
+void native_ready_init(struct native *n);
+void native_ready_fini(struct native *n);
 void native_ready(struct call *c);
 void native_sandboxes_list(struct call *c);
 void native_sandboxes_create(struct call *c);

@@ -24,6 +24,8 @@ static void created(void *ctx, struct sandbox *sb, const struct err *err)
 static int read_network(const json_t *body, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
 {
     json_t *policy = NULL;
+    if (json_is_null(json_object_get(body, "network")) || json_is_null(json_object_get(body, "internet")))
+        return err_set(err, ERR_INVALID_ARGUMENT, "\"network\" and \"internet\" can't be null: leave them out");
     int r = json_get_object(body, "network", &policy, err);
     if (r <= 0)
         return r;
@@ -112,6 +114,7 @@ static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *sp
         return -1;
     spec->template_ref = STR("base");
     spec->allow_internet = true;
+    spec->secure = true;
     if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
         json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
         json_get_int(body, "cpu_milli", 0, INT32_MAX, &cpu, err) < 0 ||

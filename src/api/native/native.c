@@ -48,6 +48,7 @@ static void info(struct call *c)
         buf_append_json_string(&b, str_of(k->domain));
     else
         buf_append_cstr(&b, "null");
+    buf_printf(&b, ",\"scheme\":\"%s\"", c->native->config.domain_has_tls ? "https" : "http");
     buf_printf(&b,
                ",\"pid\":%d,\"sandboxes\":%zu,\"limits\":{\"sandboxes\":%u,\"timeout_ms\":%llu},"
                "\"defaults\":{\"memory_bytes\":%llu,\"cpu_milli\":%u,\"timeout_ms\":%llu}}",
@@ -224,6 +225,7 @@ struct native *native_new(const struct native_config *config)
     n->config.key = str_n(mem_strndup(config->key.p ? config->key.p : "", config->key.n), config->key.n);
     key_name("native", n->config.key, n->key_actor);
     slices_init(&n->slices, core_loop(n->config.core));
+    native_ready_init(n);
     return n;
 }
 
@@ -232,6 +234,7 @@ void native_free(struct native *n)
     if (!n)
         return;
     slices_fini(&n->slices);
+    native_ready_fini(n);
     mem_wipe((char *)n->config.key.p, n->config.key.n);
     mem_free((char *)n->config.key.p);
     mem_free((char *)n->config.version);

@@ -83,6 +83,7 @@ struct native_config {
     struct refusals *refusals; /* borrowed: who was turned away; NULL: is not told */
     struct str key;            /* copied; empty: nobody gets in over TCP */
     uid_t owner_uid;
+    bool domain_has_tls;
     uint64_t default_timeout_ms; /* for a request without timeout_ms */
     const char *version;
 };

@@ -28,7 +28,7 @@ void native_pool_get(struct call *c)
 {
     struct err err;
     struct wait *w = native_wait_new(c);
-    if (pool_figures(c->native->config.core, told, w, &err) < 0)
+    if (pool_figures(c->native->config.core, "", told, w, &err) < 0)
         native_error(native_wait_take(w), &err);
 }
 

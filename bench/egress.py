@@ -169,14 +169,14 @@ def creation(bench, net):
             for name, body in bodies.items():
                 for _ in range(10):
                     started = time.monotonic()
-                    status, _, sandbox = net.service.request("POST", "/v1/sandboxes", body)
+                    status, _, sandbox = net.service.request("POST", "/cove/v1/sandboxes", body)
                     found[name].append((time.monotonic() - started) * 1000)
                     if status != 201:
                         raise Broken(str(sandbox)[-300:])
                     ids.append(sandbox["id"])
                     time.sleep(0.02)  # boxes are made ahead of need: how fast is not what is measured
         for one in ids:
-            net.service.request("DELETE", f"/v1/sandboxes/{one}")
+            net.service.request("DELETE", f"/cove/v1/sandboxes/{one}")
         time.sleep(1)
     report.samples("network", f"create, one of {n} with the default policy", "ms", found["default"])
     report.samples("network", f"create, one of {n} with {len(MANY['rules'])} rules", "ms", found["rules"])

@@ -95,7 +95,7 @@ static int print_difference(struct context *ctx, const char *a, const char *b, b
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s)
         return context_fail(ctx, STATUS_FAILED);
-    buf_append_cstr(&target, "/v1/diff?a=");
+    buf_append_cstr(&target, "/cove/v1/diff?a=");
     if (a)
         append_side(&target, s, ctx, a);
     buf_append_cstr(&target, "&b=");

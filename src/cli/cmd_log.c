@@ -53,7 +53,7 @@ static void print_event(const json_t *e, bool is_tty)
 static int print_events(struct context *ctx, struct service *s, const char *id, const char *from, bool follows)
 {
     AUTO_FREE char *target = id ? service_target(id, "/events?from=%s&follow=%d", from, follows)
-                                : mem_printf("/v1/events?from=%s&follow=%d", from, follows);
+                                : mem_printf("/cove/v1/events?from=%s&follow=%d", from, follows);
     bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
     json_t *object;
@@ -78,7 +78,7 @@ static int print_events(struct context *ctx, struct service *s, const char *id, 
 
 static int verify(struct context *ctx, struct service *s, const char *id)
 {
-    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/v1/events/verify");
+    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/events/verify");
     AUTO_JSON json_t *verdict = NULL;
     if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
         return context_fail(ctx, STATUS_FAILED);
@@ -134,7 +134,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     if (ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
         return -1;
     const struct err why = ctx->err;
-    if (service_call(s, "GET", "/v1/volumes", NULL, "listing volumes", &answer) < 0)
+    if (service_call(s, "GET", "/cove/v1/volumes", NULL, "listing volumes", &answer) < 0)
         return -1;
     json_array_foreach(json_object_get(answer, "volumes"), i, one)
     {

@@ -27,7 +27,7 @@ static int pool(struct context *ctx)
     if (context_take_nothing(ctx) < 0)
         return context_exit(ctx);
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "GET", "/v1/pool", NULL, "asking", &answer) < 0)
+    if (!s || service_call(s, "GET", "/cove/v1/pool", NULL, "asking", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         print_json(answer);
@@ -103,7 +103,7 @@ static int gc(struct context *ctx)
                              "--dry-run and --cache exclude each other: what is cached is forgotten, or it is not");
     AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
+    if (!s || service_call(s, "POST", "/cove/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(answer);

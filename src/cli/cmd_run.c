@@ -225,7 +225,7 @@ static int create(struct run *r)
     AUTO_JSON json_t *sandbox = NULL;
     if (!r->has_timeout && !r->keeps)
         (void)json_object_set_new(r->spec, "timeout_ms", json_integer(LEASE_MS));
-    if (service_call(r->service, "POST", "/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
+    if (service_call(r->service, "POST", "/cove/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
         return -1;
     const char *id = json_string_value(json_object_get(sandbox, "id"));
     if (!id || !id_is_sandbox(str_of(id)))

@@ -58,7 +58,7 @@ static const struct things snapshots = {
     .name = "ref",
     .how_made = "'cove snapshot ID' takes one",
     .how_free = "'cove rm' ends the sandboxes that stand on it",
-    .remove = "/v1/snapshots?ref=",
+    .remove = "/cove/v1/snapshots?ref=",
     .print = print_table,
 };
 
@@ -68,7 +68,7 @@ static int list(struct context *ctx, const char *sandbox, bool quiet)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (sandbox && service_resolve(s, sandbox, &id) < 0))
         return context_fail(ctx, STATUS_FAILED);
-    target = mem_printf("/v1/snapshots%s%s", id ? "?sandbox=" : "", id ? id : "");
+    target = mem_printf("/cove/v1/snapshots%s%s", id ? "?sandbox=" : "", id ? id : "");
     return things_list(ctx, s, &snapshots, target, quiet);
 }
 

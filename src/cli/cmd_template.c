@@ -63,7 +63,7 @@ static const char *text_of(const json_t *object, const char *name)
 static char *target_of(const char *ref)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    buf_append_cstr(&b, "/v1/templates?ref=");
+    buf_append_cstr(&b, "/cove/v1/templates?ref=");
     (void)url_encode(&b, str_of(ref), false);
     return buf_take(&b);
 }
@@ -150,7 +150,7 @@ static int list(struct context *ctx, bool quiet)
     const json_t *one;
     struct table t;
     size_t i;
-    if (!s || service_call(s, "GET", "/v1/templates", NULL, NULL, &answer) < 0)
+    if (!s || service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
     if (ctx->json) {

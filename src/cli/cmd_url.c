@@ -29,7 +29,7 @@ static int url_run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *target = service_target(id, "%s", "");
     if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0 ||
-        service_call(s, "GET", "/v1/info", NULL, NULL, &info) < 0)
+        service_call(s, "GET", "/cove/v1/info", NULL, NULL, &info) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *url = mem_printf("%s://%u-%s.%s/", url_text_of(info, "scheme"), (unsigned)port,
                                      url_text_of(sandbox, "port_alias"), url_text_of(info, "domain"));

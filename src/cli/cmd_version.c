@@ -14,7 +14,7 @@ static int run(struct context *ctx)
     /* A service that does not run is no failure here. */
     AUTO_JSON json_t *info = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    bool answered = s && service_call(s, "GET", "/v1/info", NULL, NULL, &info) == 0;
+    bool answered = s && service_call(s, "GET", "/cove/v1/info", NULL, NULL, &info) == 0;
     const char *version = json_string_value(json_object_get(info, "version"));
     if (ctx->json) {
         AUTO_JSON json_t *answer = json_pack("{s:s, s:O?}", "cove", COVE_VERSION, "service", info);

@@ -27,7 +27,7 @@ static int create(struct context *ctx, const char *name, uint64_t size)
     if (!body)
         return context_usage(ctx, "the name must be UTF-8");
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/v1/volumes", body, "making a volume", &made) < 0)
+    if (!s || service_call(s, "POST", "/cove/v1/volumes", body, "making a volume", &made) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(made);
@@ -93,14 +93,14 @@ static const struct things volumes = {
     .name = "name",
     .how_made = "'cove volume create NAME' makes one",
     .how_free = "'cove rm' ends the sandboxes that have it mounted",
-    .remove = "/v1/volumes/",
+    .remove = "/cove/v1/volumes/",
     .print = print_table,
 };
 
 static int list(struct context *ctx, bool quiet)
 {
     AUTO(service_close) struct service *s = service_open(ctx);
-    return s ? things_list(ctx, s, &volumes, quiet ? "/v1/volumes" : "/v1/volumes?usage=true", quiet)
+    return s ? things_list(ctx, s, &volumes, quiet ? "/cove/v1/volumes" : "/cove/v1/volumes?usage=true", quiet)
              : context_fail(ctx, STATUS_FAILED);
 }
 

@@ -30,7 +30,7 @@ static int run(struct context *ctx)
     if (!body)
         return context_usage(ctx, "the template's name must be UTF-8");
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_call(s, "POST", "/v1/warm", body, "setting it", NULL) < 0)
+    if (!s || service_call(s, "POST", "/cove/v1/warm", body, "setting it", NULL) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(body);

@@ -62,7 +62,7 @@ static bool ends_with_slash(const char *path)
 static char *files_target(const struct copy *c, const char *path)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    buf_printf(&b, "/v1/sandboxes/%s/files?path=", c->id);
+    buf_printf(&b, "/cove/v1/sandboxes/%s/files?path=", c->id);
     (void)url_encode(&b, str_of(path), true);
     if (c->user) {
         buf_append_cstr(&b, "&user=");

@@ -13,5 +13,5 @@ struct each {
     void (*answered)(const struct context *ctx, const char *id, const json_t *answer);
 };
 
-/* POSTs to /v1/sandboxes/ID/VERB for each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
+/* POSTs to /cove/v1/sandboxes/ID/VERB for each operand and prints the ids for which it worked. One that fails does not keep the others from it. An exit code. */
 int each_sandbox(struct context *ctx, const struct each *what);

@@ -365,13 +365,13 @@ char *service_target(const char *id, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(suffix, sizeof(suffix), fmt, args);
     va_end(args);
-    return mem_printf("/v1/sandboxes/%s%s", id, suffix);
+    return mem_printf("/cove/v1/sandboxes/%s%s", id, suffix);
 }
 
 int service_sandboxes(struct service *s, json_t **ret_array)
 {
     AUTO_JSON json_t *all = json_array();
-    AUTO_FREE char *target = mem_strdup("/v1/sandboxes");
+    AUTO_FREE char *target = mem_strdup("/cove/v1/sandboxes");
     while (target) {
         AUTO_JSON json_t *page = NULL;
         if (service_call(s, "GET", target, NULL, "listing sandboxes", &page) < 0)
@@ -384,7 +384,7 @@ int service_sandboxes(struct service *s, json_t **ret_array)
                            s->endpoint);
         (void)json_array_extend(all, (json_t *)some);
         mem_free(target);
-        target = next ? mem_printf("/v1/sandboxes?after=%.64s", next) : NULL;
+        target = next ? mem_printf("/cove/v1/sandboxes?after=%.64s", next) : NULL;
     }
     *ret_array = TAKE_PTR(all);
     return 0;

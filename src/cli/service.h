@@ -57,7 +57,7 @@ int service_broken(struct service *s, int error, const char *doing);
 /* All sandboxes, as an array. */
 int service_sandboxes(struct service *s, json_t **ret_array) WARN_UNUSED;
 
-/* "/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
+/* "/cove/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
 char *service_target(const char *id, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static inline UNUSED void json_decref_auto_(json_t **json)

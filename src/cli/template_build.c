@@ -178,7 +178,7 @@ static void forget_auth(struct making *m)
 static int send_fd(struct making *m, const char *what, const char *hash, int fd)
 {
     struct context *ctx = m->ctx;
-    AUTO_FREE char *target = mem_printf("/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
+    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
     struct stat st;
     char size[UNIT_TEXT_MAX];
     if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
@@ -210,7 +210,7 @@ static int send_fd(struct making *m, const char *what, const char *hash, int fd)
 
 static int is_present(struct making *m, const char *hash)
 {
-    AUTO_FREE char *target = mem_printf("/v1/uploads/%s", hash);
+    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash);
     AUTO_JSON json_t *answer = NULL;
     if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
         return -1;
@@ -368,7 +368,7 @@ static void catch_signals(void)
 static int cancel(struct making *m, const char *id)
 {
     progress_end(&m->progress);
-    AUTO_FREE char *target = mem_printf("/v1/builds/%s", id);
+    AUTO_FREE char *target = mem_printf("/cove/v1/builds/%s", id);
     if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
         return err_prefix(&m->ctx->err, "cancel the build");
     say(m, "the build was cancelled");
@@ -385,7 +385,7 @@ static int follow(struct making *m, const char *id, json_t **ret_build)
     for (;;) {
         if (interrupted)
             return cancel(m, id);
-        AUTO_FREE char *target = mem_printf("/v1/builds/%s/log?after=%lld", id, (long long)after);
+        AUTO_FREE char *target = mem_printf("/cove/v1/builds/%s/log?after=%lld", id, (long long)after);
         AUTO_JSON json_t *answer = NULL;
         if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
             return -1;
@@ -439,7 +439,7 @@ static int begin(struct making *m, json_t **ret_build)
     if (o->memory_bytes)
         (void)json_object_set_new(body, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
     (void)json_object_set(body, "spec", m->spec);
-    return service_call(m->s, "POST", "/v1/builds", body, "beginning the build", ret_build);
+    return service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build", ret_build);
 }
 
 static int fail(struct making *m)

@@ -10,7 +10,7 @@ struct things {
     const char *name;      /* the member of each that says what it is called */
     const char *how_made;  /* "'cove volume create NAME' makes one" */
     const char *how_free;  /* what ends the use of one that can't be removed for that */
-    const char *remove;    /* what is asked to DELETE one, with its name behind it: "/v1/volumes/" */
+    const char *remove;    /* what is asked to DELETE one, with its name behind it: "/cove/v1/volumes/" */
     void (*print)(const json_t *all);
 };
 

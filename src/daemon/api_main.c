@@ -8,8 +8,9 @@
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
+#include "api/kit/claim.h"
+#include "api/kit/refusals.h"
 #include "api/native/native.h"
-#include "api/refusals.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -66,9 +67,13 @@ struct worker {
 static void on_request(struct http_request *req, void *ctx)
 {
     struct worker *w = ctx;
-    if (str_starts(http_raw_path(req), STR("/v1/")) && !e2b_claims(req))
-        native_handle(w->native, req);
-    else if (!e2b_handle(w->e2b, req))
+    /* Whatever is sent to a port of a sandbox is the sandbox's; then each API has its part of the address. */
+    const struct claim claims[] = {
+        {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
+        {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
+        {.serve = e2b_serve_api, .facade = w->e2b},
+    };
+    if (!claims_serve(claims, ARRAY_SIZE(claims), req))
         (void)http_respond_error(req, 404, "there is no such route");
 }
 

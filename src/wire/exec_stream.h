@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What both sides of POST /v1/sandboxes/{id}/exec speak after its 101 (Upgrade: cove-exec): frames of one byte kind, four bytes
+ * What both sides of POST /cove/v1/sandboxes/{id}/exec speak after its 101 (Upgrade: cove-exec): frames of one byte kind, four bytes
  * length (little-endian), then the payload, at most EXEC_STREAM_PAYLOAD_MAX bytes. A slow side simply stops reading.
  *
  * The service sends STARTED (or ERROR), then output, then exactly one of EXIT and ERROR, then closes. The client sends the others at

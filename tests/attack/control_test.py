@@ -83,9 +83,9 @@ def test_M03_a_writer_that_is_killed_in_the_middle(make, service):
 def test_M09_ids(service, box):
     from urllib.parse import quote
     for target in (quote(box, safe=""), box if box.isascii() and box.isprintable() and " " not in box else quote(box)):
-        for method, path in (("GET", "/sandboxes/%s"), ("DELETE", "/sandboxes/%s"), ("POST", "/sandboxes/%s/timeout"), ("GET", "/v1/sandboxes/%s"),
-                             ("GET", "/v1/sandboxes/%s/events"),
-                             ("DELETE", "/v1/sandboxes/%s"), ("GET", "/v1/sandboxes/%s/verify"), ("PUT", "/v1/sandboxes/%s/files?path=x"),
+        for method, path in (("GET", "/sandboxes/%s"), ("DELETE", "/sandboxes/%s"), ("POST", "/sandboxes/%s/timeout"), ("GET", "/cove/v1/sandboxes/%s"),
+                             ("GET", "/cove/v1/sandboxes/%s/events"),
+                             ("DELETE", "/cove/v1/sandboxes/%s"), ("GET", "/cove/v1/sandboxes/%s/verify"), ("PUT", "/cove/v1/sandboxes/%s/files?path=x"),
                              ("GET", "/sandboxes/%s/logs")):
             answer = raw(service.port, f"{method} {path % target} HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: {service.key}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}".encode(errors="replace"))
             status = int(answer.split(b" ")[1]) if answer.startswith(b"HTTP/1.1 ") else None
@@ -126,14 +126,14 @@ def test_M12_no_weaker_boundary_than_asked_for(service):
     """A tier that can't be had, and names of tiers that there are not: refused, by every way to ask."""
     before = len(service.client.list())
     for tier in ("microvm", "gvisor", "process", "none", "", "host", "privileged", "container\0", "CONTAINER"):
-        status, _, body = service.request("POST", "/v1/sandboxes", {"tier": tier})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {"tier": tier})
         assert 400 <= status < 600, (tier, body)
-        status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "isolation": tier})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "base", "isolation": tier})
         assert 400 <= status < 600, (tier, body)
     for option in ({"privileged": True}, {"network": "host"}, {"pid": "host"}, {"mounts": [{"source": "/", "target": "/host"}]},
                    {"capabilities": ["SYS_ADMIN"]},
                    {"volumes": ["/:/host"]}, {"user": "root", "userns": "host"}, {"devices": ["/dev/kvm"]}, {"seccomp": "unconfined"}):
-        status, _, body = service.request("POST", "/v1/sandboxes", option)
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", option)
         assert 400 <= status < 500, (option, body)
     for template in ("../base", "base/../base", "/etc", "base\0x", "base\n", "x" * 5000, "microvm", "-", "~root"):
         assert service.client.control("POST", "/v2/sandboxes", {"templateID": template}).status in (400, 404), template
@@ -151,9 +151,9 @@ def test_keys(service, sandbox):
              " " + service.key + "x", service.key + "\0", "e2b_" + "0" * 40]
     targets = [("GET", "/sandboxes"), ("GET", "/v2/sandboxes"), ("POST", "/v2/sandboxes"), ("GET", f"/sandboxes/{sandbox.id}"),
                ("DELETE", f"/sandboxes/{sandbox.id}"),
-               ("GET", "/v1/sandboxes"), ("GET", f"/v1/sandboxes/{sandbox.id}/events"), ("POST", "/v1/sandboxes"), ("GET", "/v1/info"),
-               ("DELETE", f"/v1/sandboxes/{sandbox.id}"),
-               ("POST", f"/v1/sandboxes/{sandbox.id}/exec"), ("GET", f"/v1/sandboxes/{sandbox.id}/files?path=/etc/passwd")]
+               ("GET", "/cove/v1/sandboxes"), ("GET", f"/cove/v1/sandboxes/{sandbox.id}/events"), ("POST", "/cove/v1/sandboxes"), ("GET", "/cove/v1/info"),
+               ("DELETE", f"/cove/v1/sandboxes/{sandbox.id}"),
+               ("POST", f"/cove/v1/sandboxes/{sandbox.id}/exec"), ("GET", f"/cove/v1/sandboxes/{sandbox.id}/files?path=/etc/passwd")]
     for method, target in targets:
         for key in wrong:
             headers = "" if key is None else f"X-API-KEY: {key}\r\n"
@@ -183,7 +183,7 @@ def test_tokens_are_of_one_sandbox(pair, service):
 
 def test_the_unix_socket_knows_who_asks(service, sandbox):
     """Over it no key is needed, by whom it belongs to; others of the host get nothing."""
-    code = ("import socket,sys\ns=socket.socket(1)\ns.connect(sys.argv[1])\ns.sendall(b'GET /v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
+    code = ("import socket,sys\ns=socket.socket(1)\ns.connect(sys.argv[1])\ns.sendall(b'GET /cove/v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n"
             "d=b''\nwhile True:\n p=s.recv(65536)\n if not p: break\n d+=p\nsys.stdout.buffer.write(d)")
     done = subprocess.run([sys.executable, "-c", code, str(service.run / "cove.sock")], user=65534, group=65534, extra_groups=[], capture_output=True,
                           timeout=60, check=False)
@@ -306,7 +306,7 @@ def test_the_name_of_a_port_opens_ports_alone(service, make):
     answer = service.client.request("GET", "/", None, {"Host": name.replace("8000-", "9-", 1)})
     assert answer.status == 502 and sandbox.id.encode() not in answer.body, answer
     assert service.client.get(alias).status == 404
-    assert service.request("GET", f"/v1/sandboxes/{alias}")[0] == 404
+    assert service.request("GET", f"/cove/v1/sandboxes/{alias}")[0] == 404
 
 
 def test_a_program_behind_a_port_gets_no_token(service, make):

@@ -138,7 +138,7 @@ def test_R02_memory(service, make, kind):
             during = available()
             print(f"{kind}: the machine has {(before - during) / MIB:.0f} MiB less")
     # What no process holds (shared memory, files in memory) stays when the program was killed; then the sandbox may go, but is told apart.
-    end = wait_until(lambda: works(box) or service.request("GET", f"/v1/sandboxes/{box.id}")[2].get("end_cause"))
+    end = wait_until(lambda: works(box) or service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
     assert end is True or (kind in ("sysv", "shm") and end == "oom"), f"the whole sandbox went down with one program: {end}"
     if before - during >= 700 * MIB: # it was the sandbox's when it comes back with its end; others take memory, too
         box.kill()
@@ -172,7 +172,7 @@ def test_R02_answers_that_nobody_reads(service, make):
         with contextlib.suppress(Exception):
             with box.start(PROBE_INSIDE, "-x", "hog_netlink,3000,20", timeout=30) as stream:
                 stream.rest()
-        end = wait_until(lambda: service.request("GET", f"/v1/sandboxes/{box.id}")[2].get("end_cause"))
+        end = wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
     assert end == "oom", end
     assert re.search(f"the machine loses memory: sandbox {box.id} has [0-9]+ MiB unread in netlink sockets", read(service.log))
     assert wait_until(lambda: kept() - before < 256 * MIB)
@@ -201,7 +201,7 @@ def test_R03_disk(kind):
             code, _, err = greedy.sh("head -c 8000000 /dev/urandom > f/last", timeout=60)
             assert code != 0 and (b"quota" in err or b"No space" in err), (code, err)
             assert must(neighbour, "head -c 100000000 /dev/urandom > mine; sync mine; wc -c < mine", timeout=60) == "100000000\n"
-        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{box}/events")[2])
+        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/cove/v1/sandboxes/{box}/events")[2])
         assert (service.file.stat().st_blocks - before) * 512 < DISK + 300 * MIB, "the pool's file holds more than the two have"
         must(greedy, "rm -rf f; echo again > f", timeout=60)
         service.remove_all()
@@ -339,7 +339,7 @@ def test_R_tiny_limits_are_refused_alone(service, make):
     """What can't be had is refused to who asked for it, and nobody else notices."""
     neighbour = make()
     for memory, cpu in ((1, 1000), (4096, 1000), (1 << 20, 1), ((1 << 63) - 1, 1000), (64 * MIB, 1000000)):
-        status, _, body = service.request("POST", "/v1/sandboxes", {"memory_bytes": memory, "cpu_milli": cpu})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {"memory_bytes": memory, "cpu_milli": cpu})
         assert status in (201, 400, 429, 500, 503), (status, body)
         print(f"memory {memory}, cpu {cpu}: {status} {body if status != 201 else ''}")
         answers(neighbour)

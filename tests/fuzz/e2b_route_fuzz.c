@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines: Host, E2b-Sandbox-Id, E2b-Sandbox-Port, path. Where does the request go? */
-#include "api/e2b/route.h"
 #include "api/e2b/target.h"
+#include "api/kit/route.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct route routes[] = {
-    {HTTP_METHOD_GET, "/sandboxes", NULL, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}", NULL, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", NULL, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", NULL, NULL},
+    {HTTP_METHOD_GET, "/sandboxes", NULL, 0, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}", NULL, 0, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", NULL, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", NULL, 0, NULL},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case TARGET_CONTROL:
         break;
     }
-    if (route_find(routes, ARRAY_SIZE(routes), HTTP_METHOD_GET, lines[3], &route, args) == ROUTE_FOUND)
+    if (route_find(routes, ARRAY_SIZE(routes), HTTP_METHOD_GET, lines[3], &route, args, NULL) == ROUTE_FOUND)
         for (size_t i = 0; i < ROUTE_ARGS_MAX; i++)
             assert(!args[i].p || (args[i].n && !memchr(args[i].p, '/', args[i].n)));
     return 0;

@@ -112,13 +112,13 @@ class Box:
         return out
 
     def events(self, kind=""):
-        status, _, body = self.service.request("GET", f"/v1/sandboxes/{self.id}/events")
+        status, _, body = self.service.request("GET", f"/cove/v1/sandboxes/{self.id}/events")
         assert status == 200, body
         found = body["events"] if isinstance(body, dict) else [__import__("json").loads(line) for line in body.splitlines() if line]
         return [e for e in found if e["kind"].startswith(kind)]
 
     def kill(self):
-        self.service.request("DELETE", f"/v1/sandboxes/{self.id}")
+        self.service.request("DELETE", f"/cove/v1/sandboxes/{self.id}")
 
 
 @pytest.fixture

@@ -236,7 +236,7 @@ def test_c10_the_key_is_in_no_record(world, one):
         found = [(known in block, key in block) for block in memory(pid)]
         assert name == "coved" or any(k for k, _ in found), "what is looked through holds nothing"
         assert not any(k for _, k in found), f"{name} holds the key"
-    text = str(service.request("GET", f"/v1/sandboxes/{one.id}")[2]) + service.cove("log", one.id).stdout + service.cove("secret", "ls").stdout
+    text = str(service.request("GET", f"/cove/v1/sandboxes/{one.id}")[2]) + service.cove("log", one.id).stdout + service.cove("secret", "ls").stdout
     assert SECRET not in text and "KEY" in text
 
 
@@ -271,7 +271,7 @@ def test_values_given_literally_reach_forks_and_theirs_and_nobody_else(world, bo
         return {"default": "deny", "rules": [{"allow": "api.test"}], "inject": [{"host": "api.test", "headers": [{"name": "x-key", "value": of}]}]}
 
     def fork(of):
-        status, _, answer = service.request("POST", f"/v1/sandboxes/{of.id}/fork", {"count": 1})
+        status, _, answer = service.request("POST", f"/cove/v1/sandboxes/{of.id}/fork", {"count": 1})
         assert status == 201, answer
         return box(existing=answer["forks"][0]["sandbox"]["id"])
 
@@ -283,14 +283,14 @@ def test_values_given_literally_reach_forks_and_theirs_and_nobody_else(world, bo
     three = fork(two)
     for each in (one, two, three):
         assert sent(each) == [[value]]
-        status, _, shown = service.request("GET", f"/v1/sandboxes/{each.id}/network")
+        status, _, shown = service.request("GET", f"/cove/v1/sandboxes/{each.id}/network")
         assert status == 200 and value not in str(shown) and "${sealed:" in str(shown), shown
     # A fork's own change is its own; what it read of its policy it can give back.
-    assert service.request("PUT", f"/v1/sandboxes/{two.id}/network", policy(changed))[0] in (200, 204)
+    assert service.request("PUT", f"/cove/v1/sandboxes/{two.id}/network", policy(changed))[0] in (200, 204)
     assert sent(two) == [[changed]] and sent(one) == [[value]]
-    shown = service.request("GET", f"/v1/sandboxes/{three.id}/network")[2]
+    shown = service.request("GET", f"/cove/v1/sandboxes/{three.id}/network")[2]
     mine = shown["policy"] if "policy" in shown else shown
-    assert service.request("PUT", f"/v1/sandboxes/{three.id}/network", mine)[0] in (200, 204)
+    assert service.request("PUT", f"/cove/v1/sandboxes/{three.id}/network", mine)[0] in (200, 204)
     assert sent(three) == [[value]]
     # The sealed text is worth nothing to somebody else's sandbox.
     other = box(mine)
@@ -529,7 +529,7 @@ def test_a_change_of_policy_judges_whole_paths_again(world, box, length):
     for rules, goes_on in (([rule, {"allow": "tenant.test"}], True), ([other], False)):
         reader = one.service.popen("exec", one.id, "--", "curl", "-sN", f"https://allowed.test{path}x", stdout=-1, stderr=-2, text=True)
         assert reader.stdout.readline() == "data: 0\n"
-        status, _, body = one.service.request("PUT", f"/v1/sandboxes/{one.id}/network", {"default": "deny", "rules": rules})
+        status, _, body = one.service.request("PUT", f"/cove/v1/sandboxes/{one.id}/network", {"default": "deny", "rules": rules})
         assert status in (200, 204), body
         for _ in range(4 if goes_on else 0):
             assert world.there("curl", "-sSf", f"http://allowed.test/turn/{'a' * length}x").returncode == 0

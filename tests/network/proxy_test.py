@@ -165,7 +165,7 @@ def test_p16_a_websocket_ends_when_the_policy_does(box, secure):
     two = box(INJECTING)
     reader = upgraded(two, secure)
     assert (reader.stdout.readline(), reader.stdout.readline()) == ("101\n", "hi\n")
-    status, _, body = two.service.request("PUT", f"/v1/sandboxes/{two.id}/network", {"default": "deny"})
+    status, _, body = two.service.request("PUT", f"/cove/v1/sandboxes/{two.id}/network", {"default": "deny"})
     assert status in (200, 204), body
     assert reader.stdout.readline() == "end\n"
     reader.wait(60)
@@ -177,7 +177,7 @@ def test_an_answer_under_way_ends_when_its_request_is_no_longer_allowed(box, url
     two = box(INJECTING)
     reader = two.service.popen("exec", two.id, "--", "sh", "-c", f"curl -sN {url}; echo ended $?", stdout=-1, stderr=-2, text=True)
     assert reader.stdout.readline() == "data: 0\n"
-    status, _, body = two.service.request("PUT", f"/v1/sandboxes/{two.id}/network", {**INJECTING, "rules": rules})
+    status, _, body = two.service.request("PUT", f"/cove/v1/sandboxes/{two.id}/network", {**INJECTING, "rules": rules})
     assert status in (200, 204), body
     out = reader.communicate(timeout=60)[0]
     assert "data: 4" not in out and "ended 0" not in out, out
@@ -188,7 +188,7 @@ def test_and_one_that_still_is_goes_on(box):
     reader = two.service.popen("exec", two.id, "--", "sh", "-c", "curl -sN http://allowed.test/sse; curl -sN https://allowed.test/sse; echo ended $?", stdout=-1, stderr=-2, text=True)
     assert reader.stdout.readline() == "data: 0\n"
     for n in range(8):
-        two.service.request("PUT", f"/v1/sandboxes/{two.id}/network", {**INJECTING, "rules": INJECTING["rules"] + [{"allow": f"other{n}.test"}]})
+        two.service.request("PUT", f"/cove/v1/sandboxes/{two.id}/network", {**INJECTING, "rules": INJECTING["rules"] + [{"allow": f"other{n}.test"}]})
         time.sleep(0.2)
     out = reader.communicate(timeout=60)[0]
     assert out.count("data: 4") == 2 and out.endswith("ended 0\n"), out
@@ -270,7 +270,7 @@ for host in ("127.0.0.1", "10.200.0.1", "::1"):
         s.settimeout(0.2)
         if s.connect_ex((host, port)) == 0:
             try:
-                s.sendall(b"GET /v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+                s.sendall(b"GET /cove/v1/sandboxes HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
                 if s.recv(100).startswith(b"HTTP/1.1 200"):
                     found.append((host, port))
             except OSError:

@@ -109,7 +109,7 @@ def test_a_tightened_policy_cuts_what_is_open(world, box):
     reader = one.service.popen("exec", one.id, "--", "bash", "-c",
                                "exec 3<>/dev/tcp/allowed.test/5000; cat <&3; echo cut", stdout=-1, stderr=-2, text=True)
     assert reader.stdout.readline() == "220 canary\n"
-    status, _, body = one.service.request("PUT", f"/v1/sandboxes/{one.id}/network", {"default": "deny"})
+    status, _, body = one.service.request("PUT", f"/cove/v1/sandboxes/{one.id}/network", {"default": "deny"})
     assert status in (200, 204), body
     assert "cut" in reader.communicate(timeout=60)[0]
 

@@ -16,7 +16,7 @@ from storage_test import prepared
 
 
 def post(service, path, body=None):
-    status, _, answer = service.request("POST", f"/v1/{path}", body or {})
+    status, _, answer = service.request("POST", f"/cove/v1/{path}", body or {})
     return status, answer
 
 
@@ -27,7 +27,7 @@ def run(service, sandbox, script):
 
 
 def info(service, sandbox):
-    return service.request("GET", f"/v1/sandboxes/{sandbox}")[2]
+    return service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]
 
 
 def state(service, sandbox):
@@ -35,7 +35,7 @@ def state(service, sandbox):
 
 
 def events(service, sandbox):
-    return [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/events")[2].splitlines()]
+    return [json.loads(line) for line in service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events")[2].splitlines()]
 
 
 def pause(service, sandbox, **how):
@@ -245,10 +245,10 @@ def test_snapshot_of_a_paused_one(own_service):
         assert state(service, sandbox) == "paused"
         made = service.create(template=answer["ref"])
         assert run(service, made, "cat /home/user/file") == "snapped\n"
-        status, _, refused = service.request("DELETE", f"/v1/snapshots?ref={answer['ref']}")
+        status, _, refused = service.request("DELETE", f"/cove/v1/snapshots?ref={answer['ref']}")
         assert status in (400, 409) and made in json.dumps(refused)
         service.cove("rm", made)
-        assert wait_until(lambda ref=answer["ref"]: service.request("DELETE", f"/v1/snapshots?ref={ref}")[0] in (200, 204))
+        assert wait_until(lambda ref=answer["ref"]: service.request("DELETE", f"/cove/v1/snapshots?ref={ref}")[0] in (200, 204))
         resume(service, sandbox)
 
 

@@ -228,5 +228,5 @@ def test_queries(client, sandbox):
             answer = client.control("GET", f"/sandboxes/{sandbox.id}/{what}?{query}")
             assert answer.status in (200, 400), (query, what, answer)
     for query in ("from=x", "from=-1", "from=99999999999999999999"):
-        answer = client.native("GET", f"/v1/sandboxes/{sandbox.id}/events?{query}")
+        answer = client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}/events?{query}")
         assert answer.status in (200, 400), (query, answer)

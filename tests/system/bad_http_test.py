@@ -208,7 +208,7 @@ class SlowBodies:
             "stream": self.sandbox.head("POST", f"/{STREAMS[0]}", {"Content-Type": STREAM, "Content-Length": "100"}) + b"\0\0",
             "upload": self.sandbox.head("POST", "/files?path=/tmp/slow", {"Content-Type": "application/octet-stream", "Content-Length": "100"}) + b"x",
             "multipart": self.sandbox.head("POST", "/files", {"Content-Type": MULTIPART + "B", "Content-Length": "1000"}) + WHOLE[:40],
-            "native": control.replace(b"/v2/", b"/v1/") + b"{",
+            "native": control.replace(b"/v2/", b"/cove/v1/") + b"{",
         }
         self.sockets = {name: client.dial(data, BODY_S + 60) for name, data in heads.items()}
 
@@ -284,8 +284,8 @@ def test_odd_ids(client, sandbox, odd):
                            ("GET", "/sandboxes/{}/metrics"), ("GET", "/sandboxes/{}/logs"), ("POST", "/sandboxes/{}/pause")):
         answer = client.control(method, target.format(in_path), {"timeout": 5} if method == "POST" else None)
         assert answer.status in (400, 404, 414), (target, answer)
-    for method, target in (("GET", "/v1/sandboxes/{}"), ("DELETE", "/v1/sandboxes/{}"), ("GET", "/v1/sandboxes/{}/events"), ("GET", "/v1/sandboxes/{}/verify"),
-                           ("GET", "/v1/sandboxes/{}/files?path=/etc/passwd")):
+    for method, target in (("GET", "/cove/v1/sandboxes/{}"), ("DELETE", "/cove/v1/sandboxes/{}"), ("GET", "/cove/v1/sandboxes/{}/events"), ("GET", "/cove/v1/sandboxes/{}/verify"),
+                           ("GET", "/cove/v1/sandboxes/{}/files?path=/etc/passwd")):
         answer = client.native(method, target.format(in_path))
         assert answer.status in (400, 404, 414), (target, answer)
     in_header = odd.encode().decode("latin-1")
@@ -306,7 +306,7 @@ def test_wrong_keys_and_tokens(client, sandbox):
     for key in ("", "wrong", client.key[:-1], client.key + "0", client.key.upper(), "e2b_" + "0" * 40, "x" * 10_000, "☃".encode().decode("latin-1")):
         got = client.raw(http_head("GET", "/v2/sandboxes", f"X-API-KEY: {key}", "Connection: close"))
         assert is_error(got[0], 401), (key, got)
-        got = client.raw(http_head("GET", "/v1/sandboxes", f"Authorization: Bearer {key}", "Connection: close"))
+        got = client.raw(http_head("GET", "/cove/v1/sandboxes", f"Authorization: Bearer {key}", "Connection: close"))
         assert got[0].status == 401, (key, got)
     for token in ("", "wrong", sandbox.token[:-1], sandbox.token + "0", "x" * 10_000):
         for method, target in (("POST", f"/{UNARY[0]}"), ("POST", f"/{STREAMS[0]}"), ("GET", "/metrics"), ("GET", "/envs"), ("GET", "/files?path=/etc/passwd"),

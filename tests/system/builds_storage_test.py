@@ -45,7 +45,7 @@ def layers(service):
 
 
 def pool(service):
-    status, _, found = service.request("GET", "/v1/pool")
+    status, _, found = service.request("GET", "/cove/v1/pool")
     assert status == 200, found
     return found
 
@@ -93,16 +93,16 @@ def test_each_step_says_what_it_added(service, templates, tmp_path):
     assert again == {step: (size, True) for step, (size, _) in steps.items()}, (steps, again)
     log = service.cove("template", "build", "--name", name, str(tmp_path)).stderr
     assert f"RUN head -c 20000000 /dev/urandom >/srv/a ({steps['5'][0] / (1 << 20):.1f} MiB)" in log, log
-    assert service.request("GET", f"/v1/builds/{build['id']}")[2]["steps"] == build["steps"]
-    (base,) = service.request("GET", "/v1/templates?ref=base")[2]["templates"]
-    (made,) = service.request("GET", f"/v1/templates?ref={name}")[2]["templates"]
+    assert service.request("GET", f"/cove/v1/builds/{build['id']}")[2]["steps"] == build["steps"]
+    (base,) = service.request("GET", "/cove/v1/templates?ref=base")[2]["templates"]
+    (made,) = service.request("GET", f"/cove/v1/templates?ref={name}")[2]["templates"]
     if base["size_bytes"]:
         assert made["size_bytes"] == base["size_bytes"] + sum(size for size, _ in steps.values())
 
 
 def test_what_is_deleted_gives_its_space_back(service, templates):
     (template, _), _ = templates.ready([("RUN", [f"head -c 80000000 /dev/urandom >/home/user/{uuid.uuid4().hex}"])])
-    service.request("POST", "/v1/pool/collect", {})
+    service.request("POST", "/cove/v1/pool/collect", {})
     before = pool(service)
     assert templates.call("DELETE", f"/templates/{template}")[0] == 204
     # A step is kept for the next build; who wants the space now says so.

@@ -92,7 +92,7 @@ def liar(tmp_path_factory):
 
 def say(value, status=200):
     def answer_to(path):
-        if path == f"/v1/sandboxes/{ID}" and status == 200: # it lives, so that more is asked
+        if path == f"/cove/v1/sandboxes/{ID}" and status == 200: # it lives, so that more is asked
             return 200, json.dumps({"id": ID, "state": "running"}).encode()
         one = content(value)
         if "/events" in path:
@@ -102,7 +102,7 @@ def say(value, status=200):
             return status, b"".join(json.dumps({**one, "change": "added", "type": "file"}).encode() + b"\n" for _ in range(2))
         if status >= 400:
             return status, json.dumps({"error": {"code": value, "message": value, "hint": value}}).encode()
-        return status, json.dumps({**one, "id": ID} if path == "/v1/sandboxes" and value == EVIL else one).encode()
+        return status, json.dumps({**one, "id": ID} if path == "/cove/v1/sandboxes" and value == EVIL else one).encode()
     return answer_to
 
 

@@ -88,8 +88,8 @@ def test_what_was_done_is_said_unless_it_shall_not_be(service, sandbox, tmp_path
 
 
 def test_names_that_look_like_flags_are_refused(service, sandbox):
-    for target, body in (("/v1/volumes", {"name": "-x"}), (f"/v1/sandboxes/{sandbox}/snapshots", {"name": "-x"}),
-                         (f"/v1/sandboxes/{sandbox}/snapshots", {"name": "-me/x"})):
+    for target, body in (("/cove/v1/volumes", {"name": "-x"}), (f"/cove/v1/sandboxes/{sandbox}/snapshots", {"name": "-x"}),
+                         (f"/cove/v1/sandboxes/{sandbox}/snapshots", {"name": "-me/x"})):
         status, _, answer = service.request("POST", target, body)
         assert (status, answer["error"]["code"]) == (400, "invalid_argument"), answer
     headers = {"X-API-KEY": service.key, "Content-Type": "application/json"}
@@ -109,7 +109,7 @@ def test_a_volume_where_none_can_be_is_the_requests_mistake(service):
     headers = {"X-API-KEY": service.key, "Content-Type": "application/json"}
     try:
         for path, why in (("/etc/passwd", "not a directory"), ("/etc/passwd/x", "etc/passwd"), ("/bin/x", "symbolic link"), ("/proc/x", "/proc/x")):
-            status, _, answer = service.request("POST", "/v1/sandboxes", {"volumes": [{"name": "misplaced", "path": path}]})
+            status, _, answer = service.request("POST", "/cove/v1/sandboxes", {"volumes": [{"name": "misplaced", "path": path}]})
             assert (status, answer["error"]["code"], why in answer["error"]["message"]) == (400, "invalid_argument", True), (path, answer)
             body = {"templateID": "base", "volumeMounts": [{"name": "misplaced", "path": path}]}
             status, _, answer = service.request("POST", "/sandboxes", body, headers)
@@ -263,9 +263,9 @@ def test_long_output_is_kept(service, sandbox):
         service.cove("rm", sandbox)
     for wrong in (["--output", "x"], ["--channel", "pty"], ["--output", "1", "--channel", "tty"], ["--output", "1", "--verify"], ["--json", "--output", "1"]):
         assert service.cove("log", *wrong, sandbox).returncode == 2, wrong
-    status, _, body = service.request("GET", f"/v1/sandboxes/{sandbox}/output?seq={seq}&channel=x")
+    status, _, body = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/output?seq={seq}&channel=x")
     assert status == 400 and "channel" in str(body)
-    assert service.request("GET", "/v1/sandboxes/no/output?seq=1")[0] == 404
+    assert service.request("GET", "/cove/v1/sandboxes/no/output?seq=1")[0] == 404
 
 
 def test_log_follows_until_the_sandbox_ends(service, sandbox):

@@ -215,7 +215,7 @@ class Client:
         """The event log, also of a sandbox that has ended, with what has happened until now."""
         time.sleep(0.005) # as Service.on_record()
         self.request("GET", "/health")
-        answer = self.native("GET", f"/v1/sandboxes/{sandbox_id}/events")
+        answer = self.native("GET", f"/cove/v1/sandboxes/{sandbox_id}/events")
         assert answer.status == 200, answer
         return [json.loads(line) for line in answer.body.splitlines() if line.strip()]
 
@@ -223,7 +223,7 @@ class Client:
         return [e["kind"] for e in self.events(sandbox_id)]
 
     def verify(self, sandbox_id):
-        return self.native("GET", f"/v1/sandboxes/{sandbox_id}/verify")
+        return self.native("GET", f"/cove/v1/sandboxes/{sandbox_id}/verify")
 
     def remove_all(self):
         for sandbox_id in self.list():

@@ -28,7 +28,7 @@ def session_service():
         for _ in range(3):
             for sandbox in [service.create() for _ in range(4)]:
                 service.cove("exec", sandbox, "--", "true")
-                service.request("GET", f"/v1/sandboxes/{sandbox}/verify")
+                service.request("GET", f"/cove/v1/sandboxes/{sandbox}/verify")
             service.remove_all()
             now = service.settle()
             service.baseline = {what: max(n, (service.baseline or now)[what]) for what, n in now.items()}

@@ -49,7 +49,7 @@ class World:
     def ask(self, method, target, body=None):
         """(status, answer); status None: the connection ended first."""
         try:
-            status, _, answer = self.service.request(method, f"/v1/{target}", body)
+            status, _, answer = self.service.request(method, f"/cove/v1/{target}", body)
             return status, answer
         except (OSError, http.client.HTTPException):
             return None, None

@@ -92,7 +92,7 @@ def test_to_close_what_a_sandbox_has_opened_takes_no_time(service, client, user)
 def test_who_may_only_read_a_volume_keeps_nobody_from_writing(service, volume):
     """A lease holds up whoever opens the file, for as long as the machine gives its holder to return it."""
     client = Client(service.port, service.key)
-    reader, writer = (client.native("POST", "/v1/sandboxes", {"volumes": [{"name": volume, "path": "/v", "read_only": only}]}).json["id"]
+    reader, writer = (client.native("POST", "/cove/v1/sandboxes", {"volumes": [{"name": volume, "path": "/v", "read_only": only}]}).json["id"]
                       for only in (True, False))
     assert service.cove("exec", writer, "--", "touch", "/v/file").returncode == 0
     take = "import fcntl; fcntl.fcntl(open('/v/file'), fcntl.F_SETLEASE, fcntl.F_RDLCK)"

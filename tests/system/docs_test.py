@@ -87,7 +87,7 @@ def test_a_log_goes_on_from_what_is_known_of_it(box, tmp_path):
 
 
 def test_the_example_is_a_configuration(service):
-    status, _, info = service.request("GET", "/v1/info")
+    status, _, info = service.request("GET", "/cove/v1/info")
     assert status == 200 and info["domain"] == "sandboxes.example.org"
     assert info["limits"] == {"sandboxes": 200, "timeout_ms": 12 * 3600 * 1000}
     assert info["defaults"] == {"memory_bytes": 1 << 30, "cpu_milli": 1500, "timeout_ms": 600 * 1000}

@@ -175,7 +175,7 @@ def test_a_disk_without_the_reserve_refuses_sandboxes(tmp_path):
     config.write_text("disk_reserve: 100000TiB\n")
     with running(COVE_CONFIG=str(config)) as (service, client):
         for _ in range(3):
-            status, _, body = service.request("POST", "/v1/sandboxes", {})
+            status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
             assert status == 429 and "less than the reserve of" in str(body) and "disk_reserve" in str(body), body
             assert "hint" not in body["error"], body # which speaks of too many sandboxes
         assert client.control("POST", "/sandboxes", {"templateID": "base"}).status == 429
@@ -190,6 +190,6 @@ def test_too_many_sandboxes_are_what_the_hint_speaks_of(tmp_path):
     config.write_text("limits: {sandboxes: 1}\n")
     with running(COVE_CONFIG=str(config)) as (service, _):
         sandbox = service.create()
-        status, _, body = service.request("POST", "/v1/sandboxes", {})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
         assert status == 429 and "limits.sandboxes" in body["error"]["hint"], body
-        assert service.request("DELETE", f"/v1/sandboxes/{sandbox}")[0] == 200
+        assert service.request("DELETE", f"/cove/v1/sandboxes/{sandbox}")[0] == 200

@@ -261,7 +261,7 @@ def test_with_credentials_by_the_command_line(world, templates, tmp_path):
     config.write_text(json.dumps({"auths": {"ghcr.io": {"auth": auth}}}))
     done = build(str(tmp_path), "--docker-config", env=environment)
     assert done.returncode == 1 and f"no credentials for {world.closed.host}" in done.stderr, done.stderr
-    rows = json.dumps(world.service.request("GET", "/v1/templates?ref=closed")[2])
+    rows = json.dumps(world.service.request("GET", "/cove/v1/templates?ref=closed")[2])
     for secret in (PASSWORD, WRONG, auth):
         assert secret not in "".join(told) + rows and in_what_is_kept(world.service, secret) == []
 

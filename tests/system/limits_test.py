@@ -30,7 +30,7 @@ def service(tmp_path_factory):
 
 def told(service, sandbox):
     service.on_record()
-    events = map(json.loads, service.request("GET", f"/v1/sandboxes/{sandbox}/events")[2].splitlines())
+    events = map(json.loads, service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events")[2].splitlines())
     return [e for e in events if e["kind"] == "limit.pids"]
 
 
@@ -50,5 +50,5 @@ def test_a_command_that_can_not_start_its_own_is_told_at_once(service):
     sandbox = service.create()
     done = service.cove("exec", sandbox, "--", "sh", "-c", f"for i in $(seq {2 * LIMIT}); do sleep 0.1 & done; wait")
     assert done.returncode != 0 and "fork" in done.stderr.lower(), done
-    service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+    service.request("DELETE", f"/cove/v1/sandboxes/{sandbox}")
     assert [e["data"]["limit"] for e in told(service, sandbox)] == [LIMIT]

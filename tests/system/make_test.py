@@ -41,7 +41,7 @@ def test_a_service_without_template_and_build(tmp_path):
         env = {"COVE_RUN": str(service.run)}
         done = service.cove("run", "--", "true")
         assert done.returncode == 125 and "template 'base' not found" in done.stderr and "'coved prepare'" in done.stderr, done
-        assert "no base template" in service.log.read_text() and service.request("GET", "/v1/info")[2]["sandboxes"] == 0
+        assert "no base template" in service.log.read_text() and service.request("GET", "/cove/v1/info")[2]["sandboxes"] == 0
         pid_file = service.run / "coved.pid"
         done = without_build(tmp_path, "left", **env)
         assert (done.returncode, done.stdout) == (0, f"Cove still runs, pid {service.coved.pid}: COVE_RUN={service.run} make stop ends it\n"), done

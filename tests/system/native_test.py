@@ -34,11 +34,11 @@ def tcp(service, method, target, headers=None, body=None):
 
 
 def files(sandbox, path, **query):
-    return f"/v1/sandboxes/{sandbox}/files?" + urllib.parse.urlencode({"path": path, **query})
+    return f"/cove/v1/sandboxes/{sandbox}/files?" + urllib.parse.urlencode({"path": path, **query})
 
 
 def events(service, sandbox):
-    return [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/events")[2].splitlines()]
+    return [json.loads(line) for line in service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events")[2].splitlines()]
 
 
 class Exec:
@@ -49,7 +49,7 @@ class Exec:
         self.socket.settimeout(60)
         self.socket.connect(str(service.run / "cove.sock"))
         body = json.dumps(spec).encode()
-        self.socket.sendall(b"POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: cove-exec\r\n"
+        self.socket.sendall(b"POST /cove/v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: cove-exec\r\n"
                             b"Content-Length: %d\r\n\r\n" % (sandbox.encode(), len(body)) + body)
         self.buffer = b""
         while b"\r\n\r\n" not in self.buffer:
@@ -91,21 +91,21 @@ class Exec:
 
 
 def test_over_tcp_a_key_is_needed(service):
-    assert tcp(service, "GET", "/v1/health")[0] == 200
-    status, answer = tcp(service, "GET", "/v1/sandboxes")
+    assert tcp(service, "GET", "/cove/v1/health")[0] == 200
+    status, answer = tcp(service, "GET", "/cove/v1/sandboxes")
     assert (status, answer["error"]["code"]) == (401, "unauthenticated")
     assert "cove key" in answer["error"]["hint"]
     for headers in ({"Authorization": f"Bearer {service.key}"}, {"authorization": f"bearer  {service.key}"}, {"X-API-KEY": service.key}):
-        assert tcp(service, "GET", "/v1/sandboxes", headers)[0] == 200
+        assert tcp(service, "GET", "/cove/v1/sandboxes", headers)[0] == 200
     for headers in ({"Authorization": f"Bearer {service.key}x"}, {"Authorization": f"Bearer {service.key[:-1]}"}, {"Authorization": "Bearer "},
                     {"Authorization": service.key}, {"X-API-KEY": ""}, {"X-API-KEY": "x", "Authorization": f"Bearer {service.key}"}):
-        assert tcp(service, "GET", "/v1/sandboxes", headers)[0] == 401, headers
+        assert tcp(service, "GET", "/cove/v1/sandboxes", headers)[0] == 401, headers
 
 
 def test_the_actor_is_on_record(service, sandbox):
-    service.request("POST", f"/v1/sandboxes/{sandbox}/timeout", {"timeout_ms": 60000})
+    service.request("POST", f"/cove/v1/sandboxes/{sandbox}/timeout", {"timeout_ms": 60000})
     key = {"Authorization": f"Bearer {service.key}"}
-    status, answer = tcp(service, "POST", f"/v1/sandboxes/{sandbox}/timeout", key, json.dumps({"timeout_ms": 90000}))
+    status, answer = tcp(service, "POST", f"/cove/v1/sandboxes/{sandbox}/timeout", key, json.dumps({"timeout_ms": 90000}))
     assert (status, answer["timeout_ms"]) == (200, 90000)
     def actors():
         return [e["actor"] for e in events(service, sandbox) if e["kind"] == "sandbox.timeout"]
@@ -117,21 +117,21 @@ def test_the_actor_is_on_record(service, sandbox):
 
 
 @pytest.mark.parametrize("method, target, status, code", [
-    ("GET", "/v1/nothing", 404, "not_found"),
-    ("GET", "/v1/sandboxes/", 404, "not_found"),
-    ("GET", "/v1/sandboxes//events", 404, "not_found"),
-    ("GET", "/v1/sandboxes/i0/more/parts", 404, "not_found"),
-    ("GET", "/v1/sandboxes/i00000000000000000000", 404, "not_found"),
-    ("GET", "/v1/sandboxes/" + "x" * 4000, 404, "not_found"),
-    ("GET", "/v1/sandboxes/..%2f..%2fetc", 404, "not_found"),
-    ("DELETE", "/v1/sandboxes/i00000000000000000000", 404, "not_found"),
-    ("GET", "/v1/sandboxes/i00000000000000000000/events", 404, "not_found"),
-    ("GET", "/v1/sandboxes/i00000000000000000000/verify", 404, "not_found"),
-    ("GET", "/v1/sandboxes/nothing/verify", 404, "not_found"),
-    ("GET", "/v1/sandboxes?limit=x", 400, "invalid_argument"),
-    ("GET", "/v1/sandboxes?after=x", 400, "invalid_argument"),
-    ("GET", "/v1/sandboxes?after=1-2-3", 400, "invalid_argument"),
-    ("PUT", "/v1/sandboxes", 405, "unimplemented"),
+    ("GET", "/cove/v1/nothing", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes//events", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/i0/more/parts", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/i00000000000000000000", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/" + "x" * 4000, 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/..%2f..%2fetc", 404, "not_found"),
+    ("DELETE", "/cove/v1/sandboxes/i00000000000000000000", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/i00000000000000000000/events", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/i00000000000000000000/verify", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes/nothing/verify", 404, "not_found"),
+    ("GET", "/cove/v1/sandboxes?limit=x", 400, "invalid_argument"),
+    ("GET", "/cove/v1/sandboxes?after=x", 400, "invalid_argument"),
+    ("GET", "/cove/v1/sandboxes?after=1-2-3", 400, "invalid_argument"),
+    ("PUT", "/cove/v1/sandboxes", 405, "unimplemented"),
 ])
 def test_wrong_requests_are_told(service, method, target, status, code):
     got, headers, answer = service.request(method, target)
@@ -146,7 +146,7 @@ def test_wrong_requests_are_told(service, method, target, status, code):
     b'{"timeout_ms":99999999999999999}', b'{"template":"a\\u0000b"}', b"{" + b'"a":{' * 2000 + b"}" * 2001, b'{"x":"' + b"y" * (1 << 20) + b'"}',
 ])
 def test_wrong_bodies_are_refused(service, body):
-    status, _, answer = service.request("POST", "/v1/sandboxes", body)
+    status, _, answer = service.request("POST", "/cove/v1/sandboxes", body)
     assert status in (400, 413), answer
     assert service.sandboxes() == []
 
@@ -154,21 +154,21 @@ def test_wrong_bodies_are_refused(service, body):
 @pytest.mark.parametrize("route, query", [("events", "follow=maybe"), ("logs", "follow=2"), ("events", "follow=TRUE"), ("events", "follow=%00"),
                                           ("events", "from=x"), ("events", "from=1&follow=yes")])
 def test_wrong_queries_are_refused(service, sandbox, route, query):
-    status, _, answer = service.request("GET", f"/v1/sandboxes/{sandbox}/{route}?{query}")
+    status, _, answer = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/{route}?{query}")
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
     assert query.rpartition("&")[2].split("=")[0] in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("query", ["", "follow=0", "follow=false"])
 def test_what_is_not_followed_ends(service, sandbox, query):
-    status, _, text = service.request("GET", f"/v1/sandboxes/{sandbox}/events?{query}")
+    status, _, text = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events?{query}")
     assert status == 200 and b"sandbox.create" in text
 
 
 def test_fields_that_nobody_knows_are_named(service, sandbox):
-    base = f"/v1/sandboxes/{sandbox}"
+    base = f"/cove/v1/sandboxes/{sandbox}"
     upgrade = {"Connection": "upgrade", "Upgrade": "cove-exec"}
-    for target, body, name, headers in (("/v1/sandboxes", {"memory": 5}, "memory", None), (base + "/timeout", {"timeout_ms": 5000, "timeout": 1}, "timeout", None),
+    for target, body, name, headers in (("/cove/v1/sandboxes", {"memory": 5}, "memory", None), (base + "/timeout", {"timeout_ms": 5000, "timeout": 1}, "timeout", None),
                                         (base + "/exec", {"cmd": ["true"], "envs": {}}, "envs", upgrade),
                                         (base + "/exec", {"cmd": ["true"], "pty": {"cols": 80}}, "cols", upgrade)):
         status, _, answer = service.request("POST", target, body, headers) if headers else service.request("POST", target, body)
@@ -184,33 +184,33 @@ def test_ps_inside_shows_the_agent_by_its_name(service, sandbox):
 
 
 def test_a_sandbox_is_described(service):
-    status, _, made = service.request("POST", "/v1/sandboxes", {"template": "base", "memory_bytes": 300 << 20, "cpu_milli": 700,
+    status, _, made = service.request("POST", "/cove/v1/sandboxes", {"template": "base", "memory_bytes": 300 << 20, "cpu_milli": 700,
                                                                 "timeout_ms": 60000, "env": {"SECRET": "s3cr3t"}, "metadata": {"a": "1", "b": "\u00fc\n"}})
     assert status == 201
     assert (made["state"], made["memory_bytes"], made["cpu_milli"], made["timeout_ms"]) == ("running", 300 << 20, 700, 60000)
     assert (made["metadata"], made["ended_at"], made["end_cause"]) == ({"a": "1", "b": "\u00fc\n"}, None, None)
     assert "s3cr3t" not in json.dumps(made)
-    assert service.request("GET", f"/v1/sandboxes/{made['id']}")[2] == made
+    assert service.request("GET", f"/cove/v1/sandboxes/{made['id']}")[2] == made
     stream = Exec(service, made["id"], {"cmd": ["sh", "-c", "echo $SECRET"]})
     assert stream.rest()[STDOUT] == b"s3cr3t\n"
     stream.close()
-    status, _, later = service.request("POST", f"/v1/sandboxes/{made['id']}/timeout", {"timeout_ms": 1000, "extend_only": True})
+    status, _, later = service.request("POST", f"/cove/v1/sandboxes/{made['id']}/timeout", {"timeout_ms": 1000, "extend_only": True})
     assert (status, later["end_at"]) == (200, made["end_at"])
-    status, _, gone = service.request("DELETE", f"/v1/sandboxes/{made['id']}")
+    status, _, gone = service.request("DELETE", f"/cove/v1/sandboxes/{made['id']}")
     assert (status, gone["id"]) == (200, made["id"])
     def after():
-        return service.request("GET", f"/v1/sandboxes/{made['id']}")
+        return service.request("GET", f"/cove/v1/sandboxes/{made['id']}")
     assert wait_until(lambda: after()[2]["state"] == "ended")
     assert (after()[0], after()[2]["end_cause"]) == (200, "killed")
-    assert service.request("DELETE", f"/v1/sandboxes/{made['id']}")[0] == 404
-    assert service.request("POST", f"/v1/sandboxes/{made['id']}/timeout", {"timeout_ms": 1})[0] == 404
+    assert service.request("DELETE", f"/cove/v1/sandboxes/{made['id']}")[0] == 404
+    assert service.request("POST", f"/cove/v1/sandboxes/{made['id']}/timeout", {"timeout_ms": 1})[0] == 404
 
 
 def test_lists_come_in_pages(service):
     ids = [service.create() for _ in range(5)][::-1]
     seen, after = [], ""
     for _ in range(10):
-        _, _, page = service.request("GET", f"/v1/sandboxes?limit=2{after}")
+        _, _, page = service.request("GET", f"/cove/v1/sandboxes?limit=2{after}")
         assert len(page["sandboxes"]) <= 2
         seen += [s["id"] for s in page["sandboxes"]]
         if not page["next"]:
@@ -220,12 +220,12 @@ def test_lists_come_in_pages(service):
 
 
 def test_info_and_metrics(service, sandbox):
-    _, _, info = service.request("GET", "/v1/info")
+    _, _, info = service.request("GET", "/cove/v1/info")
     assert info["sandboxes"] == 1
     assert info["limits"]["timeout_ms"] > 0
     assert info["pid"] == service.child("cove-api")
-    assert wait_until(lambda: service.request("GET", f"/v1/sandboxes/{sandbox}/metrics")[2]["samples"])
-    sample = service.request("GET", f"/v1/sandboxes/{sandbox}/metrics")[2]["samples"][0]
+    assert wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{sandbox}/metrics")[2]["samples"])
+    sample = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/metrics")[2]["samples"][0]
     assert sample["memory_used"] > 0 and sample["memory_total"] >= sample["memory_used"]
 
 
@@ -248,7 +248,7 @@ def sse(lines, count):
 
 def test_events_stream_and_go_on_where_they_were(service, sandbox):
     connection = UnixConnection(str(service.run / "cove.sock"))
-    connection.request("GET", f"/v1/sandboxes/{sandbox}/events?follow=1", headers={"Accept": "text/event-stream"})
+    connection.request("GET", f"/cove/v1/sandboxes/{sandbox}/events?follow=1", headers={"Accept": "text/event-stream"})
     answer = connection.getresponse()
     assert answer.headers["content-type"] == "text/event-stream"
     first = sse(answer, 2)
@@ -260,14 +260,14 @@ def test_events_stream_and_go_on_where_they_were(service, sandbox):
     connection.close()
 
     connection = UnixConnection(str(service.run / "cove.sock"))
-    connection.request("GET", f"/v1/sandboxes/{sandbox}/events?follow=1&from=1", headers={"Accept": "text/event-stream", "Last-Event-ID": "3"})
+    connection.request("GET", f"/cove/v1/sandboxes/{sandbox}/events?follow=1&from=1", headers={"Accept": "text/event-stream", "Last-Event-ID": "3"})
     answer = connection.getresponse()
     assert [e["id"] for e in sse(answer, 2)] == ["4", "5"]
-    service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+    service.request("DELETE", f"/cove/v1/sandboxes/{sandbox}")
     rest = answer.read().decode() # the stream ends with the sandbox
     assert "event: sandbox.ended" in rest
     connection.close()
-    status, _, answer = service.request("GET", f"/v1/sandboxes/{sandbox}/events?from=1000")
+    status, _, answer = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events?from=1000")
     assert (status, answer["error"]["code"]) == (400, "out_of_range")
 
 
@@ -279,7 +279,7 @@ def test_a_long_log_is_read_at_the_readers_pace(service, sandbox):
     api = service.child("cove-api")
     before = rss(api)
     connection = UnixConnection(str(service.run / "cove.sock"))
-    connection.request("GET", f"/v1/sandboxes/{sandbox}/events")
+    connection.request("GET", f"/cove/v1/sandboxes/{sandbox}/events")
     answer = connection.getresponse()
     time.sleep(0.5)
     assert rss(api) - before < 8 << 20
@@ -290,7 +290,7 @@ def test_a_long_log_is_read_at_the_readers_pace(service, sandbox):
 
 def test_logs_are_lines_for_people(service, sandbox):
     service.cove("exec", sandbox, "--", "echo", "something")
-    lines = [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/logs")[2].splitlines()]
+    lines = [json.loads(line) for line in service.request("GET", f"/cove/v1/sandboxes/{sandbox}/logs")[2].splitlines()]
     assert all(set(line) == {"seq", "at", "level", "logger", "message"} for line in lines)
     assert any("something" in line["message"] for line in lines)
     assert lines == sorted(lines, key=lambda line: line["at"])
@@ -358,8 +358,8 @@ def test_exec_cuts_who_breaks_the_protocol(service, sandbox, frame):
     stream.socket.sendall(frame)
     assert stream.rest() == {}
     stream.close()
-    assert service.request("GET", "/v1/health")[0] == 200
-    assert len(service.request("GET", f"/v1/sandboxes/{sandbox}/processes")[2]["processes"]) == 1
+    assert service.request("GET", "/cove/v1/health")[0] == 200
+    assert len(service.request("GET", f"/cove/v1/sandboxes/{sandbox}/processes")[2]["processes"]) == 1
 
 
 @pytest.mark.parametrize("spec", [{}, {"cmd": []}, {"cmd": "ls"}, {"cmd": [""]}, {"cmd": ["ls"], "env": 1}, {"cmd": ["ls"], "pty": {"rows": 0}},
@@ -371,7 +371,7 @@ def test_exec_refuses_wrong_specs(service, sandbox, spec):
 
 
 def test_exec_needs_the_upgrade(service, sandbox):
-    status, _, answer = service.request("POST", f"/v1/sandboxes/{sandbox}/exec", {"cmd": ["true"]})
+    status, _, answer = service.request("POST", f"/cove/v1/sandboxes/{sandbox}/exec", {"cmd": ["true"]})
     assert (status, "Upgrade" in answer["error"]["message"]) == (400, True)
 
 
@@ -380,7 +380,7 @@ def test_a_client_that_leaves_does_not_touch_the_process(service, sandbox):
     stream.frame()
     stream.close()
     assert wait_until(lambda: service.request("HEAD", files(sandbox, "done"))[0] == 200)
-    _, _, answer = service.request("GET", f"/v1/sandboxes/{sandbox}/processes")
+    _, _, answer = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/processes")
     assert [(p["cmd"][0], p["tag"], p["user"]) for p in answer["processes"]] == [("sh", "mine", "user")]
 
 
@@ -425,7 +425,7 @@ def test_files_go_in_and_out(service, sandbox):
     assert service.request("HEAD", files(sandbox, "dir"))[1]["x-cove-type"] == "directory"
     assert service.request("PUT", files(sandbox, "/root/f", user="root"), b"")[2]["owner"] == "root"
     assert service.request("GET", files(sandbox, "/root/f", user="root"))[2] == b""
-    lines = [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/entries?path=.&depth=2")[2].splitlines()]
+    lines = [json.loads(line) for line in service.request("GET", f"/cove/v1/sandboxes/{sandbox}/entries?path=.&depth=2")[2].splitlines()]
     assert {"dir", "\u00fc x", ".bashrc"} <= {line["name"] for line in lines}
     assert service.request("DELETE", files(sandbox, "dir"))[0] == 204
     assert service.request("HEAD", files(sandbox, "dir"))[0] == 404
@@ -440,14 +440,14 @@ def test_files_go_in_and_out(service, sandbox):
 ])
 def test_wrong_paths_are_told(service, sandbox, method, query, status):
     service.cove("exec", sandbox, "--", "mkfifo", "/tmp/fifo")
-    got, _, answer = service.request(method, f"/v1/sandboxes/{sandbox}/files?{query}", b"x" if method == "PUT" else None)
+    got, _, answer = service.request(method, f"/cove/v1/sandboxes/{sandbox}/files?{query}", b"x" if method == "PUT" else None)
     assert got == status, answer
     assert answer["error"]["message"]
 
 
 @pytest.mark.parametrize("method, route", [("GET", "files"), ("PUT", "files"), ("DELETE", "files"), ("GET", "entries")])
 def test_a_user_that_is_not_there_is_no_matter_of_keys(service, sandbox, method, route):
-    status, _, answer = service.request(method, f"/v1/sandboxes/{sandbox}/{route}?path=a&user=no%22such", b"x" if method == "PUT" else None)
+    status, _, answer = service.request(method, f"/cove/v1/sandboxes/{sandbox}/{route}?path=a&user=no%22such", b"x" if method == "PUT" else None)
     assert (status, answer) == (400, {"error": {"code": "invalid_argument", "message": "there is no user 'no\"such' in the sandbox"}})
     assert service.request("HEAD", files(sandbox, "a", user="nosuch"))[0] == 400
 

@@ -15,7 +15,7 @@ ID = re.compile(r"i[a-z0-9]{20}")
 
 
 def state(service, sandbox):
-    return service.request("GET", f"/v1/sandboxes/{sandbox}")[2]["state"]
+    return service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["state"]
 
 
 def test_what_runs_stands_still_and_goes_on(service, sandbox):
@@ -48,14 +48,14 @@ def test_several_at_a_time_and_json(service):
     done = service.cove("resume", "--json", "--timeout", "90s", *boxes, "i" + "0" * 20)
     assert (done.returncode, json.loads(done.stdout)) == (1, {"resumed": boxes})
     assert json.loads(done.stderr)["error"]["code"] == "not_found"
-    assert service.request("GET", f"/v1/sandboxes/{boxes[0]}")[2]["timeout_ms"] == 90000
+    assert service.request("GET", f"/cove/v1/sandboxes/{boxes[0]}")[2]["timeout_ms"] == 90000
 
 
 def test_files_only_gives_the_memory_up(service, sandbox):
     boot = service.cove("exec", sandbox, "--", "cat", "/proc/sys/kernel/random/boot_id").stdout
     assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept > f; (sleep 1000 >/dev/null 2>&1 &)").returncode == 0
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
-    assert service.request("GET", f"/v1/sandboxes/{sandbox}")[2]["has_memory"] is False
+    assert service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["has_memory"] is False
     assert service.cove("resume", sandbox).returncode == 0
     done = service.cove("exec", sandbox, "--", "sh", "-c", "cat f; pgrep sleep; cat /proc/sys/kernel/random/boot_id")
     kept, new = done.stdout.splitlines()
@@ -104,7 +104,7 @@ def served(service, sandbox):
 
 
 def resumed(service, sandbox):
-    lines = service.request("GET", f"/v1/sandboxes/{sandbox}/events")[2].splitlines()
+    lines = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events")[2].splitlines()
     return [e["data"] for e in map(json.loads, lines) if e["kind"] == "sandbox.resumed"][-1]
 
 
@@ -116,8 +116,8 @@ def test_the_start_command_runs_again_when_only_files_were_kept(service, server)
         assert service.cove("pause", *how, sandbox).returncode == 0
         assert service.cove("resume", sandbox).returncode == 0
         assert served(service, sandbox) == "kept\n1\n"
-    assert service.request("POST", f"/v1/sandboxes/{sandbox}/pause", {})[0] == 200
-    assert service.request("POST", f"/v1/sandboxes/{sandbox}/resume", {"cold": True})[0] == 200
+    assert service.request("POST", f"/cove/v1/sandboxes/{sandbox}/pause", {})[0] == 200
+    assert service.request("POST", f"/cove/v1/sandboxes/{sandbox}/resume", {"cold": True})[0] == 200
     assert served(service, sandbox) == "kept\n1\n"
 
 
@@ -126,7 +126,7 @@ def test_a_resume_waits_until_its_server_is_ready(service, server):
     assert service.cove("exec", sandbox, "--", "sh", "-c", "echo kept >f; touch slow").returncode == 0
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
     answers = []
-    asking = [threading.Thread(target=lambda: answers.append(service.request("POST", f"/v1/sandboxes/{sandbox}/resume", {})[0])) for _ in range(2)]
+    asking = [threading.Thread(target=lambda: answers.append(service.request("POST", f"/cove/v1/sandboxes/{sandbox}/resume", {})[0])) for _ in range(2)]
     for thread in asking:
         thread.start()
     assert wait_until(lambda: state(service, sandbox) == "resuming")
@@ -148,10 +148,10 @@ def test_a_server_that_does_not_start_keeps_nobody_from_his_files(service, serve
     assert (done.returncode, done.stdout) == (0, f"{sandbox}\n")
     assert re.match(f"cove resume: {sandbox} runs without what its template starts: .*start command failed.*\n  mend it inside, then ", done.stderr), done
     assert "start command failed" in resumed(service, sandbox)["start_failed"]
-    assert "start command failed" in service.request("GET", f"/v1/sandboxes/{sandbox}")[2]["start_failed"]
+    assert "start command failed" in service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["start_failed"]
     assert service.cove("exec", sandbox, "--", "sh", "-c", "cat f; rm broken").stdout == "kept\n"
     assert service.cove("pause", "--files-only", sandbox).returncode == 0
     done = service.cove("resume", sandbox)
     assert (done.returncode, done.stderr) == (0, "")
-    assert not {"start_failed", "volumes_failed"} & service.request("GET", f"/v1/sandboxes/{sandbox}")[2].keys()
+    assert not {"start_failed", "volumes_failed"} & service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2].keys()
     assert "start_failed" not in resumed(service, sandbox) and served(service, sandbox) == "kept\n1\n"

@@ -23,12 +23,12 @@ def egress(session_service):
 def up(service):
     """The id of a fresh sandbox whose network is up."""
     sandbox = service.create()
-    assert wait_until(lambda: service.request("GET", f"/v1/sandboxes/{sandbox}")[2]["network"] == "up")
+    assert wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["network"] == "up")
     return sandbox
 
 
 def net(service, sandbox, kind="net."):
-    return [json.loads(line) for line in service.request("GET", f"/v1/sandboxes/{sandbox}/events?kind={kind}")[2].splitlines()]
+    return [json.loads(line) for line in service.request("GET", f"/cove/v1/sandboxes/{sandbox}/events?kind={kind}")[2].splitlines()]
 
 
 def policy(service, sandbox):
@@ -106,7 +106,7 @@ def test_a_certificate_is_trusted_inside(service):
     assert "OK" in done.stdout, done.stderr
     count = "grep -c 'BEGIN CERT' /etc/ssl/certs/ca-certificates.crt"
     before = service.cove("exec", sandbox, "--", "sh", "-c", count).stdout
-    assert service.request("PUT", f"/v1/sandboxes/{sandbox}/network", spec["network"])[0] == 200
+    assert service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/network", spec["network"])[0] == 200
     assert service.cove("exec", sandbox, "--", "sh", "-c", count).stdout == before
     text = json.dumps(policy(service, sandbox))
     assert "hunter2" not in text and "${sealed:" in text
@@ -119,8 +119,8 @@ def test_a_value_that_was_sealed_is_in_no_memory(service, size):
     value = secrets.token_hex(size // 2)
     network = {"default": "deny", "rules": [{"allow": "a.example"}], "inject": [{"host": "a.example", "headers": [{"name": "x-key", "value": value}]}]}
     sandbox = service.create(network=network)
-    assert service.request("PUT", f"/v1/sandboxes/{sandbox}/network", network)[0] == 200
-    assert service.request("PUT", f"/v1/sandboxes/{sandbox}/files?path=/tmp/zeros", bytes(1 << 20))[0] < 300
+    assert service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/network", network)[0] == 200
+    assert service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/files?path=/tmp/zeros", bytes(1 << 20))[0] < 300
     for name in ("cove-api", "cove-egress"):
         assert memory_of(service.child(name)).count(value[-16:].encode()) == 0, name
 
@@ -209,7 +209,7 @@ def test_events_can_be_narrowed_to_kinds(service, up):
     ({"network": {"unknown": 1}}, "invalid_argument"),
 ])
 def test_wrong_policies_are_refused(service, body, code):
-    status, _, answer = service.request("POST", "/v1/sandboxes", body)
+    status, _, answer = service.request("POST", "/cove/v1/sandboxes", body)
     assert (status, answer["error"]["code"]) == (400, code)
     assert service.sandboxes() == []
 
@@ -221,7 +221,7 @@ def test_a_policy_survives_both_workers(service, up):
         subprocess.run(["kill", "-9", str(old)], check=True)
         assert wait_until(lambda old=old, name=name: service.child(name) not in (None, old))
         assert wait_until(service.is_healthy)
-        assert wait_until(lambda: service.request("GET", f"/v1/sandboxes/{up}")[2]["network"] == "up"), service.tail()
+        assert wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{up}")[2]["network"] == "up"), service.tail()
         assert policy(service, up) == {"default": "deny", "rules": []} or policy(service, up) == {"default": "deny"}
         assert service.cove("exec", up, "--", "getent", "hosts", "denied.test").returncode == 2
     kinds = [e["kind"] for e in net(service, up)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /v1/ready: can sandboxes be made now? For whoever asks, without a key."""
+"""GET /cove/v1/ready: can sandboxes be made now? For whoever asks, without a key."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ def ready(service):
     """(status, codes) over TCP, where nobody is known."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
-        connection.request("GET", "/v1/ready")
+        connection.request("GET", "/cove/v1/ready")
         answer = connection.getresponse()
         body = json.loads(answer.read())
     finally:
@@ -42,8 +42,8 @@ def restart(service, config):
 
 def test_it_is(own):
     assert wait_until(lambda: ready(own) == (200, []))
-    assert own.request("GET", "/v1/ready")[0] == 200
-    assert own.request("DELETE", f"/v1/sandboxes/{own.create()}")[0] == 200
+    assert own.request("GET", "/cove/v1/ready")[0] == 200
+    assert own.request("DELETE", f"/cove/v1/sandboxes/{own.create()}")[0] == 200
 
 
 def test_coved_that_says_nothing(own):
@@ -51,7 +51,7 @@ def test_coved_that_says_nothing(own):
     own.coved.send_signal(signal.SIGSTOP)
     try:
         assert wait_until(lambda: ready(own) == (503, ["supervisor"])), ready(own)
-        assert own.request("GET", "/v1/health")[0] == 200
+        assert own.request("GET", "/cove/v1/health")[0] == 200
     finally:
         own.coved.send_signal(signal.SIGCONT)
     assert wait_until(lambda: ready(own) == (200, [])), own.tail()
@@ -60,7 +60,7 @@ def test_coved_that_says_nothing(own):
 def test_a_disk_without_room(own):
     restart(own, "disk_reserve: 100000TiB\n")
     assert wait_until(lambda: ready(own) == (503, ["disk"])), ready(own)
-    assert own.request("POST", "/v1/sandboxes", {})[0] == 429
+    assert own.request("POST", "/cove/v1/sandboxes", {})[0] == 429
     restart(own, "disk_reserve: 0\n")
     assert wait_until(lambda: ready(own) == (200, [])), ready(own)
 
@@ -68,7 +68,7 @@ def test_a_disk_without_room(own):
 def test_no_base_template():
     with own_service("ready", has_template=False, COVE_CONFIG="/dev/null") as service:
         assert wait_until(lambda: ready(service) == (503, ["template"])), ready(service)
-        assert service.request("POST", "/v1/sandboxes", {})[0] == 404
+        assert service.request("POST", "/cove/v1/sandboxes", {})[0] == 404
 
 
 def test_a_base_template_whose_files_are_gone():

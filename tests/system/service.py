@@ -238,7 +238,7 @@ class Service:
 
     def is_healthy(self):
         try:
-            return self.request("GET", "/v1/health")[0] == 200
+            return self.request("GET", "/cove/v1/health")[0] == 200
         except OSError:
             return False
 
@@ -286,19 +286,19 @@ class Service:
         """
         time.sleep(0.005)
         with contextlib.suppress(OSError, http.client.HTTPException):
-            self.request("GET", "/v1/health")
+            self.request("GET", "/cove/v1/health")
 
     def create(self, **spec):
-        status, _, sandbox = self.request("POST", "/v1/sandboxes", spec)
+        status, _, sandbox = self.request("POST", "/cove/v1/sandboxes", spec)
         assert status == 201, sandbox
         return sandbox["id"]
 
     def sandboxes(self):
-        return self.request("GET", "/v1/sandboxes")[2]["sandboxes"]
+        return self.request("GET", "/cove/v1/sandboxes")[2]["sandboxes"]
 
     def remove_all(self):
         for sandbox in self.sandboxes():
-            self.request("DELETE", f"/v1/sandboxes/{sandbox['id']}")
+            self.request("DELETE", f"/cove/v1/sandboxes/{sandbox['id']}")
 
     # ---- leaks: others may run a Cove on this machine, so only what is ours is looked at ----
 
@@ -340,7 +340,7 @@ class Service:
         found, begun, renewed = more(), time.monotonic(), False
         while found and time.monotonic() - begun < SETTLE_S: # boxes come and go ahead of need: once without more is enough
             if not renewed and time.monotonic() - begun > 2: # they are for what was asked for last, and those that wait for a template hold more than others
-                self.request("DELETE", f"/v1/sandboxes/{self.create()}")
+                self.request("DELETE", f"/cove/v1/sandboxes/{self.create()}")
                 renewed = True
             time.sleep(0.05)
             found = more()

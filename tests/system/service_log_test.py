@@ -77,7 +77,7 @@ def test_it_is_a_chain_and_can_be_followed(service):
     assert service.cove("log").returncode == 2
 
 
-def ask(service, headers, path="/v1/sandboxes", body=None):
+def ask(service, headers, path="/cove/v1/sandboxes", body=None):
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     try:
         connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers)
@@ -94,7 +94,7 @@ def test_who_was_turned_away(service):
     assert ask(service, {}) == 401
     assert ask(service, {"X-API-Key": service.key}) == 200
     path = service.run / "cove.sock"
-    stranger = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{path}'); s.send(b'GET /v1/info HTTP/1.0\\r\\n\\r\\n'); print(s.recv(12).decode())"
+    stranger = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{path}'); s.send(b'GET /cove/v1/info HTTP/1.0\\r\\n\\r\\n'); print(s.recv(12).decode())"
     mode = path.stat().st_mode
     path.chmod(0o666) # the socket itself keeps strangers out
     try:
@@ -148,4 +148,4 @@ def test_who_was_turned_away_from_a_sandbox(service):
     assert found[:-1] == [{"from": "127.0.0.1", "api": "e2b", "why": why, "count": 1} for why in dict.fromkeys(reasons)]
     assert found[-1] == {"from": "others", "count": len(reasons) - len(set(reasons))}
     assert "never-told" not in service.cove("log", "--service").stdout
-    service.request("DELETE", f"/v1/sandboxes/{sandbox['sandboxID']}")
+    service.request("DELETE", f"/cove/v1/sandboxes/{sandbox['sandboxID']}")

@@ -257,7 +257,7 @@ def held_in_the_middle(service, first, second, others=()):
     """(connection, pid): somebody waits for a comparison, none of the others, that stands still in the middle."""
     for _ in range(20):
         connection = UnixConnection(str(service.run / "cove.sock"))
-        connection.request("GET", f"/v1/diff?a={first}&b={second}")
+        connection.request("GET", f"/cove/v1/diff?a={first}&b={second}")
         end = time.monotonic() + 10
         before = len(lookups(service))
         while time.monotonic() < end and len(lookups(service)) == before:
@@ -315,7 +315,7 @@ def test_comparisons_of_one_sandbox_leave_room_for_those_of_others(talkative, al
         waiting = []
         for _ in range(4):
             connection = UnixConnection(str(service.run / "cove.sock"))
-            connection.request("GET", f"/v1/diff?a={first}&b={second}")
+            connection.request("GET", f"/cove/v1/diff?a={first}&b={second}")
             waiting.append(connection)
         other = service.create()
         sh(service, other, "echo x > x")

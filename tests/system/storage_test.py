@@ -121,21 +121,21 @@ def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
         sandbox = client.create()
         code, _, said = sandbox.sh("head -c 2200000000 /dev/zero >a", timeout=250)
         assert code != 0 and b"No space left on device" in said, said
-        status, _, body = service.request("POST", "/v1/sandboxes", {})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
         assert status == 429 and "pool.size" in str(body), body
         assert service.file.stat().st_size == 2 * GIB
         assert sandbox.sh("rm a; sync -f /; echo ok")[1] == b"ok\n"
-        assert wait_until(lambda: service.request("POST", "/v1/sandboxes", {})[0] in (200, 201))
+        assert wait_until(lambda: service.request("POST", "/cove/v1/sandboxes", {})[0] in (200, 201))
 
 
 def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():
     with prepared() as service, running(service):
-        status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
         assert status in (200, 201), body
         sandbox = body["id"]
         said = service.cove("exec", sandbox, "--", "sh", "-c", "head -c 40000000 /dev/urandom >a && echo fits; head -c 40000000 /dev/urandom >b")
         assert said.returncode != 0 and said.stdout == "fits\n" and "Disk quota exceeded" in said.stderr, said
-        status, _, body = service.request("PUT", f"/v1/sandboxes/{sandbox}/files?path=more", b"x" * (8 << 20))
+        status, _, body = service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/files?path=more", b"x" * (8 << 20))
         assert status == 429 and "remove files in the sandbox" in body["error"].get("hint", ""), body # and not: end sandboxes
         # A full one can still be used.
         said = service.cove("exec", sandbox, "--", "sh", "-c", "rm a && echo again >a && cat a")
@@ -151,7 +151,7 @@ def test_a_disk_that_is_full_for_a_moment_is_told(tmp_path):
     (tmp_path / "big").write_bytes(os.urandom(4 << 20) * 20)
     with prepared() as service, running(service) as client:
         for fill in ("process", "upload"):
-            status, _, body = service.request("POST", "/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
+            status, _, body = service.request("POST", "/cove/v1/sandboxes", {"template": "base", "disk_bytes": 64 << 20})
             assert status in (200, 201), body
             sandbox = body["id"]
             if fill == "process":
@@ -173,7 +173,7 @@ def test_one_that_fills_its_disk_leaves_room_for_the_others(tmp_path):
     config.write_text("pool: {size: 2GiB}\n")
     with prepared(first_size=2 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
         greedy, modest = service.create(), service.create()
-        share = service.request("GET", f"/v1/sandboxes/{greedy}")[2]["disk_bytes"]
+        share = service.request("GET", f"/cove/v1/sandboxes/{greedy}")[2]["disk_bytes"]
         assert GIB // 3 < share <= GIB // 2 and share % (1 << 20) == 0
         headers = {"X-API-KEY": service.key}
         assert json.loads(client.request("GET", f"/sandboxes/{greedy}", headers=headers).body)["diskSizeMB"] == share >> 20
@@ -187,8 +187,8 @@ def test_one_that_fills_its_disk_leaves_room_for_the_others(tmp_path):
         assert service.create()
         assert service.cove("exec", modest, "--", "sh", "-c", "head -c 5000000 /dev/urandom >more && wc -c <more").stdout == "5000000\n"
         # The events say who it was.
-        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/v1/sandboxes/{greedy}/events")[2])
-        assert b"limit.disk" not in service.request("GET", f"/v1/sandboxes/{modest}/events")[2]
+        assert wait_until(lambda: b"limit.disk" in service.request("GET", f"/cove/v1/sandboxes/{greedy}/events")[2])
+        assert b"limit.disk" not in service.request("GET", f"/cove/v1/sandboxes/{modest}/events")[2]
         service.remove_all()
 
 

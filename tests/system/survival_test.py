@@ -369,7 +369,7 @@ def test_timeouts_do_not_feel_a_restart(live):
     kill_worker(service, client)
     assert [s.info() for s in sandboxes] == infos
     # Whoever begins to count anew after a restart is outdone by one that ends later than these should, and sooner than they would then.
-    marker = client.native("POST", "/v1/sandboxes", {"timeout_ms": round(1000 * (end_time(infos[-1]) + 0.4 - time.time()))}).json["id"]
+    marker = client.native("POST", "/cove/v1/sandboxes", {"timeout_ms": round(1000 * (end_time(infos[-1]) + 0.4 - time.time()))}).json["id"]
     late = []
     for sandbox, info in zip(sandboxes, infos):
         assert wait_for(lambda s=sandbox: s.health() == 502)
@@ -520,7 +520,7 @@ def test_power_cut(everything):
         assert (service.state / "key").read_bytes() == key
         assert client.list() == {}
         for sandbox in sandboxes:
-            answer = client.native("GET", f"/v1/sandboxes/{sandbox.id}")
+            answer = client.native("GET", f"/cove/v1/sandboxes/{sandbox.id}")
             assert (answer.json["state"], answer.json["end_cause"]) == ("ended", "lost"), answer
             last = client.events(sandbox.id)[-1]
             assert (last["kind"], last["data"]["cause"]) == ("sandbox.ended", "lost")

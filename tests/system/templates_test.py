@@ -126,7 +126,7 @@ class Templates:
         """The output of a command in a new sandbox of the template."""
         sandbox = self.service.create(template=template)
         done = self.service.cove("exec", sandbox, *options.pop("flags", ()), "--", "sh", "-c", command)
-        self.service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+        self.service.request("DELETE", f"/cove/v1/sandboxes/{sandbox}")
         return done.stdout.strip()
 
 
@@ -272,7 +272,7 @@ def test_what_is_in_use_is_not_deleted(templates):
     sandbox = templates.service.create(template=template)
     status, answer = templates.call("DELETE", f"/templates/{template}")
     assert status == 400 and sandbox in answer["message"]
-    templates.service.request("DELETE", f"/v1/sandboxes/{sandbox}")
+    templates.service.request("DELETE", f"/cove/v1/sandboxes/{sandbox}")
     assert templates.call("DELETE", f"/templates/{template}")[0] == 204
     status, answer = templates.call("DELETE", "/templates/base")
     assert status == 400, answer
@@ -334,16 +334,16 @@ def test_links_leave_uploads_to_the_key(templates):
         assert wait_until(lambda: sum(bool(select.select([c], [], [], 0)[0]) for c in slow) == 61 - 48)
         assert templates.call("PUT", link(), b"x", key=False)[0] == 429
         put = templates.service.request
-        assert put("PUT", f"/v1/uploads/{digest}", b"by the key")[0] == 204
+        assert put("PUT", f"/cove/v1/uploads/{digest}", b"by the key")[0] == 204
     finally:
         for connection in slow:
             connection.close()
     assert wait_until(lambda: templates.call("PUT", one, b"by a link", key=False)[0] == 200)
     path = templates.service.state / "api" / "uploads" / digest
     # By the key the first content stays; another link replaces it.
-    assert put("PUT", f"/v1/uploads/{digest}", b"by a link")[0] == 204
+    assert put("PUT", f"/cove/v1/uploads/{digest}", b"by a link")[0] == 204
     for other in (b"by a lin?", b"by a", b"", b"by a link and more"):
-        status, _, answer = put("PUT", f"/v1/uploads/{digest}", other)
+        status, _, answer = put("PUT", f"/cove/v1/uploads/{digest}", other)
         assert status == 409 and answer["error"]["code"] == "already_exists", answer
     assert path.read_bytes() == b"by a link"
     assert wait_until(lambda: not below(path.parent, "part-*"))
@@ -603,7 +603,7 @@ def test_sizes_come_from_what_it_begins_with(templates, tmp_path):
     made(templates, "--name", "named", "--memory", "640MiB", "--cpus", "1.5", "--from-template", "base")
     made(templates, "--name", "grandchild", "--cpus", "0.5", "--from-template", "named")
     assert (show(templates, "grandchild")["memory_bytes"], show(templates, "grandchild")["cpu_milli"]) == (640 << 20, 500)
-    sandbox = templates.service.request("GET", f"/v1/sandboxes/{templates.service.create(template='as-base')}")[2]
+    sandbox = templates.service.request("GET", f"/cove/v1/sandboxes/{templates.service.create(template='as-base')}")[2]
     assert sandbox["memory_bytes"] == base["memory_bytes"], sandbox
     # E2B's API has sizes of its own for who says none.
     status, ids = templates.call("POST", "/v3/templates", {"name": "e2b-sizes"})
@@ -628,7 +628,7 @@ def test_each_step_says_what_it_added(templates, tmp_path):
     old = templates.service.child("cove-api")
     os.kill(old, 9)
     assert wait_until(lambda: templates.service.child("cove-api") not in (None, old) and templates.service.is_healthy())
-    assert templates.service.request("GET", f"/v1/builds/{again['id']}")[2]["steps"] == []
+    assert templates.service.request("GET", f"/cove/v1/builds/{again['id']}")[2]["steps"] == []
 
 
 def test_from_names_a_template_that_is_here(templates, tmp_path):
@@ -668,7 +668,7 @@ def test_a_failed_first_build_says_why_and_can_be_removed(templates):
     for target in ("/templates", "/v2/templates"):
         mine = next(t for t in templates.call("GET", target)[1] if t["templateID"] == ids[0])
         assert mine["buildStatus"] == "error", mine
-    assert templates.service.request("POST", "/v1/sandboxes", {"template": name})[0] == 404
+    assert templates.service.request("POST", "/cove/v1/sandboxes", {"template": name})[0] == 404
     assert templates.call("POST", "/sandboxes", {"templateID": name})[0] == 404
     removed = cove("template", "rm", name)
     assert removed.returncode == 0, removed

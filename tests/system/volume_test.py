@@ -30,7 +30,7 @@ def test_two_sandboxes_see_the_same(service, volume):
     boxes = [service.create(volumes=[{"name": volume, "path": "/v"}]) for _ in range(2)]
     assert service.cove("exec", boxes[0], "--", "sh", "-c", "echo shared > /v/f").returncode == 0
     assert service.cove("exec", boxes[1], "--", "cat", "/v/f").stdout == "shared\n"
-    assert service.request("GET", f"/v1/sandboxes/{boxes[0]}")[2]["volumes"] == [{"name": volume, "path": "/v", "read_only": False}]
+    assert service.request("GET", f"/cove/v1/sandboxes/{boxes[0]}")[2]["volumes"] == [{"name": volume, "path": "/v", "read_only": False}]
 
 
 def test_read_only_is_for_root_too(service, volume):
@@ -55,12 +55,12 @@ def test_what_lies_in_the_way_is_told_and_can_be_mended(service, volume):
     done = service.cove("resume", box)
     assert (done.returncode, done.stdout) == (0, f"{box}\n")
     assert re.match(f"cove resume: {box} runs without all of its volumes: mount volume {volume}: .*\n  mend it inside, then ", done.stderr), done
-    assert service.request("GET", f"/v1/sandboxes/{box}")[2]["volumes_failed"].startswith(f"mount volume {volume}: ")
+    assert service.request("GET", f"/cove/v1/sandboxes/{box}")[2]["volumes_failed"].startswith(f"mount volume {volume}: ")
     assert service.cove("exec", box, "--", "sudo", "rm", "/srv").returncode == 0
     assert service.cove("pause", "--files-only", box).returncode == 0
     done = service.cove("resume", "--json", box)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "volumes_failed" not in service.request("GET", f"/v1/sandboxes/{box}")[2]
+    assert "volumes_failed" not in service.request("GET", f"/cove/v1/sandboxes/{box}")[2]
     assert service.cove("exec", box, "--", "cat", "/srv/v/f").stdout == "kept\n"
 
 
@@ -87,17 +87,17 @@ def test_all_are_listed_with_what_is_in_them():
     with prepared(COVE_POOL="btrfs") as service:
         service.start()
         for name in names:
-            assert service.request("POST", "/v1/volumes", {"name": name, "limit_bytes": 1 << 30})[0] == 201
+            assert service.request("POST", "/cove/v1/volumes", {"name": name, "limit_bytes": 1 << 30})[0] == 201
         assert service.cove("run", "--volume", "v33:/v", "--", "sh", "-c", "head -c 3000000 /dev/urandom > /v/f; sync").returncode == 0
-        listed = service.request("GET", "/v1/volumes?usage=true")[2]["volumes"]
+        listed = service.request("GET", "/cove/v1/volumes?usage=true")[2]["volumes"]
         used = {v["name"]: v["used_bytes"] for v in listed}
         assert list(used) == names and all(used.values()) and used["v33"] >= 3000000 > used["v34"]
-        assert used == {name: service.request("GET", f"/v1/volumes/{name}/usage")[2]["used_bytes"] for name in names}
+        assert used == {name: service.request("GET", f"/cove/v1/volumes/{name}/usage")[2]["used_bytes"] for name in names}
         assert json.loads(service.cove("volume", "ls", "--json").stdout) == listed
         sizes = {words[0]: words[3] for words in map(str.split, service.cove("volume", "ls").stdout.splitlines()[1:])}
         assert list(sizes) == names and sizes["v33"] != sizes["v34"] != "-"
-        assert "used_bytes" not in service.request("GET", "/v1/volumes")[2]["volumes"][0]
-        assert service.request("GET", "/v1/volumes?usage=maybe")[0] == 400
+        assert "used_bytes" not in service.request("GET", "/cove/v1/volumes")[2]["volumes"][0]
+        assert service.request("GET", "/cove/v1/volumes?usage=maybe")[0] == 400
         assert service.cove("volume", "rm", *names).returncode == 0
 
 
@@ -210,7 +210,7 @@ def test_those_of_another_pool_are_said_to_be():
         for name in ("away", "far", "here"):
             assert service.cove("volume", "create", name).returncode == 0
         assert [in_pool for in_pool, _ in listed().values()] == [True] * 3
-        ids = {v["name"]: v["id"] for v in service.request("GET", "/v1/volumes")[2]["volumes"]}
+        ids = {v["name"]: v["id"] for v in service.request("GET", "/cove/v1/volumes")[2]["volumes"]}
         pool = service.state / "pool" / "volumes"
         assert service.stop() == 0
         for name in ("away", "far"):

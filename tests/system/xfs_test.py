@@ -94,7 +94,7 @@ def test_clones_share_their_bytes():
 
 def test_without_quotas_there_are_no_limits_and_doctor_says_what_it_takes():
     with service_on_xfs() as (service, _):
-        assert service.request("GET", "/v1/pool")[2]["limits"] is False
+        assert service.request("GET", "/cove/v1/pool")[2]["limits"] is False
         said = doctor(service)
         assert re.search(r"^degraded +disk limit +none: XFS has them when it is mounted with prjquota", said, re.M), said
         sandbox = service.create(disk_bytes=16 * MIB)

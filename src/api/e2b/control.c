@@ -3,9 +3,14 @@
 
 #include "api/e2b/sandbox_json.h"
 #include "api/e2b/templates.h"
-#include "http/url.h"
+#include "http/connect.h"
 
 #include <stdio.h>
+
+static void health(struct call *c)
+{
+    call_respond(c, 200, "text/plain", STR("Cove is well\n"));
+}
 
 /* route->what of features that come with other building blocks. */
 static void not_yet(struct call *c)
@@ -14,59 +19,60 @@ static void not_yet(struct call *c)
 }
 
 static const struct route routes[] = {
-    {HTTP_METHOD_POST, "/sandboxes", control_create, NULL},
-    {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, NULL},
-    {HTTP_METHOD_GET, "/sandboxes", control_list, NULL},
-    {HTTP_METHOD_GET, "/v2/sandboxes", control_list_v2, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/metrics", control_metrics_many, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}", control_get, NULL},
-    {HTTP_METHOD_DELETE, "/sandboxes/{}", control_kill, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/connect", control_connect, NULL},
-    {HTTP_METHOD_POST, "/v2/sandboxes/{}/connect", control_connect_v2, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/resume", control_resume, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", control_timeout, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/refreshes", control_refresh, NULL},
-    {HTTP_METHOD_PUT, "/sandboxes/{}/network", control_network, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}/metrics", control_metrics, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, NULL},
-    {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, NULL},
+    {HTTP_METHOD_GET, "/health", health, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_POST, "/sandboxes", control_create, ROUTE_BODY, NULL},
+    {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/sandboxes", control_list, 0, NULL},
+    {HTTP_METHOD_GET, "/v2/sandboxes", control_list_v2, 0, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/metrics", control_metrics_many, 0, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}", control_get, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/sandboxes/{}", control_kill, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/connect", control_connect, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/v2/sandboxes/{}/connect", control_connect_v2, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/resume", control_resume, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", control_timeout, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/refreshes", control_refresh, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PUT, "/sandboxes/{}/network", control_network, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/metrics", control_metrics, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, ROUTE_SANDBOX, NULL},
 
-    {HTTP_METHOD_POST, "/sandboxes/{}/pause", control_pause, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", control_snapshot, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/fork", control_fork, NULL},
-    {HTTP_METHOD_GET, "/snapshots", control_snapshots, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/pause", control_pause, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", control_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", control_fork, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/snapshots", control_snapshots, 0, NULL},
 
-    {HTTP_METHOD_GET, "/templates", templates_list, NULL},
-    {HTTP_METHOD_POST, "/templates", not_yet, "builds of the first version"},
-    {HTTP_METHOD_GET, "/v2/templates", templates_list_v2, NULL},
-    {HTTP_METHOD_POST, "/v2/templates", templates_request, NULL},
-    {HTTP_METHOD_POST, "/v3/templates", templates_request, NULL},
-    {HTTP_METHOD_POST, "/templates/tags", templates_tags_add, NULL},
-    {HTTP_METHOD_DELETE, "/templates/tags", templates_tags_remove, NULL},
-    {HTTP_METHOD_GET, "/templates/aliases/{}", templates_alias, NULL},
-    {HTTP_METHOD_GET, "/templates/{}", templates_get, NULL},
-    {HTTP_METHOD_POST, "/templates/{}", not_yet, "builds of the first version"},
-    {HTTP_METHOD_PATCH, "/templates/{}", templates_publish, NULL},
-    {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish_v2, NULL},
-    {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, NULL},
-    {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, NULL},
-    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, "builds of the first version"},
-    {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_logs, NULL},
+    {HTTP_METHOD_GET, "/templates", templates_list, 0, NULL},
+    {HTTP_METHOD_POST, "/templates", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_GET, "/v2/templates", templates_list_v2, 0, NULL},
+    {HTTP_METHOD_POST, "/v2/templates", templates_request, ROUTE_BODY, NULL},
+    {HTTP_METHOD_POST, "/v3/templates", templates_request, ROUTE_BODY, NULL},
+    {HTTP_METHOD_POST, "/templates/tags", templates_tags_add, ROUTE_BODY, NULL},
+    {HTTP_METHOD_DELETE, "/templates/tags", templates_tags_remove, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/templates/aliases/{}", templates_alias, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}", templates_get, 0, NULL},
+    {HTTP_METHOD_POST, "/templates/{}", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_PATCH, "/templates/{}", templates_publish, ROUTE_BODY_MAY, NULL},
+    {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish_v2, ROUTE_BODY_MAY, NULL},
+    {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, 0, NULL},
+    {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, 0, "builds of the first version"},
+    {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_logs, 0, NULL},
 
-    {HTTP_METHOD_GET, "/volumes", control_volumes, NULL},
-    {HTTP_METHOD_POST, "/volumes", control_volume_make, NULL},
-    {HTTP_METHOD_GET, "/volumes/{}", control_volume, NULL},
-    {HTTP_METHOD_DELETE, "/volumes/{}", control_volume_drop, NULL},
-    {HTTP_METHOD_GET, "/secrets", not_yet, "secrets"},
-    {HTTP_METHOD_POST, "/secrets", not_yet, "secrets"},
-    {HTTP_METHOD_GET, "/secrets/{}", not_yet, "secrets"},
-    {HTTP_METHOD_POST, "/secrets/{}", not_yet, "secrets"},
-    {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, "secrets"},
-    {HTTP_METHOD_GET, "/teams", not_yet, "teams"},
+    {HTTP_METHOD_GET, "/volumes", control_volumes, 0, NULL},
+    {HTTP_METHOD_POST, "/volumes", control_volume_make, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/volumes/{}", control_volume, 0, NULL},
+    {HTTP_METHOD_DELETE, "/volumes/{}", control_volume_drop, 0, NULL},
+    {HTTP_METHOD_GET, "/secrets", not_yet, 0, "secrets"},
+    {HTTP_METHOD_POST, "/secrets", not_yet, 0, "secrets"},
+    {HTTP_METHOD_GET, "/secrets/{}", not_yet, 0, "secrets"},
+    {HTTP_METHOD_POST, "/secrets/{}", not_yet, 0, "secrets"},
+    {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, 0, "secrets"},
+    {HTTP_METHOD_GET, "/teams", not_yet, 0, "teams"},
 };
 
 /* NULL when the key is right, else what to tell, and *ret_why. */
@@ -83,12 +89,25 @@ static const char *check_key(const struct e2b *e2b, const struct http_request *r
                                                    : "authorization header is missing";
 }
 
+bool control_authenticate(struct call *c)
+{
+    enum refusal why;
+    const char *problem = check_key(e2b_of(c), c->req, &why);
+
+    c->actor.name = e2b_of(c)->control_actor;
+    if (!problem)
+        return true;
+    facade_note_refusal(c->facade, c->req, why);
+    call_fail(c, 401, "%s", problem);
+    return false;
+}
+
 /* Scripts of any site may call us when they have the key; without a key in force none may. */
-static bool handle_cors(struct e2b *e2b, struct http_request *req)
+bool control_preflight(struct facade *f, struct http_request *req)
 {
     struct str headers = http_header_get(req, "access-control-request-headers");
 
-    if (!e2b->api_key[0] || !http_header_get(req, "origin").p)
+    if (!container_of(f, struct e2b, facade)->api_key[0] || !http_header_get(req, "origin").p)
         return false;
     http_add_header(req, STR("access-control-allow-origin"), STR("*"));
     http_add_header(
@@ -106,43 +125,16 @@ static bool handle_cors(struct e2b *e2b, struct http_request *req)
 
 bool control_handle(struct e2b *e2b, struct http_request *req)
 {
-    struct str path = http_raw_path(req), args[ROUTE_ARGS_MAX] = {0};
-    const struct route *route = NULL;
-    enum refusal why = REFUSAL_NO_KEY;
-    enum route_result found;
-    const char *problem;
-    struct call *c;
+    return facade_serve(&e2b->facade, routes, ARRAY_SIZE(routes), req);
+}
 
-    if ((http_method(req) == HTTP_METHOD_GET || http_method(req) == HTTP_METHOD_HEAD) && str_eq(path, STR("/health"))) {
-        http_respond(req, 200, &HTTP_HEADER("content-type", "text/plain"), 1, STR("Cove is well\n"));
-        return true;
-    }
-    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args);
-    if (found == ROUTE_UNKNOWN)
-        return false;
-    if (handle_cors(e2b, req))
-        return true;
-    if (found == ROUTE_WRONG_METHOD) {
-        http_respond_error(req, 404, "validation error: method not allowed");
-        return true;
-    }
-    problem = route->handler == templates_upload ? NULL : check_key(e2b, req, &why); /* its link is the key */
-    if (problem) {
-        e2b_note_refusal(e2b, req, why);
-        http_respond_error(req, 401, problem);
-        return true;
-    }
+bool control_has_route(const struct http_request *req)
+{
+    struct str args[ROUTE_ARGS_MAX];
+    const struct route *route;
 
-    c = call_new(e2b, req, e2b->control_actor);
-    c->route = route;
-    for (size_t i = 0; i < ROUTE_ARGS_MAX; i++) {
-        if (args[i].p && (url_decode(http_arena(req), args[i], URL_PATH, &c->args[i]) < 0 || str_has_nul(c->args[i]))) {
-            call_fail(c, 400, "validation error: malformed path");
-            return true;
-        }
-    }
-    route->handler(c);
-    return true;
+    return route_find(routes, ARRAY_SIZE(routes), http_method(req), http_raw_path(req), &route, args, NULL) ==
+           ROUTE_FOUND;
 }
 
 struct sandbox *control_sandbox(struct call *c)
@@ -160,23 +152,26 @@ struct sandbox *control_sandbox(struct call *c)
         if (!(ch >= 'a' && ch <= 'z') && !(ch >= '0' && ch <= '9'))
             goto invalid;
     }
-    sb = sandbox_find(c->e2b->core, short_id);
-    if (!sandbox_json_exists(sb)) {
-        call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));
-        return NULL;
-    }
-    return sb;
+    sb = sandbox_find(call_core(c), short_id);
+    if (sandbox_json_exists(sb))
+        return sb;
+    call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));
+    return NULL;
 invalid:
     call_fail(c, 400, "Invalid sandbox ID");
     return NULL;
 }
 
-void control_fail(struct call *c, const struct sandbox *sb, const struct err *err)
+/* What was to be done to a sandbox that is in another state than that needs, or to a volume that is in use. */
+int control_status_of(const struct call *c, struct err *err)
 {
-    if (err->code == ERR_FAILED_PRECONDITION && !sb)
-        call_fail(c, 409, "%s", err->msg);
-    else if (err->code == ERR_FAILED_PRECONDITION)
-        call_fail(c, 409, "Sandbox \"%s\" is %s", sandbox_info(sb)->id, sandbox_state_name(sandbox_info(sb)->state));
-    else
-        call_fail_err(c, err);
+    bool is_of_volume = c->route && str_starts(str_of(c->route->pattern), STR("/volumes"));
+
+    if (err->code != ERR_FAILED_PRECONDITION || c->cuts || (!c->sandbox && !is_of_volume))
+        return connect_status(err->code);
+    if (!c->sandbox || sandbox_info(c->sandbox)->state == SANDBOX_RUNNING)
+        return 409;
+    (void)err_set(err, err->code, "Sandbox \"%s\" is %s", sandbox_info(c->sandbox)->id,
+                  sandbox_state_name(sandbox_info(c->sandbox)->state));
+    return 409;
 }

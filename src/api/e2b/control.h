@@ -10,12 +10,17 @@ bool control_handle(struct e2b *e2b, struct http_request *req);
 /* The sandbox that args[0] names, running or paused; NULL when there is none, and then the call was answered (400 or 404). */
 struct sandbox *control_sandbox(struct call *c);
 
-/* call_fail_err() for what was to be done to a sandbox: 409 when it is in another state than that needs. sb may be NULL. */
-void control_fail(struct call *c, const struct sandbox *sb, const struct err *err);
+/* The façade's own decisions (api/kit/facade.h). */
+bool control_authenticate(struct call *c);
+bool control_preflight(struct facade *f, struct http_request *req);
+int control_status_of(const struct call *c, struct err *err);
 
-/* Reads an integer member; answers and returns false when it is malformed, or absent though required. */
-bool control_get_seconds(struct call *c, const json_t *body, const char *name, bool required, int64_t least,
-                         int64_t *ret_seconds);
+/* Is there a route of the control plane for it? */
+bool control_has_route(const struct http_request *req);
+
+/* For what answers nothing but that it was done: 204. */
+void control_on_done(void *ctx, struct sandbox *sb, const struct err *err);
+
 bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only); /* false: answered */
 
 void control_create(struct call *c); /* v1: short default timeout, a token only when asked for */

@@ -50,7 +50,7 @@ static void answer(struct call *c, struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
 
-    sandbox_json_access(&b, sandbox_info(sb), c->e2b->domain);
+    sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
     call_json(c, 201, buf_str(&b));
 }
 
@@ -101,7 +101,7 @@ static void make_room(struct e2b *e2b)
 /* True when the call was answered, or waits for the answer to an earlier one. */
 static bool is_repeated(struct call *c, struct str key)
 {
-    struct creation *cr = map_get(&c->e2b->creations_by_key, key);
+    struct creation *cr = map_get(&e2b_of(c)->creations_by_key, key);
     struct sandbox *sb;
 
     if (!cr)
@@ -110,7 +110,7 @@ static bool is_repeated(struct call *c, struct str key)
         wait_for(cr, c);
         return true;
     }
-    sb = sandbox_find(c->e2b->core, str_of(cr->id));
+    sb = sandbox_find(call_core(c), str_of(cr->id));
     if (sandbox_json_exists(sb)) {
         answer(c, sb);
         return true;
@@ -124,20 +124,20 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
     struct creation *cr = mem_new(struct creation);
     struct err err;
 
-    cr->e2b = c->e2b;
+    cr->e2b = e2b_of(c);
     list_init(&cr->node);
     list_init(&cr->waiting);
-    if (sandbox_create(c->e2b->core, &c->actor, spec, on_created, cr, &err) < 0) {
+    if (sandbox_create(call_core(c), &c->actor, spec, on_created, cr, &err) < 0) {
         creation_free(cr);
         call_fail_err(c, &err);
         return;
     }
     wait_for(cr, c);
     if (key.n) {
-        make_room(c->e2b);
+        make_room(e2b_of(c));
         cr->key = mem_strndup(key.p, key.n);
-        map_put(&c->e2b->creations_by_key, key, cr);
-        list_append(&c->e2b->creations, &cr->node);
+        map_put(&e2b_of(c)->creations_by_key, key, cr);
+        list_append(&e2b_of(c)->creations, &cr->node);
     }
 }
 
@@ -157,7 +157,7 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
     for (size_t i = 0; i < spec->n_mounts; i++) {
         struct str name = spec->mounts[i].name;
 
-        if (volume_find(c->e2b->core, name))
+        if (volume_find(call_core(c), name))
             continue;
         call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
         return false;
@@ -175,7 +175,7 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
     if (key.p && !is_key(key))
         call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
                   KEY_LEN_MAX);
-    else if (create_spec_read(body, version, core_config(c->e2b->core)->max_timeout_ms, http_arena(c->req), &spec,
+    else if (create_spec_read(body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
                               &network, &err) < 0)
         call_fail_err(c, &err);
     else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, key)))
@@ -195,22 +195,12 @@ static bool knows_tokens(const struct http_request *req)
     return numbers[0] > 1 || (numbers[0] == 1 && numbers[1] >= 5);
 }
 
-static void on_body_v1(struct call *c, const json_t *body)
-{
-    on_body(c, body, knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS);
-}
-
-static void on_body_v2(struct call *c, const json_t *body)
-{
-    on_body(c, body, CREATE_V2);
-}
-
 void control_create(struct call *c)
 {
-    call_read_json(c, true, on_body_v1);
+    on_body(c, c->body, knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS);
 }
 
 void control_create_v2(struct call *c)
 {
-    call_read_json(c, true, on_body_v2);
+    on_body(c, c->body, CREATE_V2);
 }

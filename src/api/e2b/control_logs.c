@@ -153,7 +153,7 @@ static void read_more(struct reading *r)
             break;
     }
     if (more > 0)
-        slice_later(&r->call->e2b->slices, &r->slice);
+        slice_later(&r->call->facade->slices, &r->slice);
     else if (more < 0)
         call_fail_err(r->call, &err);
     else
@@ -176,10 +176,10 @@ static void cleanup(struct call *c)
     mem_free(r->lines.all);
 }
 
-static void read_log(struct call *c, const struct sandbox *sb, const struct reading *wish)
+static void read_log(struct call *c, const struct reading *wish)
 {
     struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
-    struct str id = str_of(sandbox_info(sb)->id);
+    struct str id = str_of(sandbox_info(c->sandbox)->id);
     size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
     struct err err;
 
@@ -192,8 +192,8 @@ static void read_log(struct call *c, const struct sandbox *sb, const struct read
     if (r->lines.limit == 0)
         answer(r);
     else if ((r->lines.newest
-                  ? sandbox_log_walk_init_back(&r->walk, c->e2b->core, id, r->from, r->lines.until, scan, &err)
-                  : sandbox_log_walk_init(&r->walk, c->e2b->core, id, r->from, scan, &err)) < 0)
+                  ? sandbox_log_walk_init_back(&r->walk, call_core(c), id, r->from, r->lines.until, scan, &err)
+                  : sandbox_log_walk_init(&r->walk, call_core(c), id, r->from, scan, &err)) < 0)
         call_fail_err(c, &err);
     else
         read_more(r);
@@ -203,14 +203,12 @@ void control_logs(struct call *c)
 {
     uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
     struct reading r = {0};
-    const struct sandbox *sb = control_sandbox(c);
 
-    if (!sb || !get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) ||
-        !get_number(c, "limit", INT32_MAX, &limit))
+    if (!get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) || !get_number(c, "limit", INT32_MAX, &limit))
         return;
     r.lines.limit = MIN(limit, (uint64_t)LINES_MAX);
     r.from = start_ms * USEC_PER_MS;
-    read_log(c, sb, &r);
+    read_log(c, &r);
 }
 
 void control_logs_v2(struct call *c)
@@ -218,11 +216,9 @@ void control_logs_v2(struct call *c)
     uint64_t limit = LINES_MAX, cursor_ms = 0;
     struct reading r = {.is_v2 = true, .lines.newest = true};
     struct lines *lines = &r.lines;
-    const struct sandbox *sb = control_sandbox(c);
     struct str value;
 
-    if (!sb || !get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) ||
-        !get_number(c, "limit", LINES_MAX, &limit))
+    if (!get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) || !get_number(c, "limit", LINES_MAX, &limit))
         return;
     if (http_query_get(c->req, "direction", &value) == 1 && value.n) {
         lines->newest = !str_eq(value, STR("forward"));
@@ -245,5 +241,5 @@ void control_logs_v2(struct call *c)
     } else {
         r.from = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real() - WEEK;
     }
-    read_log(c, sb, &r);
+    read_log(c, &r);
 }

@@ -27,7 +27,6 @@ void control_metrics(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
     const struct sandbox_sample *samples;
     usec_t start = 0, end = UINT64_MAX - USEC_PER_SEC;
-    struct sandbox *sb;
     bool first = true;
     size_t n = 0;
 
@@ -37,11 +36,7 @@ void control_metrics(struct call *c)
         call_fail(c, 400, "Invalid time range for metrics");
         return;
     }
-    sb = control_sandbox(c);
-    if (!sb)
-        return;
-
-    samples = sandbox_samples(sb, &n);
+    samples = sandbox_samples(c->sandbox, &n);
     buf_append_char(&b, '[');
     for (size_t i = 0; i < n; i++) {
         /* The end is a whole second, and all of that second counts. */
@@ -78,7 +73,7 @@ void control_metrics_many(struct call *c)
             call_fail(c, 400, "Too many sandboxes requested, maximum is %d", SANDBOXES_MAX);
             return;
         }
-        sb = sandbox_find(c->e2b->core, id);
+        sb = sandbox_find(call_core(c), id);
         if (!sandbox_json_exists(sb))
             continue;
         samples = sandbox_samples(sb, &n);

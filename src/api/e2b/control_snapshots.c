@@ -3,7 +3,6 @@
 #include "api/e2b/control.h"
 #include "api/e2b/create_spec.h"
 #include "api/e2b/sandbox_json.h"
-#include "api/status.h"
 #include "base/mem.h"
 #include "http/connect.h"
 #include "sandbox/snapshot.h"
@@ -28,44 +27,25 @@ static void append_snapshot(struct buf *b, const struct template *t)
 static void on_made(void *ctx, const struct template *t, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    struct call *c = ctx;
+    struct call *c = call_back(ctx, err);
 
-    if (c->req && err) {
-        control_fail(c, NULL, err);
-    } else if (c->req) {
-        append_snapshot(&b, t);
-        call_json(c, 201, buf_str(&b));
-    }
-    call_unref(c);
-}
-
-static void on_snapshot(struct call *c, const json_t *body)
-{
-    struct str name = STR(""), ref = STR("");
-    struct sandbox *sb;
-    struct err err;
-
-    if (json_get_str(body, "name", &name, &err) < 0) {
-        call_fail(c, 400, "validation error: request body has an error: %s", err.msg);
+    if (!c)
         return;
-    }
-    if (str_trim(name).n && template_ref_read(name, http_arena(c->req), &ref, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    sb = control_sandbox(c);
-    if (!sb)
-        return;
-    call_ref(c);
-    if (sandbox_snapshot(sb, &c->actor, ref, on_made, c, &err) < 0) {
-        control_fail(c, sb, &err);
-        call_unref(c);
-    }
+    append_snapshot(&b, t);
+    call_json(c, 201, buf_str(&b));
 }
 
 void control_snapshot(struct call *c)
 {
-    call_read_json(c, false, on_snapshot);
+    struct str name = STR(""), ref = STR("");
+    struct err err;
+
+    if (!CALL_WANTS(c, JSON_WANT_STR("name", &name)))
+        return;
+    if (str_trim(name).n && template_ref_read(name, http_arena(c->req), &ref, &err) < 0)
+        call_fail_err(c, &err);
+    else if (sandbox_snapshot(c->sandbox, &c->actor, ref, on_made, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }
 
 /* ---- the list ---- */
@@ -210,7 +190,7 @@ void control_snapshots(struct call *c)
         str_split(&value, '-', &all.source);
     if (!read_name(c, &all))
         return;
-    core_templates_each(c->e2b->core, collect, &all);
+    core_templates_each(call_core(c), collect, &all);
     answer(c, &all, (size_t)limit, has_after ? &after : NULL);
     mem_free(all.found);
 }
@@ -253,51 +233,34 @@ static void on_forked(void *ctx, size_t i, struct sandbox *fork, const struct er
     }
     if (err) {
         buf_append_cstr(&b, "{\"error\":");
-        api_error_body(&b, connect_status(err->code), str_of(err->msg));
+        e2b_append_error(&b, connect_status(err->code), err, NULL);
     } else {
         buf_append_cstr(&b, "{\"sandbox\":");
-        sandbox_json_access(&b, sandbox_info(fork), f->call->e2b->domain);
+        sandbox_json_access(&b, sandbox_info(fork), e2b_of(f->call)->domain);
     }
     buf_append_char(&b, '}');
     f->results[i] = mem_strndup(buf_data(&b), buf_len(&b));
 }
 
-static void on_fork(struct call *c, const json_t *body)
+void control_fork(struct call *c)
 {
     int64_t count = 1, seconds = -1;
-    struct sandbox *sb;
     struct forks *f;
     struct err err;
-    int r;
 
-    r = json_get_int(body, "count", 1, FORKS_MAX, &count, &err);
-    if (r >= 0)
-        r = json_get_int(body, "timeout", 1, INT32_MAX, &seconds, &err);
-    if (r < 0) {
-        call_fail(c, 400, "validation error: request body has an error: %s", err.msg);
+    if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count), JSON_WANT_INT("timeout", 1, INT32_MAX, &seconds)))
         return;
-    }
-    sb = control_sandbox(c);
-    if (!sb)
-        return;
-    if (sandbox_info(sb)->state != SANDBOX_RUNNING) {
-        call_fail(c, 409, "Sandbox \"%s\" is %s", sandbox_info(sb)->id, sandbox_state_name(sandbox_info(sb)->state));
+    if (sandbox_info(c->sandbox)->state != SANDBOX_RUNNING) {
+        call_refuse(c, ERR_FAILED_PRECONDITION, "it does not run");
         return;
     }
     f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
-    f->call = c;
+    f->call = call_hold(c);
     f->count = (size_t)count;
-    call_ref(c);
-    if (sandbox_fork(sb, &c->actor, f->count, seconds < 0 ? UINT64_MAX : (uint64_t)seconds * 1000, on_forked, f, &err) <
-        0) {
-        control_fail(c, sb, &err);
-        call_unref(c);
+    if (sandbox_fork(c->sandbox, &c->actor, f->count, seconds < 0 ? UINT64_MAX : (uint64_t)seconds * 1000, on_forked, f,
+                     &err) < 0) {
+        call_drop(c, &err);
         mem_free(f);
     }
-}
-
-void control_fork(struct call *c)
-{
-    call_read_json(c, false, on_fork);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_facade.h"
 
-#include "api/slices.h"
+#include "base/mem.h"
+
+#include "api/kit/slices.h"
 #include "base/fd.h"
 #include "event/log.h"
 
@@ -24,7 +26,7 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
 static void a_sandbox_is_made_seen_kept_and_killed(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char id[64], target[128], end[64], end2[64];
 
     assert_int_equal(facade_json(f, "POST", "/sandboxes",
@@ -98,7 +100,7 @@ static void a_sandbox_is_made_seen_kept_and_killed(void **state)
 static void others_are_answered_while_a_log_is_searched(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), found = BUF_INIT(1 << 20), text = BUF_INIT(1024);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     const char *id = sandbox_info(facade_sandbox(f, true))->id;
     struct err err;
     static const char *const queries[] = {"search=nowhere", "level=error", "level=error&direction=forward"};
@@ -141,7 +143,7 @@ static void others_are_answered_while_a_log_is_searched(void **state)
 static void a_time_that_is_over_ends_it(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char target[256];
 
@@ -154,7 +156,7 @@ static void a_time_that_is_over_ends_it(void **state)
 static void lists_are_filtered_ordered_and_paged(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char target[256], token[128] = "", ids[3][32];
     const char *at;
 
@@ -188,7 +190,7 @@ static void lists_are_filtered_ordered_and_paged(void **state)
 static void only_the_key_opens(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
 
     assert_int_equal(facade_call(f, "GET", "/health", "", STR_NULL, NULL, &b), 200);
     assert_int_equal(facade_call(f, "GET", "/v2/sandboxes", "", STR_NULL, NULL, &b), 401);
@@ -209,7 +211,7 @@ static void only_the_key_opens(void **state)
     assert_has(&head, "access-control-allow-origin: *");
 }
 
-static void refused(struct facade *f, const char *target, const char *headers, struct str body, int status,
+static void refused(struct test_facade *f, const char *target, const char *headers, struct str body, int status,
                     const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), all = BUF_INIT(4096);
@@ -223,7 +225,7 @@ static void malformed_requests_are_told_what_is_wrong(void **state)
 {
     AUTO_BUF struct buf deep = BUF_INIT(1 << 20), large = BUF_INIT(2 << 20);
     const char *json = "Content-Type: application/json\r\n";
-    struct facade *f = *state;
+    struct test_facade *f = *state;
 
     for (int i = 0; i < 5000; i++)
         buf_append_cstr(&deep, "{\"a\":");
@@ -239,21 +241,24 @@ static void malformed_requests_are_told_what_is_wrong(void **state)
     refused(f, "/sandboxes", "Content-Type: text/plain\r\n", STR("{\"templateID\":\"base\"}"), 400, "Content-Type");
     refused(f, "/sandboxes", json, STR("{\"templateID\":\"unknown\"}"), 404, "unknown");
     refused(f, "/sandboxes", json, STR("{\"templateID\":\"base\",\"autoPauseMemory\":false}"), 400, "autoPause");
-    refused(f, "/sandboxes/../connect", json, STR("{}"), 400, "is missing");
+    refused(f, "/sandboxes/../connect", json, STR("{}"), 400, "Invalid sandbox ID");
     refused(f, "/sandboxes/a.b/timeout", json, STR("{\"timeout\":1}"), 400, "Invalid sandbox ID");
     refused(f, "/sandboxes/a-b-c/timeout", json, STR("{\"timeout\":1}"), 400, "Invalid sandbox ID");
     refused(f, "/sandboxes/%00/timeout", json, STR("{\"timeout\":1}"), 400, "path");
     refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":1}"), 404, "inothing");
     refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":-1}"), 404, "inothing");
-    refused(f, "/sandboxes/inothing/timeout", json, STR("{\"timeout\":-3000000000}"), 400, "timeout");
-    refused(f, "/sandboxes/inothing/connect", json, STR("{\"timeout\":-1}"), 400, "timeout");
+    const char *id = sandbox_info(facade_sandbox(f, true))->id;
+    AUTO_FREE char *timeout = mem_printf("/sandboxes/%s/timeout", id), *join = mem_printf("/sandboxes/%s/connect", id);
+    refused(f, timeout, json, STR("{\"timeout\":-3000000000}"), 400, "timeout");
+    refused(f, timeout, json, STR("{}"), 400, "is missing");
+    refused(f, join, json, STR("{\"timeout\":-1}"), 400, "timeout");
     refused(f, "/sandboxes/inothing/pause", json, STR("{}"), 404, "inothing");
 }
 
 static void what_comes_later_says_so(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     assert_int_equal(facade_json(f, "POST", "/v3/templates", "{\"name\":\"x\"}", &b), 501);
     assert_is(&b, "{\"code\":501,\"message\":\"template builds are not available here\"}");
     assert_int_equal(facade_json(f, "GET", "/secrets", NULL, &b), 501);
@@ -271,7 +276,7 @@ static void what_comes_later_says_so(void **state)
 static void templates_are_told(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     static const char *const known[] = {"base", "base-1", "BASE", "base:default", "me%2Fbase"};
     char target[64];
 
@@ -303,7 +308,7 @@ static void templates_are_told(void **state)
 static void a_repeated_request_makes_one_sandbox(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), a1 = BUF_INIT(1 << 20), a2 = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     const struct str request =
         STR("POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-API-KEY: " TEST_KEY "\r\n"
             "Content-Type: application/json\r\nIdempotency-Key: once-1\r\nContent-Length: 21\r\n\r\n"
@@ -343,7 +348,7 @@ static void a_repeated_request_makes_one_sandbox(void **state)
 
 static void a_client_that_left_gets_its_sandbox_all_the_same(void **state)
 {
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     int fd = facade_connect(f);
 
     f->w->agents_mute = true;

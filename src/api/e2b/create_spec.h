@@ -3,7 +3,7 @@
 #pragma once
 
 #include "api/e2b/network_body.h"
-#include "api/json_read.h"
+#include "api/kit/json_read.h"
 #include "sandbox/sandbox.h"
 
 enum create_version {

@@ -9,23 +9,60 @@
 #include "api/e2b/sandbox_json.h"
 #include "api/e2b/target.h"
 #include "api/e2b/volume_content.h"
+#include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "base/path.h"
+
+void e2b_append_error(struct buf *b, int status, const struct err *err, const char *hint)
+{
+    (void)hint;
+    buf_printf(b, "{\"code\":%d,\"message\":", status);
+    buf_append_json_string(b, str_of(err->msg));
+    buf_append_char(b, '}');
+}
+
+/* What was under way in a sandbox that is gone is cut; while it is paused with its memory nothing is lost: what was under way waits, and what fails otherwise fails by itself. */
+static bool e2b_is_lost(struct call *c, enum err_code code)
+{
+    const struct sandbox_info *info = sandbox_info(c->sandbox);
+    bool alive = sandbox_json_state(info->state);
+
+    if (info->state == SANDBOX_RUNNING || (alive && code != ERR_UNAVAILABLE && code != ERR_FAILED_PRECONDITION))
+        return false;
+    if (c->req && !c->answered && alive && code == ERR_FAILED_PRECONDITION && !http_response_begun(c->req))
+        wake_refuse(c->req, info);
+    else if (c->req && !c->answered)
+        http_abort(c->req);
+    call_done(c);
+    return true;
+}
+
+static const struct facade_ops e2b_ops = {
+    .name = "e2b",
+    .body_max = BODY_MAX,
+    .body_error = "validation error: request body has an error: ",
+    .wants_json_type = true,
+    .method_error = "validation error: method not allowed",
+    .method_error_status = 404,
+    .authenticate = control_authenticate,
+    .find_sandbox = control_sandbox,
+    .append_error = e2b_append_error,
+    .status_of = control_status_of,
+    .is_lost = e2b_is_lost,
+    .preflight = control_preflight,
+};
 
 struct e2b *e2b_new(const struct e2b_config *config)
 {
     struct e2b *e2b = mem_new(struct e2b);
 
-    e2b->core = config->core;
     e2b->builder = config->builder;
-    e2b->refusals = config->refusals;
     e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
     key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
     list_init(&e2b->creations);
-    buf_init(&e2b->scratch, 2 * WIRE_PAYLOAD_MAX);
-    slices_init(&e2b->slices, core_loop(config->core));
-    if (timers_init(&e2b->timers, core_loop(config->core)) < 0) {
+    buf_init(&e2b->scratch, SCRATCH_MAX);
+    if (facade_init(&e2b->facade, &e2b_ops, config->core, config->refusals) < 0) {
         e2b_free(e2b);
         return NULL;
     }
@@ -39,21 +76,12 @@ void e2b_free(struct e2b *e2b)
     envd_watchers_free(e2b);
     map_fini(&e2b->traffic);
     control_creations_free(e2b);
-    timers_fini(&e2b->timers);
-    slices_fini(&e2b->slices);
+    facade_fini(&e2b->facade);
     buf_fini(&e2b->scratch);
     mem_wipe(e2b->api_key, strlen(e2b->api_key));
     mem_free(e2b->api_key);
     mem_free(e2b->domain);
     mem_free(e2b);
-}
-
-void e2b_note_refusal(struct e2b *e2b, const struct http_request *req, enum refusal why)
-{
-    struct http_peer peer;
-
-    if (http_peer_get(req, &peer) == 0)
-        refusals_note(e2b->refusals, "e2b", why, &peer);
 }
 
 bool e2b_key_is(const struct e2b *e2b, struct str given)
@@ -70,11 +98,21 @@ struct str e2b_key_given(const struct http_request *req)
     return str_trim(str_sub(bearer, 7));
 }
 
-bool e2b_claims(struct http_request *req)
+/*
+ * SDKs of 2.7 to 2.26 name the sandbox in headers when they mean the API, too. Where the Host says nothing, a request with the API's key for one of its routes
+ * is the API's: what is sent to a sandbox's daemon has no such path, and nobody sends the key to a port.
+ */
+static bool e2b_means_api(const struct http_request *req, const struct target *target)
+{
+    return target->is_by_header && target->port == ENVD_PORT && http_header_get(req, "x-api-key").n &&
+           control_has_route(req);
+}
+
+bool e2b_claims(const struct http_request *req)
 {
     struct target target;
 
-    return target_of(req, &target) != TARGET_CONTROL;
+    return target_of(req, &target) != TARGET_CONTROL && !e2b_means_api(req, &target);
 }
 
 static bool is_internal(struct http_request *req)
@@ -95,7 +133,8 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
         return;
     }
     by_alias = id_is_port_alias(target->id);
-    sb = by_alias ? sandbox_find_by_port_alias(e2b->core, target->id) : sandbox_find(e2b->core, target->id);
+    sb = by_alias ? sandbox_find_by_port_alias(e2b->facade.core, target->id)
+                  : sandbox_find(e2b->facade.core, target->id);
     if (!sandbox_json_exists(sb))
         proxy_error_not_found(req, target->id);
     else if (target->port != ENVD_PORT)
@@ -106,23 +145,23 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
         envd_handle(e2b, req, sb);
 }
 
-bool e2b_handle(struct e2b *e2b, struct http_request *req)
+bool e2b_serve_sandbox(void *facade, struct http_request *req)
 {
     struct target target;
 
-    switch (target_of(req, &target)) {
-    case TARGET_SANDBOX:
-        handle_sandbox(e2b, req, &target);
-        return true;
-    case TARGET_BAD:
+    if (target_of(req, &target) == TARGET_SANDBOX)
+        handle_sandbox(facade, req, &target);
+    else
         proxy_error_bad_target(req, target.problem);
-        return true;
-    case TARGET_CONTROL:
-        break;
-    }
-    if (str_eq(http_raw_path(req), STR("/files"))) {
-        envd_handle_files(e2b, req);
-        return true;
-    }
-    return volume_content_handle(e2b, req) || control_handle(e2b, req);
+    return true;
+}
+
+bool e2b_serve_api(void *facade, struct http_request *req)
+{
+    struct e2b *e2b = facade;
+
+    if (!str_eq(http_raw_path(req), STR("/files")))
+        return volume_content_handle(e2b, req) || control_handle(e2b, req);
+    envd_handle_files(e2b, req);
+    return true;
 }

@@ -28,10 +28,9 @@ struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */
 
 /*
- * Is the request addressed to a sandbox, by headers or Host? Then it is the sandbox's whatever its path, and whoever routes between
- * façades by path must not look further.
+ * Its claims, in this order (api/kit/claim.h). What is addressed to a sandbox, by headers or Host, is the sandbox's whatever its path, so nobody may look at the path before;
+ * the rest is the API's when a route of it matches.
  */
-bool e2b_claims(struct http_request *req);
-
-/* Answers the request, now or later. False, with nothing done, when no route of the control plane matches. */
-bool e2b_handle(struct e2b *e2b, struct http_request *req);
+bool e2b_claims(const struct http_request *req);
+bool e2b_serve_sandbox(void *e2b, struct http_request *req);
+bool e2b_serve_api(void *e2b, struct http_request *req);

@@ -6,29 +6,29 @@
 #include "api/e2b/wake.h"
 
 static const struct route routes[] = {
-    {HTTP_METHOD_POST, "/process.Process/Start", envd_start, NULL},
-    {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, NULL},
-    {HTTP_METHOD_POST, "/process.Process/List", envd_list, NULL},
-    {HTTP_METHOD_POST, "/process.Process/SendInput", envd_send_input, NULL},
-    {HTTP_METHOD_POST, "/process.Process/StreamInput", envd_stream_input, NULL},
-    {HTTP_METHOD_POST, "/process.Process/CloseStdin", envd_close_stdin, NULL},
-    {HTTP_METHOD_POST, "/process.Process/SendSignal", envd_send_signal, NULL},
-    {HTTP_METHOD_POST, "/process.Process/Update", envd_update, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Stat", envd_stat, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/MakeDir", envd_make_dir, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Move", envd_move, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/ListDir", envd_list_dir, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/Remove", envd_remove, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/WatchDir", envd_watch_dir, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/CreateWatcher", envd_create_watcher, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/GetWatcherEvents", envd_get_watcher_events, NULL},
-    {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, NULL},
-    {HTTP_METHOD_GET, "/files", envd_download, NULL},
-    {HTTP_METHOD_POST, "/files", envd_upload, NULL},
-    {HTTP_METHOD_POST, "/files/compose", envd_compose, NULL},
-    {HTTP_METHOD_GET, "/health", envd_health, NULL},
-    {HTTP_METHOD_GET, "/metrics", envd_metrics, NULL},
-    {HTTP_METHOD_GET, "/envs", envd_envs, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Start", envd_start, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/List", envd_list, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendInput", envd_send_input, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/StreamInput", envd_stream_input, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/CloseStdin", envd_close_stdin, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/SendSignal", envd_send_signal, 0, NULL},
+    {HTTP_METHOD_POST, "/process.Process/Update", envd_update, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Stat", envd_stat, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/MakeDir", envd_make_dir, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Move", envd_move, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/ListDir", envd_list_dir, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/Remove", envd_remove, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/WatchDir", envd_watch_dir, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/CreateWatcher", envd_create_watcher, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/GetWatcherEvents", envd_get_watcher_events, 0, NULL},
+    {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, 0, NULL},
+    {HTTP_METHOD_GET, "/files", envd_download, 0, NULL},
+    {HTTP_METHOD_POST, "/files", envd_upload, 0, NULL},
+    {HTTP_METHOD_POST, "/files/compose", envd_compose, 0, NULL},
+    {HTTP_METHOD_GET, "/health", envd_health, 0, NULL},
+    {HTTP_METHOD_GET, "/metrics", envd_metrics, 0, NULL},
+    {HTTP_METHOD_GET, "/envs", envd_envs, 0, NULL},
 };
 
 bool envd_is_internal(struct str path)
@@ -118,6 +118,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     struct str path = http_raw_path(req), token = http_header_get(req, "x-access-token"), user;
     struct str args[ROUTE_ARGS_MAX] = {0};
     const struct route *route = NULL;
+    char allow[ROUTE_ALLOW_MAX];
     enum route_result found;
     struct call *c;
 
@@ -129,22 +130,19 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
         return;
     if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
-        e2b_note_refusal(e2b, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
+        facade_note_refusal(&e2b->facade, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401,
                            "unauthorized access, please provide a valid access token or method signing if supported");
         return;
     }
-    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args);
+    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args, allow);
     if (found == ROUTE_UNKNOWN) {
         http_respond(req, 404, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1,
                      STR("404 page not found\n"));
         return;
     }
     if (found == ROUTE_WRONG_METHOD) {
-        http_add_header(req, STR("allow"),
-                        str_starts(path, STR("/files"))            ? STR("GET, HEAD, POST")
-                        : str_find_char(str_sub(path, 1), '/') > 0 ? STR("POST")
-                                                                   : STR("GET"));
+        http_add_header(req, STR("allow"), str_of(allow));
         http_respond(req, 405, NULL, 0, STR_NULL);
         return;
     }
@@ -153,7 +151,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
         http_respond_error(req, 401, "invalid username");
         return;
     }
-    c = call_new(e2b, req, info->access_token ? "e2b:token" : "e2b:open");
+    c = call_new(&e2b->facade, req, info->access_token ? "e2b:token" : "e2b:open");
     c->route = route;
     c->user = user;
     call_use_sandbox(c, sb);

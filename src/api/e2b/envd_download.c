@@ -119,9 +119,9 @@ static void send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
     int r;
 
     do {
-        r = gzip_next(d->gzip, &bytes, flush, c->e2b->chunk, sizeof(c->e2b->chunk), &n);
+        r = gzip_next(d->gzip, &bytes, flush, e2b_of(c)->chunk, sizeof(e2b_of(c)->chunk), &n);
         if (r >= 0 && n)
-            http_response_write(c->req, str_n(c->e2b->chunk, n));
+            http_response_write(c->req, str_n(e2b_of(c)->chunk, n));
     } while (r == GZIP_OUTPUT);
 }
 

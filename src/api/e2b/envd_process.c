@@ -27,7 +27,7 @@ static void cleanup(struct call *c)
 static void send_scratch(struct call *c)
 {
     struct follower *f = c->state;
-    struct buf *b = &c->e2b->scratch;
+    struct buf *b = &e2b_of(c)->scratch;
 
     rpc_send(c, buf_str(b));
     buf_clear(b);
@@ -41,7 +41,7 @@ static void on_keepalive(struct call *c)
 
     /* A client that does not even take output needs no keepalive. */
     if (idle_ms >= f->keepalive_ms && !f->unacked) {
-        output_keepalive(&c->e2b->scratch);
+        output_keepalive(&e2b_of(c)->scratch);
         send_scratch(c);
         idle_ms = 0;
     }
@@ -55,7 +55,7 @@ static void on_start(void *ctx, uint32_t pid)
 
     if (c->answered)
         return;
-    output_start(&c->e2b->scratch, pid);
+    output_start(&e2b_of(c)->scratch, pid);
     send_scratch(c);
     call_set_timer(c, f->keepalive_ms, on_keepalive);
 }
@@ -67,7 +67,7 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
 
     if (c->answered)
         return;
-    output_data(&c->e2b->scratch, channel, bytes);
+    output_data(&e2b_of(c)->scratch, channel, bytes);
     f->unacked += bytes.n;
     send_scratch(c);
     if (!http_response_full(c->req)) {
@@ -95,7 +95,7 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
     f->follow = NULL;
     if (c->answered)
         return;
-    output_exit(&c->e2b->scratch, exit);
+    output_exit(&e2b_of(c)->scratch, exit);
     send_scratch(c);
     rpc_end(c);
 }

@@ -172,7 +172,7 @@ static void feed_end(struct call *c)
 static void inflate_some(struct call *c)
 {
     struct upload_state *u = c->state;
-    struct e2b *e2b = c->e2b;
+    struct e2b *e2b = e2b_of(c);
 
     while (!c->answered && !upload_queue_is_busy(u->queue)) {
         struct str in = buf_str(&u->packed);

@@ -23,7 +23,7 @@ static void cleanup(struct call *c)
 static void send_message(struct call *c, struct str message)
 {
     struct watching *w = c->state;
-    struct buf *b = &c->e2b->scratch;
+    struct buf *b = &e2b_of(c)->scratch;
 
     connect_append(b, 0, message);
     rpc_send(c, buf_str(b));

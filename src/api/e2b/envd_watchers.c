@@ -110,9 +110,9 @@ static bool has_room(struct call *c)
     size_t it = 0, of_sandbox = 0;
     const struct watcher *w;
 
-    while ((w = map_next(&c->e2b->watchers, &it)))
+    while ((w = map_next(&e2b_of(c)->watchers, &it)))
         of_sandbox += w->sandbox == c->sandbox;
-    return map_count(&c->e2b->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
+    return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
 }
 
 static void create_watcher(struct call *c, const json_t *message)
@@ -131,7 +131,7 @@ static void create_watcher(struct call *c, const json_t *message)
         return;
     }
     w = mem_new(struct watcher);
-    w->e2b = c->e2b;
+    w->e2b = e2b_of(c);
     w->creator = c;
     buf_init(&w->events, EVENTS_MAX);
     w->id[0] = 'w';
@@ -165,7 +165,7 @@ static struct watcher *find(struct call *c, const json_t *message)
         rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
         return NULL;
     }
-    w = map_get(&c->e2b->watchers, id);
+    w = map_get(&e2b_of(c)->watchers, id);
     if (w && w->sandbox == c->sandbox && !w->creator)
         return w;
     rpc_fail(c, ERR_NOT_FOUND, "watcher with id %.*s not found", STR_ARG(id));

@@ -3,7 +3,6 @@
 
 #include "api/e2b/envd.h"
 #include "api/e2b/target.h"
-#include "api/status.h"
 #include "http/connect.h"
 #include "sandbox/pause.h"
 
@@ -14,9 +13,9 @@ static void note_refusal(struct call *c, const struct files_query *query, enum f
     bool has_header = http_header_get(c->req, "x-access-token").n;
 
     if (!has_header && !query->signature.p)
-        e2b_note_refusal(c->e2b, c->req, REFUSAL_NO_TOKEN);
+        facade_note_refusal(c->facade, c->req, REFUSAL_NO_TOKEN);
     else if (has_header || !files_query_signed_by(query, operation, token))
-        e2b_note_refusal(c->e2b, c->req, REFUSAL_WRONG_TOKEN);
+        facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_TOKEN);
 }
 
 bool files_begin(struct call *c, enum files_operation operation, struct files_query *ret_query)
@@ -94,7 +93,7 @@ static struct sandbox *search(struct e2b *e2b, struct http_request *req, struct 
     AUTO(signer_free) struct signer *signer = signer_new(&what);
 
     s->signer = signer;
-    sandbox_each(e2b->core, try_sandbox, s);
+    sandbox_each(e2b->facade.core, try_sandbox, s);
     s->signer = NULL;
     return s->found;
 }
@@ -111,17 +110,17 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
     }
     if (s.header.n || s.query.signature.p) {
         if (!search(e2b, req, &s)) {
-            e2b_note_refusal(e2b, req, REFUSAL_WRONG_TOKEN);
+            facade_note_refusal(&e2b->facade, req, REFUSAL_WRONG_TOKEN);
             http_respond_error(req, 401, s.header.n ? "no sandbox has this access token" : "invalid signature");
         }
         return s.found;
     }
     if (!e2b_key_is(e2b, key)) {
-        e2b_note_refusal(e2b, req, key.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_TOKEN);
+        facade_note_refusal(&e2b->facade, req, key.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401, "a signature, an access token or the API key is needed");
         return NULL;
     }
-    s.found = sandbox_only(e2b->core);
+    s.found = sandbox_only(e2b->facade.core);
     if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
         http_respond_error(req, 400,

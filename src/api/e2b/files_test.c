@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-static struct buf *file_at(struct facade *f, const struct sandbox *sb, const char *path)
+static struct buf *file_at(struct test_facade *f, const struct sandbox *sb, const char *path)
 {
     struct buf *file = map_get(&world_agent(f->w, sb)->files, str_of(path));
 
@@ -21,8 +21,8 @@ static struct buf *file_at(struct facade *f, const struct sandbox *sb, const cha
     return file;
 }
 
-static int upload(struct facade *f, const struct sandbox *sb, const char *query, const char *headers, struct str body,
-                  struct buf *ret)
+static int upload(struct test_facade *f, const struct sandbox *sb, const char *query, const char *headers,
+                  struct str body, struct buf *ret)
 {
     AUTO_BUF struct buf all = BUF_INIT(16384), target = BUF_INIT(4096);
 
@@ -31,7 +31,7 @@ static int upload(struct facade *f, const struct sandbox *sb, const char *query,
     return facade_call(f, "POST", buf_data(&target), buf_data(&all), body, NULL, ret);
 }
 
-static int download(struct facade *f, const struct sandbox *sb, const char *path, const char *headers,
+static int download(struct test_facade *f, const struct sandbox *sb, const char *path, const char *headers,
                     struct buf *ret_head, struct buf *ret)
 {
     AUTO_BUF struct buf all = BUF_INIT(16384), target = BUF_INIT(4096);
@@ -58,7 +58,7 @@ static void large_files_go_in_and_out_whole(void **state)
 {
     AUTO_BUF struct buf data = BUF_INIT(8 << 20), b = BUF_INIT(16 << 20), head = BUF_INIT(16384),
                         body = BUF_INIT(16 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     fill(&data, 5000000);
@@ -81,7 +81,7 @@ static void large_files_go_in_and_out_whole(void **state)
 static void one_request_may_carry_many_files(void **state)
 {
     AUTO_BUF struct buf body = BUF_INIT(16 << 20), b = BUF_INIT(16 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char path[32];
 
@@ -128,7 +128,7 @@ static void gzip_goes_both_ways(void **state)
 {
     AUTO_BUF struct buf data = BUF_INIT(32 << 20), packed = BUF_INIT(32 << 20), b = BUF_INIT(32 << 20),
                         head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char headers[128];
 
@@ -156,7 +156,7 @@ static void gzip_goes_both_ways(void **state)
 static void parts_conditions_and_empty_files(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384), headers = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     assert_int_equal(upload(f, sb, "?path=/t/a.txt", octets, STR("0123456789"), &b), 200);
@@ -180,7 +180,7 @@ static void parts_conditions_and_empty_files(void **state)
 static void bad_uploads_are_told_what_is_wrong(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char headers[512];
 
@@ -214,7 +214,7 @@ static void bad_uploads_are_told_what_is_wrong(void **state)
 static void files_are_joined(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), data = BUF_INIT(4 << 20), headers = BUF_INIT(2048);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     fill(&data, 2000000);
@@ -248,7 +248,7 @@ static void files_are_joined(void **state)
 static void an_upload_may_end_with_its_client_or_its_sandbox(void **state)
 {
     AUTO_BUF struct buf answer = BUF_INIT(1 << 20), request = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     int fd = facade_connect(f);
 
@@ -272,7 +272,7 @@ static void an_upload_may_end_with_its_client_or_its_sandbox(void **state)
 static void a_signature_finds_its_sandbox(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), target = BUF_INIT(4096), encoded = BUF_INIT(256);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct signature what = {.path = STR("/t/a"), .operation = STR("read"), .user = STR("")};
     char text[SIGNATURE_MAX];
@@ -301,7 +301,7 @@ static void a_signature_finds_its_sandbox(void **state)
     assert_int_equal(facade_call(f, "GET", "/files?path=/t/a", "X-API-KEY: " TEST_KEY "\r\n", STR_NULL, NULL, &b), 400);
 }
 
-static int ask(struct facade *f, const char *headers, struct buf *ret)
+static int ask(struct test_facade *f, const char *headers, struct buf *ret)
 {
     AUTO_BUF struct buf request = BUF_INIT(2048);
     AUTO_CLOSE int fd = facade_connect(f);
@@ -317,7 +317,7 @@ static int ask(struct facade *f, const char *headers, struct buf *ret)
 static void the_only_sandbox_is_not_meant_without_a_key(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
 
     assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("alone"), &b), 200);
@@ -332,7 +332,7 @@ static void the_only_sandbox_is_not_meant_without_a_key(void **state)
 static void pages_of_other_sites_have_no_open_sandbox(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *open = facade_sandbox(f, false), *closed = facade_sandbox(f, true);
 
     assert_int_equal(upload(f, open, "?path=/t/a.html", octets, STR("page"), &b), 200);
@@ -349,7 +349,7 @@ static void pages_of_other_sites_have_no_open_sandbox(void **state)
 static void an_alias_leads_to_ports_and_to_nothing_else(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), body = BUF_INIT(1024);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false);
     const struct sandbox_info *info = sandbox_info(sb);
 
@@ -372,7 +372,7 @@ static void directories_are_listed_and_watched(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), body = BUF_INIT(1024),
                         request = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = facade_connect(f);
@@ -470,7 +470,7 @@ static uint32_t writing(const struct fake_agent *a)
 static void a_write_that_the_agent_ends_early_is_no_success(void **state)
 {
     AUTO_BUF struct buf head = BUF_INIT(2048), data = BUF_INIT(1 << 20), entry = BUF_INIT(4096), b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = facade_connect(f);
@@ -495,7 +495,7 @@ static void a_write_that_the_agent_ends_early_is_no_success(void **state)
 static void other_ports_are_relayed_and_explained(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(2048), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char expected[256];
 

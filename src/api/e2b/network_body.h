@@ -2,7 +2,7 @@
 /* The network members of a request as a policy, and back. */
 #pragma once
 
-#include "api/json_read.h"
+#include "api/kit/json_read.h"
 #include "base/buf.h"
 #include "sandbox/network.h"
 

@@ -22,7 +22,7 @@ static void id_of(const struct buf *body, char ret_id[static ID_SANDBOX_LEN + 1]
 static void rules_are_made_seen_and_replaced(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1], target[128], network[128];
 
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
@@ -61,7 +61,7 @@ static void rules_are_made_seen_and_replaced(void **state)
 static void values_of_headers_are_not_seen_again(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1], target[128];
 
     assert_int_equal(facade_json(f, "POST", "/v2/sandboxes",
@@ -80,7 +80,7 @@ static void values_of_headers_are_not_seen_again(void **state)
 static void without_egress_rules_are_refused(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
 
     egress_stop(f->w);
     world_turns(f->w, 30);
@@ -94,7 +94,7 @@ static void without_egress_rules_are_refused(void **state)
 static void ports_may_need_a_token(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char id[ID_SANDBOX_LEN + 1];
 
     assert_int_equal(
@@ -127,7 +127,7 @@ static void ports_may_need_a_token(void **state)
 }
 
 /* What a request becomes inside. The agent does not read, so all that it is sent is found in its socket. */
-static void inside(struct facade *f, struct sandbox *sb, const char *more, struct buf *ret)
+static void inside(struct test_facade *f, struct sandbox *sb, const char *more, struct buf *ret)
 {
     AUTO_BUF struct buf request = BUF_INIT(4096);
     AUTO_CLOSE int fd = facade_connect(f);
@@ -150,7 +150,7 @@ static void inside(struct facade *f, struct sandbox *sb, const char *more, struc
 static void the_key_stays_outside(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     inside(f, sb, "X-API-KEY: " TEST_KEY "\r\nAuthorization: Bearer of-its-own\r\nx-more: 1\r\n", &b);
@@ -166,7 +166,7 @@ static void the_key_stays_outside(void **state)
 static void connections_to_one_sandbox_are_bounded(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), request = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true), *other = facade_sandbox(f, true);
     struct rlimit files;
     static int fds[PORT_PROXY_RELAYS_MAX];

@@ -21,7 +21,7 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
 }
 
 /* A sandbox with more members of the request. */
-static struct sandbox *make(struct facade *f, const char *members)
+static struct sandbox *make(struct test_facade *f, const char *members)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char body[512];
@@ -33,7 +33,7 @@ static struct sandbox *make(struct facade *f, const char *members)
     return sandbox_find(f->w->core, str_of(made_id));
 }
 
-static int post(struct facade *f, const char *verb, const char *body, struct buf *b)
+static int post(struct test_facade *f, const char *verb, const char *body, struct buf *b)
 {
     char target[128];
 
@@ -41,7 +41,7 @@ static int post(struct facade *f, const char *verb, const char *body, struct buf
     return facade_json(f, "POST", target, body, b);
 }
 
-static int get(struct facade *f, const char *target, unsigned port, const char *more, struct buf *b)
+static int get(struct test_facade *f, const char *target, unsigned port, const char *more, struct buf *b)
 {
     char headers[512];
 
@@ -52,7 +52,7 @@ static int get(struct facade *f, const char *target, unsigned port, const char *
 static void pausing_resuming_and_connecting_answer_by_state(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char target[128];
 
     make(f, ",\"autoPause\":true");
@@ -98,7 +98,7 @@ static void a_connect_waits_for_the_pause_that_is_under_way(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), pausing = BUF_INIT(1 << 20), connecting = BUF_INIT(1 << 20);
     AUTO_BUF struct buf request = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     AUTO_CLOSE int first = facade_connect(f), second = facade_connect(f);
 
@@ -133,7 +133,7 @@ static void a_connect_waits_for_the_pause_that_is_under_way(void **state)
 static void traffic_to_a_paused_one_finds_nobody(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     char token[128];
 
@@ -150,7 +150,7 @@ static void traffic_to_a_paused_one_finds_nobody(void **state)
 static void traffic_wakes_one_that_wants_it(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = make(f, ",\"autoPause\":true,\"autoResume\":{\"enabled\":true},"
                                  "\"network\":{\"allowPublicTraffic\":false}");
     char token[128], traffic[128];
@@ -175,7 +175,7 @@ static void traffic_wakes_one_that_wants_it(void **state)
 static void a_client_that_leaves_while_it_is_held_is_forgotten(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), request = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = make(f, ",\"autoPause\":true,\"autoResume\":{\"enabled\":true}");
     int fd;
 
@@ -196,7 +196,7 @@ static void a_stream_stays_open_over_a_pause_and_is_cut_without_memory(void **st
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), answer = BUF_INIT(1 << 20), request = BUF_INIT(4096),
                         body = BUF_INIT(4096);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = make(f, "");
     AUTO_CLOSE int fd = facade_connect(f);
 

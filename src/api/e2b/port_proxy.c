@@ -208,7 +208,7 @@ static void on_end(void *ctx, const struct err *err)
     r->dial = NULL;
     if (err && !r->open && err->code == ERR_UNAVAILABLE && r->tries < TRIES_MAX &&
         sandbox_info(r->sandbox)->state == SANDBOX_RUNNING) {
-        timer_set(&r->e2b->timers, &r->retry, r->tries * PAUSE_MS);
+        timer_set(&r->e2b->facade.timers, &r->retry, r->tries * PAUSE_MS);
         return;
     }
     r->ended = true;
@@ -271,7 +271,7 @@ static bool is_refused(struct e2b *e2b, struct http_request *req, const struct s
     if (!info->traffic_token || str_eq_secret(given, str_of(info->traffic_token)))
         return false;
     if (given.n)
-        e2b_note_refusal(e2b, req, REFUSAL_WRONG_TOKEN);
+        facade_note_refusal(&e2b->facade, req, REFUSAL_WRONG_TOKEN);
     proxy_error_traffic_token(req, str_of(info->id), given.n == 0);
     return true;
 }

@@ -2,7 +2,7 @@
 /* Messages of process.Process as what the core wants to know. All strings point into the JSON. ERR_INVALID_ARGUMENT, or ERR_UNIMPLEMENTED where a oneof is empty. */
 #pragma once
 
-#include "api/json_read.h"
+#include "api/kit/json_read.h"
 #include "sandbox/exec.h"
 
 /* {"process":{"cmd","args","envs","cwd"},"pty":{"size":{"cols","rows"}},"tag","stdin"} */

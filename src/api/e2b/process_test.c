@@ -9,7 +9,7 @@
 static void a_process_streams_from_start_to_end(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 << 20), lines = BUF_INIT(64 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     assert_int_equal(
@@ -36,7 +36,7 @@ static void a_process_streams_from_start_to_end(void **state)
     assert_is(&lines, "2 {\"error\":{\"code\":\"invalid_argument\",\"message\":\"cwd '/nowhere' does not exist\"}}\n");
 }
 
-static int start(struct facade *f, struct sandbox *sb, const char *message)
+static int start(struct test_facade *f, struct sandbox *sb, const char *message)
 {
     AUTO_BUF struct buf request = BUF_INIT(65536), body = BUF_INIT(65536);
     int fd = facade_connect(f);
@@ -54,7 +54,7 @@ static int start(struct facade *f, struct sandbox *sb, const char *message)
 static void a_client_that_does_not_read_holds_its_process_and_loses_nothing(void **state)
 {
     AUTO_BUF struct buf answer = BUF_INIT(64 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"count\",\"args\":[\"24000000\"]}}");
@@ -76,7 +76,7 @@ static void a_client_that_does_not_read_holds_its_process_and_loses_nothing(void
 static void a_sandbox_that_dies_cuts_its_streams(void **state)
 {
     AUTO_BUF struct buf answer = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"spew\",\"args\":[\"10\"]}}");
     char headers[512];
@@ -96,7 +96,7 @@ static void a_sandbox_that_dies_cuts_its_streams(void **state)
 static void a_process_outlives_its_client_and_is_found_again(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), lines = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     int fd = start(f, sb, "{\"process\":{\"cmd\":\"cat\"},\"tag\":\"t\"}");
@@ -132,7 +132,7 @@ static void input_can_be_a_stream(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), body = BUF_INIT(1 << 20), headers = BUF_INIT(1024),
                         lines = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     struct fake_agent *a = world_agent(f->w, sb);
     AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"cat\"}}");
@@ -177,7 +177,7 @@ static void input_can_be_a_stream(void **state)
     assert_has(&lines, "has begun already");
 }
 
-static void bad_envelope(struct facade *f, struct sandbox *sb, struct str body, const char *because)
+static void bad_envelope(struct test_facade *f, struct sandbox *sb, struct str body, const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), lines = BUF_INIT(1 << 20);
 
@@ -190,7 +190,7 @@ static void bad_envelope(struct facade *f, struct sandbox *sb, struct str body, 
 
 static void bad_envelopes_end_their_stream_with_an_error(void **state)
 {
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     bad_envelope(f, sb, STR(""), "unimplemented");
@@ -205,7 +205,7 @@ static void bad_envelopes_end_their_stream_with_an_error(void **state)
     bad_envelope(f, sb, STR("\0\0\0\0\7{\"a\":1,"), "invalid JSON");
 }
 
-static void unary(struct facade *f, const char *headers, const char *path, const char *body, int status,
+static void unary(struct test_facade *f, const char *headers, const char *path, const char *body, int status,
                   const char *because)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -217,7 +217,7 @@ static void unary(struct facade *f, const char *headers, const char *path, const
 static void bad_calls_are_told_what_is_wrong(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     char routing[512], json[600], bare[256];
     const char *list = "/process.Process/List";
@@ -268,7 +268,7 @@ static void a_mute_agent_meets_the_deadline(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), lines = BUF_INIT(1 << 20),
                         body = BUF_INIT(1024);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
     world_agent(f->w, sb)->deaf = true;

@@ -14,7 +14,7 @@ static const char *target_of(const struct sandbox *sb, const char *verb)
 static void snapshots_have_names_and_are_listed_in_pages(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(1 << 16);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, false), *other = facade_sandbox(f, false);
     char target[256], token[128] = "";
     const char *at;
@@ -72,7 +72,7 @@ static void snapshots_have_names_and_are_listed_in_pages(void **state)
 static void forks_are_told_one_by_one(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
     size_t n = 0;
 

@@ -87,6 +87,9 @@ enum target_kind target_parse(struct str host, struct str id_header, struct str 
     bool host_says = host_label(name, &port, &id);
 
     *ret_target = (struct target){0};
+    if (str_starts(name, STR("api.")))
+        return TARGET_CONTROL;
+    ret_target->is_by_header = has_headers && (host_is_silent || !host_says);
     if (has_headers && (host_is_silent || !host_says)) {
         if (!id_header.n || !port_header.n) {
             ret_target->problem = "missing header";

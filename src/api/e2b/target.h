@@ -3,7 +3,7 @@
  * Which port of which sandbox a request is for.
  *
  * A Host whose first label is "<port>-<id>" says it. Else the headers E2b-Sandbox-Id and E2b-Sandbox-Port do; they come first when Host can't say it:
- * localhost, an address, or "sandbox.<domain>". A request with neither is for the control plane.
+ * localhost, an address, or "sandbox.<domain>". A request with neither is for the control plane, and so is one for "api.<domain>", whatever its headers.
  *
  * In place of the id there may be the sandbox's port alias, which leads to what listens on its ports and to nothing else.
  */
@@ -23,6 +23,7 @@ enum target_kind {
 struct target {
     struct str id; /* [a-z0-9]+, borrowed */
     uint16_t port;
+    bool is_by_header; /* the Host did not say it */
     const char *problem;
 };
 

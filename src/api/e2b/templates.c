@@ -15,7 +15,7 @@
 
 struct template_registry *templates_of(const struct call *c)
 {
-    return core_templates(c->e2b->core);
+    return core_templates(call_core(c));
 }
 
 const char *templates_status_name(enum template_status status)
@@ -27,7 +27,7 @@ const char *templates_status_name(enum template_status status)
 bool templates_committed(struct call *c)
 {
     struct err err;
-    if (core_templates_commit(c->e2b->core, &err) == 0)
+    if (core_templates_commit(call_core(c), &err) == 0)
         return true;
     call_fail_err(c, &err);
     return false;
@@ -176,7 +176,7 @@ static bool list_one(void *ctx, const struct template_info *info)
 
 static void answer_list(struct call *c, struct listing *l)
 {
-    l->core = c->e2b->core;
+    l->core = call_core(c);
     buf_append_char(&l->b, '[');
     template_info_each(templates_of(c), list_one, l);
     buf_append_char(&l->b, ']');
@@ -240,7 +240,7 @@ static bool append_build(void *ctx, const struct template_build *build)
 void templates_get(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
-    struct builds all = {.core = c->e2b->core, .b = &b};
+    struct builds all = {.core = call_core(c), .b = &b};
     struct template_info info;
     struct template_build of_file;
     if (!templates_find(c, c->args[0], &info))
@@ -289,7 +289,7 @@ static void publish(struct call *c, const json_t *body, bool tells_names)
         call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (r && core_template_publish(c->e2b->core, &c->actor, c->args[0], is_public, &err) < 0) {
+    if (r && core_template_publish(call_core(c), &c->actor, c->args[0], is_public, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -302,24 +302,14 @@ static void publish(struct call *c, const json_t *body, bool tells_names)
     call_json(c, 200, buf_str(&b));
 }
 
-static void publish_v1(struct call *c, const json_t *body)
-{
-    publish(c, body, false);
-}
-
-static void publish_v2(struct call *c, const json_t *body)
-{
-    publish(c, body, true);
-}
-
 void templates_publish(struct call *c)
 {
-    call_read_json(c, false, publish_v1);
+    publish(c, c->body, false);
 }
 
 void templates_publish_v2(struct call *c)
 {
-    call_read_json(c, false, publish_v2);
+    publish(c, c->body, true);
 }
 
 void templates_delete(struct call *c)
@@ -333,13 +323,13 @@ void templates_delete(struct call *c)
     /* A snapshot's id is its name and its tag. */
     bool is_one = info.is_snapshot && info.n_tags && str_find_char(c->args[0], ':') >= 0;
     const char *ref = is_one ? arena_strndup(a, c->args[0].p, c->args[0].n) : id;
-    if (core_template_remove(c->e2b->core, &c->actor, str_of(ref), &err) < 0) {
+    if (core_template_remove(call_core(c), &c->actor, str_of(ref), &err) < 0) {
         (void)err_prefix(&err, "cannot delete template '%s'", is_one ? ref : id);
         call_fail_err(c, &err);
         return;
     }
-    if (c->e2b->builder && !is_one)
-        builder_cancel_template(c->e2b->builder, id, "the template was deleted");
+    if (e2b_of(c)->builder && !is_one)
+        builder_cancel_template(e2b_of(c)->builder, id, "the template was deleted");
     if (templates_committed(c))
         call_empty(c, 204);
 }

@@ -10,9 +10,9 @@ enum { CPUS_DEFAULT = 2, MEMORY_MB_DEFAULT = 1024 }; /* of E2B; its SDKs send th
 
 static bool has_builder(struct call *c)
 {
-    if (!c->e2b->builder)
+    if (!e2b_of(c)->builder)
         call_fail(c, 501, "template builds are not available here");
-    return c->e2b->builder != NULL;
+    return e2b_of(c)->builder != NULL;
 }
 
 /* ---- request ---- */
@@ -49,15 +49,17 @@ static int read_request(struct call *c, const json_t *body, struct template_requ
     return 0;
 }
 
-static void request(struct call *c, const json_t *body)
+void templates_request(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     struct template_request request = {0};
     const struct template_build *build;
     struct template_info info;
     struct err err;
-    if (read_request(c, body, &request, &err) < 0 ||
-        core_template_request(c->e2b->core, &c->actor, &request, &build, &err) < 0) {
+    if (!has_builder(c))
+        return;
+    if (read_request(c, c->body, &request, &err) < 0 ||
+        core_template_request(call_core(c), &c->actor, &request, &build, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -74,12 +76,6 @@ static void request(struct call *c, const json_t *body)
     templates_append_names(&b, "aliases", &info, true);
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     call_json(c, 202, buf_str(&b));
-}
-
-void templates_request(struct call *c)
-{
-    if (has_builder(c))
-        call_read_json(c, true, request);
 }
 
 /* ---- uploads ---- */
@@ -105,7 +101,7 @@ void templates_upload_link(struct call *c)
         return;
     const char *hash = arena_strndup(http_arena(c->req), c->args[1].p, c->args[1].n);
     struct str host = http_header_get(c->req, "host");
-    struct uploads *uploads = builder_uploads(c->e2b->builder);
+    struct uploads *uploads = builder_uploads(e2b_of(c)->builder);
     uploads_grant(uploads, hash, token);
     AUTO_BUF struct buf url = BUF_INIT(4096);
     buf_printf(&url, "%s://%.*s/templates/%s/files/%s?token=%s", scheme(c->req), STR_ARG(host), info.id, hash, token);
@@ -174,7 +170,7 @@ void templates_upload(struct call *c)
         return;
     if (http_query_get(c->req, "token", &token) != 1)
         token = STR_NULL;
-    if (upload_begin_by_link(builder_uploads(c->e2b->builder), c->args[1], token, http_content_length(c->req), &up,
+    if (upload_begin_by_link(builder_uploads(e2b_of(c)->builder), c->args[1], token, http_content_length(c->req), &up,
                              &err) < 0) {
         upload_failed(c, &err);
         return;
@@ -202,28 +198,22 @@ static const struct template_build *find_build(struct call *c, int missing)
     return build;
 }
 
-static void start(struct call *c, const json_t *body)
+void templates_start(struct call *c)
 {
     struct build_spec spec;
     struct err err;
-    const struct template_build *build = find_build(c, 404);
+    const struct template_build *build = has_builder(c) ? find_build(c, 404) : NULL;
     if (!build)
         return;
     const char *id = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
-    if (build_spec_read(body, http_arena(c->req), &spec, &err) < 0) {
+    if (build_spec_read(c->body, http_arena(c->req), &spec, &err) < 0) {
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
         return;
     }
-    if (builder_start(c->e2b->builder, &c->actor, id, &spec, &err) < 0)
+    if (builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &err) < 0)
         call_fail_err(c, &err);
     else
         call_empty(c, 202);
-}
-
-void templates_start(struct call *c)
-{
-    if (has_builder(c))
-        call_read_json(c, true, start);
 }
 
 /* ---- status ---- */

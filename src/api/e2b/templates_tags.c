@@ -4,7 +4,7 @@
 #include "sandbox/templates.h"
 #include "template/name.h"
 
-static void add(struct call *c, const json_t *body)
+void templates_tags_add(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     const struct str *tags = NULL;
@@ -13,9 +13,9 @@ static void add(struct call *c, const json_t *body)
     const char *build;
     size_t n = 0;
     struct err err;
-    if (json_get_str(body, "target", &target, &err) < 0 ||
-        json_get_strs(body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request body: %s", err.msg);
+    if (json_get_str(c->body, "target", &target, &err) < 0 ||
+        json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
+        call_fail(c, 400, "Invalid request c->body: %s", err.msg);
         return;
     }
     if (n == 0) {
@@ -26,7 +26,7 @@ static void add(struct call *c, const json_t *body)
         call_fail(c, 400, "Invalid target template format: %s", err.msg);
         return;
     }
-    if (core_template_tag(c->e2b->core, &c->actor, target, tags, n, &build, &err) < 0) {
+    if (core_template_tag(call_core(c), &c->actor, target, tags, n, &build, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -44,31 +44,21 @@ static void add(struct call *c, const json_t *body)
         call_json(c, 201, buf_str(&b));
 }
 
-void templates_tags_add(struct call *c)
-{
-    call_read_json(c, true, add);
-}
-
-static void remove_tags(struct call *c, const json_t *body)
+void templates_tags_remove(struct call *c)
 {
     const struct str *tags = NULL;
     struct str name = STR_NULL;
     size_t n = 0;
     struct err err;
-    if (json_get_str(body, "name", &name, &err) < 0 ||
-        json_get_strs(body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request body: %s", err.msg);
+    if (json_get_str(c->body, "name", &name, &err) < 0 ||
+        json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
+        call_fail(c, 400, "Invalid request c->body: %s", err.msg);
         return;
     }
-    if (core_template_untag(c->e2b->core, &c->actor, name, tags, n, &err) < 0)
+    if (core_template_untag(call_core(c), &c->actor, name, tags, n, &err) < 0)
         call_fail_err(c, &err);
     else if (templates_committed(c))
         call_empty(c, 204);
-}
-
-void templates_tags_remove(struct call *c)
-{
-    call_read_json(c, true, remove_tags);
 }
 
 void templates_tags_list(struct call *c)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/test_facade.h"
 
+#include "api/kit/claim.h"
+
 #include "base/fd.h"
 #include "base/mem.h"
 
@@ -14,9 +16,12 @@ enum { ANSWER_MAX = 96 * 1024 * 1024 };
 
 static void on_request(struct http_request *req, void *ctx)
 {
-    struct facade *f = ctx;
+    struct test_facade *f = ctx;
 
-    if (e2b_handle(f->e2b, req))
+    const struct claim claims[] = {{.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = f->e2b},
+                                   {.serve = e2b_serve_api, .facade = f->e2b}};
+
+    if (claims_serve(claims, ARRAY_SIZE(claims), req))
         return;
     f->unclaimed++;
     http_respond_error(req, 404, "no such route");
@@ -24,7 +29,7 @@ static void on_request(struct http_request *req, void *ctx)
 
 int facade_setup(void **state)
 {
-    struct facade *f = mem_new(struct facade);
+    struct test_facade *f = mem_new(struct test_facade);
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(addr);
     void *world;
@@ -53,7 +58,7 @@ static void on_closed(void *ctx)
 
 int facade_teardown(void **state)
 {
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     void *world = f->w;
     bool closed = false;
     int r;
@@ -66,7 +71,7 @@ int facade_teardown(void **state)
     return r;
 }
 
-struct sandbox *facade_sandbox(struct facade *f, bool secure)
+struct sandbox *facade_sandbox(struct test_facade *f, bool secure)
 {
     return world_sandbox(f->w, &(struct sandbox_spec){.timeout_ms = 300000, .secure = secure, .allow_internet = true});
 }
@@ -82,7 +87,7 @@ const char *facade_headers(const struct sandbox *sb, unsigned port)
     return text;
 }
 
-int facade_connect(struct facade *f)
+int facade_connect(struct test_facade *f)
 {
     struct sockaddr_in addr = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)f->port)};
@@ -94,7 +99,7 @@ int facade_connect(struct facade *f)
     return fd;
 }
 
-void facade_send(struct facade *f, int fd, struct str bytes)
+void facade_send(struct test_facade *f, int fd, struct str bytes)
 {
     usec_t until = clock_mono() + 20 * USEC_PER_SEC;
 
@@ -112,7 +117,7 @@ void facade_send(struct facade *f, int fd, struct str bytes)
     }
 }
 
-bool facade_receive(struct facade *f, int fd, struct buf *b, const char *until)
+bool facade_receive(struct test_facade *f, int fd, struct buf *b, const char *until)
 {
     usec_t limit = clock_mono() + 20 * USEC_PER_SEC;
 
@@ -174,7 +179,7 @@ static uint64_t leading_number(struct str s)
     return v;
 }
 
-int facade_call(struct facade *f, const char *method, const char *target, const char *headers, struct str body,
+int facade_call(struct test_facade *f, const char *method, const char *target, const char *headers, struct str body,
                 struct buf *ret_head, struct buf *ret_body)
 {
     AUTO_BUF struct buf request = BUF_INIT(16384), answer = BUF_INIT(ANSWER_MAX);
@@ -217,7 +222,7 @@ int facade_call(struct facade *f, const char *method, const char *target, const 
     return (int)leading_number(str_sub(head, 9));
 }
 
-int facade_json(struct facade *f, const char *method, const char *target, const char *body, struct buf *ret_body)
+int facade_json(struct test_facade *f, const char *method, const char *target, const char *body, struct buf *ret_body)
 {
     return facade_call(f, method, target, "X-API-KEY: " TEST_KEY "\r\nContent-Type: application/json\r\n", str_of(body),
                        NULL, ret_body);
@@ -232,7 +237,8 @@ void facade_envelope(struct buf *b, struct str message)
     buf_append_str(b, message);
 }
 
-int facade_stream(struct facade *f, struct sandbox *sb, const char *method, const char *message, struct buf *ret_body)
+int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message,
+                  struct buf *ret_body)
 {
     AUTO_BUF struct buf headers = BUF_INIT(1024), body = BUF_INIT(1 << 20);
 

@@ -13,7 +13,7 @@
 
 #define TEST_KEY "e2b_0123456789abcdef"
 
-struct facade {
+struct test_facade {
     struct world *w;
     struct e2b *e2b;
     struct http_server *server;
@@ -21,29 +21,29 @@ struct facade {
     unsigned unclaimed; /* requests that no route took */
 };
 
-int facade_setup(void **state); /* for cmocka; *state is a struct facade */
+int facade_setup(void **state); /* for cmocka; *state is a struct test_facade */
 int facade_teardown(void **state);
 
-struct sandbox *facade_sandbox(struct facade *f, bool secure);
+struct sandbox *facade_sandbox(struct test_facade *f, bool secure);
 const char *facade_headers(const struct sandbox *sb,
                            unsigned port); /* routing and token, each line ended; until the next call */
 
-int facade_connect(struct facade *f); /* non-blocking */
-void facade_send(struct facade *f, int fd, struct str bytes);
+int facade_connect(struct test_facade *f); /* non-blocking */
+void facade_send(struct test_facade *f, int fd, struct str bytes);
 /* Turns the loop until the answer holds `until`, or its connection ended (NULL). Returns false at an end that was not asked for. */
-bool facade_receive(struct facade *f, int fd, struct buf *b, const char *until);
+bool facade_receive(struct test_facade *f, int fd, struct buf *b, const char *until);
 
 /*
  * One request with `headers` (lines) and a body, one answer. *ret_body is cleared and gets the body, chunks joined. Returns the status;
  * 0 when the connection was cut before the answer was complete. head (may be NULL) gets the head.
  */
-int facade_call(struct facade *f, const char *method, const char *target, const char *headers, struct str body,
+int facade_call(struct test_facade *f, const char *method, const char *target, const char *headers, struct str body,
                 struct buf *ret_head, struct buf *ret_body);
-int facade_json(struct facade *f, const char *method, const char *target, const char *body,
+int facade_json(struct test_facade *f, const char *method, const char *target, const char *body,
                 struct buf *ret_body); /* with the key */
 
 /* A Connect stream with this one message. */
-int facade_stream(struct facade *f, struct sandbox *sb, const char *method, const char *message, struct buf *ret_body);
+int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message, struct buf *ret_body);
 void facade_envelope(struct buf *b, struct str message);
 /* The messages of a stream's body, each on a line, flags in front: "0 {...}\n2 {}\n". */
 void facade_messages(struct buf *body, struct buf *ret_lines);

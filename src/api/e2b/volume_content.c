@@ -39,7 +39,7 @@ static void cleanup(struct call *c)
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
     if (k->opened) {
-        volume_release(c->e2b->core, k->opened);
+        volume_release(call_core(c), k->opened);
         sandbox_unref(k->opened);
     }
     k->opened = NULL;
@@ -231,7 +231,7 @@ static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
 
     if (!c->req) { /* its client has gone */
         if (sb) {
-            volume_release(c->e2b->core, sb);
+            volume_release(call_core(c), sb);
             sandbox_unref(sb);
         }
     } else if (err) {
@@ -248,7 +248,7 @@ static void open_volume(struct call *c)
     struct err err;
 
     call_ref(c);
-    if (volume_open(c->e2b->core, &c->actor, c->args[0], on_volume, c, &err) < 0) {
+    if (volume_open(call_core(c), &c->actor, c->args[0], on_volume, c, &err) < 0) {
         content_fail(c, &err);
         call_unref(c);
     }
@@ -323,13 +323,13 @@ static bool read_parameters(struct call *c)
 /* The token is the volume's own; a volume that is not there and a wrong token look alike. */
 static bool may_use(struct call *c)
 {
-    const struct volume *v = volume_find(c->e2b->core, c->args[0]);
+    const struct volume *v = volume_find(call_core(c), c->args[0]);
     struct str given = http_header_get(c->req, "authorization");
 
     given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
     if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token)))
         return true;
-    e2b_note_refusal(c->e2b, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
+    facade_note_refusal(c->facade, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
     call_fail(c, 401, "the volume's token is missing or wrong");
     return false;
 }
@@ -346,7 +346,7 @@ bool volume_content_handle(struct e2b *e2b, struct http_request *req)
     rest = str_sub(rest, strlen("/volumecontent/"));
     str_split(&rest, '/', &id);
     what = rest;
-    c = call_new(e2b, req, "e2b:volume");
+    c = call_new(&e2b->facade, req, "e2b:volume");
     k = c->state = arena_alloc(http_arena(req), sizeof(*k));
     *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
     c->cleanup = cleanup;

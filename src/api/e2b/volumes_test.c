@@ -17,7 +17,7 @@ static void member(const struct buf *body, const char *name, char *ret, size_t s
     snprintf(ret, size, "%.*s", (int)strcspn(at + n, "\""), at + n);
 }
 
-static void make(struct facade *f, struct buf *b)
+static void make(struct test_facade *f, struct buf *b)
 {
     assert_int_equal(facade_json(f, "POST", "/volumes", "{\"name\":\"data\"}", b), 201);
     member(b, "volumeID", id, sizeof(id));
@@ -25,7 +25,7 @@ static void make(struct facade *f, struct buf *b)
 }
 
 /* To the content, with this token. */
-static int content(struct facade *f, const char *method, const char *rest, const char *bearer, const char *body,
+static int content(struct test_facade *f, const char *method, const char *rest, const char *bearer, const char *body,
                    struct buf *b)
 {
     char target[256], headers[256];
@@ -38,7 +38,7 @@ static int content(struct facade *f, const char *method, const char *rest, const
 static void volumes_are_made_listed_mounted_and_dropped(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
     char target[128], sandbox[64];
 
     make(f, &b);
@@ -78,7 +78,7 @@ static void volumes_are_made_listed_mounted_and_dropped(void **state)
 static void content_is_for_who_has_the_token(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
 
     make(f, &b);
     assert_int_equal(content(f, "GET", "path?path=/", "wrong", NULL, &b), 401);
@@ -98,7 +98,7 @@ static void content_is_for_who_has_the_token(void **state)
 static void files_go_in_and_come_out(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    struct facade *f = *state;
+    struct test_facade *f = *state;
 
     make(f, &b);
     assert_int_equal(content(f, "GET", "file?path=/f", token, NULL, &b), 404);

@@ -2,7 +2,7 @@
 /* Requests and events of watched directories, shared by streams and by watchers that are polled. */
 #pragma once
 
-#include "api/json_read.h"
+#include "api/kit/json_read.h"
 #include "base/buf.h"
 #include "sandbox/files.h"
 

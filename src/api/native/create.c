@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: what the request's body says, as the core wants to know it. */
-#include "api/json_read.h"
-#include "api/native/call.h"
+#include "api/kit/json_read.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "sandbox/network.h"
 #include "sandbox/volumes.h"
@@ -12,12 +12,7 @@
 /* At once, what is not found is the template. */
 static void refuse(struct call *c, const struct err *err)
 {
-    native_error_hint(c, err, err->code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
-}
-
-static void created(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    native_answer_wait(ctx, 201, sb, err);
+    call_fail_hint(c, err, err->code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
 }
 
 /* "network" is a policy, "internet" the short form of one. */
@@ -57,7 +52,6 @@ static int check_machine(const struct sandbox_spec *spec, struct err *err)
 /* [{"name":…,"path":…,"read_only":…}]; what a volume's name and path may be is the core's to say. */
 static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_spec *spec, struct err *err)
 {
-    static const char *const known[] = {"name", "path", "read_only"};
     json_t *list = NULL, *one;
     size_t i;
     if (json_get_array(body, "volumes", &list, err) < 0)
@@ -71,11 +65,9 @@ static int read_volumes(const json_t *body, struct arena *arena, struct sandbox_
         *m = (struct volume_mount){.name = STR_NULL};
         if (!json_is_object(one))
             return err_set(err, ERR_INVALID_ARGUMENT, "\"volumes\" must be a list of objects");
-        if (json_only(one, known, ARRAY_SIZE(known), err) < 0 || json_get_str(one, "name", &m->name, err) < 0 ||
-            json_get_str(one, "path", &m->path, err) < 0 || json_get_bool(one, "read_only", &m->read_only, err) < 0)
-            return -1;
-        if (!m->name.n || !m->path.n)
-            return err_set(err, ERR_INVALID_ARGUMENT, "each of \"volumes\" needs a name and a path");
+        if (JSON_WANTS(one, arena, err, JSON_NEED_STR("name", &m->name), JSON_NEED_STR("path", &m->path),
+                       JSON_WANT_BOOL("read_only", &m->read_only)) < 0)
+            return err_prefix(err, "volumes");
     }
     spec->mounts = mounts;
     spec->n_mounts = json_array_size(list);
@@ -102,29 +94,24 @@ static int read_lifecycle(const json_t *body, struct sandbox_spec *spec, struct 
     return 0;
 }
 
-static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *spec, struct network_spec *network,
-                     struct err *err)
+static int read_spec(struct call *c, struct sandbox_spec *spec, struct network_spec *network, struct err *err)
 {
-    static const char *const known[] = {"template", "memory_bytes", "cpu_milli",   "disk_bytes",  "timeout_ms",
-                                        "env",      "metadata",     "internet",    "secure",      "network",
-                                        "volumes",  "on_timeout",   "auto_resume", "pause_memory"};
+    int64_t memory = 0, cpu = 0, disk = 0, timeout = (int64_t)native_of(c)->config.default_timeout_ms;
     struct arena *arena = http_arena(c->req);
-    int64_t memory = 0, cpu = 0, disk = 0, timeout = (int64_t)c->native->config.default_timeout_ms;
-    if (json_only(body, known, ARRAY_SIZE(known), err) < 0)
-        return -1;
     spec->template_ref = STR("base");
     spec->allow_internet = true;
     spec->secure = true;
-    if (json_get_str(body, "template", &spec->template_ref, err) < 0 ||
-        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
-        json_get_int(body, "cpu_milli", 0, INT32_MAX, &cpu, err) < 0 ||
-        json_get_int(body, "disk_bytes", 0, INT64_MAX, &disk, err) < 0 ||
-        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout, err) < 0 ||
-        json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
-        json_get_pairs(body, "metadata", arena, &spec->metadata, &spec->n_metadata, err) < 0 ||
-        json_get_bool(body, "internet", &spec->allow_internet, err) < 0 ||
-        json_get_bool(body, "secure", &spec->secure, err) < 0 || read_network(body, spec, network, err) < 0 ||
-        read_volumes(body, arena, spec, err) < 0 || read_lifecycle(body, spec, err) < 0)
+    if (JSON_WANTS(c->body, arena, err, JSON_WANT_STR("template", &spec->template_ref),
+                   JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_WANT_INT("cpu_milli", 0, INT32_MAX, &cpu),
+                   JSON_WANT_INT("disk_bytes", 0, INT64_MAX, &disk),
+                   JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout),
+                   JSON_WANT_PAIRS("env", &spec->envs, &spec->n_envs),
+                   JSON_WANT_PAIRS("metadata", &spec->metadata, &spec->n_metadata),
+                   JSON_WANT_BOOL("internet", &spec->allow_internet), JSON_WANT_BOOL("secure", &spec->secure),
+                   JSON_WANT_ANY("network"), JSON_WANT_ANY("volumes"), JSON_WANT_ANY("on_timeout"),
+                   JSON_WANT_ANY("auto_resume"), JSON_WANT_ANY("pause_memory")) < 0 ||
+        read_network(c->body, spec, network, err) < 0 || read_volumes(c->body, arena, spec, err) < 0 ||
+        read_lifecycle(c->body, spec, err) < 0)
         return -1;
     spec->memory_bytes = (uint64_t)memory;
     spec->cpu_milli = (uint32_t)cpu;
@@ -133,34 +120,25 @@ static int read_spec(struct call *c, const json_t *body, struct sandbox_spec *sp
     return check_machine(spec, err);
 }
 
-static void create_body(struct http_request *req, int error, struct str body, void *ctx)
+void native_sandboxes_create(struct call *c)
 {
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
     struct sandbox_spec spec = {0};
     struct network_spec network;
     struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    if (read_spec(c, json, &spec, &network, &err) < 0) {
-        native_error(c, &err);
+    if (read_spec(c, &spec, &network, &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
     for (size_t i = 0; i < spec.n_mounts; i++) {
-        if (volume_find(c->native->config.core, spec.mounts[i].name))
+        if (volume_find(call_core(c), spec.mounts[i].name))
             continue;
         (void)err_set(&err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(spec.mounts[i].name.n, (size_t)64),
                       spec.mounts[i].name.p);
-        native_error_hint(c, &err, "'cove volume create' makes one, 'cove volume ls' lists those there are");
+        call_fail_hint(c, &err, "'cove volume create' makes one, 'cove volume ls' lists those there are");
         return;
     }
-    struct wait *w = native_wait_new(c);
-    if (sandbox_create(c->native->config.core, &c->actor, &spec, created, w, &err) < 0)
-        refuse(native_wait_take(w), &err);
-}
-
-void native_sandboxes_create(struct call *c)
-{
-    http_read_body(c->req, NATIVE_BODY_MAX, create_body, c);
+    if (sandbox_create(call_core(c), &c->actor, &spec, native_on_sandbox, call_hold(c), &err) == 0)
+        return;
+    refuse(c, &err);
+    call_unref(c);
 }

@@ -7,7 +7,7 @@
  *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv would forget with the handle.
  */
 #include "wire/diff.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
@@ -85,7 +85,7 @@ static void finish(struct diff *d)
     /* The usual advice is about sandboxes that run. */
     bool is_too_much = d->err.code == ERR_RESOURCE_EXHAUSTED;
     if (d->err.code && !http_response_begun(c->req)) {
-        native_error_hint(c, &d->err, is_too_much ? too_much : NULL);
+        call_fail_hint(c, &d->err, is_too_much ? too_much : NULL);
         return;
     }
     begin(d);
@@ -152,7 +152,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         if (buf_len(&d->in) && !d->err.code)
             (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short");
     }
-    if (d->ended || native_is_full(d->call))
+    if (d->ended || call_is_full(d->call))
         stop(d);
     finish(d);
 }
@@ -181,7 +181,7 @@ static void on_done(void *ctx, const struct err *err)
 
 static void on_closed(struct call *c)
 {
-    struct diff *d = c->op;
+    struct diff *d = c->state;
     d->call = NULL;
     uv_close((uv_handle_t *)&d->poll, handle_closed);
 }
@@ -191,14 +191,14 @@ void native_diff(struct call *c)
     struct str a = STR(""), b = STR_NULL;
     int fds[2];
     struct err err;
-    (void)native_query(c, "a", &a);
-    if (!native_query(c, "b", &b) || !b.n) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "b is missing: a sandbox's id, or a template's or snapshot's name");
+    (void)call_query(c, "a", &a);
+    if (!call_query(c, "b", &b) || !b.n) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "b is missing: a sandbox's id, or a template's or snapshot's name");
         return;
     }
     if (pipe2(fds, O_CLOEXEC) < 0) {
         (void)err_errno(&err, errno, "make a pipe");
-        native_error(c, &err);
+        call_fail_err(c, &err);
         return;
     }
     AUTO_CLOSE int ours = fds[0], theirs = fds[1];
@@ -206,21 +206,21 @@ void native_diff(struct call *c)
     *d = (struct diff){.call = c, .fd = -1, .in = BUF_INIT(IN_MAX)};
     int r = fd_nonblock(ours, true);
     if (r == 0)
-        r = uv_poll_init(core_loop(c->native->config.core), &d->poll, ours);
+        r = uv_poll_init(core_loop(call_core(c)), &d->poll, ours);
     if (r < 0) {
         mem_free(d);
-        native_refuse(c, ERR_INTERNAL, "the comparison can't be followed");
+        call_refuse(c, ERR_INTERNAL, "the comparison can't be followed");
         return;
     }
     d->fd = TAKE_FD(ours);
-    if (layers_diff(c->native->config.core, a, b, TAKE_FD(theirs), on_done, d, &err) < 0) {
+    if (layers_diff(call_core(c), a, b, TAKE_FD(theirs), on_done, d, &err) < 0) {
         d->answered = true;
-        native_error(c, &err);
+        call_fail_err(c, &err);
         uv_close((uv_handle_t *)&d->poll, handle_closed);
         return;
     }
-    c->op = d;
-    c->closed = on_closed;
+    c->state = d;
+    c->cleanup = on_closed;
     http_on_drain(c->req, on_drain, d);
     start(d);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A comparison whose client leaves. What the core and the other handlers do is stood in for here: who compares is this test. */
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "http/test_server.h"
@@ -39,59 +39,38 @@ int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done
     return 0;
 }
 
-bool native_query(struct call *c, const char *name, struct str *ret_value)
-{
-    return http_query_get(c->req, name, ret_value) == 1;
-}
-
-bool native_is_full(const struct call *c)
-{
-    (void)c;
-    return false;
-}
-
-void native_refuse(struct call *c, enum err_code code, const char *fmt, ...)
-{
-    (void)c, (void)code;
-    fail_msg("%s", fmt);
-}
-
-void native_error(struct call *c, const struct err *err)
-{
-    (void)c;
-    fail_msg("%s", err->msg);
-}
-
-void native_error_hint(struct call *c, const struct err *err, const char *hint)
-{
-    (void)c, (void)hint;
-    fail_msg("%s", err->msg);
-}
-
 void native_error_json(struct buf *b, const struct err *err)
 {
     (void)b;
     fail_msg("%s", err->msg);
 }
 
-static void on_close(struct http_request *req, void *ctx)
+static void append_error(struct buf *b, int status, const struct err *err, const char *hint)
 {
-    struct call *c = ctx;
-    (void)req;
-    c->closed(c);
+    (void)b, (void)status, (void)hint;
+    fail_msg("%s", err->msg);
+}
+
+static const struct facade_ops ops = {.append_error = append_error};
+
+static void (*cleanup)(struct call *c);
+
+static void on_over(struct call *c)
+{
+    cleanup(c);
     w.server.closes++;
     w.is_over = true;
 }
 
 static void on_request(struct http_request *req, void *ctx)
 {
-    struct call *c = arena_alloc(http_arena(req), sizeof(*c));
+    struct call *c = call_new(&w.native.facade, req, NULL);
     (void)ctx;
     w.server.requests++;
-    c->native = &w.native;
-    c->req = req;
-    http_on_close(req, on_close, c);
+    w.native.facade.ops = &ops;
     native_diff(c);
+    cleanup = c->cleanup;
+    c->cleanup = on_over;
 }
 
 static void on_tick(uv_timer_t *timer)

@@ -6,7 +6,7 @@
  * more (wake). Of a long log it takes one slice per turn of the loop, also when nothing in it is what was asked for. It ends when the log
  * is drained and nothing is followed, or when the sandbox has ended.
  */
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "event/log.h"
 #include "event/verify.h"
@@ -37,7 +37,7 @@ static void timer_closed(uv_handle_t *handle)
 
 static void stream_closed(struct call *c)
 {
-    struct stream *s = c->op;
+    struct stream *s = c->state;
     if (s->cursor)
         event_cursor_close(s->cursor);
     s->cursor = NULL;
@@ -50,13 +50,12 @@ static void stream_closed(struct call *c)
 static void stream_end(struct stream *s)
 {
     stream_closed(s->call);
-    s->call->closed = NULL;
     (void)http_response_end(s->call->req);
 }
 
 static bool can_send(const struct stream *s)
 {
-    return !s->is_gone && !native_is_full(s->call);
+    return !s->is_gone && !call_is_full(s->call);
 }
 
 static void send_text(struct stream *s, struct str text)
@@ -140,7 +139,7 @@ static void pump(struct stream *s)
 
     for (int steps = 0; s->cursor && can_send(s); steps++) {
         if (steps == SLICE_STEPS || (steps && clock_mono() >= until)) {
-            slice_later(&s->call->native->slices, &s->slice);
+            slice_later(&s->call->facade->slices, &s->slice);
             return;
         }
         int r = event_cursor_next(s->cursor, &e, &gap, &err);
@@ -190,16 +189,19 @@ static void on_keepalive(uv_timer_t *timer)
 /* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still. False: answered. */
 static bool find_log(struct call *c, bool may_be_volume)
 {
-    if (c->of_service)
+    if (!c->args[0].p) {
+        c->args[0] = STR(SERVICE_LOG_ID);
         return true;
-    const struct volume *v = may_be_volume ? volume_find(c->native->config.core, c->id) : NULL;
+    }
+    const struct volume *v = may_be_volume ? volume_find(call_core(c), c->args[0]) : NULL;
     if (v)
-        c->id = arena_str(http_arena(c->req), str_of(v->id));
-    if (v || id_is_sandbox(c->id) ||
-        (may_be_volume && c->id.n == VOLUME_ID_LEN && str_starts(c->id, STR("vol-")) && !str_has_nul(c->id)))
+        c->args[0] = arena_str(http_arena(c->req), str_of(v->id));
+    if (v || id_is_sandbox(c->args[0]) ||
+        (may_be_volume && c->args[0].n == VOLUME_ID_LEN && str_starts(c->args[0], STR("vol-")) &&
+         !str_has_nul(c->args[0])))
         return true;
-    native_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
-                  (int)MIN(c->id.n, 64), c->id.p);
+    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
+                (int)MIN(c->args[0].n, 64), c->args[0].p);
     return false;
 }
 
@@ -211,22 +213,22 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
     bool follow;
     if (!find_log(c, may_be_volume))
         return NULL;
-    const struct sandbox *sb = sandbox_find(c->native->config.core, c->id);
-    bool lives =
-        sb ? sandbox_info(sb)->ended == 0 : c->of_service || volume_find(c->native->config.core, c->id) != NULL;
-    if (native_query_bool(c, "follow", &follow) < 0)
+    const struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
+    bool lives = sb ? sandbox_info(sb)->ended == 0
+                    : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), c->args[0]) != NULL;
+    if (call_query_bool(c, "follow", &follow) < 0)
         return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
     slice_init(&s->slice, on_slice);
     s->is_follow = follow && lives;
-    if (event_bounds_get(c->native->config.events, c->id.p, &bounds, &err) < 0 ||
-        event_subscribe(c->native->config.events, c->id.p, from, on_wake, s, &s->cursor, &err) < 0) {
-        native_error(c, &err);
+    if (event_bounds_get(native_of(c)->config.events, c->args[0].p, &bounds, &err) < 0 ||
+        event_subscribe(native_of(c)->config.events, c->args[0].p, from, on_wake, s, &s->cursor, &err) < 0) {
+        call_fail_err(c, &err);
         return NULL;
     }
-    c->op = s;
-    c->closed = stream_closed;
+    c->state = s;
+    c->cleanup = stream_closed;
     return s;
 }
 
@@ -234,7 +236,7 @@ void native_events_stream(struct call *c)
 {
     uint64_t from, last_id;
     struct str accept = http_header_get(c->req, "accept"), last = http_header_get(c->req, "last-event-id");
-    if (native_query_u64(c, "from", &from) < 0)
+    if (call_query_u64(c, "from", &from) < 0)
         return;
     if (last.p && str_to_u64(last, &last_id) == 0 && last_id < UINT64_MAX)
         from = last_id + 1;
@@ -242,7 +244,7 @@ void native_events_stream(struct call *c)
     struct stream *s = stream_new(c, from, true);
     if (!s)
         return;
-    (void)native_query(c, "kind", &s->kind);
+    (void)call_query(c, "kind", &s->kind);
     s->is_sse = accept.p && str_starts(accept, STR("text/event-stream"));
     struct http_header headers[] = {
         HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
@@ -251,7 +253,7 @@ void native_events_stream(struct call *c)
     http_on_drain(c->req, on_drain, s);
     if (s->is_sse && s->is_follow) {
         s->keepalive = mem_new(uv_timer_t);
-        (void)uv_timer_init(core_loop(c->native->config.core), s->keepalive);
+        (void)uv_timer_init(core_loop(call_core(c)), s->keepalive);
         s->keepalive->data = s;
         (void)uv_timer_start(s->keepalive, on_keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
     }
@@ -261,7 +263,7 @@ void native_events_stream(struct call *c)
 void native_events_logs(struct call *c)
 {
     uint64_t from;
-    if (native_query_u64(c, "from", &from) < 0)
+    if (call_query_u64(c, "from", &from) < 0)
         return;
     struct stream *s = stream_new(c, from, false);
     if (!s)
@@ -279,7 +281,7 @@ void native_events_logs(struct call *c)
 struct verification {
     uv_work_t work;
     struct native_config config;
-    struct wait *wait;
+    struct call *call; /* held */
     char id[EVENT_ID_MAX + 1];
     struct event_verdict verdict;
     struct err err;
@@ -295,13 +297,13 @@ static void verify_work(uv_work_t *work)
 static void verify_done(uv_work_t *work, int status)
 {
     struct verification *v = container_of(work, struct verification, work);
-    struct call *c = native_wait_take(v->wait);
+    struct call *c = call_back(v->call, NULL);
     AUTO_BUF struct buf b = BUF_INIT(4096);
     bool is_intact = v->verdict.fault == EVENT_INTACT;
     if (c && status < 0) {
-        native_refuse(c, ERR_CANCELED, "the service stops");
+        call_refuse(c, ERR_CANCELED, "the service stops");
     } else if (c && v->r < 0) {
-        native_error(c, &v->err);
+        call_fail_err(c, &v->err);
     } else if (c) {
         buf_printf(
             &b,
@@ -312,7 +314,7 @@ static void verify_done(uv_work_t *work, int status)
             (unsigned long long)v->verdict.last, (unsigned long long)v->verdict.checked);
         buf_append_json_string(&b, str_of(v->verdict.detail));
         buf_append_char(&b, '}');
-        native_json(c, 200, &b);
+        call_json_buf(c, 200, &b);
     }
     mem_free(v);
 }
@@ -322,28 +324,10 @@ void native_events_verify(struct call *c)
     if (!find_log(c, true))
         return;
     struct verification *v = mem_new(struct verification);
-    v->config = c->native->config;
-    memcpy(v->id, c->id.p, c->id.n);
-    v->wait = native_wait_new(c);
-    int r = uv_queue_work(core_loop(c->native->config.core), &v->work, verify_work, verify_done);
+    v->config = native_of(c)->config;
+    memcpy(v->id, c->args[0].p, c->args[0].n);
+    v->call = call_hold(c);
+    int r = uv_queue_work(core_loop(call_core(c)), &v->work, verify_work, verify_done);
     assert(r == 0); /* fails for a NULL callback only */
     (void)r;
-}
-
-static void of_service(struct call *c)
-{
-    c->of_service = true;
-    c->id = STR(SERVICE_LOG_ID);
-}
-
-void native_events_service(struct call *c)
-{
-    of_service(c);
-    native_events_stream(c);
-}
-
-void native_events_service_verify(struct call *c)
-{
-    of_service(c);
-    native_events_verify(c);
 }

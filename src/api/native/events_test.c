@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who follows a log while the machine's clock is set back, and who looks for what is not in it. The log is a real one; what the core and the other handlers do is stood in for here. */
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "event/log.h"
@@ -52,95 +52,51 @@ const struct sandbox_info *sandbox_info(const struct sandbox *sb)
     return &w.info;
 }
 
-bool native_query(struct call *c, const char *name, struct str *ret_value)
-{
-    return http_query_get(c->req, name, ret_value) == 1;
-}
-
-int native_query_u64(struct call *c, const char *name, uint64_t *value)
-{
-    struct str text;
-    *value = 0;
-    return http_query_get(c->req, name, &text) == 1 ? str_to_u64(text, value) : 0;
-}
-
-int native_query_bool(struct call *c, const char *name, bool *value)
-{
-    struct str text;
-    *value = http_query_get(c->req, name, &text) == 1;
-    return 0;
-}
-
-bool native_is_full(const struct call *c)
-{
-    return http_response_queued(c->req) >= HTTP_LIMITS_DEFAULT.write_high;
-}
-
-void native_refuse(struct call *c, enum err_code code, const char *fmt, ...)
-{
-    (void)c, (void)code;
-    fail_msg("%s", fmt);
-}
-
-void native_error(struct call *c, const struct err *err)
-{
-    (void)c;
-    fail_msg("%s", err->msg);
-}
-
 void native_error_json(struct buf *b, const struct err *err)
 {
     (void)b;
     fail_msg("%s", err->msg);
 }
 
-void native_json(struct call *c, int status, struct buf *body)
-{
-    (void)c, (void)body;
-    fail_msg("%d", status);
-}
-
-struct wait *native_wait_new(struct call *c)
-{
-    (void)c;
-    fail();
-    return NULL;
-}
-
-struct call *native_wait_take(struct wait *wait)
-{
-    (void)wait;
-    fail();
-    return NULL;
-}
-
 /* ---- the world ---- */
 
-static void on_close(struct http_request *req, void *ctx)
+static void append_error(struct buf *b, int status, const struct err *err, const char *hint)
 {
-    struct call *c = ctx;
-    (void)req;
-    if (c->closed)
-        c->closed(c);
+    (void)b, (void)status, (void)hint;
+    fail_msg("%s", err->msg);
+}
+
+static const struct facade_ops ops = {.append_error = append_error};
+
+static void (*cleanup)(struct call *c);
+
+static void on_over(struct call *c)
+{
+    if (cleanup && c->state)
+        cleanup(c);
     w.server.closes++;
     w.is_over = true;
 }
 
 static void on_request(struct http_request *req, void *ctx)
 {
-    struct call *c = arena_alloc(http_arena(req), sizeof(*c));
+    struct call *c;
     (void)ctx;
     w.server.requests++;
-    c->native = &w.native;
-    c->req = req;
-    c->id = STR(ID);
-    http_on_close(req, on_close, c);
-    if (str_eqc(http_path(req), "/ping"))
-        (void)http_respond(req, 200, NULL, 0, STR("pong"));
-    else if (str_eqc(http_path(req), "/events"))
+    c = call_new(&w.native.facade, req, NULL);
+    c->cleanup = on_over;
+    cleanup = NULL;
+    if (str_eqc(http_path(req), "/ping")) {
+        call_respond(c, 200, NULL, STR("pong"));
+        return;
+    }
+    c->args[0] = STR(ID);
+    if (str_eqc(http_path(req), "/events"))
         native_events_stream(c);
     else
         native_events_logs(c);
+    cleanup = c->cleanup;
+    c->cleanup = on_over;
 }
 
 static void add(enum event_kind kind, usec_t at)
@@ -204,7 +160,8 @@ static void lines_of(const char *query, uint64_t first)
     uv_timer_t tick;
     usec_t now = clock_real();
     test_server_open_with(&w.server, NULL, false, on_request);
-    slices_init(&w.native.slices, &w.server.loop);
+    w.native.facade.ops = &ops;
+    slices_init(&w.native.facade.slices, &w.server.loop);
     assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
     assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
     int client = test_connect(&w.server);
@@ -230,7 +187,7 @@ static void lines_of(const char *query, uint64_t first)
     check_lines(first);
 
     uv_close((uv_handle_t *)&tick, NULL);
-    slices_fini(&w.native.slices);
+    slices_fini(&w.native.facade.slices);
     test_server_close(&w.server);
     (void)fd_close(client);
     buf_fini(&w.got);
@@ -282,7 +239,8 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
     char piece[4096];
     unsigned turns = 0, answered_after = 0;
     test_server_open_with(&w.server, NULL, false, on_request);
-    slices_init(&w.native.slices, &w.server.loop);
+    w.native.facade.ops = &ops;
+    slices_init(&w.native.facade.slices, &w.server.loop);
     append(40 * SLICE_STEPS);
     int walker = greeted(), other = greeted();
     ask(walker, "/events?kind=nothing");
@@ -299,7 +257,7 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
 
     (void)fd_close(walker);
     (void)fd_close(other);
-    slices_fini(&w.native.slices);
+    slices_fini(&w.native.facade.slices);
     test_server_close(&w.server);
 }
 
@@ -307,11 +265,12 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
 {
     (void)state;
     test_server_open_with(&w.server, NULL, false, on_request);
-    slices_init(&w.native.slices, &w.server.loop);
+    w.native.facade.ops = &ops;
+    slices_init(&w.native.facade.slices, &w.server.loop);
     append(40 * SLICE_STEPS);
     int client = greeted();
     ask(client, "/events?kind=nothing");
-    for (int turns = 0; list_empty(&w.native.slices.waiting); turns++) {
+    for (int turns = 0; list_empty(&w.native.facade.slices.waiting); turns++) {
         assert_true(turns < 30);
         (void)uv_run(&w.server.loop, UV_RUN_ONCE);
     }
@@ -320,8 +279,8 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
         assert_true(turns < 30);
         (void)uv_run(&w.server.loop, UV_RUN_ONCE);
     }
-    assert_true(list_empty(&w.native.slices.waiting));
-    slices_fini(&w.native.slices);
+    assert_true(list_empty(&w.native.facade.slices.waiting));
+    slices_fini(&w.native.facade.slices);
     test_server_close(&w.server);
 }
 
@@ -332,7 +291,8 @@ static void nothing_is_lost_between_two_slices(void **state)
     AUTO_BUF struct buf b = BUF_INIT(16 << 20);
     uint64_t next = 1;
     test_server_open_with(&w.server, NULL, false, on_request);
-    slices_init(&w.native.slices, &w.server.loop);
+    w.native.facade.ops = &ops;
+    slices_init(&w.native.facade.slices, &w.server.loop);
     append(5 * SLICE_STEPS + 1);
     int client = greeted();
     ask(client, "/events?kind=sandbox.");
@@ -344,7 +304,7 @@ static void nothing_is_lost_between_two_slices(void **state)
     }
     assert_int_equal(next, 5 * SLICE_STEPS + 2);
     (void)fd_close(client);
-    slices_fini(&w.native.slices);
+    slices_fini(&w.native.facade.slices);
     test_server_close(&w.server);
 }
 

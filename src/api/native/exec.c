@@ -11,14 +11,13 @@
  *  5. The follow belongs to the stream until its exit, its error or exec_close().
  */
 #include "sandbox/exec.h"
-#include "api/json_read.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "wire/exec_stream.h"
 
 #include <signal.h>
 
-enum { STILL_MS = 20, SPEC_MAX = 1 << 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
+enum { STILL_MS = 20, IN_MAX = 256 * 1024 + EXEC_STREAM_HEAD + EXEC_STREAM_PAYLOAD_MAX };
 
 struct exec {
     struct call *call;
@@ -47,7 +46,7 @@ static void still_stop(struct exec *x)
 
 static void exec_closed(struct call *c)
 {
-    struct exec *x = c->op;
+    struct exec *x = c->state;
     still_stop(x);
     if (x->pending)
         exec_call_cancel(x->pending);
@@ -59,7 +58,7 @@ static void exec_closed(struct call *c)
     buf_fini(&x->in);
     buf_fini(&x->input);
     sandbox_unref(x->sb);
-    c->closed = NULL;
+    c->cleanup = NULL;
 }
 
 static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str payload)
@@ -104,7 +103,7 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
         send_frame(x, kind, piece);
         bytes = str_sub(bytes, piece.n);
     }
-    if (native_is_full(x->call))
+    if (call_is_full(x->call))
         x->unacked += n;
     else
         exec_ack(x->follow, n);
@@ -220,7 +219,7 @@ static bool stands_still(struct exec *x)
         return false;
     if (!x->still) {
         x->still = mem_new(uv_timer_t);
-        (void)uv_timer_init(core_loop(x->call->native->config.core), x->still);
+        (void)uv_timer_init(core_loop(call_core(x->call)), x->still);
         x->still->data = x;
         (void)uv_timer_start(x->still, still_over, STILL_MS, 0);
     }
@@ -280,28 +279,23 @@ static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
 
 /* ---- the start ---- */
 
-static int read_spec(struct call *c, const json_t *body, struct exec_spec *spec, struct err *err)
+static int read_spec(struct call *c, struct exec_spec *spec, struct err *err)
 {
-    static const char *const known[] = {"cmd", "env", "user", "cwd", "tag", "stdin", "timeout_ms", "pty"};
-    static const char *const known_pty[] = {"columns", "rows"};
     struct arena *arena = http_arena(c->req);
-    const struct str *argv;
+    const struct str *argv = NULL;
     size_t argc = 0;
     int64_t timeout_ms = 0, columns = 80, rows = 24;
     json_t *pty = NULL;
-    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 || json_get_strs(body, "cmd", arena, &argv, &argc, err) < 0)
+    if (JSON_WANTS(c->body, arena, err, JSON_WANT_STRS("cmd", &argv, &argc),
+                   JSON_WANT_PAIRS("env", &spec->envs, &spec->n_envs), JSON_WANT_STR("user", &spec->user),
+                   JSON_WANT_STR("cwd", &spec->cwd), JSON_WANT_STR("tag", &spec->tag),
+                   JSON_WANT_BOOL("stdin", &spec->stdin_open), JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms),
+                   JSON_WANT_OBJECT("pty", &pty)) < 0)
         return -1;
     if (argc == 0 || argv[0].n == 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "cmd must name a program and its arguments");
-    if (json_get_pairs(body, "env", arena, &spec->envs, &spec->n_envs, err) < 0 ||
-        json_get_str(body, "user", &spec->user, err) < 0 || json_get_str(body, "cwd", &spec->cwd, err) < 0 ||
-        json_get_str(body, "tag", &spec->tag, err) < 0 || json_get_bool(body, "stdin", &spec->stdin_open, err) < 0 ||
-        json_get_int(body, "timeout_ms", 0, INT64_MAX, &timeout_ms, err) < 0 ||
-        json_get_object(body, "pty", &pty, err) < 0)
-        return -1;
-    if (pty && (json_only(pty, known_pty, ARRAY_SIZE(known_pty), err) < 0 ||
-                json_get_int(pty, "columns", 1, 10000, &columns, err) < 0 ||
-                json_get_int(pty, "rows", 1, 10000, &rows, err) < 0))
+    if (pty && JSON_WANTS(pty, arena, err, JSON_WANT_INT("columns", 1, 10000, &columns),
+                          JSON_WANT_INT("rows", 1, 10000, &rows)) < 0)
         return -1;
     spec->cmd = argv[0];
     spec->args = argv + 1;
@@ -313,77 +307,50 @@ static int read_spec(struct call *c, const json_t *body, struct exec_spec *spec,
     return 0;
 }
 
-static void spec_body(struct http_request *req, int error, struct str body, void *ctx)
+void native_exec(struct call *c)
 {
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
+    struct str upgrade = http_header_get(c->req, "upgrade");
     struct exec_spec spec = {0};
     struct err err;
-    if (error == -EMSGSIZE) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", SPEC_MAX / 1024);
+    if (!http_wants_upgrade(c->req) || !str_eq_nocase(upgrade, STR(EXEC_STREAM_PROTOCOL))) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "send 'Connection: upgrade' and 'Upgrade: " EXEC_STREAM_PROTOCOL "'");
         return;
     }
-    if (error < 0)
-        return;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb)
-        return;
-    if (json_read_object(body, false, &json, &err) < 0 || read_spec(c, json, &spec, &err) < 0) {
-        native_error(c, &err);
+    if (read_spec(c, &spec, &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
 
-    struct exec *x = arena_alloc(http_arena(req), sizeof(*x));
+    struct exec *x = arena_alloc(http_arena(c->req), sizeof(*x));
     x->call = c;
     x->pty = spec.pty;
     buf_init(&x->in, IN_MAX);
     buf_init(&x->input, IN_MAX);
-    if (exec_start(sb, &c->actor, &spec, &ops, x, &x->follow, &err) < 0) {
-        native_error(c, &err);
+    if (exec_start(c->sandbox, &c->actor, &spec, &ops, x, &x->follow, &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
-    x->sb = sandbox_ref(sb);
-    c->op = x;
-    c->closed = exec_closed;
-    http_on_drain(req, on_drain, x);
-    if (http_upgrade(req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
-        http_abort(req);
+    x->sb = sandbox_ref(c->sandbox);
+    c->state = x;
+    c->cleanup = exec_closed;
+    http_on_drain(c->req, on_drain, x);
+    if (http_upgrade(c->req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
+        http_abort(c->req);
         return;
     }
-    http_stream_body(req, &body_ops, x);
-    http_pause_body(req); /* until there is a process to feed */
-}
-
-void native_exec(struct call *c)
-{
-    struct str upgrade = http_header_get(c->req, "upgrade");
-    if (!http_wants_upgrade(c->req) || !str_eq_nocase(upgrade, STR(EXEC_STREAM_PROTOCOL))) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "send 'Connection: upgrade' and 'Upgrade: " EXEC_STREAM_PROTOCOL "'");
-        return;
-    }
-    http_read_body(c->req, SPEC_MAX, spec_body, c);
+    http_stream_body(c->req, &body_ops, x);
+    http_pause_body(c->req); /* until there is a process to feed */
 }
 
 /* ---- processes ---- */
-
-struct listing {
-    struct exec_call *pending;
-};
-
-static void listing_closed(struct call *c)
-{
-    struct listing *l = c->op;
-    if (l->pending)
-        exec_call_cancel(l->pending);
-}
 
 static void listed(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
 {
     struct call *c = ctx;
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);
-    c->closed = NULL;
+    c->exec = NULL;
     if (err) {
-        native_error(c, err);
+        call_fail_err(c, err);
         return;
     }
     buf_append_cstr(&b, "{\"processes\":[");
@@ -410,20 +377,12 @@ static void listed(void *ctx, const struct exec_process *processes, size_t n, co
         buf_printf(&b, ",\"output_bytes\":%llu}", (unsigned long long)p->output_bytes);
     }
     buf_append_cstr(&b, "]}");
-    native_json(c, 200, &b);
+    call_json_buf(c, 200, &b);
 }
 
 void native_exec_processes(struct call *c)
 {
-    struct sandbox *sb = native_sandbox(c);
     struct err err;
-    if (!sb)
-        return;
-    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
-    if (exec_list(sb, &c->actor, listed, c, &l->pending, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    c->op = l;
-    c->closed = listing_closed;
+    if (exec_list(c->sandbox, &c->actor, listed, c, &c->exec, &err) < 0)
+        call_fail_err(c, &err);
 }

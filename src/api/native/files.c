@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a sandbox. Bodies stream in both directions at the pace of the slower side. */
 #include "sandbox/files.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "base/path.h"
 
@@ -19,12 +19,12 @@ enum { IN_MAX = 256 * 1024 };
 
 static void transfer_closed(struct call *c)
 {
-    struct transfer *t = c->op;
+    struct transfer *t = c->state;
     if (t->file)
         file_call_cancel(t->file);
     t->file = NULL;
     buf_fini(&t->in);
-    c->closed = NULL;
+    c->cleanup = NULL;
 }
 
 /* user and path of the query; false: 400 was answered. */
@@ -33,12 +33,12 @@ static bool read_query(struct call *c, struct str *ret_user, struct str *ret_pat
     struct str user = STR(""), path;
     int r = http_query_get(c->req, "path", &path);
     if (r <= 0 || path.n == 0) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "path is missing");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "path is missing");
         return false;
     }
     if (http_query_get(c->req, "user", &user) < 0 || str_has_nul(path) || str_has_nul(user) ||
         path.n >= PATH_TEXT_MAX || user.n > 255) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
+        call_refuse(c, ERR_INVALID_ARGUMENT, "path or user is too long or malformed");
         return false;
     }
     *ret_user = user;
@@ -59,12 +59,12 @@ static void fail(struct call *c, const struct err *err)
 {
     struct str user = STR("");
     if (err->code != ERR_UNAUTHENTICATED) {
-        native_error(c, err);
+        call_fail_err(c, err);
         return;
     }
     if (http_query_get(c->req, "user", &user) <= 0 || user.n == 0)
         user = STR(WIRE_DEFAULT_USER);
-    native_refuse(c, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
+    call_refuse(c, ERR_INVALID_ARGUMENT, "there is no user '%.*s' in the sandbox", STR_ARG(user));
 }
 
 /* The operation has begun: it ends with the request. Or it was refused, which is the answer. */
@@ -75,8 +75,8 @@ static void transfer_begun(struct transfer *t, int r, const struct err *err)
         fail(t->call, err);
         return;
     }
-    t->call->op = t;
-    t->call->closed = transfer_closed;
+    t->call->state = t;
+    t->call->cleanup = transfer_closed;
 }
 
 /* What is one request about a path and one answer. */
@@ -87,11 +87,10 @@ static void answer_on_path(struct call *c,
 {
     struct str user, path;
     struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path))
+    if (!read_query(c, &user, &path))
         return;
     struct transfer *t = transfer_new(c);
-    transfer_begun(t, begin(sb, &c->actor, user, path, done, t, &t->file, &err), &err);
+    transfer_begun(t, begin(c->sandbox, &c->actor, user, path, done, t, &t->file, &err), &err);
 }
 
 static const char *type_name(enum wire_file_type type)
@@ -149,7 +148,7 @@ static void read_data(void *ctx, struct str bytes)
 {
     struct transfer *t = ctx;
     (void)http_response_write(t->call->req, bytes);
-    if (native_is_full(t->call))
+    if (call_is_full(t->call))
         t->unacked += bytes.n;
     else
         file_read_ack(t->file, bytes.n);
@@ -184,13 +183,13 @@ void native_files_get(struct call *c)
     struct str user, path;
     uint64_t offset, length;
     struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path) || native_query_u64(c, "offset", &offset) < 0 ||
-        native_query_u64(c, "length", &length) < 0)
+    if (!read_query(c, &user, &path) || call_query_u64(c, "offset", &offset) < 0 ||
+        call_query_u64(c, "length", &length) < 0)
         return;
     struct transfer *t = transfer_new(c);
     http_on_drain(c->req, read_drain, t);
-    int r = file_read(sb, &c->actor, user, path, offset, length ? length : UINT64_MAX, &read_ops, t, &t->file, &err);
+    int r = file_read(c->sandbox, &c->actor, user, path, offset, length ? length : UINT64_MAX, &read_ops, t, &t->file,
+                      &err);
     transfer_begun(t, r, &err);
 }
 
@@ -252,11 +251,11 @@ static void write_end(void *ctx, const struct file_entry *entry, const struct er
         return;
     }
     if (!t->eof_sent) {
-        native_refuse(t->call, ERR_INTERNAL, "the sandbox ended the file before all of it was there");
+        call_refuse(t->call, ERR_INTERNAL, "the sandbox ended the file before all of it was there");
         return;
     }
     append_entry(&b, entry);
-    native_json(t->call, 200, &b);
+    call_json_buf(t->call, 200, &b);
 }
 
 static const struct file_write_ops write_ops = {write_ready, write_end};
@@ -297,11 +296,10 @@ void native_files_put(struct call *c)
 {
     struct str user, path;
     struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path))
+    if (!read_query(c, &user, &path))
         return;
     struct transfer *t = transfer_new(c);
-    int r = file_write(sb, &c->actor, user, path, NULL, 0, &write_ops, t, &t->file, &err);
+    int r = file_write(c->sandbox, &c->actor, user, path, NULL, 0, &write_ops, t, &t->file, &err);
     transfer_begun(t, r, &err);
     if (r < 0)
         return;
@@ -319,7 +317,7 @@ static void delete_done(void *ctx, const struct file_entry *entry, const struct 
     if (err)
         fail(t->call, err);
     else
-        native_empty(t->call, 204);
+        call_empty(t->call, 204);
 }
 
 void native_files_delete(struct call *c)
@@ -368,15 +366,14 @@ void native_files_entries(struct call *c)
     struct str user, path;
     uint64_t depth;
     struct err err;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || !read_query(c, &user, &path) || native_query_u64(c, "depth", &depth) < 0)
+    if (!read_query(c, &user, &path) || call_query_u64(c, "depth", &depth) < 0)
         return;
     if (depth > DEPTH_MAX) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
+        call_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
         return;
     }
     struct transfer *t = transfer_new(c);
-    int r =
-        file_list(sb, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, t, &t->file, &err);
+    int r = file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done, t,
+                      &t->file, &err);
     transfer_begun(t, r, &err);
 }

@@ -1,51 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The native API under /v1, for the command line and the console: plain JSON over HTTP, streams where things stream.
+ * The native API under NATIVE_PREFIX, for the command line and the console: plain JSON over HTTP, streams where things stream.
  *
- *   GET    /v1/health                       no authorisation
- *   GET    /v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
- *   GET    /v1/info                         version, limits, counts
- *   GET    /v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
- *   POST   /v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
+ *   GET    /cove/v1/health                       no authorisation
+ *   GET    /cove/v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
+ *   GET    /cove/v1/info                         version, limits, counts
+ *   GET    /cove/v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
+ *   POST   /cove/v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
  *                                           volumes: [{name, path, read_only}], on_timeout: kill|pause, pause_memory, auto_resume}: 201
- *   GET    /v1/sandboxes/{id}
- *   DELETE /v1/sandboxes/{id}
- *   POST   /v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
- *   GET    /v1/sandboxes/{id}/metrics
- *   POST   /v1/sandboxes/{id}/pause         {memory}
- *   POST   /v1/sandboxes/{id}/resume        {timeout_ms, cold}
- *   POST   /v1/sandboxes/{id}/snapshots     {name}: 201
- *   POST   /v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
- *   GET    /v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
- *   DELETE /v1/snapshots?ref=               by id or name
- *   GET    /v1/volumes[?usage=true]         {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now. usage: with used_bytes,
+ *   GET    /cove/v1/sandboxes/{id}
+ *   DELETE /cove/v1/sandboxes/{id}
+ *   POST   /cove/v1/sandboxes/{id}/timeout       {timeout_ms, extend_only}
+ *   GET    /cove/v1/sandboxes/{id}/metrics
+ *   POST   /cove/v1/sandboxes/{id}/pause         {memory}
+ *   POST   /cove/v1/sandboxes/{id}/resume        {timeout_ms, cold}
+ *   POST   /cove/v1/sandboxes/{id}/snapshots     {name}: 201
+ *   POST   /cove/v1/sandboxes/{id}/fork          {count, timeout_ms}: 201 {"forks":[{"sandbox":{}}|{"error":{}}]}
+ *   GET    /cove/v1/snapshots?sandbox=           {"snapshots":[...]}, newest first
+ *   DELETE /cove/v1/snapshots?ref=               by id or name
+ *   GET    /cove/v1/volumes[?usage=true]         {"volumes":[...]}, by name; in_pool false: its files are not in the pool that there is now. usage: with used_bytes,
  *                                           null where it is not known
- *   POST   /v1/volumes                      {name, limit_bytes}: 201
- *   DELETE /v1/volumes/{id or name}
- *   GET    /v1/volumes/{id or name}/usage   {"used_bytes":n}
- *   GET    /v1/diff?a=&b=                   what b has that a has not, as NDJSON; a empty: what b stands on
- *   GET    /v1/templates?ref=               {"templates":[...]}: all, or the one of that id or name
- *   PATCH  /v1/templates?ref=               {public, add_tags, remove_tags}
- *   DELETE /v1/templates?ref=
- *   POST   /v1/builds                       {name, tags, cpu_milli, memory_bytes, spec (build/spec.h)}: 202
- *   GET    /v1/builds/{id}                  status, and why it failed
- *   GET    /v1/builds/{id}/log?after=       the same and lines behind that one: {"build":{},"lines":[...]}
- *   DELETE /v1/builds/{id}                  cancels it
- *   GET, PUT /v1/uploads/{hash}             files for COPY (tar, gzip or not), archives of images
- *   GET    /v1/pool                         kind, sizes
- *   POST   /v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
- *   POST   /v1/warm                         {template, count}
- *   GET    /v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
- *   GET    /v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
- *   GET    /v1/sandboxes/{id}/verify        checks the hash chain
- *   GET    /v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
- *   GET    /v1/events, /v1/events/verify    the same of the service itself
- *   GET, PUT /v1/sandboxes/{id}/network     the policy (policy/policy.h)
- *   POST   /v1/sandboxes/{id}/network/check {url, method}: what would become of it
- *   GET    /v1/sandboxes/{id}/processes
- *   POST   /v1/sandboxes/{id}/exec          Upgrade: cove-exec (wire/exec_stream.h)
- *   GET, HEAD, PUT, DELETE /v1/sandboxes/{id}/files?path=&user=
- *   GET    /v1/sandboxes/{id}/entries?path=&depth=&user=      NDJSON
+ *   POST   /cove/v1/volumes                      {name, limit_bytes}: 201
+ *   DELETE /cove/v1/volumes/{id or name}
+ *   GET    /cove/v1/volumes/{id or name}/usage   {"used_bytes":n}
+ *   GET    /cove/v1/diff?a=&b=                   what b has that a has not, as NDJSON; a empty: what b stands on
+ *   GET    /cove/v1/templates?ref=               {"templates":[...]}: all, or the one of that id or name
+ *   PATCH  /cove/v1/templates?ref=               {public, add_tags, remove_tags}
+ *   DELETE /cove/v1/templates?ref=
+ *   POST   /cove/v1/builds                       {name, tags, cpu_milli, memory_bytes, spec (build/spec.h)}: 202
+ *   GET    /cove/v1/builds/{id}                  status, and why it failed
+ *   GET    /cove/v1/builds/{id}/log?after=       the same and lines behind that one: {"build":{},"lines":[...]}
+ *   DELETE /cove/v1/builds/{id}                  cancels it
+ *   GET, PUT /cove/v1/uploads/{hash}             files for COPY (tar, gzip or not), archives of images
+ *   GET    /cove/v1/pool                         kind, sizes
+ *   POST   /cove/v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
+ *   POST   /cove/v1/warm                         {template, count}
+ *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
+ *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
+ *   GET    /cove/v1/sandboxes/{id}/verify        checks the hash chain
+ *   GET    /cove/v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
+ *   GET    /cove/v1/events, /cove/v1/events/verify    the same of the service itself
+ *   GET, PUT /cove/v1/sandboxes/{id}/network     the policy (policy/policy.h)
+ *   POST   /cove/v1/sandboxes/{id}/network/check {url, method}: what would become of it
+ *   GET    /cove/v1/sandboxes/{id}/processes
+ *   POST   /cove/v1/sandboxes/{id}/exec          Upgrade: cove-exec (wire/exec_stream.h)
+ *   GET, HEAD, PUT, DELETE /cove/v1/sandboxes/{id}/files?path=&user=
+ *   GET    /cove/v1/sandboxes/{id}/entries?path=&depth=&user=      NDJSON
  *
  * Errors: {"error":{"code":"not_found","message":"...","hint":"..."}} with the status that Connect gives the code.
  *
@@ -56,6 +56,9 @@
 
 #include "base/str.h"
 #include "http/request.h"
+
+#define NATIVE_PREFIX "/cove/v1"
+enum { NATIVE_BODY_MAX = 1 << 20 };
 
 struct builder;
 struct core;
@@ -88,7 +91,8 @@ struct native_config {
     const char *version;
 };
 
-struct native *native_new(const struct native_config *config);
-void native_free(struct native *n); /* all requests must have ended */
+struct native *native_new(const struct native_config *config); /* NULL: out of descriptors */
+void native_free(struct native *n);                            /* all requests must have ended */
 
-void native_handle(struct native *n, struct http_request *req);
+/* A claim (api/kit/claim.h) of NATIVE_PREFIX. */
+bool native_serve(void *native, struct http_request *req);

@@ -3,7 +3,7 @@
  * Can a sandbox be made now? Whoever asks often, without a key, costs coved one question in READY_FRESH at most: requests that come while one is under way wait
  * for its answer, though not for long, and an answer serves all that come soon after it.
  */
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/templates.h"
@@ -31,8 +31,8 @@ static void ready_answer(struct call *c)
     static const struct native_obstacle no_room = {
         "disk", "the storage pool has no room for another sandbox: 'cove pool' and 'cove gc'"};
     static const struct native_obstacle no_pool = {"supervisor", "coved does not answer what is in the storage pool"};
-    const struct native_config *k = &c->native->config;
-    const struct native_pool *pool = &c->native->pool;
+    const struct native_config *k = &native_of(c)->config;
+    const struct native_pool *pool = &native_of(c)->pool;
     const struct template *base;
     struct native_obstacle supervisor = {NULL, NULL};
     AUTO_BUF struct buf b = BUF_INIT(2048);
@@ -51,7 +51,7 @@ static void ready_answer(struct call *c)
     else if (!pool->failed && !pool->has_base)
         ready_add(&b, &any, no_layer);
     buf_append_cstr(&b, any ? "]}" : "{\"status\":\"ready\"}");
-    native_json(c, any ? 503 : 200, &b);
+    call_json_buf(c, any ? 503 : 200, &b);
 }
 
 static void ready_answer_all(struct native *n)
@@ -60,7 +60,7 @@ static void ready_answer_all(struct native *n)
     while (!list_empty(&n->pool.waiting)) {
         struct call *c = LIST_FIRST(struct call, &n->pool.waiting, node);
         list_remove(&c->node);
-        c->closed = NULL;
+        c->cleanup = NULL;
         ready_answer(c);
     }
 }
@@ -94,7 +94,7 @@ static void ready_closed(struct call *c)
 
 void native_ready(struct call *c)
 {
-    struct native *n = c->native;
+    struct native *n = native_of(c);
     const struct template *base = NULL;
     struct err err;
     if (n->pool.looked && clock_mono() - n->pool.looked < READY_FRESH) {
@@ -113,16 +113,16 @@ void native_ready(struct call *c)
             return;
         }
     }
-    c->closed = ready_closed;
+    c->cleanup = ready_closed;
     if (list_empty(&n->pool.waiting))
         (void)uv_timer_start(n->pool.timer, ready_on_silence, READY_WAIT_MS, 0);
     list_append(&n->pool.waiting, &c->node);
 }
 
-void native_ready_init(struct native *n)
+void native_ready_init(struct native *n, uv_loop_t *loop)
 {
     n->pool.timer = mem_new(uv_timer_t);
-    (void)uv_timer_init(core_loop(n->config.core), n->pool.timer);
+    (void)uv_timer_init(loop, n->pool.timer);
     n->pool.timer->data = n;
     list_init(&n->pool.waiting);
 }

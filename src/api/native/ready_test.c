@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is answered for what is missing. The core and coved are stood in for here. */
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/templates.h"
@@ -44,7 +44,7 @@ int pool_figures(struct core *core, const char *layer, pool_figures_fn done, voi
     return 0;
 }
 
-void native_json(struct call *c, int status, struct buf *body)
+void call_json_buf(struct call *c, int status, struct buf *body)
 {
     (void)c;
     assert_int_equal(buf_error(body), 0);
@@ -91,8 +91,8 @@ static struct call *begin(struct world with, const char *code)
         assert_int_equal(uv_loop_init(&loop), 0);
         loop.data = &loop;
     }
-    native_ready_init(&native);
-    call = (struct call){.native = &native};
+    native_ready_init(&native, &loop);
+    call = (struct call){.facade = &native.facade};
     w = with;
     if (code)
         w.obstacle = (struct native_obstacle){code, "a \"reason\""};
@@ -175,10 +175,10 @@ static void many_that_ask_are_one_question(void **state)
     struct call *first = begin((struct world){.has_base = true, .free_bytes = 1 << 30}, NULL);
     struct call more[3];
     for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
-        more[i] = (struct call){.native = first->native};
+        more[i] = (struct call){.facade = first->facade};
         native_ready(&more[i]);
     }
-    more[0].closed(&more[0]); /* its client has left */
+    more[0].cleanup(&more[0]); /* its client has left */
     tell_figures(false);
     assert_int_equal(w.answers, 3);
     native_ready(&more[0]);

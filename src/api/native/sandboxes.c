@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes themselves: making, listing, ending, their time and figures. */
-#include "api/json_read.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "sandbox/network.h"
 
@@ -55,16 +54,15 @@ void native_answer_sandbox(struct call *c, int status, const struct sandbox *sb)
 {
     AUTO_BUF struct buf b = BUF_INIT(SANDBOX_JSON_MAX);
     native_append_sandbox(&b, sb);
-    native_json(c, status, &b);
+    call_json_buf(c, status, &b);
 }
 
-void native_answer_wait(struct wait *w, int status, const struct sandbox *sb, const struct err *err)
+void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err)
 {
-    struct call *c = native_wait_take(w);
-    if (c && err)
-        native_error(c, err);
-    else if (c)
-        native_answer_sandbox(c, status, sb);
+    struct call *c = call_back(ctx, err);
+    if (c)
+        native_answer_sandbox(c, c->route->method == HTTP_METHOD_POST && !(c->route->flags & ROUTE_SANDBOX) ? 201 : 200,
+                              sb);
 }
 
 /* ---- list ---- */
@@ -116,105 +114,57 @@ void native_sandboxes_list(struct call *c)
 {
     struct page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
     struct str after;
-    if (native_query_u64(c, "limit", &p.limit) < 0)
+    if (call_query_u64(c, "limit", &p.limit) < 0)
         return;
     if (p.limit == 0 || p.limit > PAGE_MAX)
         p.limit = PAGE_MAX;
-    if (native_query(c, "after", &after) && parse_after(after, &p) < 0) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the page before");
+    if (call_query(c, "after", &after) && parse_after(after, &p) < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the page before");
         return;
     }
     buf_append_cstr(&p.b, "{\"sandboxes\":[");
-    sandbox_each(c->native->config.core, list_one, &p);
+    sandbox_each(call_core(c), list_one, &p);
     if (p.more)
         buf_printf(&p.b, "],\"next\":\"%llu-%s\"}", (unsigned long long)p.last_started, p.last_id);
     else
         buf_append_cstr(&p.b, "],\"next\":null}");
-    native_json(c, 200, &p.b);
+    call_json_buf(c, 200, &p.b);
     buf_fini(&p.b);
-}
-
-bool native_read_object(struct call *c, int error, struct str body, json_t **ret_json)
-{
-    struct err err;
-    if (error == -EMSGSIZE) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "the body is larger than %d KiB", NATIVE_BODY_MAX / 1024);
-        return false;
-    }
-    if (error < 0)
-        return false;
-    if (json_read_object(body, true, ret_json, &err) < 0) {
-        native_error(c, &err);
-        return false;
-    }
-    return true;
 }
 
 /* ---- one ---- */
 
 void native_sandboxes_get(struct call *c)
 {
-    struct sandbox *sb = native_sandbox(c);
-    if (sb)
-        native_answer_sandbox(c, 200, sb);
-}
-
-static void killed(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    native_answer_wait(ctx, 200, sb, err);
+    native_answer_sandbox(c, 200, c->sandbox);
 }
 
 void native_sandboxes_kill(struct call *c)
 {
-    struct sandbox *sb = native_sandbox(c);
     struct err err;
-    if (!sb)
-        return;
-    struct wait *w = native_wait_new(c);
-    if (sandbox_kill(sb, &c->actor, killed, w, &err) < 0)
-        native_error(native_wait_take(w), &err);
-}
-
-static void timeout_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"timeout_ms", "extend_only"};
-    int64_t timeout_ms = -1;
-    bool extend_only = false;
-    struct err err;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb)
-        return;
-    if (json_only(json, known, ARRAY_SIZE(known), &err) < 0 ||
-        json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0 ||
-        json_get_bool(json, "extend_only", &extend_only, &err) < 0) {
-        native_error(c, &err);
-    } else if (timeout_ms < 0) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "timeout_ms is missing");
-    } else if (sandbox_set_timeout(sb, &c->actor, (uint64_t)timeout_ms, extend_only, &err) < 0) {
-        native_error(c, &err);
-    } else {
-        native_answer_sandbox(c, 200, sb);
-    }
+    if (sandbox_kill(c->sandbox, &c->actor, native_on_sandbox, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }
 
 void native_sandboxes_timeout(struct call *c)
 {
-    http_read_body(c->req, NATIVE_BODY_MAX, timeout_body, c);
+    int64_t timeout_ms = 0;
+    bool extend_only = false;
+    struct err err;
+    if (!CALL_WANTS(c, JSON_NEED_INT("timeout_ms", 0, INT64_MAX, &timeout_ms),
+                    JSON_WANT_BOOL("extend_only", &extend_only)))
+        return;
+    if (sandbox_set_timeout(c->sandbox, &c->actor, (uint64_t)timeout_ms, extend_only, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        native_answer_sandbox(c, 200, c->sandbox);
 }
 
 void native_sandboxes_metrics(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(4 << 20);
-    struct sandbox *sb = native_sandbox(c);
     size_t n;
-    if (!sb)
-        return;
-    const struct sandbox_sample *samples = sandbox_samples(sb, &n);
+    const struct sandbox_sample *samples = sandbox_samples(c->sandbox, &n);
     buf_append_cstr(&b, "{\"samples\":[");
     for (size_t i = 0; i < n; i++) {
         const struct sandbox_sample *s = &samples[i];
@@ -228,5 +178,5 @@ void native_sandboxes_metrics(struct call *c)
                    (unsigned long long)s->disk_used, (unsigned long long)s->disk_total);
     }
     buf_append_cstr(&b, "]}");
-    native_json(c, 200, &b);
+    call_json_buf(c, 200, &b);
 }

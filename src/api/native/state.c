@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pausing, resuming, snapshots and forks. */
-#include "api/json_read.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "base/mem.h"
 #include "sandbox/layers.h"
 #include "sandbox/pause.h"
@@ -13,79 +12,26 @@
 
 enum { LIST_BYTES = 4 << 20, FORKS_BYTES = 8 << 20 };
 
-/* The sandbox of a request whose body is an object with these members at most. NULL: answered. */
-static struct sandbox *subject(struct call *c, int error, struct str body, const char *const *known, size_t n_known,
-                               json_t **ret_json)
-{
-    struct err err;
-    if (!native_read_object(c, error, body, ret_json))
-        return NULL;
-    struct sandbox *sb = native_sandbox(c);
-    if (!sb || json_only(*ret_json, known, n_known, &err) == 0)
-        return sb;
-    native_error(c, &err);
-    return NULL;
-}
-
-/* ---- pause and resume ---- */
-
-static void changed(void *ctx, struct sandbox *sb, const struct err *err)
-{
-    native_answer_wait(ctx, 200, sb, err);
-}
-
-static void pause_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"memory"};
-    bool memory = true;
-    struct err err;
-    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
-    if (!sb)
-        return;
-    if (json_get_bool(json, "memory", &memory, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    struct wait *w = native_wait_new(c);
-    if (sandbox_pause(sb, &c->actor, memory, changed, w, &err) < 0)
-        native_error(native_wait_take(w), &err);
-}
-
 void native_state_pause(struct call *c)
 {
-    http_read_body(c->req, NATIVE_BODY_MAX, pause_body, c);
-}
-
-static void resume_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"timeout_ms", "cold"};
-    struct sandbox_resume how = {0};
-    int64_t timeout_ms = -1;
+    bool memory = true;
     struct err err;
-    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
-    if (!sb)
-        return;
-    if (json_get_bool(json, "cold", &how.cold, &err) < 0 ||
-        json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    how.has_timeout = timeout_ms >= 0;
-    how.timeout_ms = how.has_timeout ? (uint64_t)timeout_ms : 0;
-    struct wait *w = native_wait_new(c);
-    if (sandbox_resume(sb, &c->actor, &how, changed, w, &err) < 0)
-        native_error(native_wait_take(w), &err);
+    if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)) &&
+        sandbox_pause(c->sandbox, &c->actor, memory, native_on_sandbox, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }
 
 void native_state_resume(struct call *c)
 {
-    http_read_body(c->req, NATIVE_BODY_MAX, resume_body, c);
+    struct sandbox_resume how = {0};
+    int64_t timeout_ms = -1;
+    struct err err;
+    if (!CALL_WANTS(c, JSON_WANT_BOOL("cold", &how.cold), JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
+        return;
+    how.has_timeout = timeout_ms >= 0;
+    how.timeout_ms = how.has_timeout ? (uint64_t)timeout_ms : 0;
+    if (sandbox_resume(c->sandbox, &c->actor, &how, native_on_sandbox, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }
 
 /* ---- snapshots ---- */
@@ -106,38 +52,20 @@ static void append_snapshot(struct buf *b, const struct template *t)
 static void snapshot_made(void *ctx, const struct template *t, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
-    struct call *c = native_wait_take(ctx);
-    if (c && err) {
-        native_error(c, err);
-    } else if (c) {
-        append_snapshot(&b, t);
-        native_json(c, 201, &b);
-    }
-}
-
-static void snapshot_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"name"};
-    struct str name = STR("");
-    struct err err;
-    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
-    if (!sb)
+    struct call *c = call_back(ctx, err);
+    if (!c)
         return;
-    if (json_get_str(json, "name", &name, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    struct wait *w = native_wait_new(c);
-    if (sandbox_snapshot(sb, &c->actor, name, snapshot_made, w, &err) < 0)
-        native_error(native_wait_take(w), &err);
+    append_snapshot(&b, t);
+    call_json_buf(c, 201, &b);
 }
 
 void native_state_snapshot(struct call *c)
 {
-    http_read_body(c->req, NATIVE_BODY_MAX, snapshot_body, c);
+    struct str name = STR("");
+    struct err err;
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
+        sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
+        call_drop(c, &err);
 }
 
 struct listing {
@@ -170,8 +98,8 @@ void native_state_snapshots(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
     struct listing l = {.source = STR_NULL};
-    (void)native_query(c, "sandbox", &l.source);
-    core_templates_each(c->native->config.core, collect, &l);
+    (void)call_query(c, "sandbox", &l.source);
+    core_templates_each(call_core(c), collect, &l);
     if (l.n)
         qsort(l.found, l.n, sizeof(struct template *), compare);
     buf_append_cstr(&b, "{\"snapshots\":[");
@@ -184,13 +112,13 @@ void native_state_snapshots(struct call *c)
     }
     buf_append_cstr(&b, "]}");
     mem_free(l.found);
-    native_json(c, 200, &b);
+    call_json_buf(c, 200, &b);
 }
 
 /* "name:tag" of a name that has other tags is that one alone. */
 static int remove_tag(struct call *c, const struct template_info *info, struct str tag, struct err *err)
 {
-    struct core *core = c->native->config.core;
+    struct core *core = call_core(c);
     if (str_eqc(tag, "default"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "%s has other tags, and needs this one: remove those first, or all of it by its name alone",
@@ -203,7 +131,7 @@ static int remove_tag(struct call *c, const struct template_info *info, struct s
 
 static int remove_snapshot(struct call *c, struct str ref, struct err *err)
 {
-    struct core *core = c->native->config.core;
+    struct core *core = call_core(c);
     struct template_info info;
     ssize_t colon = str_find_char(ref, ':');
     if (template_info_find(core_templates(core), ref, &info, err) < 0)
@@ -220,18 +148,18 @@ void native_state_snapshot_remove(struct call *c)
 {
     struct str ref;
     struct err err;
-    if (!native_query(c, "ref", &ref) || !ref.n)
-        native_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the snapshot's id or name");
+    if (!call_query(c, "ref", &ref) || !ref.n)
+        call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the snapshot's id or name");
     else if (remove_snapshot(c, ref, &err) < 0)
-        native_error(c, &err);
+        call_fail_err(c, &err);
     else
-        native_empty(c, 204);
+        call_empty(c, 204);
 }
 
 /* ---- forks ---- */
 
 struct forks {
-    struct wait *wait;
+    struct call *call; /* held */
     size_t count;
     char *results[]; /* JSON, owned */
 };
@@ -239,7 +167,7 @@ struct forks {
 static void answer_forks(struct forks *f)
 {
     AUTO_BUF struct buf b = BUF_INIT(FORKS_BYTES);
-    struct call *c = native_wait_take(f->wait);
+    struct call *c = call_back(f->call, NULL);
     buf_append_cstr(&b, "{\"forks\":[");
     for (size_t i = 0; i < f->count; i++) {
         if (i)
@@ -249,7 +177,7 @@ static void answer_forks(struct forks *f)
     }
     buf_append_cstr(&b, "]}");
     if (c)
-        native_json(c, 201, &b);
+        call_json_buf(c, 201, &b);
     mem_free(f);
 }
 
@@ -271,34 +199,20 @@ static void forked(void *ctx, size_t i, struct sandbox *fork, const struct err *
     f->results[i] = mem_strndup(buf_data(&b), buf_len(&b));
 }
 
-static void fork_body(struct http_request *req, int error, struct str body, void *ctx)
+void native_state_fork(struct call *c)
 {
-    (void)req;
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    static const char *const known[] = {"count", "timeout_ms"};
     int64_t count = 1, timeout_ms = -1;
     struct err err;
-    struct sandbox *sb = subject(c, error, body, known, ARRAY_SIZE(known), &json);
-    if (!sb)
+    if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
+                    JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
         return;
-    if (json_get_int(json, "count", 1, FORKS_MAX, &count, &err) < 0 ||
-        json_get_int(json, "timeout_ms", 0, INT64_MAX, &timeout_ms, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
     struct forks *f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     f->count = (size_t)count;
-    f->wait = native_wait_new(c);
-    if (sandbox_fork(sb, &c->actor, f->count, timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms, forked, f, &err) <
-        0) {
-        native_error(native_wait_take(f->wait), &err);
+    f->call = call_hold(c);
+    if (sandbox_fork(c->sandbox, &c->actor, f->count, timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms, forked, f,
+                     &err) < 0) {
+        call_drop(c, &err);
         mem_free(f);
     }
-}
-
-void native_state_fork(struct call *c)
-{
-    http_read_body(c->req, NATIVE_BODY_MAX, fork_body, c);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates, their builds, and the files that builds are sent. */
 #include "sandbox/templates.h"
-#include "api/json_read.h"
-#include "api/native/call.h"
+#include "api/native/handlers.h"
 #include "build/builder.h"
 #include "sandbox/layers.h"
 #include "template/builds.h"
@@ -12,23 +11,23 @@ enum { LIST_BYTES_MAX = 64 << 20, BUILD_BYTES_MAX = 256 * 1024, LOG_LINES = 500 
 
 static struct template_registry *registry(const struct call *c)
 {
-    return core_templates(c->native->config.core);
+    return core_templates(call_core(c));
 }
 
 static bool committed(struct call *c)
 {
     struct err err;
-    if (core_templates_commit(c->native->config.core, &err) == 0)
+    if (core_templates_commit(call_core(c), &err) == 0)
         return true;
-    native_error(c, &err);
+    call_fail_err(c, &err);
     return false;
 }
 
 static struct builder *builder_of(struct call *c)
 {
-    if (!c->native->config.builder)
-        native_refuse(c, ERR_UNIMPLEMENTED, "templates are not built here");
-    return c->native->config.builder;
+    if (!native_of(c)->config.builder)
+        call_refuse(c, ERR_UNIMPLEMENTED, "templates are not built here");
+    return native_of(c)->config.builder;
 }
 
 static const char *status_name(enum template_status status)
@@ -97,22 +96,22 @@ static bool list_one(void *ctx, const struct template_info *info)
 
 void native_templates_list(struct call *c)
 {
-    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = c->native->config.core};
+    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
     struct template_info info;
     struct str ref;
     struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
-    if (!native_query(c, "ref", &ref)) {
+    if (!call_query(c, "ref", &ref)) {
         template_info_each(registry(c), list_one, &l);
     } else if (template_info_find(registry(c), ref, &info, &err) < 0) {
-        native_error(c, &err);
+        call_fail_err(c, &err);
         buf_fini(&l.b);
         return;
     } else {
         append_template(&l.b, l.core, &info);
     }
     buf_append_cstr(&l.b, "]}");
-    native_json(c, 200, &l.b);
+    call_json_buf(c, 200, &l.b);
     buf_fini(&l.b);
 }
 
@@ -121,13 +120,13 @@ static bool find(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
     struct err err;
-    if (!native_query(c, "ref", &ref)) {
-        native_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
+    if (!call_query(c, "ref", &ref)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
         return false;
     }
     if (template_info_find(registry(c), ref, ret_info, &err) == 0)
         return true;
-    native_error(c, &err);
+    call_fail_err(c, &err);
     return false;
 }
 
@@ -138,62 +137,50 @@ void native_templates_remove(struct call *c)
     if (!find(c, &info))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (core_template_remove(c->native->config.core, &c->actor, str_of(id), &err) < 0) {
-        native_error(c, &err);
+    if (core_template_remove(call_core(c), &c->actor, str_of(id), &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
-    if (c->native->config.builder)
-        builder_cancel_template(c->native->config.builder, id, "the template was removed");
+    if (native_of(c)->config.builder)
+        builder_cancel_template(native_of(c)->config.builder, id, "the template was removed");
     if (committed(c))
-        native_empty(c, 204);
+        call_empty(c, 204);
 }
 
-static int change(struct call *c, const json_t *body, struct str ref, const char *id, struct err *err)
+static int change(struct call *c, struct str ref, const char *id, struct err *err)
 {
-    static const char *const known[] = {"public", "add_tags", "remove_tags"};
     const struct str *add = NULL, *drop = NULL;
     size_t n_add = 0, n_drop = 0;
     bool is_public = false;
     const char *build;
-    int has_public;
-    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 ||
-        (has_public = json_get_bool(body, "public", &is_public, err)) < 0 ||
-        json_get_strs(body, "add_tags", http_arena(c->req), &add, &n_add, err) < 0 ||
-        json_get_strs(body, "remove_tags", http_arena(c->req), &drop, &n_drop, err) < 0)
+    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_WANT_BOOL("public", &is_public),
+                   JSON_WANT_STRS("add_tags", &add, &n_add), JSON_WANT_STRS("remove_tags", &drop, &n_drop)) < 0)
         return -1;
-    struct core *core = c->native->config.core;
-    if (has_public && core_template_publish(core, &c->actor, str_of(id), is_public, err) < 0)
+    struct core *core = call_core(c);
+    if (json_field(c->body, "public") && core_template_publish(core, &c->actor, str_of(id), is_public, err) < 0)
         return -1;
     if (n_add && core_template_tag(core, &c->actor, ref, add, n_add, &build, err) < 0)
         return -1;
     return n_drop ? core_template_untag(core, &c->actor, str_of(id), drop, n_drop, err) : 0;
 }
 
-static void change_body(struct http_request *req, int error, struct str body, void *ctx)
+void native_templates_change(struct call *c)
 {
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct template_info info;
     struct str ref;
     struct err err;
-    (void)req;
-    if (!native_read_object(c, error, body, &json) || !find(c, &info) || !native_query(c, "ref", &ref))
+    if (!find(c, &info) || !call_query(c, "ref", &ref))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (change(c, json, ref, id, &err) < 0) {
-        native_error(c, &err);
+    if (change(c, ref, id, &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
     if (!committed(c) || template_info_find(registry(c), str_of(id), &info, &err) < 0)
         return;
-    append_template(&b, c->native->config.core, &info);
-    native_json(c, 200, &b);
-}
-
-void native_templates_change(struct call *c)
-{
-    http_read_body(c->req, NATIVE_BODY_MAX, change_body, c);
+    append_template(&b, call_core(c), &info);
+    call_json_buf(c, 200, &b);
 }
 
 /* ---- builds ---- */
@@ -225,67 +212,53 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     native_append_time(b, "started_at", build->started);
     native_append_time(b, "finished_at", build->finished);
     buf_append_cstr(b, ",\"steps\":[");
-    if (c->native->config.builder)
-        builder_each_step(c->native->config.builder, build->id, append_step, &steps);
+    if (native_of(c)->config.builder)
+        builder_each_step(native_of(c)->config.builder, build->id, append_step, &steps);
     buf_append_cstr(b, "]}");
 }
 
-static int make(struct call *c, const json_t *body, char ret_id[static ID_UUID_LEN + 1], struct err *err)
+static int make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err *err)
 {
-    static const char *const known[] = {"name", "tags", "cpu_milli", "memory_bytes", "spec"};
     struct template_request request = {0};
     const struct template_build *build;
     struct build_spec spec;
     json_t *what = NULL;
     int64_t cpu = 0, memory = 0;
-    if (json_only(body, known, ARRAY_SIZE(known), err) < 0 || json_get_str(body, "name", &request.name, err) < 0 ||
-        json_get_strs(body, "tags", http_arena(c->req), &request.tags, &request.n_tags, err) < 0 ||
-        json_get_int(body, "cpu_milli", 0, 1000000, &cpu, err) < 0 ||
-        json_get_int(body, "memory_bytes", 0, INT64_MAX, &memory, err) < 0 ||
-        json_get_object(body, "spec", &what, err) < 0)
+    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_NEED_STR("name", &request.name),
+                   JSON_WANT_STRS("tags", &request.tags, &request.n_tags), JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu),
+                   JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_NEED_OBJECT("spec", &what)) < 0)
         return -1;
-    if (!request.name.n || !what)
-        return err_set(err, ERR_INVALID_ARGUMENT, "%s is missing", what ? "name" : "spec");
     if (build_spec_read(what, http_arena(c->req), &spec, err) < 0)
         return err_prefix(err, "spec");
     request.cpu_milli = (uint32_t)cpu;
     request.memory_bytes = (uint64_t)memory;
-    if (core_template_request(c->native->config.core, &c->actor, &request, &build, err) < 0)
+    if (core_template_request(call_core(c), &c->actor, &request, &build, err) < 0)
         return -1;
     memcpy(ret_id, build->id, ID_UUID_LEN + 1);
-    return builder_start(c->native->config.builder, &c->actor, ret_id, &spec, err);
-}
-
-static void make_body(struct http_request *req, int error, struct str body, void *ctx)
-{
-    struct call *c = ctx;
-    AUTO_JSON json_t *json = NULL;
-    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
-    char id[ID_UUID_LEN + 1];
-    struct err err;
-    (void)req;
-    if (!native_read_object(c, error, body, &json))
-        return;
-    if (make(c, json, id, &err) < 0) {
-        native_error(c, &err);
-        return;
-    }
-    append_build(&b, c, template_build_find(registry(c), str_of(id)));
-    native_json(c, 202, &b);
+    return builder_start(native_of(c)->config.builder, &c->actor, ret_id, &spec, err);
 }
 
 void native_builds_make(struct call *c)
 {
-    if (builder_of(c))
-        http_read_body(c->req, NATIVE_BODY_MAX, make_body, c);
+    AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
+    char id[ID_UUID_LEN + 1];
+    struct err err;
+    if (!builder_of(c))
+        return;
+    if (make(c, id, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    append_build(&b, c, template_build_find(registry(c), str_of(id)));
+    call_json_buf(c, 202, &b);
 }
 
 /* NULL: answered. */
 static const struct template_build *find_build(struct call *c)
 {
-    const struct template_build *build = template_build_find(registry(c), c->id);
+    const struct template_build *build = template_build_find(registry(c), c->args[0]);
     if (!build)
-        native_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", (int)MIN(c->id.n, 64), c->id.p);
+        call_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
     return build;
 }
 
@@ -296,7 +269,7 @@ void native_builds_get(struct call *c)
     if (!build)
         return;
     append_build(&b, c, build);
-    native_json(c, 200, &b);
+    call_json_buf(c, 200, &b);
 }
 
 struct lines {
@@ -324,16 +297,16 @@ void native_builds_log(struct call *c)
     uint64_t after = 0;
     struct err err;
     const struct template_build *build = find_build(c);
-    if (!build || native_query_u64(c, "after", &after) < 0)
+    if (!build || call_query_u64(c, "after", &after) < 0)
         return;
     buf_append_cstr(&l.b, "{\"build\":");
     append_build(&l.b, c, build);
     buf_append_cstr(&l.b, ",\"lines\":[");
     if (template_log_each(registry(c), build->id, TEMPLATE_DEBUG, after, LOG_LINES, append_line, &l, &err) < 0) {
-        native_error(c, &err);
+        call_fail_err(c, &err);
     } else {
         buf_append_cstr(&l.b, "]}");
-        native_json(c, 200, &l.b);
+        call_json_buf(c, 200, &l.b);
     }
     buf_fini(&l.b);
 }
@@ -346,17 +319,17 @@ void native_builds_cancel(struct call *c)
         return;
     struct err err;
     if (builder_cancel(b, &c->actor, build->id, &err) < 0)
-        native_error(c, &err);
+        call_fail_err(c, &err);
     else
-        native_empty(c, 204);
+        call_empty(c, 204);
 }
 
 /* ---- uploads ---- */
 
 static void upload_gone(struct call *c)
 {
-    upload_cancel(c->op);
-    c->op = NULL;
+    upload_cancel(c->state);
+    c->state = NULL;
 }
 
 static void on_data(struct http_request *req, struct str data, void *ctx)
@@ -364,25 +337,25 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
     struct call *c = ctx;
     struct err err;
     (void)req;
-    if (!c->op || upload_write(c->op, data, &err) == 0)
+    if (!c->state || upload_write(c->state, data, &err) == 0)
         return;
     upload_gone(c);
-    native_error(c, &err);
+    call_fail_err(c, &err);
 }
 
 static void on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
-    struct upload *up = c->op;
+    struct upload *up = c->state;
     struct err err;
     (void)req;
-    c->op = NULL;
+    c->state = NULL;
     if (!up)
         return;
     if (upload_end(up, &err) < 0)
-        native_error(c, &err);
+        call_fail_err(c, &err);
     else
-        native_empty(c, 204);
+        call_empty(c, 204);
 }
 
 static void on_error(struct http_request *req, int error, void *ctx)
@@ -395,9 +368,9 @@ static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_e
 
 static bool is_hash(struct call *c)
 {
-    if (!build_is_hash(c->id))
-        native_refuse(c, ERR_INVALID_ARGUMENT, "the name of an upload is 64 lower-case hexadecimal digits");
-    return build_is_hash(c->id);
+    if (!build_is_hash(c->args[0]))
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the name of an upload is 64 lower-case hexadecimal digits");
+    return build_is_hash(c->args[0]);
 }
 
 void native_uploads_get(struct call *c)
@@ -406,8 +379,8 @@ void native_uploads_get(struct call *c)
     struct builder *builder = builder_of(c);
     if (!builder || !is_hash(c))
         return;
-    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), c->id.p) ? "true" : "false");
-    native_json(c, 200, &b);
+    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), c->args[0].p) ? "true" : "false");
+    call_json_buf(c, 200, &b);
 }
 
 void native_uploads_put(struct call *c)
@@ -417,11 +390,11 @@ void native_uploads_put(struct call *c)
     struct err err;
     if (!builder || !is_hash(c))
         return;
-    if (upload_begin(builder_uploads(builder), c->id.p, http_content_length(c->req), &up, &err) < 0) {
-        native_error(c, &err);
+    if (upload_begin(builder_uploads(builder), c->args[0].p, http_content_length(c->req), &up, &err) < 0) {
+        call_fail_err(c, &err);
         return;
     }
-    c->op = up;
-    c->closed = upload_gone;
+    c->state = up;
+    c->cleanup = upload_gone;
     http_stream_body(c->req, &body_ops, c);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/json_read.h"
+#include "api/kit/json_read.h"
 
 #include "sandbox/sandbox.h"
 
@@ -109,6 +109,13 @@ static bool snake_case(const char *name, char ret_snake[static JSON_NAME_MAX])
     return differs;
 }
 
+static bool is_named(const char *key, const char *name)
+{
+    char snake[JSON_NAME_MAX];
+
+    return strcmp(key, name) == 0 || (snake_case(name, snake) && strcmp(key, snake) == 0);
+}
+
 int json_only(const json_t *object, const char *const *names, size_t n, struct err *err)
 {
     const char *key;
@@ -117,10 +124,9 @@ int json_only(const json_t *object, const char *const *names, size_t n, struct e
     json_object_foreach((json_t *)object, key, value)
     {
         bool is_known = false;
-        char snake[JSON_NAME_MAX];
 
         for (size_t i = 0; i < n && !is_known; i++)
-            is_known = strcmp(key, names[i]) == 0 || (snake_case(names[i], snake) && strcmp(key, snake) == 0);
+            is_known = is_named(key, names[i]);
         if (!is_known)
             return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
     }
@@ -274,4 +280,54 @@ int json_get_pairs(const json_t *object, const char *name, struct arena *arena, 
     *ret_items = items;
     *ret_n = n;
     return 1;
+}
+
+/* 1, 0 when absent, -1. */
+static int want_read(const json_t *object, const struct json_want *w, struct arena *arena, struct err *err)
+{
+    switch (w->type) {
+    case JSON_WANTS_STR:
+        return json_get_str(object, w->name, w->to.str, err);
+    case JSON_WANTS_BOOL:
+        return json_get_bool(object, w->name, w->to.boolean, err);
+    case JSON_WANTS_INT:
+        return json_get_int(object, w->name, w->min, w->max, w->to.number, err);
+    case JSON_WANTS_OBJECT:
+        return json_get_object(object, w->name, w->to.json, err);
+    case JSON_WANTS_ARRAY:
+        return json_get_array(object, w->name, w->to.json, err);
+    case JSON_WANTS_STRS:
+        return json_get_strs(object, w->name, arena, w->to.strs, w->n, err);
+    case JSON_WANTS_PAIRS:
+        return json_get_pairs(object, w->name, arena, w->to.pairs, w->n, err);
+    case JSON_WANTS_ANY:
+        break;
+    }
+    return 1;
+}
+
+int json_wants(const json_t *object, const struct json_want *wants, size_t n, struct arena *arena, bool only,
+               struct err *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool is_known = !only;
+
+        for (size_t i = 0; i < n && !is_known; i++)
+            is_known = is_named(key, wants[i].name);
+        if (!is_known)
+            return err_set(err, ERR_INVALID_ARGUMENT, "unknown field \"%.64s\"", key);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int r = want_read(object, &wants[i], arena, err);
+
+        if (r < 0)
+            return -1;
+        if (wants[i].is_required && (r == 0 || (wants[i].type == JSON_WANTS_STR && !wants[i].to.str->n)))
+            return err_set(err, ERR_INVALID_ARGUMENT, "property \"%s\" is missing", wants[i].name);
+    }
+    return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/slices.h"
+#include "api/kit/slices.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

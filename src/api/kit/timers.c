@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/timers.h"
+#include "api/kit/timers.h"
 
 #include "base/mem.h"
 

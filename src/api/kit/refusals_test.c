@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/refusals.h"
+#include "api/kit/refusals.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

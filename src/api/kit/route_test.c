@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/route.h"
+#include "api/kit/route.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,19 +7,19 @@
 #include <cmocka.h>
 
 static const struct route routes[] = {
-    {HTTP_METHOD_GET, "/sandboxes", NULL, "list"},
-    {HTTP_METHOD_POST, "/sandboxes", NULL, "create"},
-    {HTTP_METHOD_GET, "/sandboxes/metrics", NULL, "all metrics"},
-    {HTTP_METHOD_GET, "/sandboxes/{}", NULL, "get"},
-    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", NULL, "timeout"},
-    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", NULL, "status"},
+    {HTTP_METHOD_GET, "/sandboxes", NULL, 0, "list"},
+    {HTTP_METHOD_POST, "/sandboxes", NULL, 0, "create"},
+    {HTTP_METHOD_GET, "/sandboxes/metrics", NULL, 0, "all metrics"},
+    {HTTP_METHOD_GET, "/sandboxes/{}", NULL, 0, "get"},
+    {HTTP_METHOD_POST, "/sandboxes/{}/timeout", NULL, 0, "timeout"},
+    {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", NULL, 0, "status"},
 };
 
 static const char *find(enum http_method method, const char *path, struct str *args, enum route_result expected)
 {
     const struct route *route = NULL;
 
-    assert_int_equal(route_find(routes, ARRAY_SIZE(routes), method, str_of(path), &route, args), expected);
+    assert_int_equal(route_find(routes, ARRAY_SIZE(routes), method, str_of(path), &route, args, NULL), expected);
     return route ? route->what : NULL;
 }
 

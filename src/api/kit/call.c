@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/call.h"
+
+#include "base/mem.h"
+#include "http/connect.h"
+#include "http/url.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { PIECE = 256 * 1024 };
+
+void call_ref(struct call *c)
+{
+    c->refs++;
+}
+
+void call_unref(struct call *c)
+{
+    assert(c->refs > 0);
+    if (--c->refs)
+        return;
+    assert(!c->req);
+    if (c->sandbox)
+        sandbox_unref(c->sandbox);
+    json_decref(c->body);
+    mem_free(c);
+}
+
+static void unwatch(struct call *c)
+{
+    if (c->watching)
+        sandbox_unwatch(&c->watch);
+    c->watching = false;
+}
+
+static void on_close(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+
+    (void)req;
+    unwatch(c);
+    timer_stop(&c->timer);
+    if (c->cleanup)
+        c->cleanup(c);
+    if (c->exec)
+        exec_call_cancel(TAKE_PTR(c->exec));
+    if (c->file)
+        file_call_cancel(TAKE_PTR(c->file));
+    buf_fini(&c->large);
+    c->req = NULL;
+    call_unref(c);
+}
+
+static void on_timer(struct timer *t)
+{
+    struct call *c = container_of(t, struct call, timer);
+
+    c->on_timer(c);
+}
+
+struct call *call_new(struct facade *f, struct http_request *req, const char *actor)
+{
+    struct call *c = mem_new(struct call);
+
+    c->facade = f;
+    c->req = req;
+    c->actor.name = actor;
+    c->refs = 1;
+    timer_init(&c->timer, on_timer);
+    list_init(&c->node);
+    http_on_close(req, on_close, c);
+    return c;
+}
+
+static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
+{
+    struct call *c = container_of(w, struct call, watch);
+
+    (void)sb;
+    c->watching = false;
+    if (!c->answered && c->req)
+        http_abort(c->req);
+    c->answered = true;
+}
+
+void call_use_sandbox(struct call *c, struct sandbox *sb)
+{
+    assert(!c->sandbox);
+    c->sandbox = sandbox_ref(sb);
+    c->watch.fn = on_sandbox_end;
+    sandbox_watch_end(sb, &c->watch);
+    c->watching = c->cuts = true;
+}
+
+struct call *call_hold(struct call *c)
+{
+    call_ref(c);
+    return c;
+}
+
+struct call *call_back(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    bool goes_on = c->req && !c->answered;
+
+    if (goes_on && err)
+        call_fail_err(c, err);
+    call_unref(c); /* the request, which is not over, has a reference of its own */
+    return goes_on && !err ? c : NULL;
+}
+
+void call_drop(struct call *c, const struct err *err)
+{
+    call_fail_err(c, err);
+    call_unref(c);
+}
+
+bool call_lost(struct call *c, enum err_code code)
+{
+    return c->cuts && c->facade->ops->is_lost && c->facade->ops->is_lost(c, code);
+}
+
+void call_done(struct call *c)
+{
+    c->answered = true;
+    unwatch(c);
+    timer_stop(&c->timer);
+}
+
+void call_respond(struct call *c, int status, const char *content_type, struct str body)
+{
+    struct http_header header = {STR("content-type"), str_of(content_type)};
+
+    if (c->answered)
+        return;
+    call_done(c);
+    if (c->req)
+        http_respond(c->req, status, &header, content_type ? 1 : 0, body);
+}
+
+void call_json(struct call *c, int status, struct str body)
+{
+    call_respond(c, status, "application/json", body);
+}
+
+void call_empty(struct call *c, int status)
+{
+    call_respond(c, status, NULL, STR_NULL);
+}
+
+static void fail(struct call *c, int status, const struct err *err, const char *hint)
+{
+    AUTO_BUF struct buf b = BUF_INIT(16384);
+
+    c->facade->ops->append_error(&b, status, err, hint);
+    call_json(c, status, buf_str(&b));
+}
+
+void call_fail(struct call *c, int status, const char *fmt, ...)
+{
+    static const struct {
+        int status;
+        enum err_code code;
+    } codes[] = {{400, ERR_INVALID_ARGUMENT}, {401, ERR_UNAUTHENTICATED},    {403, ERR_PERMISSION_DENIED},
+                 {404, ERR_NOT_FOUND},        {405, ERR_UNIMPLEMENTED},      {409, ERR_FAILED_PRECONDITION},
+                 {413, ERR_INVALID_ARGUMENT}, {429, ERR_RESOURCE_EXHAUSTED}, {501, ERR_UNIMPLEMENTED},
+                 {503, ERR_UNAVAILABLE}};
+    struct err err = {.code = ERR_INTERNAL};
+    va_list args;
+
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
+        if (codes[i].status == status)
+            err.code = codes[i].code;
+    va_start(args, fmt);
+    (void)vsnprintf(err.msg, sizeof(err.msg), fmt, args);
+    va_end(args);
+    fail(c, status, &err, NULL);
+}
+
+void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
+{
+    struct err err = {.code = code};
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(err.msg, sizeof(err.msg), fmt, args);
+    va_end(args);
+    call_fail_err(c, &err);
+}
+
+void call_fail_err(struct call *c, const struct err *err)
+{
+    call_fail_hint(c, err, NULL);
+}
+
+void call_fail_hint(struct call *c, const struct err *err, const char *hint)
+{
+    const struct facade_ops *ops = c->facade->ops;
+    struct err told = *err;
+    int status;
+
+    if (call_lost(c, err->code))
+        return;
+    status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
+    fail(c, status, &told, hint);
+}
+
+/* ---- large answers ---- */
+
+static void large_continue(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+
+    while (buf_len(&c->large)) {
+        size_t n = MIN(buf_len(&c->large), (size_t)PIECE);
+
+        if (http_response_write(req, str_n(buf_data(&c->large), n)) < 0)
+            return;
+        buf_consume(&c->large, n);
+        if (http_response_full(req) && buf_len(&c->large))
+            return;
+    }
+    call_done(c);
+    http_response_end(req);
+}
+
+void call_json_buf(struct call *c, int status, struct buf *body)
+{
+    if (buf_error(body) < 0) {
+        call_fail(c, 500, "the answer is larger than %zu bytes", body->max);
+        return;
+    }
+    if (buf_len(body) <= 4 * PIECE || !c->req || c->answered) {
+        call_json(c, status, buf_str(body));
+        return;
+    }
+    buf_fini(&c->large);
+    c->large = *body;
+    *body = BUF_INIT(0);
+    http_on_drain(c->req, large_continue, c);
+    http_response_begin(c->req, status, &HTTP_JSON, 1, (int64_t)buf_len(&c->large));
+    large_continue(c->req, c);
+}
+
+/* ---- parameters ---- */
+
+bool call_query(struct call *c, const char *name, struct str *ret_value)
+{
+    return http_query_get(c->req, name, ret_value) == 1;
+}
+
+int call_query_u64(struct call *c, const char *name, uint64_t *ret_value)
+{
+    struct str text;
+    int r = http_query_get(c->req, name, &text);
+
+    *ret_value = 0;
+    if (r == 0 || (r > 0 && str_to_u64(text, ret_value) == 0))
+        return 0;
+    call_refuse(c, ERR_INVALID_ARGUMENT, "%s must be a number", name);
+    return -1;
+}
+
+int call_query_bool(struct call *c, const char *name, bool *ret_value)
+{
+    struct str text = STR_NULL;
+    int r = http_query_get(c->req, name, &text);
+
+    *ret_value = r > 0 && (text.n == 0 || str_eqc(text, "1") || str_eqc(text, "true"));
+    if (r == 0 || *ret_value || (r > 0 && (str_eqc(text, "0") || str_eqc(text, "false"))))
+        return 0;
+    call_refuse(c, ERR_INVALID_ARGUMENT, "%s must be true or false", name);
+    return -1;
+}
+
+/* ---- JSON bodies ---- */
+
+void call_bad_body(struct call *c, const struct err *err)
+{
+    struct err whole = *err;
+
+    (void)snprintf(whole.msg, sizeof(whole.msg), "%s%s", c->facade->ops->body_error, err->msg);
+    call_fail_err(c, &whole);
+}
+
+bool call_wants(struct call *c, const struct json_want *wants, size_t n)
+{
+    struct err err;
+
+    if (json_wants(c->body, wants, n, http_arena(c->req), c->facade->ops->refuses_unknown, &err) == 0)
+        return true;
+    call_bad_body(c, &err);
+    return false;
+}
+
+static bool is_json_type(struct str content_type)
+{
+    ssize_t end = str_find_char(content_type, ';');
+
+    return str_eq_nocase(str_trim(end < 0 ? content_type : str_n(content_type.p, (size_t)end)),
+                         STR("application/json"));
+}
+
+/* NULL: answered, or there is nobody to answer. */
+static json_t *read_json(struct call *c, int error, struct str body, bool required)
+{
+    const struct facade_ops *ops = c->facade->ops;
+    json_t *json = NULL;
+    struct err err;
+
+    if (error == -EMSGSIZE) {
+        call_fail(c, 413, "the body is larger than %zu bytes", ops->body_max);
+        return NULL;
+    }
+    if (error < 0)
+        return NULL;
+    if (required && body.n == 0)
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "value is required but missing");
+    else if (body.n && ops->wants_json_type && !is_json_type(http_header_get(c->req, "content-type")))
+        (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
+    else if (json_read_object(body, !required, &json, &err) == 0)
+        return json;
+    call_bad_body(c, &err);
+    return NULL;
+}
+
+static void on_required(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = read_json(c, error, body, true);
+
+    (void)req;
+    if (json)
+        c->on_json(c, json);
+}
+
+static void on_optional(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *json = read_json(c, error, body, false);
+
+    (void)req;
+    if (json)
+        c->on_json(c, json);
+}
+
+void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body))
+{
+    c->on_json = fn;
+    http_read_body(c->req, c->facade->ops->body_max, required ? on_required : on_optional, c);
+}
+
+/* ---- running one ---- */
+
+static void handle(struct call *c)
+{
+    if (c->route->flags & ROUTE_SANDBOX) {
+        struct sandbox *sb = c->facade->ops->find_sandbox(c);
+
+        if (!sb)
+            return;
+        c->sandbox = sandbox_ref(sb);
+    }
+    c->route->handler(c);
+}
+
+static void on_body(struct call *c, const json_t *body)
+{
+    c->body = json_incref((json_t *)body);
+    handle(c);
+}
+
+void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX])
+{
+    c->route = route;
+    for (size_t i = 0; i < ROUTE_ARGS_MAX; i++) {
+        if (args[i].p &&
+            (url_decode(http_arena(c->req), args[i], URL_PATH, &c->args[i]) < 0 || str_has_nul(c->args[i]))) {
+            call_fail(c, 400, "validation error: malformed path");
+            return;
+        }
+        c->args[i] = args[i].p ? arena_str(http_arena(c->req), c->args[i]) : STR_NULL;
+    }
+    if (route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
+        call_read_json(c, (route->flags & ROUTE_BODY) != 0, on_body);
+    else
+        handle(c);
+}
+
+void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c))
+{
+    c->on_timer = fn;
+    timer_set(&c->facade->timers, &c->timer, ms);
+}

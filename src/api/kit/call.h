@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One request that a façade is answering.
+ *
+ * Theory of operation
+ *  1. A call is made for each request and lives until the request is over (http_on_close) and nothing of the core will call back for it. What can be
+ *     cancelled is cancelled with the request (call->exec, call->file, the handler's own by call->cleanup). What can't be holds the call: call_hold() is
+ *     its context, and call_back() finds out whether anybody still waits.
+ *  2. A handler answers exactly once: by call_json(), call_fail() and their like, or by beginning a stream and ending it.
+ *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), never answered: clients tell a sandbox that died
+ *     under a request from an error of the request by that.
+ */
+#pragma once
+
+#include "api/kit/facade.h"
+#include "api/kit/json_read.h"
+#include "http/request.h"
+#include "sandbox/exec.h"
+#include "sandbox/files.h"
+
+enum { CALL_REPLY_MAX = 32 * 1024 * 1024 }; /* of a JSON answer */
+
+struct call {
+    struct facade *facade;
+    struct http_request *req; /* NULL: over */
+    struct sandbox *sandbox;  /* referenced; NULL for calls that name none */
+    struct actor actor;
+    struct str user;                 /* who it runs as; empty: the default user */
+    struct str args[ROUTE_ARGS_MAX]; /* of the route, decoded and terminated */
+    json_t *body;                    /* of routes that have one; owned */
+    const struct route *route;
+    struct exec_call *exec; /* pending, cancelled with the request */
+    struct file_call *file;
+    struct sandbox_watch watch;
+    struct timer timer;              /* of the handler; stopped with the request */
+    void (*cleanup)(struct call *c); /* the handler's: the request is over, req still valid */
+    void (*on_json)(struct call *c, const json_t *body);
+    void (*on_timer)(struct call *c);
+    struct buf large; /* what is left of a large answer */
+    void *state;      /* the handler's, usually in http_arena() */
+    struct list node; /* the same */
+    unsigned refs;
+    uint64_t timeout_ms; /* that the client asks for; 0: none */
+    bool streams;        /* errors are part of its stream */
+    bool watching, cuts, answered;
+};
+
+/* Makes the call and ties it to the request. */
+struct call *call_new(struct facade *f, struct http_request *req, const char *actor);
+void call_ref(struct call *c);
+void call_unref(struct call *c);
+
+static inline struct core *call_core(const struct call *c)
+{
+    return c->facade->core;
+}
+
+/* Decodes the arguments, reads the body, finds the sandbox, as the route wants; then its handler. */
+void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX]);
+
+/* Takes a reference on the sandbox and cuts the request should it end before the answer. */
+void call_use_sandbox(struct call *c, struct sandbox *sb);
+
+/*
+ * The context for an operation that can't be cancelled. Its callback begins with call_back(): NULL when the client has gone, or when err was answered here.
+ * An operation that fails at once is answered by call_drop().
+ */
+struct call *call_hold(struct call *c);
+struct call *call_back(void *ctx, const struct err *err);
+void call_drop(struct call *c, const struct err *err);
+
+/* What failed with this code failed because the sandbox is gone, and that was answered: there is nothing left to do. */
+bool call_lost(struct call *c, enum err_code code);
+
+/* The answer. In each case the call is finished then; what comes after the first answer is dropped. */
+void call_respond(struct call *c, int status, const char *content_type, struct str body);
+void call_json(struct call *c, int status, struct str body);
+void call_json_buf(struct call *c, int status,
+                   struct buf *body); /* takes the content, of any size; its error is a 500 */
+void call_empty(struct call *c, int status);
+void call_fail(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void call_refuse(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void call_fail_err(struct call *c, const struct err *err);
+void call_fail_hint(struct call *c, const struct err *err, const char *hint); /* NULL: the façade's, if it has one */
+void call_done(struct call *c); /* a stream that the handler ended or aborted itself */
+
+/* Parameters of the query. False: absent, or malformed, which counts as absent for optional ones. */
+bool call_query(struct call *c, const char *name, struct str *ret_value);
+/* A number, 0 when absent; true, false, 1, 0 or the bare name, which is true. -1: answered. */
+int call_query_u64(struct call *c, const char *name, uint64_t *ret_value) WARN_UNUSED;
+int call_query_bool(struct call *c, const char *name, bool *ret_value) WARN_UNUSED;
+
+/*
+ * The members of the body, into variables: CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory), ...). False: something was wrong, and answered. A null or absent member
+ * leaves its variable as it is.
+ */
+#define CALL_WANTS(c, ...)                                                                                             \
+    call_wants((c), (const struct json_want[]){__VA_ARGS__}, ARRAY_SIZE(((const struct json_want[]){__VA_ARGS__})))
+bool call_wants(struct call *c, const struct json_want *wants, size_t n);
+void call_bad_body(struct call *c, const struct err *err); /* what is wrong with it beyond that */
+
+/*
+ * Reads a JSON body that is no route's (ROUTE_BODY) and calls fn with it, an object; answers by itself what is malformed. required: an empty one is refused, else it
+ * counts as {}.
+ */
+void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body));
+
+void call_set_timer(struct call *c, uint64_t ms, void (*fn)(struct call *c));

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/facade.h"
+
+#include "api/kit/call.h"
+
+int facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals)
+{
+    *f = (struct facade){.ops = ops, .core = core, .refusals = refusals};
+    slices_init(&f->slices, core_loop(core));
+    return timers_init(&f->timers, core_loop(core));
+}
+
+void facade_fini(struct facade *f)
+{
+    timers_fini(&f->timers);
+    slices_fini(&f->slices);
+}
+
+void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why)
+{
+    struct http_peer peer;
+
+    if (http_peer_get(req, &peer) == 0)
+        refusals_note(f->refusals, f->ops->name, why, &peer);
+}
+
+bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req)
+{
+    struct str args[ROUTE_ARGS_MAX] = {0};
+    const struct route *route = NULL;
+    char allow[ROUTE_ALLOW_MAX];
+    enum route_result found = route_find(routes, n, http_method(req), http_raw_path(req), &route, args, allow);
+    struct call *c;
+
+    if (found == ROUTE_UNKNOWN)
+        return false;
+    if (f->ops->preflight && f->ops->preflight(f, req))
+        return true;
+    c = call_new(f, req, NULL);
+    if (found == ROUTE_WRONG_METHOD) {
+        http_add_header(req, STR("allow"), str_of(allow));
+        call_fail(c, f->ops->method_error_status, "%s", f->ops->method_error);
+        return true;
+    }
+    c->route = route;
+    if ((route->flags & ROUTE_OPEN) || f->ops->authenticate(c))
+        call_run(c, route, args);
+    return true;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every façade is made of. A façade translates one protocol: it has a table of routes (route.h), handlers that answer calls (call.h), and these few
+ * decisions of its own. Which requests are its own is said by the table of claims (claim.h).
+ */
+#pragma once
+
+#include "api/kit/refusals.h"
+#include "api/kit/route.h"
+#include "api/kit/slices.h"
+#include "api/kit/timers.h"
+#include "base/buf.h"
+#include "sandbox/core.h"
+
+#include <jansson.h>
+
+struct call;
+struct facade;
+
+struct facade_ops {
+    const char *name;          /* in the record of who was turned away; a literal */
+    size_t body_max;           /* of a body that is JSON */
+    const char *body_error;    /* in front of what is wrong with a body; "" for nothing */
+    bool wants_json_type;      /* bodies say that they are JSON: browsers send no such without asking first */
+    bool refuses_unknown;      /* a member of a body that nobody asked for is an error */
+    const char *method_error;  /* what is said of a path that has no such method */
+    int method_error_status;
+
+    /* Who asks? Fills c->actor; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */
+    bool (*authenticate)(struct call *c);
+    /* The sandbox that args[0] names, for routes that are ROUTE_SANDBOX; NULL: answered. */
+    struct sandbox *(*find_sandbox)(struct call *c);
+    /* The body of an error answer. hint: what to do next, or NULL. */
+    void (*append_error)(struct buf *b, int status, const struct err *err, const char *hint);
+
+    /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
+    int (*status_of)(const struct call *c, struct err *err);
+    /* A call whose sandbox is gone: true when that was answered in another way than by the error. */
+    bool (*is_lost)(struct call *c, enum err_code code);
+    /* Before anything else of a route that is known: true, the request was answered (a browser that asks first). */
+    bool (*preflight)(struct facade *f, struct http_request *req);
+};
+
+/* Embedded in the façade's own struct. */
+struct facade {
+    const struct facade_ops *ops;
+    struct core *core;         /* borrowed, outlives the façade */
+    struct refusals *refusals; /* the same; NULL: nobody is told */
+    struct timers timers;
+    struct slices slices; /* walks through logs */
+};
+
+int facade_init(struct facade *f, const struct facade_ops *ops, struct core *core,
+                struct refusals *refusals) WARN_UNUSED;
+void facade_fini(struct facade *f); /* when all requests have ended; harmless on zeroes */
+
+/* Runs the request through the table. False, with nothing done, when no pattern fits its path. */
+bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req);
+
+/* Its client is turned away. */
+void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why);

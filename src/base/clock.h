@@ -20,3 +20,9 @@ void clock_format(usec_t real, int digits, char ret_text[static CLOCK_TEXT_MAX])
 
 /* RFC 3339, from 1970 on, with any offset and up to 9 digits of fraction (cut to microseconds); -EINVAL else. */
 int clock_parse(struct str s, usec_t *ret_real) WARN_UNUSED;
+
+/* That time and so many milliseconds, which somebody else chose: at most the end of time. */
+static inline usec_t clock_add_ms(usec_t from, uint64_t ms)
+{
+    return ms > (UINT64_MAX - from) / USEC_PER_MS ? UINT64_MAX : from + ms * USEC_PER_MS;
+}

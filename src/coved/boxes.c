@@ -51,6 +51,7 @@ void boxes_free(struct boxes *b)
     boxes_keep_fini(b);
     (void)fd_close(b->notes.fd);
     map_fini(&b->by_id);
+    map_fini(&b->making);
     mem_free(b);
 }
 

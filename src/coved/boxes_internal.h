@@ -173,6 +173,7 @@ struct boxes {
     struct list loose;                 /* tasks without an entry */
     size_t n_loose, n_copies, n_again; /* n_again: of the loose ones, those that wait for their next try */
     struct map kept;
+    struct map making; /* name of a layer -> struct task that makes it, or waits to */
     struct notes notes;
     struct map wants; /* layer -> struct want of boxes_ahead.c */
     uint32_t n_wanted;

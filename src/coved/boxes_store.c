@@ -154,6 +154,13 @@ void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char 
     struct task task = {.kind = TASK_SNAPSHOT, .asked = asked};
     (void)snprintf(task.layer, sizeof(task.layer), "%s", layer);
     struct kept *k = boxes_kept_find(b, id);
+    /* What fails drops what it began under that name: it must be nobody else's. */
+    if (pool_layer_exists(b->host->pool, layer) || map_get(&b->making, str_of(layer))) {
+        struct err taken;
+        (void)store_error(&task, -EEXIST, &taken);
+        b->events.stored(b->events.ctx, asked, 0, 0, 0, &taken);
+        return;
+    }
     if (!k || b->stopping) {
         boxes_task_add(b, id, &task);
         return;

@@ -16,8 +16,20 @@ static const struct {
     [TASK_MOUNT] = {boxes_mount_begin, NULL},
 };
 
+static struct task *task_new(struct boxes *b, const struct task *like)
+{
+    struct task *t = mem_dup(like, sizeof(*like));
+    t->owner = b;
+    list_init(&t->node);
+    if (t->kind == TASK_SNAPSHOT)
+        (void)map_put(&b->making, str_of(t->layer), t);
+    return t;
+}
+
 static void free_task(struct task *t)
 {
+    if (t->kind == TASK_SNAPSHOT)
+        (void)map_del(&t->owner->making, str_of(t->layer));
     mem_free(t->mount);
     mem_free(t);
 }
@@ -48,11 +60,9 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
         mem_free(task->mount);
         return;
     }
-    struct task *t = mem_dup(task, sizeof(*task));
-    t->owner = b;
+    struct task *t = task_new(b, task);
     t->entry = e;
     memcpy(t->id, e->id, sizeof(t->id));
-    list_init(&t->node);
     list_append(&e->tasks, &t->node);
     if (e->n_tasks++ == 0)
         kinds[t->kind].begin(t);
@@ -74,9 +84,7 @@ void boxes_task_stop(struct entry *e)
 
 struct task *boxes_task_loose(struct boxes *b, const struct task *task)
 {
-    struct task *t = mem_dup(task, sizeof(*task));
-    t->owner = b;
-    list_init(&t->node);
+    struct task *t = task_new(b, task);
     list_append(&b->loose, &t->node);
     b->n_loose++;
     return t;

@@ -119,6 +119,7 @@ void boxes_mount_begin(struct task *t)
                                   .done = done,
                                   .ctx = t,
                                   .limit_ms = MOUNT_MS,
+                                  .is_brief = true,
                                   .fds = &t->mount->pidfd,
                                   .n_fds = 1};
     struct err err;

@@ -34,9 +34,9 @@ struct job {
 struct jobs {
     struct loop *loop;
     int keep_out, lock;
-    int statics_end;                                  /* descriptors of this number and above come and go */
-    struct list waiting, background, running, failed; /* failed: ended before there was a process */
-    size_t n_running, n_left;
+    int statics_end;                                         /* descriptors of this number and above come and go */
+    struct list waiting, background, brief, running, failed; /* failed: ended before there was a process */
+    size_t n_running, n_brief, n_left;                       /* n_brief: running, and not of n_running */
 };
 
 /* ---- the child ---- */
@@ -117,7 +117,7 @@ static void on_pidfd(struct source *s, uint32_t events UNUSED)
         return;
     loop_remove(j->jobs->loop, &j->pidfd);
     loop_remove(j->jobs->loop, &j->ready);
-    j->jobs->n_running--;
+    *(j->spec.is_brief ? &j->jobs->n_brief : &j->jobs->n_running) -= 1;
     int32_t answer = 0;
     int r = j->verdict;
     ssize_t n = recv(j->sock, &answer, sizeof(answer), MSG_DONTWAIT);
@@ -185,7 +185,7 @@ static void begin(struct job *j)
         list_append(&jobs->failed, &j->node);
         return;
     }
-    jobs->n_running++;
+    *(j->spec.is_brief ? &jobs->n_brief : &jobs->n_running) += 1;
     j->end = j->spec.limit_ms ? clock_mono() + j->spec.limit_ms * USEC_PER_MS : 0;
     list_append(&jobs->running, &j->node);
 }
@@ -198,6 +198,7 @@ struct jobs *jobs_new(struct loop *loop, int keep_out, int lock)
     jobs->lock = lock;
     list_init(&jobs->waiting);
     list_init(&jobs->background);
+    list_init(&jobs->brief);
     list_init(&jobs->running);
     list_init(&jobs->failed);
     jobs->statics_end = 3;
@@ -233,6 +234,8 @@ usec_t jobs_tick(struct jobs *jobs)
     while (jobs->n_running < JOBS_MAX && ((j = LIST_FIRST(struct job, &jobs->waiting, node)) ||
                                           (j = LIST_FIRST(struct job, &jobs->background, node))))
         begin(j);
+    while (jobs->n_brief < JOBS_MAX && (j = LIST_FIRST(struct job, &jobs->brief, node)))
+        begin(j);
     LIST_FOREACH (struct job, r, &jobs->running, node) {
         if (r->end && now >= r->end) {
             r->end = 0;
@@ -252,7 +255,7 @@ struct job *job_add(struct jobs *jobs, const struct job_spec *spec)
     j->pid_fd = j->sock = j->pidfd.fd = j->ready.fd = -1;
     list_init(&j->node);
     jobs->n_left++;
-    list_append(spec->is_background ? &jobs->background : &jobs->waiting, &j->node);
+    list_append(spec->is_brief ? &jobs->brief : spec->is_background ? &jobs->background : &jobs->waiting, &j->node);
     return j;
 }
 

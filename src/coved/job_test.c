@@ -210,6 +210,32 @@ static void test_a_bounded_number_and_background_ones_last(void **state)
     assert_true(last.nth >= MANY - JOBS_MAX);
 }
 
+static void test_brief_ones_do_not_wait_for_long_ones(void **state)
+{
+    struct world *w = *state;
+    struct one many[JOBS_MAX], brief = {0};
+    struct job *held[JOBS_MAX];
+    size_t counter = 0;
+    memset(many, 0, sizeof(many));
+    brief.counter = &counter;
+    for (size_t i = 0; i < JOBS_MAX; i++) {
+        many[i].counter = &counter;
+        struct job_spec spec = spec_of(&many[i], returns);
+        spec.is_held = true;
+        held[i] = job_add(w->jobs, &spec);
+    }
+    wait_for(w, &many[JOBS_MAX - 1].begun);
+    struct job_spec spec = spec_of(&brief, returns);
+    spec.is_brief = true;
+    (void)job_add(w->jobs, &spec);
+    wait_for(w, &brief.done);
+    assert_int_equal(jobs_left(w->jobs), JOBS_MAX);
+    for (size_t i = 0; i < JOBS_MAX; i++)
+        job_go(held[i]);
+    while (jobs_left(w->jobs))
+        turn(w);
+}
+
 /* The pool's directories, the lock, and what it was given; nothing that somebody waits to see closed. */
 static int looks_around(void *ctx)
 {
@@ -259,6 +285,7 @@ int main(void)
         TEST(test_killed_before_and_after_it_began),
         TEST(test_a_held_one_waits),
         TEST(test_a_bounded_number_and_background_ones_last),
+        TEST(test_brief_ones_do_not_wait_for_long_ones),
         TEST(test_what_a_job_has),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ enum {
     FIRST_MS = 10000,
     ANSWER_USEC = 10 * 1000000,
     AGAIN_USEC = 200 * 1000,
+    REAP_MS =
+        50, /* that coved's one thread waits for a child it killed: the kernel may be at work for it for much longer */
 };
 
 struct netmaker {
@@ -34,6 +37,7 @@ struct netmaker {
     struct source source;
     int sock_fd; /* owned; -1: no child */
     pid_t pid;
+    pid_t dying; /* killed, and not ended yet; 0: none */
     uid_t uid;
     struct netns stock[STOCK_MAX];
     size_t n, wanted, asked;
@@ -102,13 +106,23 @@ static void failed(struct netmaker *m, int r)
     m->start_at = clock_mono() + AGAIN_USEC;
 }
 
+static void reap(struct netmaker *m)
+{
+    if (m->dying && waitpid(m->dying, NULL, WNOHANG) != 0)
+        m->dying = 0;
+}
+
 static void drop_child(struct netmaker *m)
 {
     loop_remove(m->loop, &m->source);
     m->sock_fd = fd_close(m->sock_fd);
     if (m->pid > 0) {
+        AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, m->pid, 0);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
         (void)kill(m->pid, SIGKILL);
-        (void)waitpid(m->pid, NULL, 0);
+        (void)poll(&p, 1, REAP_MS);
+        m->dying = m->pid;
+        reap(m);
     }
     m->pid = 0;
     m->asked = 0;
@@ -230,6 +244,9 @@ usec_t netmaker_tick(struct netmaker *m)
     usec_t now = clock_mono();
     if (m->asked && now - m->asked_at > ANSWER_USEC)
         replace(m, "says nothing");
+    reap(m);
+    if (m->dying)
+        m->start_at = MAX(m->start_at, now + AGAIN_USEC); /* one at a time */
     bool missing = m->n + m->asked < m->wanted;
     if (missing && now >= m->start_at) {
         int r = m->sock_fd < 0 ? start(m) : 0;

@@ -100,6 +100,7 @@ int pool_layer_drop(struct pool *p, const char *layer) WARN_UNUSED;
 int pool_layer_each(struct pool *p, void (*fn)(void *ctx, const char *layer), void *ctx) WARN_UNUSED;
 /* Bytes that are its own, as far as the kind knows; 0: unknown. */
 uint64_t pool_layer_bytes(struct pool *p, const char *layer);
+bool pool_layer_exists(const struct pool *p, const char *layer);
 
 /* ---- boxes ---- */
 

@@ -16,7 +16,7 @@ static int job_entry(const char *job, char ret_name[static POOL_ENTRY_MAX])
     return 0;
 }
 
-static bool is_there(const struct pool *p, const char *layer)
+bool pool_layer_exists(const struct pool *p, const char *layer)
 {
     return faccessat(p->layers_fd, layer, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -50,7 +50,7 @@ int pool_layer_commit(struct pool *p, const char *job, const char *layer, const 
         return -EINVAL;
     r = pool_chain_check(p, below, POOL_CHAIN_MAX - 1);
     r = r ? r : pool_entry_open(p->new_fd, name, &entry);
-    if (r == 0 && is_there(p, layer))
+    if (r == 0 && pool_layer_exists(p, layer))
         return pool_to_trash(p, p->new_fd, name);
     r = r ? r : pool_below_write(entry, below);
     r = r ? r : pool_step(p, "pool.noted");
@@ -93,7 +93,7 @@ static int clone_as(struct pool *p, int from_at, const char *from, const char *l
     AUTO_CLOSE int source = -1, entry = -1;
     if (!pool_is_name(from) || !pool_is_layer(layer))
         return -EINVAL;
-    if (is_there(p, layer))
+    if (pool_layer_exists(p, layer))
         return -EEXIST;
     pool_unique(layer, name);
     int r = pool_chain_check(p, below, POOL_CHAIN_MAX - 1);

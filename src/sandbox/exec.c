@@ -253,7 +253,7 @@ int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_
     f->process = p;
     p->client = f;
     if (spec->timeout_ms)
-        process_arm(p, clock_mono() + spec->timeout_ms * USEC_PER_MS);
+        process_arm(p, clock_add_ms(clock_mono(), spec->timeout_ms));
     *ret_follow = f;
     return 0;
 }
@@ -386,7 +386,7 @@ int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec
         return -1;
     }
     if (timeout_ms)
-        loop_alarm_set(sb->core->loop, &f->alarm, clock_mono() + timeout_ms * USEC_PER_MS, on_follow_alarm);
+        loop_alarm_set(sb->core->loop, &f->alarm, clock_add_ms(clock_mono(), timeout_ms), on_follow_alarm);
     *ret_follow = f;
     return 0;
 }

@@ -292,7 +292,8 @@ static void deadline(void **state)
 {
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
-    struct client c = {0}, left = {0}, watcher = {0};
+    struct client c = {0}, left = {0}, watcher = {0}, forever = {0};
+    run(sb, &forever, "sleep", NULL, &(struct exec_spec){.timeout_ms = INT64_MAX});
     run(sb, &c, "sleep", NULL, &(struct exec_spec){.timeout_ms = 30});
     run(sb, &left, "sleep", NULL, &(struct exec_spec){.timeout_ms = 50});
     WAIT(w, left.starts);
@@ -309,6 +310,10 @@ static void deadline(void **state)
     fini(&c);
     fini(&left);
     fini(&watcher);
+    assert_int_equal(forever.starts, 1);
+    assert_int_equal(forever.exits + forever.errors, 0);
+    exec_close(TAKE_PTR(forever.follow));
+    fini(&forever);
 }
 
 static void never_answered(void **state)

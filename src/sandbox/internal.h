@@ -16,7 +16,9 @@
 enum {
     SANDBOX_KEEP_ENDED_MS = 60000,
     SANDBOX_SAMPLE_MS = 5000,
-    SANDBOX_SAMPLES_MAX = 4096,
+    SANDBOX_SAMPLES_MAX = 4096, /* of one */
+    SANDBOX_SAMPLES_LEAST = 128,
+    SANDBOX_SAMPLES_ALL = 131072, /* of all together, 8 MiB */
 };
 
 struct core {

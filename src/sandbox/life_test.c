@@ -614,6 +614,29 @@ static void sample_regularly(struct world *w, struct sandbox *sb)
     world_turns(w, 10);
 }
 
+/* Of many sandboxes each keeps less, the oldest in the longest steps. */
+static void samples_are_bounded_for_all(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    size_t n, live = w->core->n_live;
+    const struct sandbox_sample *samples;
+    for (int i = 0; i < SANDBOX_SAMPLES_LEAST + 40; i++)
+        sample_regularly(w, sb);
+    samples = sandbox_samples(sb, &n);
+    assert_true(n > SANDBOX_SAMPLES_LEAST);
+    usec_t first = samples[0].at, last = samples[n - 1].at;
+    w->core->n_live = 1 << 20;
+    sample_regularly(w, sb);
+    w->core->n_live = live;
+    samples = sandbox_samples(sb, &n);
+    assert_true(n <= SANDBOX_SAMPLES_LEAST && sb->cap_samples <= SANDBOX_SAMPLES_LEAST);
+    assert_int_equal(samples[0].at, first);
+    assert_true(samples[n - 1].at > last);
+    for (size_t i = 1; i < n; i++)
+        assert_true(samples[i].at > samples[i - 1].at);
+}
+
 /* Told once while it is refused more, and again only after a period in which it was not. What is looked at out of turn ends no period. */
 static void processes_run_out(void **state)
 {
@@ -681,6 +704,7 @@ int main(void)
         TEST(figures),
         TEST(disk_fills),
         TEST(processes_run_out),
+        TEST(samples_are_bounded_for_all),
         TEST(told_by_the_worker_before),
         TEST(never_and_at_once),
         TEST(logs),

@@ -98,6 +98,14 @@ int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, s
     return 0;
 }
 
+void network_ca_tell(struct network *n, const struct err *err)
+{
+    if (!n->is_awaited)
+        return;
+    n->is_awaited = false;
+    sandbox_on_network(n->sb, err);
+}
+
 static void on_installed_again(void *ctx, const struct err *err)
 {
     struct network *n = ctx;
@@ -107,6 +115,7 @@ static void on_installed_again(void *ctx, const struct err *err)
         log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, err->msg);
     else
         rows_network(n->sb);
+    network_ca_tell(n, err);
 }
 
 static void on_pushed(void *ctx, const json_t *answer, const struct err *err)
@@ -294,7 +303,7 @@ static void on_first_ca(void *ctx, const struct err *err)
     n->has_ca = !err;
     if (!err)
         rows_network(n->sb);
-    sandbox_on_network(n->sb, err);
+    network_ca_tell(n, err);
 }
 
 bool network_wants_ca(const struct sandbox *sb)
@@ -305,7 +314,10 @@ bool network_wants_ca(const struct sandbox *sb)
 int network_install_ca(struct sandbox *sb, struct err *err)
 {
     struct network *n = sb->network;
-    return n->install ? 0 : ca_install(sb, n->ca_pem, on_first_ca, n, &n->install, err);
+    if (!n->install && ca_install(sb, n->ca_pem, on_first_ca, n, &n->install, err) < 0)
+        return -1;
+    n->is_awaited = true; /* also by who finds one under way */
+    return 0;
 }
 
 void network_recover(struct sandbox *sb)

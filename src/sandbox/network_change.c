@@ -67,6 +67,7 @@ static void on_ca_installed(void *ctx, const struct err *err)
     else
         (void)err_set(&why, err->code, "the policy is in force, but its certificate is not in the sandbox: %.160s",
                       err->msg);
+    network_ca_tell(n, err);
     done(done_ctx, err ? &why : NULL);
 }
 

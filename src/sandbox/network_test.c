@@ -446,6 +446,28 @@ static void a_certificate_outlives_a_pause(void **state)
     }
 }
 
+/* A policy changes, and while its certificate is on its way the sandbox is paused and resumed: who resumes it hears of it all the same. */
+static void a_certificate_of_a_change_does_not_hold_up_a_resume(void **state)
+{
+    struct world *w = *state;
+    struct world_outcome changed = {0}, paused = {0}, resumed = {0};
+    struct err err;
+    w->egress.ca_pem = PEM;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    w->trust_silence = 1;
+    assert_int_equal(set(sb, keyed, &changed, &err), 0);
+    WAIT(w, sb->network->install);
+    assert_int_equal(sandbox_pause(sb, &test_actor, true, world_on_done, &paused, &err), 0);
+    WAIT(w, paused.calls);
+    assert_int_equal(sandbox_resume(sb, &test_actor, &(struct sandbox_resume){0}, world_on_done, &resumed, &err), 0);
+    world_turns(w, 50);
+    assert_int_equal(resumed.calls, 0);
+    say_trusted(w, sb);
+    WAIT(w, resumed.calls && changed.calls);
+    assert_non_null(resumed.sb);
+    assert_int_equal(changed.err.code, 0);
+}
+
 static void a_change_installs_its_certificate(void **state)
 {
     struct world *w = *state;
@@ -704,6 +726,7 @@ int main(void)
         TEST(a_change_ends_with_its_sandbox),
         TEST(the_end_is_told_to_egress),
         TEST(a_certificate_is_inside_before_anything_runs),
+        TEST(a_certificate_of_a_change_does_not_hold_up_a_resume),
         TEST(without_its_certificate_a_sandbox_fails),
         TEST(a_certificate_outlives_a_pause),
         TEST(a_change_installs_its_certificate),

@@ -120,6 +120,27 @@ static void goes_on_where_it_was(void **state)
     assert_int_equal(world_count_events(w, before.id, EVENT_SANDBOX_RESUMED), 1);
 }
 
+/* Who joins a resume may ask for a longer life: that is an action of his own. */
+static void who_joins_a_resume_is_on_record(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    const char *id = sandbox_info(sb)->id;
+    struct world_outcome o[2] = {{0}};
+    struct err err;
+    world_pause(w, sb, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            world_resume_begin(sb, &(struct sandbox_resume){.has_timeout = true, .timeout_ms = 60000u * (i + 1)}, &o[i],
+                               &err),
+            0);
+    WAIT(w, o[0].calls && o[1].calls);
+    assert_int_equal(sandbox_info(sb)->timeout_ms, 120000);
+    assert_int_equal(world_count_events(w, id, EVENT_SANDBOX_RESUME), 2);
+    assert_int_equal(world_count_events(w, id, EVENT_SANDBOX_RESUMED), 1);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_SANDBOX_RESUME), "\"joins\":true"));
+}
+
 static void deadlines_of_processes_wait(void **state)
 {
     struct world *w = *state;
@@ -647,6 +668,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(goes_on_where_it_was, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(who_joins_a_resume_is_on_record, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(deadlines_of_processes_wait, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(questions_wait, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(at_the_deadline, world_setup, world_teardown),

@@ -166,8 +166,13 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
     if (sb->info.state == SANDBOX_RESUMING) {
         /* The longest that somebody asked for; 0 is for ever. */
         uint64_t before = sb->resume_timeout_ms;
-        if (how->has_timeout)
-            sb->resume_timeout_ms = before && timeout_ms ? MAX(before, timeout_ms) : 0;
+        uint64_t longest = !how->has_timeout ? before : before && timeout_ms ? MAX(before, timeout_ms) : 0;
+        AUTO_EVENT_DATA struct event_data joins = EVENT_DATA_INIT;
+        event_data_u64(&joins, "timeout_ms", longest);
+        event_data_bool(&joins, "joins", true);
+        if (action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&joins), &seq, err) < 0)
+            return -1;
+        sb->resume_timeout_ms = longest;
         waiters_add(&sb->resumers, done, ctx);
         return 0;
     }

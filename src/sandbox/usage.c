@@ -15,15 +15,24 @@ struct sampling {
     void *ctx;
 };
 
+/* Every second one goes of all but the latest quarter, so that what is long ago is told in longer steps. */
+static void thin(struct sandbox *sb)
+{
+    size_t n = 0, older = sb->n_samples - sb->n_samples / 4;
+    for (size_t i = 0; i < sb->n_samples; i++)
+        if (i >= older || i % 2 == 0)
+            sb->samples[n++] = sb->samples[i];
+    sb->n_samples = n;
+}
+
 static void keep(struct sandbox *sb, const struct sandbox_sample *sample)
 {
-    if (sb->n_samples == SANDBOX_SAMPLES_MAX) {
-        sb->n_samples = 0;
-        for (size_t i = 0; i < SANDBOX_SAMPLES_MAX; i += 2)
-            sb->samples[sb->n_samples++] = sb->samples[i];
-    }
-    if (sb->n_samples == sb->cap_samples) {
-        sb->cap_samples = MIN((size_t)SANDBOX_SAMPLES_MAX, MAX((size_t)16, sb->cap_samples * 2));
+    size_t share = SANDBOX_SAMPLES_ALL / MAX(sb->core->n_live, (size_t)1);
+    size_t most = MIN(MAX(share, (size_t)SANDBOX_SAMPLES_LEAST), (size_t)SANDBOX_SAMPLES_MAX);
+    while (sb->n_samples >= most)
+        thin(sb);
+    if (sb->n_samples == sb->cap_samples || sb->cap_samples > most) {
+        sb->cap_samples = MIN(most, MAX((size_t)16, sb->n_samples * 2));
         sb->samples = mem_realloc(sb->samples, sb->cap_samples * sizeof(*sb->samples));
     }
     sb->samples[sb->n_samples++] = *sample;

@@ -311,6 +311,24 @@ def test_snapshots_that_are_refused(coved):
     assert coved.list() == {sandbox: LIVES}
 
 
+def test_a_snapshot_takes_nobody_elses_name(coved):
+    """A worker that was taken over may name any layer: what fails, or is cancelled, must not take that one along."""
+    sandbox, other = coved.create(), coved.create()
+    write(coved, sandbox, "/root/f", "x" * 1000)
+    layer = coved.snapshot(sandbox)
+    assert coved.ask(SNAPSHOT, other, layer).code == ALREADY_EXISTS
+    tags = [coved.send(SNAPSHOT, other, layer) for _ in range(4)]
+    coved.remove(other)
+    assert {coved.answer(tag).code for tag in tags} <= {ALREADY_EXISTS, NOT_FOUND}
+    first, second = coved.create(), coved.create()
+    new = new_layer()
+    tags = [coved.send(SNAPSHOT, first, new), coved.send(SNAPSHOT, second, new)]
+    coved.remove(second)
+    assert [coved.answer(tag).code for tag in tags] == [0, ALREADY_EXISTS]
+    assert {layer, new} <= set(coved.layers())
+    assert content(coved, coved.create(layer=layer), "/root/f") == "x" * 1000
+
+
 def test_a_kill_does_not_wait_for_a_snapshot(coved):
     made_it = 0
     for i in range(12):

@@ -572,6 +572,14 @@ static void test_requests_after_silence(void **state)
             test_peer_expect(&w.rig, w.client, STR("hello"));
             test_peer_send(w.client, tenant, sizeof(tenant) - 1);
             test_peer_expect(&w.rig, w.server, str_of(tenant));
+        {"GET /v1/x", "X-HTTP-Method-Override: GET, DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_HTTP_Method_Override: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X.HTTP_Method: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Original-Method: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_Original-Uri: /admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Envoy-Original-Path: /admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Ms-Original-Url: https://127.0.0.1/admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_Original_Uri: /v1/y\r\nX_Method_Override: POST\r\n", NULL},
             break;
         }
         world_close(&w);
@@ -599,6 +607,44 @@ static void test_half_a_hello_of_a_forgotten_sandbox(void **state)
 
 /* The sandbox may be forgotten while the name is looked up. */
 static void test_a_check_and_a_forgotten_sandbox(void **state)
+/* What proxies say of a request does not leave with one that is judged, and leaves with others; nor is a list of methods compared with a denied one. */
+static void test_requests_of_another_origin(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy, *fields, *seen; /* NULL: refused */
+    } cases[] = {
+#define ORIGINS                                                                                                        \
+    "A: 1\r\nX-Forwarded-Host: b\r\nX_Forwarded-Prefix: /admin\r\nx-forwarded-method: PUT\r\nX-Forwarded-Uri: /b\r\n"  \
+    "Forwarded: host=b\r\nX-Original-Host: b\r\nSCRIPT_NAME: /v1\r\nB: 2\r\n"
+        {"{'rules':[{'allow':'127.0.0.1','methods':['GET']}]}", ORIGINS, "a: 1\r\nb: 2\r\n\r\n"},
+        {"{'rules':[{'deny':'127.0.0.1','path':'/admin*'},{'allow':'127.0.0.1'}]}", ORIGINS, "a: 1\r\nb: 2\r\n\r\n"},
+        {"{'rules':[{'allow':'127.0.0.1'}]}", "A: 1\r\nX-Forwarded-Host: b\r\n", "a: 1\r\nx-forwarded-host: b\r\n\r\n"},
+        {"{'rules':[{'allow':'127.0.0.1'}]}", "X_Method_Override: PUT, x\r\n", "x_method_override: PUT, x\r\n\r\n"},
+        {"{'rules':[{'deny':'127.0.0.1','methods':['PUT']},{'allow':'127.0.0.1'}]}", "X_Method_Override: PUT, x\r\n",
+         NULL},
+#undef ORIGINS
+    };
+    struct world w;
+    world_open_to(&w);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        allow(&w, cases[i].policy);
+        AUTO_FREE char *said = mem_printf("GET /v1/x HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", cases[i].fields);
+        test_peer_send(w.client, said, strlen(said));
+        flow_begin(w.flow);
+        if (cases[i].seen) {
+            AUTO_FREE char *seen = mem_printf("GET /v1/x HTTP/1.1\r\nhost: 127.0.0.1\r\n%s", cases[i].seen);
+            test_turn(&w.rig);
+            w.server = test_accept(w.listener);
+            test_peer_expect(&w.rig, w.server, str_of(seen));
+        } else {
+            expect_answer(&w, "HTTP/1.1 403");
+        }
+        next_connection(&w);
+    }
+    world_close(&w);
+}
+
 {
     (void)state;
     struct world w;
@@ -830,3 +876,4 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        cmocka_unit_test(test_requests_of_another_origin),

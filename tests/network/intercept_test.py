@@ -471,6 +471,34 @@ except (OSError, ssl.SSLError):
         code, out = one.python(script)
     assert (code, out) == (0, "refused\n"), out
     assert not [e for e in seen if e.get("sni") == "denied.test"], seen
+OVERRIDES = [("x_original_url", "/forbidden"), ("x-original_uri", "/forbidden"), ("x_rewrite_url", "/forbidden"), ("x-envoy-original-path", "/forbidden"),
+             ("x.original~url", "/forbidden")]
+
+
+@pytest.mark.parametrize("field, value", OVERRIDES)
+def test_fields_that_name_another_path_are_judged_in_both_protocols(world, one, field, value):
+    with world.watched() as seen:
+        code, out, _ = one.curl("-w", "%{http_code}", "https://allowed.test/first", "-H", f"{field}: {value}")
+        assert code == 0 and out.endswith("403"), out
+        if world.h2:
+            assert one.python(H2, port=H2_PORT, first=(*PSEUDO, (field, value)), ends=True) == (0, "refused ok")
+    assert not [e for e in seen if e["what"] == "request" and e["path"] != "/second"], seen
+
+
+@pytest.mark.parametrize("field", ["X_HTTP_Method_Override", "X-Original-Method", "x.http_method", "X-Method_Override"])
+def test_fields_that_name_another_method_are_judged(world, one, field):
+    for method, status in (("DELETE", "403"), ("GET, DELETE", "403"), ("POST", "200")):
+        code, out, seen = requests(world, one, "-w", "%{http_code}", "https://api.test/v1/x", "-H", f"{field}: {method}")
+        assert code == 0 and out.endswith(status) and len(seen) == (status == "200"), (method, out)
+
+
+@pytest.mark.parametrize("field", ["X-Forwarded-Host", "X_Forwarded_Uri", "X-Forwarded-Method", "x_forwarded-prefix", "X-Forwarded-Path", "Forwarded", "Script_Name"])
+def test_what_proxies_say_does_not_leave_with_what_is_judged(world, one, field):
+    code, out, (request,) = requests(world, one, "-f", "https://api.test/v1/x", "-H", f"{field}: denied.test", "-H", "X-Other: stays")
+    assert code == 0 and values(request, "x-other") == ["stays"], out
+    assert not [v for _, v in request["fields"] if v == "denied.test"], request
+
+
 
 
 @pytest.mark.parametrize("name", ["expired.test", "old.test", "selfsigned.test"])

@@ -73,6 +73,8 @@ static void print_policy(const json_t *policy)
         bool allows = json_object_get(one, "allow") != NULL;
         buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", text_of(one, allows ? "allow" : "deny"));
         append_scope(&b, one);
+        if (*text_of(one, "ech"))
+            buf_printf(&b, "  ech %s", text_of(one, "ech"));
         buf_append_char(&b, '\n');
     }
     buf_printf(&b, "else  %s\n", otherwise(policy));

@@ -70,6 +70,8 @@ static json_t *rule_json(const struct rule *r)
 
     put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
     put_scope(object, &r->scope);
+    if (r->allows_ech)
+        put(object, "ech", json_string("allow"));
     return object;
 }
 

@@ -58,6 +58,9 @@ enum policy_verdict {
 int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err) WARN_UNUSED;
 json_t *policy_json(const struct policy *p); /* new reference: what it was parsed from, normalised */
 
+/* What is probably not what was meant, as an array of texts for people; NULL: nothing. New reference. */
+json_t *policy_warnings(const struct policy *p);
+
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p);
 

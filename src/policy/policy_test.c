@@ -497,6 +497,36 @@ static void a_rule_may_let_encrypted_hellos_pass(void **state)
     policy_unref(p);
 }
 
+static void half_a_host_is_warned_of(void **state)
+{
+    static const struct {
+        const char *policy, *warning; /* NULL: none */
+    } cases[] = {
+        {"{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"8.8.8.8\"}]}",
+         "rules[1] denies 8.8.8.8 and no IPv6 address: a host that has both stays open by the other one; deny it by its name, too"},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"2001:db8::1\"},{\"deny\":\"2001:db8::2\"}]}",
+         "rules[0] denies 2001:db8::1 and no IPv4 address, as others do: a host that has both stays open by the other one; "
+         "deny it by its name, too"},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"},{\"deny\":\"2001:db8::/32\"}]}", NULL},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"},{\"deny\":\"*\"}]}", NULL},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.0/24\"},{\"allow\":\"1.1.1.1\"}]}", NULL},
+        {"{\"rules\":[{\"deny\":\"8.8.8.8\"}]}", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct policy *p = parse(cases[i].policy);
+        json_t *warnings = policy_warnings(p);
+        const char *text = json_string_value(json_array_get(warnings, 0));
+
+        assert_int_equal(json_array_size(warnings), cases[i].warning ? 1 : 0);
+        if (cases[i].warning)
+            assert_string_equal(text, cases[i].warning);
+        json_decref(warnings);
+        policy_unref(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +541,7 @@ int main(void)
         cmocka_unit_test(the_worst_request_decides),
         cmocka_unit_test(the_worst_name_decides),
         cmocka_unit_test(a_rule_may_let_encrypted_hellos_pass),
+        cmocka_unit_test(half_a_host_is_warned_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

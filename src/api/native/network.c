@@ -29,6 +29,15 @@ struct setting {
     struct sandbox *sb; /* a reference */
 };
 
+static void answer_set(struct call *c, const json_t *policy)
+{
+    AUTO_JSON json_t *shown = json_copy((json_t *)policy);
+    json_t *warnings = network_warnings(policy);
+    if (warnings)
+        (void)json_object_set_new(shown, "warnings", warnings);
+    answer_json(c, shown);
+}
+
 static void on_set(void *ctx, const struct err *err)
 {
     struct setting *s = ctx;
@@ -36,7 +45,7 @@ static void on_set(void *ctx, const struct err *err)
     if (c && err)
         native_error(c, err);
     else if (c)
-        answer_json(c, network_policy(s->sb));
+        answer_set(c, network_policy(s->sb));
     sandbox_unref(s->sb);
     mem_free(s);
 }

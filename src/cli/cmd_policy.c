@@ -73,6 +73,8 @@ static void print_policy(const json_t *policy)
         bool allows = json_object_get(one, "allow") != NULL;
         buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", text_of(one, allows ? "allow" : "deny"));
         append_scope(&b, one);
+        if (*text_of(one, "ech"))
+            buf_printf(&b, "  ech %s", text_of(one, "ech"));
         buf_append_char(&b, '\n');
     }
     buf_printf(&b, "else  %s\n", otherwise(policy));
@@ -114,7 +116,15 @@ static int set(struct context *ctx, struct service *s, const char *id, const jso
     AUTO_JSON json_t *now = NULL;
     if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    size_t n = json_array_size(json_object_get(now, "rules"));
+    size_t n = json_array_size(json_object_get(now, "rules")), i;
+    json_t *warning;
+    json_array_foreach(json_object_get(now, "warnings"), i, warning)
+    {
+        struct str text = str_of(json_string_value(warning));
+        (void)fputs("cove: warning: ", stderr);
+        terminal_print(stderr, isatty(STDERR_FILENO) == 1, text);
+        (void)fputc('\n', stderr);
+    }
     if (ctx->json)
         print_json(now);
     else if (!quiet) {

@@ -2,6 +2,7 @@
 /* The rules for heads, whatever version they came in. */
 #include "egress/exchange_internal.h"
 
+#include "egress/override.h"
 #include "http/url.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ bool exchange_is_trailer(struct str name)
         NAME("range"),         NAME("content-type"), NAME("content-encoding"), NAME("content-range"),
     };
     return !exchange_is_framing(name) && !is_one_of(name, names, ARRAY_SIZE(names)) &&
-           !str_starts(name, STR("proxy-")) && !str_starts(name, STR("if-"));
+           !str_starts(name, STR("proxy-")) && !str_starts(name, STR("if-")) && override_of(name) == OVERRIDE_NONE;
 }
 
 bool exchange_is_refused_method(struct str method)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "egress/flow.h"
 #include "egress/names.h"
+#include "egress/override.h"
 #include "egress/side_tcp.h"
 #include "egress/vault.h"
 #include "http/url.h"
@@ -212,44 +213,57 @@ struct reading {
     struct str method, path;
 };
 
-static bool is_one_of(struct str name, const char *const *names, size_t n)
+/* Unless every request would be allowed, and nothing is put into any. */
+static bool is_told_apart(struct flow *f, const char *name, bool belongs)
 {
-    for (size_t i = 0; i < n; i++)
-        if (str_eqc(name, names[i]))
-            return true;
-    return false;
+    struct policy_answer answer;
+    flow_judge_pair(f, name, belongs, STR_NULL, STR_NULL, &answer);
+    return f->intercepted || answer.verdict != POLICY_ALLOW;
+}
+
+static void drop_origins(struct exchange_head *h)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < h->n_fields; i++)
+        if (override_of(h->fields[i].name) != OVERRIDE_ORIGIN)
+            h->fields[to++] = h->fields[i];
+    h->n_fields = to;
 }
 
 /*
- * What the request line says, and what the request becomes where a server obeys headers that override it: frameworks do, for methods that some clients can't send,
+ * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
  * and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
 static size_t read_request(const struct exchange_head *h, struct reading ret_all[static READINGS_MAX])
 {
-    static const char *const methods[] = {"x-http-method-override", "x-http-method", "x-method-override"},
-                             *const paths[] = {"x-original-url", "x-rewrite-url"};
     size_t n = 1;
     ret_all[0] = (struct reading){h->method, h->path};
     for (size_t i = 0; i < h->n_fields; i++) {
         const struct http_header *f = &h->fields[i];
-        bool is_method = is_one_of(f->name, methods, ARRAY_SIZE(methods));
-        if (!is_method && !is_one_of(f->name, paths, ARRAY_SIZE(paths)))
+        enum override_kind kind = override_of(f->name);
+        if (kind != OVERRIDE_METHOD && kind != OVERRIDE_PATH)
             continue;
         if (2 * n > READINGS_MAX)
             return 0;
         for (size_t k = 0; k < n; k++)
-            ret_all[n + k] =
-                is_method ? (struct reading){f->value, ret_all[k].path} : (struct reading){ret_all[k].method, f->value};
+            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct reading){f->value, ret_all[k].path}
+                                                     : (struct reading){ret_all[k].method, f->value};
         n *= 2;
     }
     return n;
 }
 
-/* Allowed when all of them are. */
+/* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
 static void judge_readings(struct flow *f, const char *name, bool belongs, const struct reading *all, size_t n,
                            struct policy_answer *ret_answer)
 {
     for (size_t i = 0; i < n; i++) {
+        if (!http_is_token(all[i].method)) {
+            *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+            (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason),
+                           "a header overrides the method, and not with a method");
+            return;
+        }
         flow_judge_pair(f, name, belongs, all[i].method, all[i].path, ret_answer);
         if (ret_answer->verdict != POLICY_ALLOW)
             return;
@@ -367,8 +381,12 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
     bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
     struct policy_answer answer;
-    struct reading readings[READINGS_MAX];
-    size_t n_readings = read_request(h, readings);
+    struct reading readings[READINGS_MAX] = {{h->method, h->path}};
+    size_t n_readings = 1;
+    if (is_told_apart(f, name, belongs)) {
+        n_readings = read_request(h, readings);
+        drop_origins(h);
+    }
     if (n_readings == 0)
         return denyf(f, h, name, 400, ret_refusal, "too many headers override the method or the path");
     judge_readings(f, name, belongs, readings, n_readings, &answer);

@@ -6,7 +6,7 @@
  *
  * When they don't belong together (an entry in /etc/hosts, an address from elsewhere), the name proves nothing: then name and address must both be allowed, each
  * by itself. Without any name, the address must be; and when the sandbox knows the address by names, none of them may be denied. Where nobody will see a request,
- * a name is denied when one of its requests is.
+ * a name is denied when one of its requests is; and where only an outer name is seen, it proves nothing unless a rule says so, or no name could be denied.
  */
 #include "base/mem.h"
 #include "egress/dns_server.h"
@@ -16,6 +16,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+enum { ECH_NAME_SHOWN = 40 };
 
 void flow_query(const struct flow *f, const char *name, struct policy_query *ret_query)
 {
@@ -95,6 +97,34 @@ static bool may_intercept(struct flow *f)
     return true;
 }
 
+/*
+ * An encrypted part that is real and one that is noise (GREASE) look alike, so the real one is what is judged: it may name any host behind this address. Where TLS is
+ * intercepted, our end ignores it, and takes the outer name.
+ */
+static bool may_be_encrypted(const struct flow *f, const struct policy_answer *by_name)
+{
+    struct policy_query q;
+    struct policy_answer any;
+    if (!f->hello.offers_ech || f->intercepted || by_name->allows_ech)
+        return true;
+    flow_query(f, NULL, &q);
+    policy_judge_any_name(f->net->policy, &q, &any);
+    return any.verdict == POLICY_ALLOW;
+}
+
+static void refuse_encrypted(struct flow *f)
+{
+    struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+    (void)snprintf(
+        why.reason, sizeof(why.reason),
+        "the encrypted part of its ClientHello (ECH) may name another host; \"ech\": \"allow\" in the rule for "
+        "%.*s lets it pass",
+        ECH_NAME_SHOWN, f->name);
+    (void)snprintf(why.suggestion, sizeof(why.suggestion), "{\"allow\":\"%s\",\"ports\":[%u],\"ech\":\"allow\"}",
+                   f->name, f->port);
+    flow_refuse(f, &why);
+}
+
 static void go_on(struct flow *f, const struct policy_answer *answer)
 {
     if (answer->verdict == POLICY_DENY) {
@@ -104,7 +134,9 @@ static void go_on(struct flow *f, const struct policy_answer *answer)
     f->rule = answer->rule;
     f->intercepted = f->proto == FLOW_TLS && f->name[0] &&
                      (answer->verdict == POLICY_NEEDS_REQUEST || policy_intercepts(f->net->policy, f->name, f->port));
-    if (!f->intercepted || may_intercept(f))
+    if (!may_be_encrypted(f, answer))
+        refuse_encrypted(f);
+    else if (!f->intercepted || may_intercept(f))
         flow_dial(f);
 }
 
@@ -266,5 +298,6 @@ bool flow_still_allowed(struct flow *f)
     flow_judge_pair(f, f->name, f->belongs || f->intercepted, STR_NULL, STR_NULL, &answer);
     if (f->intercepted)
         return answer.verdict == POLICY_ALLOW || (answer.verdict == POLICY_NEEDS_REQUEST && !f->forgot);
-    return answer.verdict == POLICY_ALLOW && !policy_intercepts(f->net->policy, f->name, f->port);
+    return answer.verdict == POLICY_ALLOW && may_be_encrypted(f, &answer) &&
+           !policy_intercepts(f->net->policy, f->name, f->port);
 }

@@ -228,12 +228,12 @@ static void test_port_zero(void **state)
 }
 
 /* As short as one can be. */
-static void say_hello(int fd, const char *name)
+static void say_hello_with(int fd, const char *name, struct str more)
 {
     AUTO_BUF struct buf b = BUF_INIT(512);
-    const uint8_t n = (uint8_t)strlen(name), zeros[33] = {0};
-    const uint8_t record[] = {22, 3, 1, 0, (uint8_t)(56 + n)}, message[] = {1, 0, 0, (uint8_t)(52 + n), 3, 3};
-    const uint8_t suite[] = {0, 2, 0x13, 1, 1, 0, 0, (uint8_t)(9 + n)};
+    const uint8_t n = (uint8_t)strlen(name), all = (uint8_t)(n + more.n), zeros[33] = {0};
+    const uint8_t record[] = {22, 3, 1, 0, (uint8_t)(56 + all)}, message[] = {1, 0, 0, (uint8_t)(52 + all), 3, 3};
+    const uint8_t suite[] = {0, 2, 0x13, 1, 1, 0, 0, (uint8_t)(9 + all)};
     const uint8_t extension[] = {0, 0, 0, (uint8_t)(5 + n), 0, (uint8_t)(3 + n), 0, 0, n};
     (void)buf_append(&b, record, sizeof(record));
     (void)buf_append(&b, message, sizeof(message));
@@ -241,7 +241,13 @@ static void say_hello(int fd, const char *name)
     (void)buf_append(&b, suite, sizeof(suite));
     (void)buf_append(&b, extension, sizeof(extension));
     (void)buf_append(&b, name, n);
+    (void)buf_append_str(&b, more);
     test_peer_send(fd, buf_data(&b), buf_len(&b));
+}
+
+static void say_hello(int fd, const char *name)
+{
+    say_hello_with(fd, name, STR_NULL);
 }
 
 static void next_connection(struct world *w)
@@ -320,6 +326,72 @@ static void test_a_claim_and_a_new_policy(void **state)
     w.flow->belongs = false;
     allow(&w, "{'rules':[{'allow':'good.test'}]}");
     assert_int_equal(w.net->n_flows, 0);
+    world_close(&w);
+}
+
+/* What hides its name is judged as the worst of names, unless a rule lets it, or our end of TLS takes the outer one. */
+static void test_encrypted_hellos(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rules, *without; /* the policy that closes it again; NULL: it is refused */
+    } cases[] = {
+        {"{'allow':'127.0.0.1'}", "{'deny':'bad.test'},{'allow':'127.0.0.1'}"},
+        {"{'deny':'bad.test','ports':[1]},{'allow':'127.0.0.1'}", "{'deny':'*.test'}"},
+        {"{'allow':'127.0.0.1'},{'deny':'bad.test'}", "{'deny':'bad.test'},{'allow':'127.0.0.1'}"},
+        {"{'deny':'bad.test'},{'allow':'127.0.0.1'}", NULL},
+        {"{'deny':'*.bad.test'},{'allow':'127.0.0.1'}", NULL},
+        {"{'deny':'bad.test','path':'/x'},{'allow':'127.0.0.1'}", NULL},
+        {"{'allow':'bad.test','ech':'allow'},{'deny':'bad.test'},{'allow':'127.0.0.1'}", NULL},
+        {"{'deny':'bad.test'},{'allow':'127.0.0.1','ech':'allow'}", "{'deny':'bad.test'},{'allow':'127.0.0.1'}"},
+        {"{'deny':'good.test','methods':['PUT']},{'deny':'bad.test'},{'allow':'127.0.0.1'},{'allow':'*'}",
+         "{'deny':'good.test'}"},
+    };
+    static const char ech[] = "\xfe\x0d\0\1\0", alert[] = "\x15\3\3\0\2\2\x31";
+    struct world w;
+    world_open_to(&w);
+    names_add(w.net->names, &w.to, "good.test", 60);
+    expect_told(&w, "\"hello\"", "");
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+        AUTO_FREE char *policy = mem_printf("{'rules':[%s]}", cases[i / 2].rules);
+        bool hides = i % 2, is_refused = hides && !cases[i / 2].without;
+        assert_int_equal(fd_nonblock(w.listener, is_refused), 0);
+        allow(&w, policy);
+        say_hello_with(w.client, "good.test", hides ? str_n(ech, sizeof(ech) - 1) : STR_NULL);
+        flow_begin(w.flow);
+        if (is_refused) {
+            test_peer_expect(&w.rig, w.client, str_n(alert, sizeof(alert) - 1));
+            /* cppcheck-suppress nullPointer ; both may be, says accept(2) */
+            assert_int_equal(accept4(w.listener, NULL, NULL, SOCK_CLOEXEC), -1);
+        } else {
+            w.server = test_accept(w.listener);
+            if (cases[i / 2].without) {
+                AUTO_FREE char *closed = mem_printf("{'rules':[%s]}", cases[i / 2].without);
+                allow(&w, closed);
+                assert_int_equal(w.net->n_flows, hides || i / 2 == 1 || i / 2 == ARRAY_SIZE(cases) - 1 ? 0 : 1);
+            }
+        }
+        next_connection(&w);
+    }
+    world_close(&w);
+}
+
+/* Who is refused is told what would let it pass, and it does. */
+static void test_an_encrypted_hello_is_told(void **state)
+{
+    (void)state;
+    static const char ech[] = "\xfe\x0d\0\1\0";
+    struct world w;
+    world_open_to(&w);
+    names_add(w.net->names, &w.to, "good.test", 60);
+    allow(&w, "{'rules':[{'deny':'bad.test'},{'allow':'127.0.0.1'}]}");
+    expect_told(&w, "\"hello\"", "");
+    say_hello_with(w.client, "good.test", str_n(ech, sizeof(ech) - 1));
+    flow_begin(w.flow);
+    expect_told(&w, "\"denied\"", "the encrypted part of its ClientHello (ECH) may name another host");
+    assert_non_null(strstr(w.told, "in the rule for good.test lets it pass\""));
+    assert_non_null(strstr(w.told, "\"suggestion\":\"{\\\"allow\\\":\\\"good.test\\\",\\\"ports\\\":["));
+    assert_non_null(strstr(w.told, ",\\\"ech\\\":\\\"allow\\\"}\""));
     world_close(&w);
 }
 
@@ -500,6 +572,14 @@ static void test_requests_that_are_others(void **state)
         {"POST /v1/x", "X-HTTP-Method-Override: DELETE\r\n", "HTTP/1.1 403"},
         {"GET /v1/x", "x-http-method: PUT\r\n", "HTTP/1.1 403"},
         {"GET /v1/x", "x-method-override:\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-HTTP-Method-Override: GET, DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_HTTP_Method_Override: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X.HTTP_Method: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Original-Method: DELETE\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_Original-Uri: /admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Envoy-Original-Path: /admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X-Ms-Original-Url: https://127.0.0.1/admin\r\n", "HTTP/1.1 403"},
+        {"GET /v1/x", "X_Original_Uri: /v1/y\r\nX_Method_Override: POST\r\n", NULL},
         {"GET /v1/x", "X-Http-Method-Override: POST\r\nX-Http-Method-Override: PATCH\r\n", "HTTP/1.1 403"},
         {"GET /v1/x", "X-Original-URL: /v1/y\r\nX-Method-Override: POST\r\n", NULL},
         {"GET /v1/x", "X-Original-URL: /admin\r\n", "HTTP/1.1 403"},
@@ -521,6 +601,44 @@ static void test_requests_that_are_others(void **state)
             test_turn(&w.rig);
             w.server = test_accept(w.listener);
             test_peer_expect(&w.rig, w.server, str_of(cases[i].line));
+        }
+        next_connection(&w);
+    }
+    world_close(&w);
+}
+
+/* What proxies say of a request does not leave with one that is judged, and leaves with others; nor is a list of methods compared with a denied one. */
+static void test_requests_of_another_origin(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy, *fields, *seen; /* NULL: refused */
+    } cases[] = {
+#define ORIGINS                                                                                                        \
+    "A: 1\r\nX-Forwarded-Host: b\r\nX_Forwarded-Prefix: /admin\r\nx-forwarded-method: PUT\r\nX-Forwarded-Uri: /b\r\n"  \
+    "Forwarded: host=b\r\nX-Original-Host: b\r\nSCRIPT_NAME: /v1\r\nB: 2\r\n"
+        {"{'rules':[{'allow':'127.0.0.1','methods':['GET']}]}", ORIGINS, "a: 1\r\nb: 2\r\n\r\n"},
+        {"{'rules':[{'deny':'127.0.0.1','path':'/admin*'},{'allow':'127.0.0.1'}]}", ORIGINS, "a: 1\r\nb: 2\r\n\r\n"},
+        {"{'rules':[{'allow':'127.0.0.1'}]}", "A: 1\r\nX-Forwarded-Host: b\r\n", "a: 1\r\nx-forwarded-host: b\r\n\r\n"},
+        {"{'rules':[{'allow':'127.0.0.1'}]}", "X_Method_Override: PUT, x\r\n", "x_method_override: PUT, x\r\n\r\n"},
+        {"{'rules':[{'deny':'127.0.0.1','methods':['PUT']},{'allow':'127.0.0.1'}]}", "X_Method_Override: PUT, x\r\n",
+         NULL},
+#undef ORIGINS
+    };
+    struct world w;
+    world_open_to(&w);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        allow(&w, cases[i].policy);
+        AUTO_FREE char *said = mem_printf("GET /v1/x HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n", cases[i].fields);
+        test_peer_send(w.client, said, strlen(said));
+        flow_begin(w.flow);
+        if (cases[i].seen) {
+            AUTO_FREE char *seen = mem_printf("GET /v1/x HTTP/1.1\r\nhost: 127.0.0.1\r\n%s", cases[i].seen);
+            test_turn(&w.rig);
+            w.server = test_accept(w.listener);
+            test_peer_expect(&w.rig, w.server, str_of(seen));
+        } else {
+            expect_answer(&w, "HTTP/1.1 403");
         }
         next_connection(&w);
     }
@@ -813,12 +931,15 @@ int main(void)
         cmocka_unit_test(test_a_dial_that_nobody_waits_for),
         cmocka_unit_test(test_what_hides_its_name),
         cmocka_unit_test(test_a_claim_and_a_new_policy),
+        cmocka_unit_test(test_encrypted_hellos),
+        cmocka_unit_test(test_an_encrypted_hello_is_told),
         cmocka_unit_test(test_many_names_to_look_up),
         cmocka_unit_test(test_port_zero),
         cmocka_unit_test(test_silence),
         cmocka_unit_test(test_more_than_a_hello),
         cmocka_unit_test(test_requests_that_do_not_look_like_it),
         cmocka_unit_test(test_requests_that_are_others),
+        cmocka_unit_test(test_requests_of_another_origin),
         cmocka_unit_test(test_requests_after_silence),
         cmocka_unit_test(test_half_a_hello_of_a_forgotten_sandbox),
         cmocka_unit_test(test_a_check_and_a_forgotten_sandbox),

@@ -47,7 +47,7 @@ static void test_requests(void **state)
     ENDS_UNTIL(&w, ends_at(&w, CLIENT, id)->closed);
     ends_expect(&ends_at(&w, CLIENT, id)->head, ":status: 404\nx: y\n");
     ends_expect(&ends_at(&w, CLIENT, id)->body, "firstlast");
-    ends_expect(&ends_at(&w, CLIENT, id)->trailers, "grpc-status: 0\nauthorization: x\n");
+    ends_expect(&ends_at(&w, CLIENT, id)->trailers, "grpc-status: 0\nauthorization: x\nx_forwarded_host: b\n");
     for (int i = 0; i < 100; i++)
         (void)ends_again(&w);
     assert_int_equal(w.r.requests, 101);

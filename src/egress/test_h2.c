@@ -76,8 +76,8 @@ static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *to, size_
     if (buf_len(&s->out) == 0 && s->out_ends) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;
         if (s->out_trailer) {
-            nghttp2_nv nv[] = {h2_nv(STR("grpc-status"), str_of(s->out_trailer)),
-                               h2_nv(STR("authorization"), STR("x"))};
+            nghttp2_nv nv[] = {h2_nv(STR("grpc-status"), str_of(s->out_trailer)), h2_nv(STR("authorization"), STR("x")),
+                               h2_nv(STR("x_forwarded_host"), STR("b"))};
             *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
             assert_int_equal(nghttp2_submit_trailer(session, id, nv, ARRAY_SIZE(nv)), 0);
         }

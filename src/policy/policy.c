@@ -70,6 +70,8 @@ static json_t *rule_json(const struct rule *r)
 
     put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
     put_scope(object, &r->scope);
+    if (r->allows_ech)
+        put(object, "ech", json_string("allow"));
     return object;
 }
 
@@ -124,6 +126,47 @@ json_t *policy_json(const struct policy *p)
         put(object, "inject", json_incref(injections));
     json_decref(injections);
     return object;
+}
+
+/* One address, and nothing of the other family is denied: a host that has addresses of both stays open by the other. */
+static bool denies_half_a_host(const struct policy *p, const struct rule *r)
+{
+    if (r->is_allow || r->target.kind != TARGET_NET || !r->opens_special)
+        return false;
+    for (size_t i = 0; i < p->n_rules; i++) {
+        const struct rule *other = &p->rules[i];
+
+        if (!other->is_allow &&
+            (other->target.kind == TARGET_ANY ||
+             (other->target.kind == TARGET_NET && other->target.net.addr.family != r->target.net.addr.family)))
+            return false;
+    }
+    return true;
+}
+
+json_t *policy_warnings(const struct policy *p)
+{
+    const struct rule *first = NULL;
+    char text[256];
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->n_rules && p->allows_by_default; i++) {
+        if (!denies_half_a_host(p, &p->rules[i]))
+            continue;
+        first = first ? first : &p->rules[i];
+        n++;
+    }
+    if (n == 0)
+        return NULL;
+    snprintf(
+        text, sizeof(text),
+        "rules[%zu] denies %s and no IPv%d address%s: a host that has both stays open by the other one; deny it by "
+        "its name, too",
+        (size_t)(first - p->rules), first->target.text, first->target.net.addr.family == 4 ? 6 : 4,
+        n > 1 ? ", as others do" : "");
+    json_t *all = json_array();
+    append(all, json_string(text));
+    return all;
 }
 
 bool policy_intercepts_anything(const struct policy *p)

@@ -6,6 +6,7 @@
  *   {"default": "deny",
  *    "rules": [{"deny": "bad.example.com"},
  *              {"allow": "*.example.com", "ports": [443, "8000-8099"], "methods": ["GET", "HEAD"], "path": "/v1*"},
+ *              {"allow": "cdn.example", "ech": "allow"},
  *              {"allow": "10.1.0.0/16"}],
  *    "inject": [{"host": "api.example.com", "ports": [443], "methods": ["POST"], "path": "/v1*",
  *                "headers": [{"name": "authorization", "value": "Bearer ${secret:EXAMPLE}"}],
@@ -23,7 +24,9 @@
  *     it, and neither does the default: an allow rule that can't open an address does not match there.
  *  4. Nothing is answered in DNS but names that the default or a rule with a name or "*" could allow (policy_judge_name): a rule with an address
  *     lets no names be resolved, or each would be a way out for data.
- *  5. "inject" is not about allowing: what is injected where must be allowed as well. Values are templates; ${secret:NAME} stands for a secret of
+ *  5. Of a ClientHello with an encrypted part (ECH) only the outer name is seen. Where it is passed through, it is allowed when the rule that decides says
+ *     "ech": "allow", or when whatever name would be (policy_judge_any_name).
+ *  6. "inject" is not about allowing: what is injected where must be allowed as well. Values are templates; ${secret:NAME} stands for a secret of
  *     the vault, ${sealed:BASE64} for one that only the vault can open.
  */
 #pragma once
@@ -55,6 +58,9 @@ enum policy_verdict {
 int policy_parse(const json_t *json, struct policy **ret_policy, struct err *err) WARN_UNUSED;
 json_t *policy_json(const struct policy *p); /* new reference: what it was parsed from, normalised */
 
+/* What is probably not what was meant, as an array of texts for people; NULL: nothing. New reference. */
+json_t *policy_warnings(const struct policy *p);
+
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p);
 
@@ -72,6 +78,7 @@ enum { POLICY_RULE_DEFAULT = -1, POLICY_RULE_BUILTIN = -2 };
 struct policy_answer {
     enum policy_verdict verdict;
     int rule;         /* index of the rule that decided, or POLICY_RULE_* */
+    bool allows_ech;  /* that rule does */
     char reason[160]; /* "rule 3 (deny 10.0.0.0/8)", "10.0.0.1 is private: no rule names it" */
     /* The rule, as JSON, that would allow it; empty when it is allowed or when none should be suggested. */
     char suggestion[320];
@@ -81,6 +88,9 @@ void policy_judge(const struct policy *p, const struct policy_query *q, struct p
 
 /* As long as no request is seen: of the worst that could follow, so never POLICY_NEEDS_REQUEST. The address and the port must be known. */
 void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
+
+/* The same, and of the worst that any name would bring; q->name is NULL. What is allowed then is so whatever a client hides. */
+void policy_judge_any_name(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer);
 
 /* May this name be resolved? Allowed when some connection to it could be. */
 void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer);

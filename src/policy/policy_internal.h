@@ -34,6 +34,7 @@ struct rule {
     bool is_allow;
     bool opens;         /* names what is not public: a single address, or a network without a public address in it */
     bool opens_special; /* a single address: names even this machine's own, and those of metadata */
+    bool allows_ech;
     struct target target;
     struct scope scope;
 };

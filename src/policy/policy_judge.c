@@ -23,6 +23,7 @@ struct judging {
     enum net_class class;
     struct netaddr inner[NETADDR_WRAPPED_MAX];
     size_t n_inner;
+    bool is_any_name; /* a name is what a deny rule asks for, and never what an allow rule does */
     bool is_path_read;
     bool was_request_refused; /* a rule about requests was about this host and port, and not about this request */
     struct request_path *path;
@@ -54,7 +55,7 @@ static bool target_matches(const struct target *t, bool is_allow, const struct j
     if (t->kind == TARGET_ANY)
         return true;
     if (t->kind != TARGET_NET)
-        return j->name.p && target_has_name(t, j->name);
+        return j->is_any_name ? !is_allow : j->name.p && target_has_name(t, j->name);
     if (netcidr_has(&t->net, &j->q->addr))
         return true;
     for (size_t i = 0; i < j->n_inner && !is_allow; i++)
@@ -252,6 +253,7 @@ static void judge(const struct policy *p, struct judging *j, struct policy_answe
     const struct rule *r = walk(p, j, &ret_answer->verdict);
 
     ret_answer->reason[0] = ret_answer->suggestion[0] = '\0';
+    ret_answer->allows_ech = r && r->allows_ech;
     if (r) {
         ret_answer->rule = (int)(r - p->rules);
         say(ret_answer, "rule %d (%s %s)%s", ret_answer->rule, r->is_allow ? "allow" : "deny", r->target.text,
@@ -286,6 +288,17 @@ void policy_judge_worst(const struct policy *p, const struct policy_query *q, st
 
     assert(q->addr.family != 0);
     judging_init(&j, q, UNSEEN_WORST, &path);
+    judge(p, &j, ret_answer);
+}
+
+void policy_judge_any_name(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer)
+{
+    struct request_path path;
+    struct judging j;
+
+    assert(q->addr.family != 0 && !q->name);
+    judging_init(&j, q, UNSEEN_WORST, &path);
+    j.is_any_name = true;
     judge(p, &j, ret_answer);
 }
 

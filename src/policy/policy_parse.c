@@ -260,9 +260,25 @@ int parse_scope(struct parse *p, const json_t *object, struct scope *ret_scope)
     return 0;
 }
 
+static int parse_ech(struct parse *p, const json_t *json, struct rule *rule)
+{
+    struct str text = STR_NULL;
+
+    if (!json)
+        return 0;
+    if (parse_string(p, json, &text) < 0)
+        return -1;
+    if (!str_eqc(text, "allow"))
+        return parse_refuse(p, "must be \"allow\", or not there");
+    if (!rule->is_allow)
+        return parse_refuse(p, "goes with \"allow\"");
+    rule->allows_ech = true;
+    return 0;
+}
+
 static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
 {
-    static const char *const members[] = {"allow", "deny", "ports", "methods", "path"};
+    static const char *const members[] = {"allow", "deny", "ports", "methods", "path", "ech"};
     const json_t *allow, *deny;
 
     if (parse_check_object(p, json, members, ARRAY_SIZE(members)) < 0)
@@ -282,6 +298,10 @@ static int parse_rule(struct parse *p, const json_t *json, struct rule *rule)
         rule->opens_special = net->bits == (net->addr.family == 4 ? 32 : 128);
         rule->opens = rule->opens_special || !netcidr_has_public(net);
     }
+    parse_enter(p, "ech");
+    if (parse_ech(p, json_object_get(json, "ech"), rule) < 0)
+        return -1;
+    parse_leave(p);
     return parse_scope(p, json, &rule->scope);
 }
 

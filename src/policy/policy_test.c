@@ -66,6 +66,8 @@ static void policies_come_back_normalised(void **state)
         {"{\"rules\":[{\"allow\":\"a.b\",\"ports\":[443,\"8000-8099\",\"1-65535\",\"22-22\"],\"methods\":[\"get\",\"M-SEARCH\"],\"path\":\"/%7ea/%c3%a9*\"}]}",
          "{\"default\":\"deny\",\"rules\":[{\"allow\":\"a.b\",\"ports\":[443,\"8000-8099\",\"1-65535\",22],\"methods\":[\"GET\",\"M-SEARCH\"],"
          "\"path\":\"/~a/%C3%A9*\"}]}"},
+        {"{\"rules\":[{\"ech\":\"allow\",\"allow\":\"a.b\",\"ports\":[443]}]}",
+         "{\"default\":\"deny\",\"rules\":[{\"allow\":\"a.b\",\"ports\":[443],\"ech\":\"allow\"}]}"},
         {"{\"default\":\"allow\",\"rules\":[],\"inject\":[{\"host\":\"*.API.example\",\"ports\":[443],\"methods\":[\"POST\"],\"path\":\"/v1*\","
          "\"headers\":[{\"name\":\"Authorization\",\"value\":\"Bearer ${secret:EXAMPLE} $$5 ${sealed:QUJD+/==}\"},{\"name\":\"x-a\",\"value\":\"b c é\"}],"
          "\"placeholders\":[{\"sentinel\":\"sk-cove-0123\",\"secret\":\"_a.B-9\",\"headers\":[\"X-Team\",\"cookie\"]}]}]}",
@@ -121,6 +123,9 @@ static void what_is_refused_says_where(void **state)
         {"{\"rules\":[{\"allow\":\"a\",\"deny\":\"a\"}]}", "rules[0]: needs either \"allow\" or \"deny\""},
         {"{\"rules\":[{\"allow\":\"a\"},{\"allow\":\"a\",\"port\":[1]}]}", "rules[1]: unknown member \"port\""},
         {"{\"rules\":[{\"allow\":1}]}", "rules[0].allow: must be a string"},
+        {"{\"rules\":[{\"allow\":\"a\",\"ech\":true}]}", "rules[0].ech: must be a string"},
+        {"{\"rules\":[{\"allow\":\"a\",\"ech\":\"deny\"}]}", "rules[0].ech: must be \"allow\", or not there"},
+        {"{\"rules\":[{\"deny\":\"a\",\"ech\":\"allow\"}]}", "rules[0].ech: goes with \"allow\""},
         {"{\"rules\":[{\"deny\":\"\"}]}",
          "rules[0].deny: \"\" is not a name, \"*.name\", \"*\", an address or a network"},
         {"{\"rules\":[{\"deny\":\"127.1\"}]}",
@@ -437,6 +442,91 @@ static void the_worst_request_decides(void **state)
     }
 }
 
+/* Of a client that hides its name. */
+static void the_worst_name_decides(void **state)
+{
+    static const struct {
+        const char *policy;
+        enum policy_verdict verdict;
+        int rule;
+    } cases[] = {
+        {"{\"default\":\"allow\"}", POLICY_ALLOW, POLICY_RULE_DEFAULT},
+        {"{\"rules\":[{\"allow\":\"*\"}]}", POLICY_ALLOW, 0},
+        {"{\"rules\":[{\"allow\":\"8.8.8.0/24\"}]}", POLICY_ALLOW, 0},
+        {"{\"rules\":[{\"allow\":\"8.8.8.0/24\"},{\"deny\":\"a.test\"}]}", POLICY_ALLOW, 0},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"9.9.9.9\"},{\"deny\":\"*\",\"ports\":[25]}]}", POLICY_ALLOW,
+         POLICY_RULE_DEFAULT},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"a.test\",\"ports\":[80]}]}", POLICY_ALLOW, POLICY_RULE_DEFAULT},
+        {"{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.test\",\"methods\":[\"GET\"]}]}", POLICY_ALLOW,
+         POLICY_RULE_DEFAULT},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"a.test\"}]}", POLICY_DENY, 0},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"*.test\"}]}", POLICY_DENY, 0},
+        {"{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.test\"},{\"deny\":\"a.test\",\"methods\":[\"GET\"]}]}",
+         POLICY_DENY, 1},
+        {"{\"rules\":[{\"allow\":\"a.test\"},{\"allow\":\"*.test\",\"ech\":\"allow\"}]}", POLICY_DENY,
+         POLICY_RULE_DEFAULT},
+        {"{\"rules\":[{\"allow\":\"*\",\"path\":\"/x\"}]}", POLICY_DENY, POLICY_RULE_DEFAULT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct policy *p = parse(cases[i].policy);
+        struct policy_query q = {.port = 443};
+        struct policy_answer answer;
+
+        assert_true(netaddr_parse(STR("8.8.8.8"), &q.addr));
+        policy_judge_any_name(p, &q, &answer);
+        if (answer.verdict != cases[i].verdict || answer.rule != cases[i].rule)
+            fail_msg("%s: %d by %d", cases[i].policy, answer.verdict, answer.rule);
+        policy_unref(p);
+    }
+}
+
+static void a_rule_may_let_encrypted_hellos_pass(void **state)
+{
+    struct policy *p = parse("{\"rules\":[{\"allow\":\"a.test\",\"ech\":\"allow\"},{\"allow\":\"b.test\"}]}");
+    static const char *const names[] = {"a.test", "b.test", "c.test"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        struct policy_answer answer = {.allows_ech = i};
+
+        policy_judge(p, &(struct policy_query){.name = names[i], .port = 443}, &answer);
+        assert_int_equal(answer.allows_ech, i == 0);
+    }
+    policy_unref(p);
+}
+
+static void half_a_host_is_warned_of(void **state)
+{
+    static const struct {
+        const char *policy, *warning; /* NULL: none */
+    } cases[] = {
+        {"{\"default\":\"allow\",\"rules\":[{\"allow\":\"a.b\"},{\"deny\":\"8.8.8.8\"}]}",
+         "rules[1] denies 8.8.8.8 and no IPv6 address: a host that has both stays open by the other one; deny it by its name, too"},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"2001:db8::1\"},{\"deny\":\"2001:db8::2\"}]}",
+         "rules[0] denies 2001:db8::1 and no IPv4 address, as others do: a host that has both stays open by the other one; "
+         "deny it by its name, too"},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"},{\"deny\":\"2001:db8::/32\"}]}", NULL},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"},{\"deny\":\"*\"}]}", NULL},
+        {"{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.0/24\"},{\"allow\":\"1.1.1.1\"}]}", NULL},
+        {"{\"rules\":[{\"deny\":\"8.8.8.8\"}]}", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct policy *p = parse(cases[i].policy);
+        json_t *warnings = policy_warnings(p);
+        const char *text = json_string_value(json_array_get(warnings, 0));
+
+        assert_int_equal(json_array_size(warnings), cases[i].warning ? 1 : 0);
+        if (cases[i].warning)
+            assert_string_equal(text, cases[i].warning);
+        json_decref(warnings);
+        policy_unref(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +539,9 @@ int main(void)
         cmocka_unit_test(a_policy_is_no_longer_than_its_maximum),
         cmocka_unit_test(a_policy_lives_as_long_as_it_is_referred_to),
         cmocka_unit_test(the_worst_request_decides),
+        cmocka_unit_test(the_worst_name_decides),
+        cmocka_unit_test(a_rule_may_let_encrypted_hellos_pass),
+        cmocka_unit_test(half_a_host_is_warned_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

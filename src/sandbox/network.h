@@ -21,6 +21,9 @@ struct network_spec {
 /* The policy would be taken. ERR_INVALID_ARGUMENT says what is wrong and where. */
 int network_check_policy(const json_t *policy, struct err *err) WARN_UNUSED;
 
+/* policy_warnings() of it. New reference; NULL: none. */
+json_t *network_warnings(const json_t *policy);
+
 /* done comes once it is in force, kept, and its certificate, if it has one, is in the sandbox. */
 typedef void (*network_fn)(void *ctx, const struct err *err);
 

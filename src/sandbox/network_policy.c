@@ -22,6 +22,17 @@ int network_check_policy(const json_t *policy, struct err *err)
     return r;
 }
 
+json_t *network_warnings(const json_t *policy)
+{
+    struct policy *p;
+    struct err err;
+    if (policy_parse(policy, &p, &err) < 0)
+        return NULL;
+    json_t *warnings = policy_warnings(p);
+    policy_unref(p);
+    return warnings;
+}
+
 json_t *policy_default(bool allow_internet)
 {
     return json_pack("{s:s}", "default", allow_internet ? "allow" : "deny");
@@ -71,6 +82,10 @@ void policy_describe(const json_t *policy, struct event_data *d)
     event_data_u64(d, "n_rules", json_array_size(rules));
     if (json_array_size(rules))
         put_json(d, "rules", rules);
+    json_t *warnings = network_warnings(policy);
+    if (warnings)
+        put_json(d, "warnings", warnings);
+    json_decref(warnings);
 }
 
 /* ---- what must be sealed ---- */

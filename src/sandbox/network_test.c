@@ -146,6 +146,15 @@ static void rules_are_told_kept_and_on_record(void **state)
     assert_true(has(data, "\"default\":\"deny\"") && has(data, "example.com") && has(data, "\"n_rules\":2"));
 }
 
+static void warnings_are_on_record(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *half = make(w, "{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"}]}");
+    struct sandbox *named = make(w, "{\"default\":\"allow\",\"rules\":[{\"deny\":\"a.test\"}]}");
+    assert_true(has(world_event_data(w, id_of(half), EVENT_NET_POLICY), "\"warnings\":[\"rules[0] denies 8.8.8.8 "));
+    assert_false(has(world_event_data(w, id_of(named), EVENT_NET_POLICY), "warnings"));
+}
+
 static void wrong_rules_are_refused_at_once(void **state)
 {
     struct world *w = *state;
@@ -713,6 +722,7 @@ int main(void)
         TEST(nobody_is_told_before_the_policy_is_in_force),
         TEST(all_or_nothing_by_internet),
         TEST(rules_are_told_kept_and_on_record),
+        TEST(warnings_are_on_record),
         TEST(wrong_rules_are_refused_at_once),
         TEST(without_egress_only_rules_are_refused),
         TEST(an_egress_that_fails_refuses_rules_and_no_more),

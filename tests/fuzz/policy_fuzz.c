@@ -63,6 +63,22 @@ static void check_worst(const struct policy *p, const struct policy_query *q, en
         abort();
 }
 
+/* What is allowed whatever the name is allowed with this one, and without any. */
+static void check_any_name(const struct policy *p, const struct policy_query *q)
+{
+    struct policy_query unnamed = *q;
+    struct policy_answer any, worst;
+
+    unnamed.name = NULL;
+    policy_judge_any_name(p, &unnamed, &any);
+    policy_judge_worst(p, q, &worst);
+    if (any.verdict == POLICY_NEEDS_REQUEST || (any.verdict == POLICY_ALLOW && worst.verdict != POLICY_ALLOW))
+        abort();
+    policy_judge_worst(p, &unnamed, &worst);
+    if (any.verdict == POLICY_ALLOW && worst.verdict != POLICY_ALLOW)
+        abort();
+}
+
 static void count(void *ctx, const struct policy_inject *in)
 {
     *(size_t *)ctx += in->n_headers + in->n_placeholders;
@@ -103,6 +119,8 @@ static void ask(const struct policy *p, struct str rest)
             take(p, &q, answer.suggestion);
         if (q.addr.family != 0 && q.port != 0)
             check_worst(p, &q, answer.verdict);
+        if (q.addr.family != 0 && q.port != 0)
+            check_any_name(p, &q);
     }
     policy_each_inject(p, &q, count, &n_injected);
     if (q.name) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Allowing comes first, as it beats denying there; what no rule names is allowed. Names can only be allowed where all else is denied. Headers are
+ * Allowing comes first, as it beats denying there; what no rule names is allowed. Names can only be allowed where all else is denied; they can be denied
+ * anywhere, which is more than E2B offers, since a host may have addresses of both families. Headers are
  * injected under "rules"; their values go to the core and nowhere else: what is kept to be shown again has stars in their place.
  */
 #include "api/e2b/network_body.h"
@@ -47,8 +48,8 @@ static void add_rule(json_t *rules, const char *verdict, struct str target)
     (void)json_array_append_new(rules, json_pack("{s:s%}", verdict, target.p, target.n));
 }
 
-static int read_targets(const json_t *network, const char *member, const char *verdict, bool may_be_names,
-                        json_t *rules, json_t *fields, bool *ret_names, bool *ret_all, struct err *err)
+static int read_targets(const json_t *network, const char *member, const char *verdict, json_t *rules, json_t *fields,
+                        bool *ret_names, bool *ret_all, struct err *err)
 {
     json_t *list = NULL, *entry;
     struct netcidr cidr;
@@ -62,13 +63,11 @@ static int read_targets(const json_t *network, const char *member, const char *v
         struct str text = text_of(entry);
         bool is_net = json_is_string(entry) && netcidr_parse(text, &cidr);
 
-        if (!is_net && may_be_names && json_is_string(entry) && is_name(text))
+        if (!is_net && json_is_string(entry) && is_name(text))
             *ret_names = true;
         else if (!is_net)
-            return invalid(err,
-                           may_be_names ? "allowOut has something that is no address, network or domain"
-                                        : "denyOut has something that is no address or network",
-                           text);
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s has something that is no address, network or domain: %.*s",
+                           member, (int)MIN(text.n, (size_t)128), text.p ? text.p : "");
         *ret_all |= str_eqc(text, ALL_TRAFFIC);
         add_rule(rules, verdict, text);
     }
@@ -254,8 +253,8 @@ static int read_all(const json_t *network, bool allow_internet, json_t *policy, 
         return err_set(err, ERR_UNIMPLEMENTED, "egress proxies are not available");
     if (!json_asks_nothing(network, "httpsPorts"))
         return err_set(err, ERR_UNIMPLEMENTED, "ports that speak TLS inside of the sandbox are not available yet");
-    if (read_targets(network, "allowOut", "allow", true, rules, fields, &names, &ignored, err) < 0 ||
-        read_targets(network, "denyOut", "deny", false, rules, fields, &ignored, &all, err) < 0 ||
+    if (read_targets(network, "allowOut", "allow", rules, fields, &names, &ignored, err) < 0 ||
+        read_targets(network, "denyOut", "deny", rules, fields, &ignored, &all, err) < 0 ||
         read_rules(network, inject, fields, err) < 0)
         return -1;
     if (names && !all)

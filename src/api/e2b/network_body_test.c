@@ -63,6 +63,17 @@ static void allowing_comes_first(void **state)
             "{\"allowOut\":[\"example.com\"]}");
 }
 
+static void names_can_be_denied_anywhere(void **state)
+{
+    (void)state;
+    becomes(
+        "{\"denyOut\":[\"8.8.8.8\",\"dns.google\",\"*.example.com\"]}", true,
+        "{\"default\":\"allow\",\"rules\":[{\"deny\":\"8.8.8.8\"},{\"deny\":\"dns.google\"},{\"deny\":\"*.example.com\"}]}",
+        "{\"denyOut\":[\"8.8.8.8\",\"dns.google\",\"*.example.com\"]}");
+    refused("{\"denyOut\":[\"*\"]}", ERR_INVALID_ARGUMENT, "denyOut has something");
+    refused("{\"allowOut\":[\"example.com\"],\"denyOut\":[\"a.example.com\"]}", ERR_INVALID_ARGUMENT, "0.0.0.0/0");
+}
+
 static void headers_are_injected_and_not_shown(void **state)
 {
     (void)state;
@@ -86,7 +97,7 @@ static void what_is_wrong_is_named(void **state)
     refused("{\"allowOut\":[7]}", ERR_INVALID_ARGUMENT, "allowOut");
     refused("{\"allowOut\":[\"*\"]}", ERR_INVALID_ARGUMENT, "allowOut");
     refused("{\"allowOut\":\"1.1.1.1\"}", ERR_INVALID_ARGUMENT, "\"allowOut\"");
-    refused("{\"denyOut\":[\"example.com\"]}", ERR_INVALID_ARGUMENT, "denyOut");
+    refused("{\"denyOut\":[\"example com\"]}", ERR_INVALID_ARGUMENT, "denyOut");
     refused("{\"allowOut\":[\"example.com\"]}", ERR_INVALID_ARGUMENT, "0.0.0.0/0");
     refused("{\"allowOut\":[\"example.com\"],\"denyOut\":[\"1.0.0.0/8\"]}", ERR_INVALID_ARGUMENT, "0.0.0.0/0");
     refused("{\"rules\":{\"1.2.3.4\":[]}}", ERR_INVALID_ARGUMENT, "rules");
@@ -150,6 +161,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_asks_for_nothing_has_no_rules),
         cmocka_unit_test(allowing_comes_first),
+        cmocka_unit_test(names_can_be_denied_anywhere),
         cmocka_unit_test(headers_are_injected_and_not_shown),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(a_mask_names_the_port),

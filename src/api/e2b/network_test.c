@@ -49,7 +49,7 @@ static void rules_are_made_seen_and_replaced(void **state)
 
     assert_int_equal(facade_json(f, "PUT", network, "{}", &b), 204);
     assert_non_null(strstr(egress_policy(f->w, id), "\"policy\":{\"default\":\"allow\"}"));
-    assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":[\"a.b\"]}", &b), 400);
+    assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":[\"a b\"]}", &b), 400);
     assert_has(&b, "\"code\":400");
     assert_int_equal(facade_json(f, "PUT", network, "{\"denyOut\":7}", &b), 400);
     assert_int_equal(facade_json(f, "PUT", network, "{\"egressProxy\":{\"address\":\"a:1\"}}", &b), 501);

@@ -22,8 +22,13 @@ void native_network_get(struct call *c)
 static void on_set(void *ctx, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-    if (c)
-        answer_json(c, network_policy(c->sandbox));
+    if (!c)
+        return;
+    AUTO_JSON json_t *shown = json_copy((json_t *)network_policy(c->sandbox));
+    json_t *warnings = network_warnings(network_policy(c->sandbox));
+    if (warnings)
+        (void)json_object_set_new(shown, "warnings", warnings);
+    answer_json(c, shown);
 }
 
 void native_network_set(struct call *c)

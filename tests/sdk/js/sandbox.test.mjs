@@ -204,7 +204,7 @@ test('what a sandbox may reach is set and replaced', async (t) => {
   assert.deepEqual((await box.getInfo()).network.allowOut, ['1.1.1.1'])
   await box.updateNetwork({ denyOut: ['8.8.8.8'] })
   assert.deepEqual((await box.getInfo()).network.denyOut, ['8.8.8.8'])
-  await assert.rejects(box.updateNetwork({ denyOut: ['a.example'] }), /400/)
+  await assert.rejects(box.updateNetwork({ denyOut: ['a example'] }), /400/)
 })
 
 test('a failing MCP gateway takes its sandbox with it', async () => {

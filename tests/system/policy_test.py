@@ -177,7 +177,7 @@ def test_half_of_a_host_is_warned_of(service, up):
     set_ = service.cove("policy", "set", up, "--deny", "8.8.8.8")
     assert set_.returncode == 0 and "rules[0] denies 8.8.8.8 and no IPv6 address" in set_.stderr, set_
     assert "warning" not in set_.stdout and "warnings" not in policy(service, up)
-    status, _, answer = service.request("PUT", f"/v1/sandboxes/{up}/network", policy(service, up))
+    status, _, answer = service.request("PUT", f"/cove/v1/sandboxes/{up}/network", policy(service, up))
     assert status == 200 and len(answer["warnings"]) == 1, answer
     assert [len(e["data"]["warnings"]) for e in net(service, up, "net.policy")] == [1, 1]
     named = service.cove("policy", "set", up, "--deny", "8.8.8.8", "--deny", "2001:4860:4860::8888", "--deny", "dns.google")

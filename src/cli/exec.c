@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "cli/environment.h"
 #include "cli/terminal.h"
-#include "wire/exec_stream.h"
+#include "http/exec_stream.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs a command in a sandbox and connects it to descriptors of ours, both ways and at the pace of the slower side
- * (wire/exec_stream.h). Used by run and exec for a person, by cp for tar.
+ * (http/exec_stream.h). Used by run and exec for a person, by cp for tar.
  */
 #pragma once
 

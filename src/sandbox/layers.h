@@ -48,6 +48,18 @@ int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done
 int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
 
+/* One record of that, out of what was read from the other end of fd. */
+enum { LAYERS_PATH_MAX = 4095 };
+struct layers_change {
+    const char *change; /* "added", "modified", "deleted" */
+    const char *type;   /* "file", "directory", "link", ... */
+    uint32_t mode;      /* permissions alone; of what is deleted, that which it had, as the rest */
+    uint64_t size;
+    struct str path; /* relative to the root, any byte but NUL; points into what was read */
+};
+/* Takes one from the front of *in. 1; 0: there is no whole one yet; -EPROTO. */
+int layers_change_next(struct str *in, struct layers_change *ret_change) WARN_UNUSED;
+
 /* The pool's figures. */
 struct pool_figures {
     const char *kind; /* "btrfs", "reflink", "copy" */

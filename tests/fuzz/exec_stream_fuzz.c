@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/exec_stream.h"
+#include "http/exec_stream.h"
 
 #include <stdlib.h>
 

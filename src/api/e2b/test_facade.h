@@ -43,7 +43,8 @@ int facade_json(struct test_facade *f, const char *method, const char *target, c
                 struct buf *ret_body); /* with the key */
 
 /* A Connect stream with this one message. */
-int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message, struct buf *ret_body);
+int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message,
+                  struct buf *ret_body);
 void facade_envelope(struct buf *b, struct str message);
 /* The messages of a stream's body, each on a line, flags in front: "0 {...}\n2 {}\n". */
 void facade_messages(struct buf *body, struct buf *ret_lines);

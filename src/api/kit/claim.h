@@ -6,8 +6,8 @@
 #include "http/request.h"
 
 struct claim {
-    const char *prefix;                          /* of the path; NULL: any */
-    const char *header;                          /* that the request has; NULL: any */
+    const char *prefix;                           /* of the path; NULL: any */
+    const char *header;                           /* that the request has; NULL: any */
     bool (*fits)(const struct http_request *req); /* by Host, or by more than one header; NULL: always */
     /* False, with nothing done: it was not for this façade after all. */
     bool (*serve)(void *facade, struct http_request *req);

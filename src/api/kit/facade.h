@@ -18,12 +18,12 @@ struct call;
 struct facade;
 
 struct facade_ops {
-    const char *name;          /* in the record of who was turned away; a literal */
-    size_t body_max;           /* of a body that is JSON */
-    const char *body_error;    /* in front of what is wrong with a body; "" for nothing */
-    bool wants_json_type;      /* bodies say that they are JSON: browsers send no such without asking first */
-    bool refuses_unknown;      /* a member of a body that nobody asked for is an error */
-    const char *method_error;  /* what is said of a path that has no such method */
+    const char *name;         /* in the record of who was turned away; a literal */
+    size_t body_max;          /* of a body that is JSON */
+    const char *body_error;   /* in front of what is wrong with a body; "" for nothing */
+    bool wants_json_type;     /* bodies say that they are JSON: browsers send no such without asking first */
+    bool refuses_unknown;     /* a member of a body that nobody asked for is an error */
+    const char *method_error; /* what is said of a path that has no such method */
     int method_error_status;
 
     /* Who asks? Fills c->actor; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */

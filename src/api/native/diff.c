@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What differs between two file trees, as coved finds it: its records come through a pipe (wire/diff.h) and go out as NDJSON.
+ * What differs between two file trees, as coved finds it: its records come through a pipe (sandbox/layers.h) and go out as NDJSON.
  *
  *  1. The pipe is read no faster than the client takes what came of it; coved's job waits meanwhile, or gives up.
  *  2. The answer ends when the pipe has ended and coved has said how it went. A client that leaves closes the pipe; the object waits for coved.
  *  3. The pipe is closed by the handle's close, never before it: the number may be somebody else's by then, whom libuv would forget with the handle.
  */
-#include "wire/diff.h"
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -15,7 +14,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { PIECE = 64 * 1024, IN_MAX = PIECE + DIFF_PATH_MAX + 64, LINE_MAX_BYTES = 10 * DIFF_PATH_MAX };
+enum { PIECE = 64 * 1024, IN_MAX = PIECE + LAYERS_PATH_MAX + 64, LINE_MAX_BYTES = 10 * LAYERS_PATH_MAX };
 
 struct diff {
     struct call *call; /* NULL: its client has gone */
@@ -25,24 +24,6 @@ struct diff {
     struct err err; /* of coved, or what was wrong with the records */
     bool polling, ended /* the pipe */, answered /* by coved */, closed /* the handle */;
 };
-
-static const char *kind_of(char kind)
-{
-    return kind == 'A' ? "added" : kind == 'M' ? "modified" : kind == 'D' ? "deleted" : NULL;
-}
-
-static const char *type_of(char type)
-{
-    static const struct {
-        char letter;
-        const char *name;
-    } types[] = {{'f', "file"},         {'d', "directory"}, {'l', "link"},  {'c', "character device"},
-                 {'b', "block device"}, {'p', "fifo"},      {'s', "socket"}};
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        if (types[i].letter == type)
-            return types[i].name;
-    return "unknown";
-}
 
 static void let_go(struct diff *d)
 {
@@ -108,28 +89,26 @@ static void finish(struct diff *d)
 static bool take_record(struct diff *d)
 {
     AUTO_BUF struct buf line = BUF_INIT(LINE_MAX_BYTES);
-    struct diff_record r;
-    if (buf_len(&d->in) < sizeof(r))
-        return false;
-    memcpy(&r, buf_data(&d->in), sizeof(r));
-    if (!kind_of(r.kind) || r.path_len > DIFF_PATH_MAX) {
+    struct str in = buf_str(&d->in);
+    struct layers_change change;
+    int r = layers_change_next(&in, &change);
+    if (r < 0) {
         (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short: a record of it is none");
         buf_clear(&d->in);
         d->ended = true;
-        return false;
     }
-    if (buf_len(&d->in) < sizeof(r) + r.path_len)
+    if (r <= 0)
         return false;
-    buf_printf(&line, "{\"change\":\"%s\",\"type\":\"%s\",\"path\":", kind_of(r.kind), type_of(r.type));
-    AUTO_FREE char *path = mem_printf("/%.*s", (int)r.path_len, buf_data(&d->in) + sizeof(r));
+    buf_printf(&line, "{\"change\":\"%s\",\"type\":\"%s\",\"path\":", change.change, change.type);
+    AUTO_FREE char *path = mem_printf("/%.*s", STR_ARG(change.path));
     buf_append_json_string(&line, str_of(path));
     if (!str_is_utf8(str_of(path))) { /* several such have the same "path" */
         (void)buf_append_cstr(&line, ",\"path_base64\":\"");
         (void)buf_append_base64(&line, str_of(path));
         (void)buf_append_cstr(&line, "\"");
     }
-    buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", r.mode, (unsigned long long)r.size);
-    buf_consume(&d->in, sizeof(r) + r.path_len);
+    buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", change.mode, (unsigned long long)change.size);
+    buf_consume(&d->in, buf_len(&d->in) - in.n);
     begin(d);
     (void)http_response_write(d->call->req, buf_str(&line));
     return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Running a process for a client, both ways over one connection (wire/exec_stream.h).
+ * Running a process for a client, both ways over one connection (http/exec_stream.h).
  *
  *  1. The process is started before the 101, so that what is refused at once is an ordinary error answer.
  *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process runs at the
@@ -13,7 +13,7 @@
 #include "sandbox/exec.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "wire/exec_stream.h"
+#include "http/exec_stream.h"
 
 #include <signal.h>
 

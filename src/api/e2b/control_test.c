@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/test_facade.h"
+#include "api/e2b/test_e2b.h"
 
 #include "base/mem.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /files, Filesystem and other ports, against agents that do as they are told. */
-#include "api/e2b/test_facade.h"
+#include "api/e2b/test_e2b.h"
 
 #include "api/e2b/signature.h"
 #include "base/fd.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/test_facade.h"
-
-#include "api/kit/claim.h"
+#include "api/kit/test_facade.h"
 
 #include "base/fd.h"
 #include "base/mem.h"
@@ -18,16 +16,13 @@ static void on_request(struct http_request *req, void *ctx)
 {
     struct test_facade *f = ctx;
 
-    const struct claim claims[] = {{.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = f->e2b},
-                                   {.serve = e2b_serve_api, .facade = f->e2b}};
-
-    if (claims_serve(claims, ARRAY_SIZE(claims), req))
+    if (claims_serve(f->claims, f->n_claims, req))
         return;
     f->unclaimed++;
     http_respond_error(req, 404, "no such route");
 }
 
-int facade_setup(void **state)
+struct test_facade *facade_open(void)
 {
     struct test_facade *f = mem_new(struct test_facade);
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -37,8 +32,6 @@ int facade_setup(void **state)
 
     assert_int_equal(world_setup(&world), 0);
     f->w = world;
-    f->e2b = e2b_new(&(struct e2b_config){.core = f->w->core, .api_key = STR(TEST_KEY), .domain = "sandboxes.test"});
-    assert_non_null(f->e2b);
     f->server = http_server_new(&f->w->loop, &HTTP_LIMITS_DEFAULT, on_request, f);
     assert_non_null(f->server);
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -47,8 +40,13 @@ int facade_setup(void **state)
     assert_int_equal(listen(fd, 64), 0);
     f->port = ntohs(addr.sin_port);
     assert_int_equal(http_server_listen(f->server, fd), 0);
-    *state = f;
-    return 0;
+    return f;
+}
+
+void facade_claim(struct test_facade *f, const struct claim *claim)
+{
+    assert_true(f->n_claims < ARRAY_SIZE(f->claims));
+    f->claims[f->n_claims++] = *claim;
 }
 
 static void on_closed(void *ctx)
@@ -56,16 +54,15 @@ static void on_closed(void *ctx)
     *(bool *)ctx = true;
 }
 
-int facade_teardown(void **state)
+int facade_close(struct test_facade *f, void (*free_facade)(void *facade))
 {
-    struct test_facade *f = *state;
     void *world = f->w;
     bool closed = false;
     int r;
 
     http_server_close(f->server, on_closed, &closed);
     WAIT(f->w, closed);
-    e2b_free(f->e2b);
+    free_facade(f->claims[0].facade);
     mem_free(f);
     r = world_teardown(&world);
     return r;
@@ -74,17 +71,6 @@ int facade_teardown(void **state)
 struct sandbox *facade_sandbox(struct test_facade *f, bool secure)
 {
     return world_sandbox(f->w, &(struct sandbox_spec){.timeout_ms = 300000, .secure = secure, .allow_internet = true});
-}
-
-const char *facade_headers(const struct sandbox *sb, unsigned port)
-{
-    static char text[512];
-    const struct sandbox_info *info = sandbox_info(sb);
-
-    snprintf(text, sizeof(text), "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: %u\r\n%s%s%s", info->id, port,
-             info->access_token ? "X-Access-Token: " : "", info->access_token ? info->access_token : "",
-             info->access_token ? "\r\n" : "");
-    return text;
 }
 
 int facade_connect(struct test_facade *f)
@@ -220,46 +206,4 @@ int facade_call(struct test_facade *f, const char *method, const char *target, c
     terminate(ret_head);
     terminate(ret_body);
     return (int)leading_number(str_sub(head, 9));
-}
-
-int facade_json(struct test_facade *f, const char *method, const char *target, const char *body, struct buf *ret_body)
-{
-    return facade_call(f, method, target, "X-API-KEY: " TEST_KEY "\r\nContent-Type: application/json\r\n", str_of(body),
-                       NULL, ret_body);
-}
-
-void facade_envelope(struct buf *b, struct str message)
-{
-    uint8_t head[5] = {0, (uint8_t)(message.n >> 24), (uint8_t)(message.n >> 16), (uint8_t)(message.n >> 8),
-                       (uint8_t)message.n};
-
-    buf_append(b, head, sizeof(head));
-    buf_append_str(b, message);
-}
-
-int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message,
-                  struct buf *ret_body)
-{
-    AUTO_BUF struct buf headers = BUF_INIT(1024), body = BUF_INIT(1 << 20);
-
-    buf_printf(&headers, "%sContent-Type: application/connect+json\r\n%c", facade_headers(sb, 49983), 0);
-    facade_envelope(&body, str_of(message));
-    return facade_call(f, "POST", method, buf_data(&headers), buf_str(&body), NULL, ret_body);
-}
-
-void facade_messages(struct buf *body, struct buf *ret_lines)
-{
-    struct str in = buf_str(body);
-
-    buf_clear(ret_lines);
-    while (in.n) {
-        const uint8_t *p = (const uint8_t *)in.p;
-        size_t n;
-
-        assert_true(in.n >= 5);
-        n = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
-        assert_true(in.n >= 5 + n);
-        buf_printf(ret_lines, "%u %.*s\n", p[0], (int)n, in.p + 5);
-        in = str_sub(in, 5 + n);
-    }
 }

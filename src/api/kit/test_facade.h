@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: the façade behind a real HTTP server, over a real core with fake agents, and raw clients which turn its loop while they wait. */
+/* For tests: façades behind a real HTTP server, over a real core with fake agents, and raw clients which turn its loop while they wait. */
 #pragma once
 
-#include "api/e2b/e2b.h"
+#include "api/kit/claim.h"
 #include "http/server.h"
 #include "sandbox/test_world.h"
 
@@ -11,22 +11,21 @@
 
 #include <cmocka.h>
 
-#define TEST_KEY "e2b_0123456789abcdef"
-
 struct test_facade {
     struct world *w;
-    struct e2b *e2b;
     struct http_server *server;
+    struct claim claims[4];
+    size_t n_claims;
     int port;
-    unsigned unclaimed; /* requests that no route took */
+    unsigned unclaimed; /* requests that nobody took */
 };
 
-int facade_setup(void **state); /* for cmocka; *state is a struct test_facade */
-int facade_teardown(void **state);
+/* A server without façades; the first one that claims is freed at the end. */
+struct test_facade *facade_open(void);
+void facade_claim(struct test_facade *f, const struct claim *claim);
+int facade_close(struct test_facade *f, void (*free_facade)(void *facade));
 
 struct sandbox *facade_sandbox(struct test_facade *f, bool secure);
-const char *facade_headers(const struct sandbox *sb,
-                           unsigned port); /* routing and token, each line ended; until the next call */
 
 int facade_connect(struct test_facade *f); /* non-blocking */
 void facade_send(struct test_facade *f, int fd, struct str bytes);
@@ -39,16 +38,6 @@ bool facade_receive(struct test_facade *f, int fd, struct buf *b, const char *un
  */
 int facade_call(struct test_facade *f, const char *method, const char *target, const char *headers, struct str body,
                 struct buf *ret_head, struct buf *ret_body);
-int facade_json(struct test_facade *f, const char *method, const char *target, const char *body,
-                struct buf *ret_body); /* with the key */
-
-/* A Connect stream with this one message. */
-int facade_stream(struct test_facade *f, struct sandbox *sb, const char *method, const char *message,
-                  struct buf *ret_body);
-void facade_envelope(struct buf *b, struct str message);
-/* The messages of a stream's body, each on a line, flags in front: "0 {...}\n2 {}\n". */
-void facade_messages(struct buf *body, struct buf *ret_lines);
-
 #define assert_has(b, text)                                                                                            \
     do {                                                                                                               \
         struct str has_ = buf_str(b);                                                                                  \

@@ -54,7 +54,7 @@ static char fold(char c)
 
 enum override_kind override_of(struct str name)
 {
-    char folded[NAME_MAX_KNOWN];
+    char folded[NAME_MAX_KNOWN] = {0};
     size_t n = MIN(name.n, sizeof(folded)); /* no known name is as long, and those of a prefix are known by it */
 
     for (size_t i = 0; i < n; i++)

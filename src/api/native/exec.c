@@ -292,7 +292,7 @@ static int read_spec(struct call *c, struct exec_spec *spec, struct err *err)
                    JSON_WANT_BOOL("stdin", &spec->stdin_open), JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms),
                    JSON_WANT_OBJECT("pty", &pty)) < 0)
         return -1;
-    if (argc == 0 || argv[0].n == 0)
+    if (!argv || argc == 0 || argv[0].n == 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "cmd must name a program and its arguments");
     if (pty && JSON_WANTS(pty, arena, err, JSON_WANT_INT("columns", 1, 10000, &columns),
                           JSON_WANT_INT("rows", 1, 10000, &rows)) < 0)

@@ -50,7 +50,13 @@ enum {
 };
 
 /* The same for options and commands. */
-enum { OPT_TCP_AO_ADD_KEY = 38, CMD_F_SETDELEG = 1040 };
+enum { OPT_TCP_AO_ADD_KEY = 38, CMD_F_SETDELEG = 1040, OPT_IPV6_FLOWLABEL_MGR = 32 };
+
+/* Options of multicast routing, of both families (linux/mroute.h, which is at odds with the C library's headers). */
+enum { OPT_MRT_FIRST = 200, OPT_MRT_LAST = 212 };
+
+/* Requests of wireless extensions (linux/wireless.h), of a device's own, and one of wide area networks. */
+enum { IO_WIRELESS_FIRST = 0x8b00, IO_WIRELESS_LAST = 0x8bff, IO_PRIVATE_LAST = SIOCDEVPRIVATE + 15, IO_WAN = 0x894a };
 
 static const int newer[] = {NR_CACHESTAT,     NR_FCHMODAT2, NR_MAP_SHADOW_STACK, NR_FUTEX_WAKE, NR_FUTEX_WAIT,
                             NR_FUTEX_REQUEUE, NR_MSEAL,     NR_SETXATTRAT,       NR_GETXATTRAT, NR_LISTXATTRAT,
@@ -209,11 +215,13 @@ static void add_sandbox_rules(scmp_filter_ctx f)
  * What libseccomp can't say: "none of these values of one argument". It stands in front of its program, and decides by number before the
  * architecture is checked, which can only refuse more. Arguments are compared by their low 32 bits, as the kernel reads them.
  */
-enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, AS_IF_DONE, GO_ON, N_VERDICTS };
+enum verdict { NO_PERMISSION, NO_REQUEST, NO_PROTOCOL, NO_SUPPORT, AS_IF_DONE, GO_ON, N_VERDICTS };
 
-static struct sock_filter prologue[128];
+enum { PROLOGUE_MAX = 192 };
+
+static struct sock_filter prologue[PROLOGUE_MAX];
 static size_t n_prologue;
-static uint8_t when[128]; /* what a jump leads to when it is taken, plus 1; 0: it says so itself */
+static uint8_t when[PROLOGUE_MAX]; /* what a jump leads to when it is taken, plus 1; 0: it says so itself */
 
 static void put(struct sock_filter f, unsigned leads_to)
 {
@@ -236,6 +244,12 @@ static void load_argument(size_t n)
 static void if_equal(uint64_t value, enum verdict verdict)
 {
     put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)value, 0, 0), verdict + 1);
+}
+
+static void if_between(uint64_t first, uint64_t last, enum verdict verdict)
+{
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)last, 1, 0), 0);
+    put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)first, 0, 0), verdict + 1);
 }
 
 static void otherwise(enum verdict verdict)
@@ -263,8 +277,11 @@ static void any_of(const uint32_t *values, size_t n, enum verdict verdict)
 
 static void end_prologue(void)
 {
-    static const int errors[] = {
-        [NO_PERMISSION] = EPERM, [NO_REQUEST] = ENOTTY, [NO_PROTOCOL] = EPROTONOSUPPORT, [AS_IF_DONE] = 0};
+    static const int errors[] = {[NO_PERMISSION] = EPERM,
+                                 [NO_REQUEST] = ENOTTY,
+                                 [NO_PROTOCOL] = EPROTONOSUPPORT,
+                                 [NO_SUPPORT] = EOPNOTSUPP,
+                                 [AS_IF_DONE] = 0};
     size_t at[N_VERDICTS];
     at[GO_ON] = n_prologue + COUNT(errors) + 1;
     otherwise(GO_ON); /* another call */
@@ -285,6 +302,34 @@ static void end_prologue(void)
     }
 }
 
+/*
+ * Of the level of a socket's option, which is loaded. Joining a group of multicast and asking for one's sources take
+ * the one lock of all networks of the machine (rtnl), and so does the end of a socket that has joined; groups are
+ * memory that no control group counts. A few hundred threads that do nothing else make everybody who makes or ends a
+ * network wait for seconds. Multicast leads nowhere in a sandbox; its routing takes the lock before it looks at the
+ * right to. Flow labels are a pool of a few thousand for the whole machine.
+ */
+static void refuse_groups(void)
+{
+    size_t level = call_begin(IPPROTO_IP);
+    load_argument(2);
+    if_between(IP_ADD_MEMBERSHIP, MCAST_MSFILTER, NO_PERMISSION);
+    if_between(OPT_MRT_FIRST, OPT_MRT_LAST, NO_PERMISSION);
+    if_equal(IP_ROUTER_ALERT, NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(level);
+    level = call_begin(IPPROTO_IPV6);
+    load_argument(2);
+    if_between(IPV6_JOIN_GROUP, IPV6_ROUTER_ALERT, NO_PERMISSION);
+    if_between(IPV6_JOIN_ANYCAST, IPV6_LEAVE_ANYCAST, NO_PERMISSION);
+    if_between(MCAST_JOIN_GROUP, MCAST_MSFILTER, NO_PERMISSION);
+    if_between(OPT_MRT_FIRST, OPT_MRT_LAST, NO_PERMISSION);
+    if_equal(IPV6_ADDRFORM, NO_PERMISSION);
+    if_equal(OPT_IPV6_FLOWLABEL_MGR, NO_PERMISSION);
+    otherwise(GO_ON);
+    call_end(level);
+}
+
 static void make_prologue(void)
 {
     /* They type into a terminal, or reconfigure it. */
@@ -292,6 +337,9 @@ static void make_prologue(void)
     /* Of bridges, VLANs and frame relay: asking loads their modules into the host's kernel, before any privilege is looked at. */
     static const uint32_t modules[] = {SIOCGIFBR,   SIOCSIFBR,   SIOCBRADDBR, SIOCBRDELBR, SIOCBRADDIF,
                                        SIOCBRDELIF, SIOCGIFVLAN, SIOCSIFVLAN, SIOCADDDLCI, SIOCDELDLCI};
+    /* They take that lock, too, and are about hardware: "not supported" is what lo says to most of them. */
+    static const uint32_t hardware[] = {SIOCETHTOOL,       SIOCGHWTSTAMP, SIOCBONDSLAVEINFOQUERY,
+                                        SIOCBONDINFOQUERY, IO_WAN,        SIOCGARP};
     static const uint32_t clones[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE};
     static const uint32_t protocols[] = {0, IPPROTO_ICMP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_ICMPV6};
     /* Programs for packets: their machine code lies in one small pool of the whole machine, which also has the filters of system calls. */
@@ -307,6 +355,9 @@ static void make_prologue(void)
     load_argument(1);
     any_of(terminal, COUNT(terminal), NO_PERMISSION);
     any_of(modules, COUNT(modules), NO_PERMISSION);
+    any_of(hardware, COUNT(hardware), NO_SUPPORT);
+    if_between(SIOCDEVPRIVATE, IO_PRIVATE_LAST, NO_SUPPORT);
+    if_between(IO_WIRELESS_FIRST, IO_WIRELESS_LAST, NO_SUPPORT);
     /* Requests of btrfs, as on any other file system: a subvolume made in a volume would lie beyond the volume's limit. Clones are not its alone. */
     any_of(clones, COUNT(clones), GO_ON);
     put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
@@ -325,8 +376,15 @@ static void make_prologue(void)
     otherwise(NO_PROTOCOL);
     call_end(call);
 
+    call = call_begin(SYS_getsockopt);
+    load_argument(1);
+    refuse_groups();
+    otherwise(GO_ON);
+    call_end(call);
+
     call = call_begin(SYS_setsockopt);
     load_argument(1);
+    refuse_groups();
     size_t level = call_begin(IPPROTO_TCP);
     load_argument(2);
     any_of(crypto, COUNT(crypto), NO_PROTOCOL);

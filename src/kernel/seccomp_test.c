@@ -28,6 +28,9 @@
 
 enum { SYS_NEW_CALL = 1000 };
 
+/* Of linux/mroute.h, linux/in6.h and linux/netfilter_ipv4.h, which are at odds with the C library's headers. */
+enum { MRT_FIRST = 200, MRT_LAST = 212, FLOWLABEL_MGR = 32, ORIGINAL_DST = 80 };
+
 static int load(void)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_egress() < 0)
@@ -210,6 +213,87 @@ static int requests_of_a_sandbox(void)
     return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
+/* Of both calls, and with what lies beside them. */
+static int options_of_multicast(void)
+{
+    static const struct {
+        int level, first, last;
+    } refused[] = {
+        {IPPROTO_IP, IP_ADD_MEMBERSHIP, IP_DROP_SOURCE_MEMBERSHIP},
+        {IPPROTO_IP, IP_MSFILTER, MCAST_MSFILTER},
+        {IPPROTO_IP, MRT_FIRST, MRT_LAST},
+        {IPPROTO_IP, IP_ROUTER_ALERT, IP_ROUTER_ALERT},
+        {IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, IPV6_DROP_MEMBERSHIP},
+        {IPPROTO_IPV6, IPV6_ROUTER_ALERT, IPV6_ROUTER_ALERT},
+        {IPPROTO_IPV6, IPV6_JOIN_ANYCAST, IPV6_LEAVE_ANYCAST},
+        {IPPROTO_IPV6, MCAST_JOIN_GROUP, MCAST_MSFILTER},
+        {IPPROTO_IPV6, MRT_FIRST, MRT_LAST},
+        {IPPROTO_IPV6, IPV6_ADDRFORM, IPV6_ADDRFORM},
+        {IPPROTO_IPV6, FLOWLABEL_MGR, FLOWLABEL_MGR},
+    };
+    static const int passed[][2] = {
+        {IPPROTO_IP, IP_TOS},
+        {IPPROTO_IP, IP_RECVOPTS},
+        {IPPROTO_IP, IP_MULTICAST_LOOP},
+        {IPPROTO_IP, MCAST_MSFILTER + 1 /* IP_MULTICAST_ALL */},
+        {IPPROTO_IP, IP_UNICAST_IF},
+        {IPPROTO_IP, ORIGINAL_DST},
+        {IPPROTO_IP, MRT_FIRST - 1},
+        {IPPROTO_IP, MRT_LAST + 1},
+        {IPPROTO_IPV6, IPV6_MULTICAST_LOOP},
+        {IPPROTO_IPV6, IPV6_MTU_DISCOVER},
+        {IPPROTO_IPV6, IPV6_V6ONLY},
+        {IPPROTO_IPV6, IPV6_MULTICAST_ALL},
+        {IPPROTO_IPV6, FLOWLABEL_MGR + 1 /* IPV6_FLOWINFO_SEND */},
+        {IPPROTO_IPV6, IP_ADD_MEMBERSHIP},
+        {IPPROTO_IPV6, IPV6_TCLASS},
+        {IPPROTO_TCP, TCP_INFO},
+        {IPPROTO_UDP, MCAST_JOIN_GROUP},
+        {SOL_SOCKET, SO_MARK /* as IP_DROP_MEMBERSHIP */},
+    };
+    const long disguise = (long)(1ULL << 32);
+    struct test_call calls[256];
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+        for (int name = refused[i].first; name <= refused[i].last; name++) {
+            calls[n++] = (struct test_call){"setting", SYS_setsockopt, {-1, refused[i].level, name}, EPERM};
+            calls[n++] = (struct test_call){"asking", SYS_getsockopt, {-1, refused[i].level, name}, EPERM};
+            calls[n++] = (struct test_call){
+                "setting, disguised", SYS_setsockopt, {-1, refused[i].level | disguise, name | disguise}, EPERM};
+        }
+    for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
+        calls[n++] = (struct test_call){"setting another", SYS_setsockopt, {-1, passed[i][0], passed[i][1]}, EBADF};
+        calls[n++] = (struct test_call){"asking for another", SYS_getsockopt, {-1, passed[i][0], passed[i][1]}, EBADF};
+    }
+    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, n) ? 1 : 0;
+}
+
+static int requests_to_hardware(void)
+{
+    const struct test_call calls[] = {
+        {"what kind of a device", SYS_ioctl, {-1, SIOCETHTOOL}, EOPNOTSUPP},
+        {"what kind of a device, disguised", SYS_ioctl, {-1, (long)(SIOCETHTOOL | 1ULL << 32)}, EOPNOTSUPP},
+        {"time stamps", SYS_ioctl, {-1, SIOCGHWTSTAMP}, EOPNOTSUPP},
+        {"bonds", SYS_ioctl, {-1, SIOCBONDINFOQUERY}, EOPNOTSUPP},
+        {"members of bonds", SYS_ioctl, {-1, SIOCBONDSLAVEINFOQUERY}, EOPNOTSUPP},
+        {"wide area", SYS_ioctl, {-1, 0x894a}, EOPNOTSUPP},
+        {"neighbours", SYS_ioctl, {-1, SIOCGARP}, EOPNOTSUPP},
+        {"a device's own", SYS_ioctl, {-1, SIOCDEVPRIVATE}, EOPNOTSUPP},
+        {"a device's own, the last", SYS_ioctl, {-1, SIOCDEVPRIVATE + 15}, EOPNOTSUPP},
+        {"wireless", SYS_ioctl, {-1, 0x8b01}, EOPNOTSUPP},
+        {"wireless, the last", SYS_ioctl, {-1, 0x8bff}, EOPNOTSUPP},
+        {"what is beside them", SYS_ioctl, {-1, SIOCDEVPRIVATE + 16}, EBADF},
+        {"the name of a device", SYS_ioctl, {-1, SIOCGIFNAME}, EBADF},
+        {"an address", SYS_ioctl, {-1, SIOCGIFADDR}, EBADF},
+        {"a network's mask", SYS_ioctl, {-1, SIOCGIFNETMASK}, EBADF},
+        {"an address of hardware", SYS_ioctl, {-1, SIOCGIFHWADDR}, EBADF},
+        {"flags", SYS_ioctl, {-1, SIOCGIFFLAGS}, EBADF},
+        {"a size", SYS_ioctl, {-1, SIOCGIFMTU}, EBADF},
+        {"how much is there", SYS_ioctl, {-1, FIONREAD}, EBADF},
+    };
+    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
+}
+
 static void *thread(void *arg)
 {
     return arg;
@@ -292,6 +376,18 @@ static void test_a_sandbox_gets_at_no_file_system(void **state)
     test_in_child(requests_of_a_sandbox);
 }
 
+static void a_sandbox_joins_no_group(void **state)
+{
+    (void)state;
+    test_in_child(options_of_multicast);
+}
+
+static void a_sandbox_asks_no_hardware(void **state)
+{
+    (void)state;
+    test_in_child(requests_to_hardware);
+}
+
 static void its_work_can_be_done(void **state)
 {
     (void)state;
@@ -306,6 +402,8 @@ int main(void)
         cmocka_unit_test(no_memory_becomes_code),
         cmocka_unit_test(a_maker_of_networks_makes_nothing_else),
         cmocka_unit_test(test_a_sandbox_gets_at_no_file_system),
+        cmocka_unit_test(a_sandbox_joins_no_group),
+        cmocka_unit_test(a_sandbox_asks_no_hardware),
         cmocka_unit_test(its_work_can_be_done),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,6 +210,30 @@ def test_socket_options_of_the_administrator(sandbox):
         pytest.skip("this kernel has none of them")
 
 
+INTERFACES = """import array, ctypes, fcntl, socket, struct
+libc = ctypes.CDLL(None)
+found = ctypes.c_void_p()
+assert libc.getifaddrs(ctypes.byref(found)) == 0 and found and socket.if_nameindex() == [(1, 'lo')]
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+space = array.array('B', bytes(4096))
+answer = fcntl.ioctl(s, 0x8912, struct.pack('iP', 4096, space.buffer_info()[0]))
+assert struct.unpack('iP', answer)[0] and space.tobytes().startswith(b'lo')
+for request in (0x8913, 0x8915, 0x891b, 0x8921, 0x8927): # flags, address, netmask, size, address of hardware
+    fcntl.ioctl(s, request, struct.pack('256s', b'lo'))
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+"""
+
+
+def test_interfaces_can_be_asked_for(sandbox):
+    """As Node, Go, Java and Python do it; what asks a device for its hardware hears what lo says to it anywhere."""
+    for user in USERS:
+        must(sandbox, f"python3 -c \"{INTERFACES}\"", user=user)
+        ask = "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8946, struct.pack('256s', b'lo'))"
+        code, _, err = sandbox.sh(f'python3 -c "{ask}"', user=user)
+        assert code != 0 and b"not supported" in err, err
+
+
 def test_N27_tunnels(sandbox):
     control = outside("tun", net=True)["tun"]
     for user in USERS:

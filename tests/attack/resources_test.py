@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from client import Sandbox
-from rig import PROBE_INSIDE, answers, hog, inside, install, must, text
+from rig import PROBE_INSIDE, USERS, answers, hog, inside, install, judge, must, outside, text
 from service import read, wait_until
 from storage_test import prepared, running
 
@@ -30,6 +30,11 @@ def small(service, memory=128 * MIB, cpu_milli=1000):
 
 def available():
     return int(re.search(r"^MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)[1]) * 1024
+
+
+def unreclaimable():
+    """What the kernel keeps for itself."""
+    return int(re.search(r"^SUnreclaim:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)[1]) * 1024
 
 
 def rss(service):
@@ -166,8 +171,7 @@ def test_R02_out_of_memory_is_told(service):
 def test_R02_answers_that_nobody_reads(service, make):
     """What the kernel keeps of them is in no limit: who has much of it when the machine loses memory is ended, and nobody else."""
     box, neighbour = small(service), make()
-    kept = lambda: int(re.search(r"^SUnreclaim:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)[1]) * 1024
-    before = kept()
+    before = unreclaimable()
     with Watch(service, neighbour):
         with contextlib.suppress(Exception):
             with box.start(PROBE_INSIDE, "-x", "hog_netlink,3000,20", timeout=30) as stream:
@@ -175,7 +179,21 @@ def test_R02_answers_that_nobody_reads(service, make):
         end = wait_until(lambda: service.request("GET", f"/cove/v1/sandboxes/{box.id}")[2].get("end_cause"))
     assert end == "oom", end
     assert re.search(f"the machine loses memory: sandbox {box.id} has [0-9]+ MiB unread in netlink sockets", read(service.log))
-    assert wait_until(lambda: kept() - before < 256 * MIB)
+    assert wait_until(lambda: unreclaimable() - before < 256 * MIB)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_R02_groups_of_multicast(make, user):
+    """To join, and to end when one has, takes the machine's one lock of networks: nobody joins, and nothing is kept."""
+    control = outside("groups,200,20", net=True)["groups,200,20"]
+    box, neighbour = make(), make()
+    attack = inside(box, "groups,180,20", user=user)["groups,180,20"]
+    judge(attack, control, {"EPERM"})
+    assert attack.note.endswith(" 0 joined"), attack
+    before = unreclaimable()
+    with hog(box, "hog_groups,200000,20", user) as taken:
+        assert taken == 0, f"{taken} groups, and the kernel has {(unreclaimable() - before) / MIB:.1f} MiB more"
+        answers(neighbour)
 
 
 DISK = 64 * MIB

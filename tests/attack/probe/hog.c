@@ -336,6 +336,23 @@ static int hog_netlink(int argc, char **argv)
     return hold("netlink", (long)(held >> 20), argc, argv);
 }
 
+/* Groups of multicast, as many as a socket may join and on as many sockets as there may be. */
+static int hog_groups(int argc, char **argv)
+{
+    long n = 0;
+    bool refused = false;
+    while (!refused && n < most(argc, argv)) {
+        int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (s < 0)
+            break;
+        for (int i = 0; i < 20 && !refused; i++, n += !refused) {
+            const struct ip_mreqn m = {.imr_multiaddr = {htonl(0xef000000U + (uint32_t)n)}, .imr_ifindex = 1};
+            refused = setsockopt(s, IPPROTO_IP, IP_ADD_MEMBERSHIP, &m, sizeof(m)) < 0;
+        }
+    }
+    return hold("groups", n, argc, argv);
+}
+
 static int hog_processes(int argc, char **argv)
 {
     long n = 0;
@@ -390,28 +407,13 @@ static int hog_cpu(int argc, char **argv)
 }
 
 const struct verb hog_verbs[] = {
-    {"hog_inotify", hog_inotify},
-    {"hog_watches", hog_watches},
-    {"hog_ptys", hog_ptys},
-    {"hog_aio", hog_aio},
-    {"hog_timers", hog_timers},
-    {"hog_signals", hog_signals},
-    {"hog_mqueues", hog_mqueues},
-    {"hog_memory", hog_memory},
-    {"hog_memfd", hog_memfd},
-    {"hog_shm", hog_shm},
-    {"hog_sysv", hog_sysv},
-    {"hog_fds", hog_fds},
-    {"hog_pipes", hog_pipes},
-    {"hog_epoll", hog_epoll},
-    {"hog_in_flight", hog_in_flight},
-    {"hog_sockets", hog_sockets},
-    {"hog_udp", hog_udp},
-    {"hog_tcp", hog_tcp},
-    {"hog_netlink", hog_netlink},
-    {"hog_processes", hog_processes},
-    {"hog_bomb", hog_bomb},
-    {"hog_zombies", hog_zombies},
-    {"hog_cpu", hog_cpu},
+    {"hog_inotify", hog_inotify}, {"hog_watches", hog_watches}, {"hog_ptys", hog_ptys},
+    {"hog_aio", hog_aio},         {"hog_timers", hog_timers},   {"hog_signals", hog_signals},
+    {"hog_mqueues", hog_mqueues}, {"hog_memory", hog_memory},   {"hog_memfd", hog_memfd},
+    {"hog_shm", hog_shm},         {"hog_sysv", hog_sysv},       {"hog_fds", hog_fds},
+    {"hog_pipes", hog_pipes},     {"hog_epoll", hog_epoll},     {"hog_in_flight", hog_in_flight},
+    {"hog_sockets", hog_sockets}, {"hog_udp", hog_udp},         {"hog_tcp", hog_tcp},
+    {"hog_netlink", hog_netlink}, {"hog_groups", hog_groups},   {"hog_processes", hog_processes},
+    {"hog_bomb", hog_bomb},       {"hog_zombies", hog_zombies}, {"hog_cpu", hog_cpu},
 };
 const size_t n_hog_verbs = COUNT(hog_verbs);

@@ -12,9 +12,11 @@
 #include <netinet/ip_icmp.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -244,6 +246,48 @@ static int do_option(int argc, char **argv)
                       ENOPROTOOPT);
 }
 
+/* On a socket of its own; the errno of the first group that it could not join. */
+static int join_groups(int first, int n)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    for (int i = first; i < first + n; i++) {
+        struct ip_mreqn m = {.imr_multiaddr = {htonl(0xef000000U + (uint32_t)i)}, .imr_ifindex = 1};
+        if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &m, sizeof(m)) < 0)
+            return errno;
+    }
+    return REACHED;
+}
+
+/* groups,PROCESSES,EACH: all of them at once; they are killed when the last is done. */
+static int do_groups(int argc, char **argv)
+{
+    int processes = (int)number(argument(argc, argv, 0)), each = (int)number(argument(argc, argv, 1)), results[2];
+    int joined = 0, error = 0, n = 0;
+    unsigned char e;
+    if (pipe2(results, O_CLOEXEC) < 0)
+        return ABSENT;
+    for (; n < processes; n++) {
+        pid_t pid = fork();
+        if (pid < 0)
+            break;
+        if (pid == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            e = (unsigned char)join_groups(n * each, each);
+            if (write(results[1], &e, 1) == 1)
+                (void)pause(); /* with what it has joined, until the others are done, too */
+            _exit(1);
+        }
+    }
+    for (int i = 0; i < n && read(results[0], &e, 1) == 1; i++) {
+        joined += e == 0;
+        error = e ? e : error;
+    }
+    note("%d processes, %d joined", n, joined);
+    return n == 0 ? ABSENT : joined ? REACHED : error;
+}
+
 static int do_tun(int argc, char **argv)
 {
     (void)argc;
@@ -286,6 +330,7 @@ const struct verb network_verbs[] = {
     {"netlink_read", do_netlink_read},
     {"interface_down", do_interface_down},
     {"option", do_option},
+    {"groups", do_groups},
     {"tun", do_tun},
 };
 const size_t n_network_verbs = COUNT(network_verbs);

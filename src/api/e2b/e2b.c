@@ -160,8 +160,9 @@ bool e2b_serve_api(void *facade, struct http_request *req)
 {
     struct e2b *e2b = facade;
 
-    if (!str_eq(http_raw_path(req), STR("/files")))
-        return volume_content_handle(e2b, req) || control_handle(e2b, req);
-    envd_handle_files(e2b, req);
-    return true;
+    if (str_eq(http_raw_path(req), STR("/files"))) {
+        envd_handle_files(e2b, req);
+        return true;
+    }
+    return envd_handle_by_token(e2b, req) || volume_content_handle(e2b, req) || control_handle(e2b, req);
 }

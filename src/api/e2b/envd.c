@@ -171,3 +171,18 @@ void envd_handle_files(struct e2b *e2b, struct http_request *req)
     if (sb)
         handle(e2b, req, sb);
 }
+
+bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
+{
+    struct str args[ROUTE_ARGS_MAX];
+    const struct route *route;
+    struct sandbox *sb;
+
+    if (!http_header_get(req, "x-access-token").n ||
+        route_find(routes, ARRAY_SIZE(routes), http_method(req), http_raw_path(req), &route, args, NULL) != ROUTE_FOUND)
+        return false;
+    sb = envd_find_by_token(e2b, req);
+    if (sb)
+        envd_handle(e2b, req, sb);
+    return true;
+}

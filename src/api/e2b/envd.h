@@ -18,6 +18,13 @@ bool envd_is_internal(struct str path);
  * either it is the only one there is.
  */
 void envd_handle_files(struct e2b *e2b, struct http_request *req);
+
+/*
+ * Any of its routes without a sandbox, with an access token: SDKs of 2.7 to 2.26 lose the headers that say which one when they connect to it. False: it is none, or there
+ * is no token.
+ */
+bool envd_handle_by_token(struct e2b *e2b, struct http_request *req);
+struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req); /* NULL: answered */
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req); /* NULL: answered */
 
 /* Handlers. process.Process */

@@ -98,6 +98,28 @@ static struct sandbox *search(struct e2b *e2b, struct http_request *req, struct 
     return s->found;
 }
 
+static bool has_token(void *ctx, struct sandbox *sb)
+{
+    struct search *s = ctx;
+    struct str token = str_of(sandbox_info(sb)->access_token);
+
+    if (token.p && str_eq_secret(s->header, token))
+        s->found = sb;
+    return !s->found;
+}
+
+struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req)
+{
+    struct search s = {.header = http_header_get(req, "x-access-token")};
+
+    sandbox_each(e2b->facade.core, has_token, &s);
+    if (s.found)
+        return s.found;
+    facade_note_refusal(&e2b->facade, req, REFUSAL_WRONG_TOKEN);
+    http_respond_error(req, 401, "no sandbox has this access token");
+    return NULL;
+}
+
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
 {
     struct search s = {.header = http_header_get(req, "x-access-token")};

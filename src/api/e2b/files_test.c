@@ -368,6 +368,40 @@ static void an_alias_leads_to_ports_and_to_nothing_else(void **state)
     assert_null(memmem(buf_data(&b), buf_len(&b), info->id, strlen(info->id)));
 }
 
+/* SDKs of 2.7 to 2.26 name the sandbox to the API, too, and lose its name for what comes behind a connect. */
+static void clients_that_say_too_much_or_too_little(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), target = BUF_INIT(256);
+    struct test_facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+    const struct sandbox_info *info = sandbox_info(sb);
+
+    facade_sandbox(f, true);
+    assert_int_equal(upload(f, sb, "?path=/t/a", octets, STR("mine"), &b), 200);
+    buf_printf(&target, "/sandboxes/%s/connect%c", info->id, 0);
+    buf_printf(&headers,
+               "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\nX-API-KEY: " TEST_KEY
+               "\r\nContent-Type: application/json\r\n%c",
+               info->id, 0);
+    assert_int_equal(facade_call(f, "POST", buf_data(&target), buf_data(&headers), STR("{\"timeout\":60}"), NULL, &b),
+                     200);
+    assert_has(&b, info->id);
+
+    buf_clear(&headers);
+    buf_printf(&headers, "X-Access-Token: %s\r\nContent-Type: application/json\r\n%c", info->access_token, 0);
+    assert_int_equal(
+        facade_call(f, "POST", "/filesystem.Filesystem/Stat", buf_data(&headers), STR("{\"path\":\"/t/a\"}"), NULL, &b),
+        200);
+    assert_has(&b, "/t/a");
+    assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/Stat",
+                                 "X-Access-Token: wrong\r\nContent-Type: application/json\r\n",
+                                 STR("{\"path\":\"/t/a\"}"), NULL, &b),
+                     401);
+    assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/Stat", "Content-Type: application/json\r\n",
+                                 STR("{\"path\":\"/t/a\"}"), NULL, &b),
+                     404);
+}
+
 static void directories_are_listed_and_watched(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20), headers = BUF_INIT(1024), body = BUF_INIT(1024),
@@ -533,6 +567,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_write_that_the_agent_ends_early_is_no_success, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_signature_finds_its_sandbox, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(the_only_sandbox_is_not_meant_without_a_key, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(clients_that_say_too_much_or_too_little, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(pages_of_other_sites_have_no_open_sandbox, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(an_alias_leads_to_ports_and_to_nothing_else, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(directories_are_listed_and_watched, facade_setup, facade_teardown),

@@ -61,6 +61,8 @@ static void the_rest_is_the_control_plane(void **state)
     is_control("49983-iabc");
     is_control("");
     is_control("-iabc.example.com");
+    struct target target;
+    assert_int_equal(target_parse(STR("api.example.com"), STR("iabc"), STR("49983"), &target), TARGET_CONTROL);
 }
 
 static void what_is_malformed_is_refused(void **state)

@@ -143,7 +143,7 @@ struct event {
     struct str kind_name; /* also for kinds that this version does not know; the next two likewise */
     struct str source;
     struct str grade;
-    struct str actor;          /* "api", "e2b:<key prefix>", "cli:uid=0", "" for none */
+    struct str actor;          /* "api", "native:<key prefix>", "cli:uid=0", "" for none */
     uint64_t cause;            /* seq of the event that led to this one, 0: none */
     struct str data;           /* JSON object text */
     const unsigned char *hash; /* EVENT_HASH_SIZE bytes */

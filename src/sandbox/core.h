@@ -61,6 +61,6 @@ uv_loop_t *core_loop(const struct core *core);
 
 /* Who asks, for the record and for the guard: made by the façade, valid during the call. */
 struct actor {
-    const char *name; /* "e2b:<first 8 of the key>", "cli:uid=0", "timer" */
+    const char *name; /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
     bool sets_up;     /* part of its start: may act in a sandbox that is being resumed */
 };

@@ -168,7 +168,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
         .cpu_milli = i->cpu_milli,
         .memory_bytes = i->memory_bytes,
         .disk_bytes = i->disk_bytes,
-        .envd_token = i->access_token,
+        .access_token = i->access_token,
         .traffic_token = i->traffic_token,
         .on_timeout = i->pause_on_timeout ? STORE_ON_TIMEOUT_PAUSE : STORE_ON_TIMEOUT_KILL,
         .auto_resume = i->auto_resume,
@@ -251,7 +251,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->cpu_milli = row->cpu_milli;
     i->memory_bytes = row->memory_bytes;
     i->disk_bytes = row->disk_bytes;
-    i->access_token = text_or_null(a, row->envd_token);
+    i->access_token = text_or_null(a, row->access_token);
     i->traffic_token = text_or_null(a, row->traffic_token);
     i->pause_on_timeout = row->on_timeout == STORE_ON_TIMEOUT_PAUSE;
     i->auto_resume = row->auto_resume;

@@ -135,7 +135,7 @@ struct sandbox_sample {
 /* Borrowed, oldest first. */
 const struct sandbox_sample *sandbox_samples(const struct sandbox *sb, size_t *ret_n);
 
-/* Takes one now (for envd's /metrics). */
+/* Takes one now. */
 typedef void (*sandbox_sample_fn)(void *ctx, const struct sandbox_sample *sample, const struct err *err);
 int sandbox_sample_now(struct sandbox *sb, sandbox_sample_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
@@ -151,7 +151,7 @@ void sandbox_watch_end(struct sandbox *sb, struct sandbox_watch *w);
 void sandbox_unwatch(struct sandbox_watch *w);
 
 /*
- * Lines of the sandbox's log as E2B shows it (lifecycle and processes), newest last; from the event log. limit: so many lines at most, beginning with the
+ * Lines of the sandbox's log for people (lifecycle and processes), newest last; from the event log. limit: so many lines at most, beginning with the
  * first that is not older than from_real, and out of SANDBOX_LOGS_MAX events. fn returns false to stop. All in this turn of the loop: for few events.
  */
 enum { SANDBOX_LOGS_MAX = 100000 };

@@ -19,7 +19,7 @@ static void bind_row(sqlite3_stmt *q, const struct store_sandbox *row)
     db_bind_u64(q, ++at, row->cpu_milli);
     db_bind_u64(q, ++at, row->memory_bytes);
     db_bind_u64(q, ++at, row->disk_bytes);
-    db_bind_text(q, ++at, row->envd_token);
+    db_bind_text(q, ++at, row->access_token);
     db_bind_text(q, ++at, row->traffic_token);
     db_bind_u64(q, ++at, row->on_timeout);
     db_bind_u64(q, ++at, row->auto_resume);
@@ -49,7 +49,7 @@ static void load(sqlite3_stmt *q, struct store_sandbox *ret_row)
     ret_row->cpu_milli = (uint32_t)db_u64(q, at++);
     ret_row->memory_bytes = db_u64(q, at++);
     ret_row->disk_bytes = db_u64(q, at++);
-    ret_row->envd_token = db_text(q, at++);
+    ret_row->access_token = db_text(q, at++);
     ret_row->traffic_token = db_text(q, at++);
     ret_row->on_timeout = db_u64(q, at++) ? STORE_ON_TIMEOUT_PAUSE : STORE_ON_TIMEOUT_KILL;
     ret_row->auto_resume = db_u64(q, at++) != 0;
@@ -182,7 +182,7 @@ int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struc
         struct store_sandbox row;
         load(q, &row);
         const char **const texts[] = {&row.id,           &row.tier,       &row.template_id,   &row.template_alias,
-                                      &row.layer_digest, &row.envd_token, &row.traffic_token, &row.metadata,
+                                      &row.layer_digest, &row.access_token, &row.traffic_token, &row.metadata,
                                       &row.envs,         &row.network,    &row.extra,         &row.end_cause};
         for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
             keep(arena, texts[i]);

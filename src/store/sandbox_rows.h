@@ -27,7 +27,7 @@ struct store_sandbox {
     uint32_t cpu_milli;
     uint64_t memory_bytes;
     uint64_t disk_bytes;
-    const char *envd_token;
+    const char *access_token;
     const char *traffic_token;
     enum store_on_timeout on_timeout;
     bool auto_resume;

@@ -33,7 +33,7 @@ static const struct store_sandbox full = {
     .cpu_milli = 2000,
     .memory_bytes = 512ULL << 20,
     .disk_bytes = 10ULL << 30,
-    .envd_token = "ea_1",
+    .access_token = "ea_1",
     .traffic_token = "ta_2",
     .on_timeout = STORE_ON_TIMEOUT_PAUSE,
     .auto_resume = true,
@@ -62,7 +62,7 @@ static void same(const struct store_sandbox *a, const struct store_sandbox *b)
     assert_int_equal(a->cpu_milli, b->cpu_milli);
     assert_int_equal(a->memory_bytes, b->memory_bytes);
     assert_int_equal(a->disk_bytes, b->disk_bytes);
-    assert_string_equal(a->envd_token, b->envd_token);
+    assert_string_equal(a->access_token, b->access_token);
     assert_string_equal(a->traffic_token, b->traffic_token);
     assert_int_equal(a->on_timeout, b->on_timeout);
     assert_int_equal(a->auto_resume, b->auto_resume);

@@ -181,9 +181,9 @@ int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struc
     if (r == 1) {
         struct store_sandbox row;
         load(q, &row);
-        const char **const texts[] = {&row.id,           &row.tier,       &row.template_id,   &row.template_alias,
+        const char **const texts[] = {&row.id,           &row.tier,         &row.template_id,   &row.template_alias,
                                       &row.layer_digest, &row.access_token, &row.traffic_token, &row.metadata,
-                                      &row.envs,         &row.network,    &row.extra,         &row.end_cause};
+                                      &row.envs,         &row.network,      &row.extra,         &row.end_cause};
         for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
             keep(arena, texts[i]);
         *ret_row = row;

@@ -24,7 +24,7 @@ void envd_handle_files(struct e2b *e2b, struct http_request *req);
  * is no token.
  */
 bool envd_handle_by_token(struct e2b *e2b, struct http_request *req);
-struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req); /* NULL: answered */
+struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req);     /* NULL: answered */
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req); /* NULL: answered */
 
 /* Handlers. process.Process */

@@ -302,6 +302,17 @@ static void fail(struct sandbox *sb, const struct err *err)
     sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
 }
 
+/* It is handed over: what it took to make it is not part of the time that was asked for. */
+static void begin_lifetime(struct sandbox *sb)
+{
+    struct sandbox_info *i = &sb->info;
+    if (!i->timeout_ms || !sb->start_cmd)
+        return;
+    i->end_at = clock_add_ms(clock_real(), i->timeout_ms);
+    rows_end_at(sb);
+    sandbox_arm_end(sb);
+}
+
 /* To be told from here on, when its row is kept. One that was told of before by another worker lives, whatever the store does now. */
 static void tell_started(struct sandbox *sb)
 {
@@ -310,6 +321,8 @@ static void tell_started(struct sandbox *sb)
         launch_begin(sb);
         return;
     }
+    if (!sb->is_told)
+        begin_lifetime(sb);
     if (!sb->is_told && keeper_commit(sb->core->keeper, &err) < 0) {
         (void)err_prefix(&err, "create sandbox");
         tell_creator(sb, &err);

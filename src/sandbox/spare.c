@@ -6,7 +6,8 @@
  *  2. How many there are is said by core_warm_set(). Without that a template with a start command has one, as long as creates come that could use it; others have
  *     none: what can be made ahead for any template coved makes.
  *  3. A spare is nobody's until a create takes it, for good. It differs in nothing from what that create would make: only what the asker alone decides about
- *     (make_own()), its network's policy, its row and its deadline are set then. Whatever asks for other sizes or volumes gets no spare.
+ *     (make_own()), its network's policy, its row and its deadline are set then. Whatever asks for other sizes or volumes gets no spare, nor, of a template with a start
+ *     command, who has variables of his own.
  *  4. Spares count for no limit. They go when their build does, when they have been of no use for IDLE_MS, and when coved has no room.
  *  5. They do not survive the worker: the next one ends them and makes its own.
  */
@@ -282,7 +283,9 @@ struct sandbox *spare_take(struct core *core, const struct template *t, const st
 {
     struct spares *all = core->spares;
     bool is_asked_for = t->start_cmd || map_get(&all->counts, str_of(t->id));
-    if (!is_asked_for || spec->hidden || spec->layer || spec->n_mounts)
+    /* A start command has begun without what the asker would have it see. */
+    bool is_late = t->start_cmd && spec->n_envs;
+    if (!is_asked_for || spec->hidden || spec->layer || spec->n_mounts || is_late)
         return NULL;
     struct stock *s = find_stock(all, t, true);
     s->used_at = clock_mono();

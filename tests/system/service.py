@@ -25,6 +25,12 @@ READY_S = 90
 STOP_S = 60
 SETTLE_S = 60
 PATIENCE_S = 60 # for what takes milliseconds, on a machine that others keep busy: whoever waits so long has found something
+
+# Whoever starts the tests may ignore these (nohup, a job in the background), and what tests interrupt would inherit that.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 AHEAD = 10 # boxes that coved makes ahead of need: READY_BOXES in src/coved/serve.c
 
 

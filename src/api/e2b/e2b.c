@@ -6,6 +6,7 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
+#include "api/e2b/rpc.h"
 #include "api/e2b/sandbox_json.h"
 #include "api/e2b/target.h"
 #include "api/e2b/volume_content.h"
@@ -32,7 +33,7 @@ static bool e2b_is_lost(struct call *c, enum err_code code)
     if (c->req && !c->answered && alive && code == ERR_FAILED_PRECONDITION && !http_response_begun(c->req))
         wake_refuse(c->req, info);
     else if (c->req && !c->answered)
-        http_abort(c->req);
+        rpc_cut(c);
     call_done(c);
     return true;
 }
@@ -49,6 +50,7 @@ static const struct facade_ops e2b_ops = {
     .append_error = e2b_append_error,
     .status_of = control_status_of,
     .is_lost = e2b_is_lost,
+    .on_sandbox_end = rpc_cut,
     .preflight = control_preflight,
 };
 

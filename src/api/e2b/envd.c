@@ -3,6 +3,7 @@
 #include "api/e2b/envd.h"
 
 #include "api/e2b/files_call.h"
+#include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 
 static const struct route routes[] = {
@@ -125,6 +126,11 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     /* A page may know the id: it is part of the names of the ports that it was shown. */
     if (!info->access_token && str_eq_nocase(http_header_get(req, "sec-fetch-site"), STR("cross-site"))) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
+        return;
+    }
+    /* Who asks whether it runs hears that it does not, whatever is under way. */
+    if (info->state != SANDBOX_RUNNING && str_eq(path, STR("/health"))) {
+        proxy_error_not_found(req, str_of(info->id));
         return;
     }
     if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))

@@ -36,6 +36,15 @@ static void end_stream(struct call *c, enum err_code code, struct str message)
     http_response_end(c->req);
 }
 
+void rpc_cut(struct call *c)
+{
+    if (c->streams && c->req)
+        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox is no longer running"));
+    else if (c->req)
+        http_abort(c->req);
+    call_done(c);
+}
+
 void rpc_end(struct call *c)
 {
     end_stream(c, ERR_OK, STR_NULL);

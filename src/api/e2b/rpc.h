@@ -30,6 +30,9 @@ void rpc_begin(struct call *c);
 /* Sends an envelope that is complete already. */
 void rpc_send(struct call *c, struct str envelope);
 
+/* The sandbox is gone: a stream says so in its end, anything else is cut. */
+void rpc_cut(struct call *c);
+
 /* Ends the stream well. */
 void rpc_end(struct call *c);
 

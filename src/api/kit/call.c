@@ -79,7 +79,9 @@ static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
 
     (void)sb;
     c->watching = false;
-    if (!c->answered && c->req)
+    if (!c->answered && c->req && c->facade->ops->on_sandbox_end)
+        c->facade->ops->on_sandbox_end(c);
+    else if (!c->answered && c->req)
         http_abort(c->req);
     c->answered = true;
 }

@@ -7,8 +7,8 @@
  *     cancelled is cancelled with the request (call->exec, call->file, the handler's own by call->cleanup). What can't be holds the call: call_hold() is
  *     its context, and call_back() finds out whether anybody still waits.
  *  2. A handler answers exactly once: by call_json(), call_fail() and their like, or by beginning a stream and ending it.
- *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), never answered: clients tell a sandbox that died
- *     under a request from an error of the request by that.
+ *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), unless the façade knows better: clients tell a sandbox
+ *     that died under a request from an error of the request by that.
  */
 #pragma once
 

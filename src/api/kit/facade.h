@@ -37,6 +37,8 @@ struct facade_ops {
     int (*status_of)(const struct call *c, struct err *err);
     /* A call whose sandbox is gone: true when that was answered in another way than by the error. */
     bool (*is_lost)(struct call *c, enum err_code code);
+    /* The sandbox has ended under a call that is not answered yet; NULL: its connection is cut. */
+    void (*on_sandbox_end)(struct call *c);
     /* Before anything else of a route that is known: true, the request was answered (a browser that asks first). */
     bool (*preflight)(struct facade *f, struct http_request *req);
 };

@@ -22,7 +22,7 @@
 
 /* What coved gives to none; less of a disk is a slip of the pen. */
 enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
-enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 2000 };
+enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 10000 };
 
 enum {
     FLAG_MEMORY = 256,

@@ -43,4 +43,4 @@ struct str e2b_key_given(const struct http_request *req);
 bool e2b_key_is(const struct e2b *e2b, struct str given); /* false when no key is in force */
 
 /* {"code":<status>,"message":"<message>"}, the error body of REST routes. */
-void e2b_append_error(struct buf *b, int status, const struct err *err, const char *hint);
+void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint);

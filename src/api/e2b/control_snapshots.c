@@ -233,7 +233,7 @@ static void on_forked(void *ctx, size_t i, struct sandbox *fork, const struct er
     }
     if (err) {
         buf_append_cstr(&b, "{\"error\":");
-        e2b_append_error(&b, connect_status(err->code), err, NULL);
+        e2b_append_error(&b, connect_status(err->code), err->code, str_of(err->msg), NULL);
     } else {
         buf_append_cstr(&b, "{\"sandbox\":");
         sandbox_json_access(&b, sandbox_info(fork), e2b_of(f->call)->domain);

@@ -14,11 +14,11 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-void e2b_append_error(struct buf *b, int status, const struct err *err, const char *hint)
+void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
-    (void)hint;
+    (void)code, (void)hint;
     buf_printf(b, "{\"code\":%d,\"message\":", status);
-    buf_append_json_string(b, str_of(err->msg));
+    buf_append_json_string(b, message);
     buf_append_char(b, '}');
 }
 

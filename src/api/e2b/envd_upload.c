@@ -24,7 +24,8 @@ struct upload_state {
     struct buf uploaded; /* the answer: entries of what was written */
     struct str *paths;   /* asked for so far */
     size_t n_paths, max_paths;
-    bool in_file; /* the current part is one that is kept */
+    bool in_file;        /* the current part is one that is kept */
+    const char *refusal; /* told when what came before it is written; NULL: none */
     bool body_ended, all_fed;
 };
 
@@ -69,8 +70,8 @@ static bool begin_file(struct call *c, struct str path)
     struct err err;
 
     if (!add_path(c, path)) {
-        call_fail(
-            c, 400,
+        u->refusal = arena_printf(
+            http_arena(c->req),
             "you cannot upload multiple files to the same path '%.*s' in one upload request, only the first specified file was uploaded",
             STR_ARG(path));
         return false;
@@ -147,8 +148,12 @@ static void feed(struct call *c, struct str data)
         upload_queue_data(u->queue, data);
         return;
     }
+    if (u->refusal)
+        return;
     r = multipart_feed(u->multipart, data);
-    if (r == -E2BIG)
+    if (u->refusal)
+        u->in_file = false;
+    else if (r == -E2BIG)
         call_fail(c, 400, "error reading form: too many parts");
     else if (r < 0)
         call_fail(c, 400, "error reading form: malformed multipart body");
@@ -159,6 +164,8 @@ static void feed_end(struct call *c)
     struct upload_state *u = c->state;
 
     u->all_fed = true;
+    if (u->refusal)
+        return;
     if (u->gunzip && gunzip_end(u->gunzip) < 0)
         call_fail(c, 400, "error decompressing request body: unexpected end of the gzip stream");
     else if (u->multipart && multipart_end(u->multipart) < 0)
@@ -203,6 +210,10 @@ static void advance(struct call *c)
         feed_end(c);
     if (c->answered)
         return;
+    if (u->refusal && upload_queue_is_empty(u->queue)) {
+        call_fail(c, 400, "%s", u->refusal);
+        return;
+    }
     if (u->all_fed && upload_queue_is_empty(u->queue)) {
         buf_append_cstr(&u->uploaded, buf_len(&u->uploaded) ? "]" : "[]");
         call_json_buf(c, 200, &u->uploaded);

@@ -205,7 +205,10 @@ static void bad_uploads_are_told_what_is_wrong(void **state)
                                 "--XX\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n2\r\n--XX--\r\n"),
                             &b),
                      400);
-    assert_has(&b, "multiple files to the same path");
+    assert_has(
+        &b,
+        "multiple files to the same path '/t/twice' in one upload request, only the first specified file was uploaded");
+    assert_is(file_at(f, sb, "/t/twice"), "1");
     snprintf(headers, sizeof(headers), "%sX-Metadata-Name: \xc3\xa9\r\n", octets);
     assert_int_equal(upload(f, sb, "?path=/t/a", headers, STR("x"), &b), 400);
     assert_has(&b, "non-printable-ASCII byte 0xc3 at offset 0");

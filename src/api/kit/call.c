@@ -151,11 +151,11 @@ void call_empty(struct call *c, int status)
     call_respond(c, status, NULL, STR_NULL);
 }
 
-static void fail(struct call *c, int status, const struct err *err, const char *hint)
+static void fail(struct call *c, int status, enum err_code code, struct str message, const char *hint)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
 
-    c->facade->ops->append_error(&b, status, err, hint);
+    c->facade->ops->append_error(&b, status, code, message, hint);
     call_json(c, status, buf_str(&b));
 }
 
@@ -168,16 +168,17 @@ void call_fail(struct call *c, int status, const char *fmt, ...)
                  {404, ERR_NOT_FOUND},        {405, ERR_UNIMPLEMENTED},      {409, ERR_FAILED_PRECONDITION},
                  {413, ERR_INVALID_ARGUMENT}, {429, ERR_RESOURCE_EXHAUSTED}, {501, ERR_UNIMPLEMENTED},
                  {503, ERR_UNAVAILABLE}};
-    struct err err = {.code = ERR_INTERNAL};
+    enum err_code code = ERR_INTERNAL;
+    char message[1024];
     va_list args;
 
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
         if (codes[i].status == status)
-            err.code = codes[i].code;
+            code = codes[i].code;
     va_start(args, fmt);
-    (void)vsnprintf(err.msg, sizeof(err.msg), fmt, args);
+    (void)vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);
-    fail(c, status, &err, NULL);
+    fail(c, status, code, str_of(message), NULL);
 }
 
 void call_refuse(struct call *c, enum err_code code, const char *fmt, ...)
@@ -205,7 +206,7 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
     if (call_lost(c, err->code))
         return;
     status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
-    fail(c, status, &told, hint);
+    fail(c, status, told.code, str_of(told.msg), hint);
 }
 
 /* ---- large answers ---- */
@@ -280,10 +281,7 @@ int call_query_bool(struct call *c, const char *name, bool *ret_value)
 
 void call_bad_body(struct call *c, const struct err *err)
 {
-    struct err whole = *err;
-
-    (void)snprintf(whole.msg, sizeof(whole.msg), "%s%s", c->facade->ops->body_error, err->msg);
-    call_fail_err(c, &whole);
+    call_fail(c, connect_status(err->code), "%s%s", c->facade->ops->body_error, err->msg);
 }
 
 bool call_wants(struct call *c, const struct json_want *wants, size_t n)

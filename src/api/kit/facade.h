@@ -31,7 +31,7 @@ struct facade_ops {
     /* The sandbox that args[0] names, for routes that are ROUTE_SANDBOX; NULL: answered. */
     struct sandbox *(*find_sandbox)(struct call *c);
     /* The body of an error answer. hint: what to do next, or NULL. */
-    void (*append_error)(struct buf *b, int status, const struct err *err, const char *hint);
+    void (*append_error)(struct buf *b, int status, enum err_code code, struct str message, const char *hint);
 
     /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
     int (*status_of)(const struct call *c, struct err *err);

@@ -70,10 +70,10 @@ static struct sandbox *echo_sandbox(struct call *c)
     return sb;
 }
 
-static void echo_error(struct buf *b, int status, const struct err *err, const char *hint)
+static void echo_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
-    (void)hint;
-    buf_printf(b, "%d %s", status, err->msg);
+    (void)code, (void)hint;
+    buf_printf(b, "%d %.*s", status, STR_ARG(message));
 }
 
 static const struct facade_ops ops = {

@@ -60,10 +60,10 @@ void native_error_json(struct buf *b, const struct err *err)
 
 /* ---- the world ---- */
 
-static void append_error(struct buf *b, int status, const struct err *err, const char *hint)
+static void append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
-    (void)b, (void)status, (void)hint;
-    fail_msg("%s", err->msg);
+    (void)b, (void)status, (void)code, (void)hint;
+    fail_msg("%.*s", STR_ARG(message));
 }
 
 static const struct facade_ops ops = {.append_error = append_error};

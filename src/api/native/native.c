@@ -169,20 +169,21 @@ void native_append_time(struct buf *b, const char *name, usec_t at)
     native_append_text(b, name, at ? text : NULL);
 }
 
-static const char *hint_for(const struct err *err)
+static const char *hint_for(enum err_code code, struct str message)
 {
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
-        if (hints[i].code == err->code && strstr(err->msg, hints[i].about))
+        if (hints[i].code == code && memmem(message.p, message.n, hints[i].about, strlen(hints[i].about)))
             return hints[i].hint;
     return NULL;
 }
 
-static void append_error(struct buf *b, const struct err *err, const char *hint)
+static void native_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
-    buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(err->code));
-    buf_append_json_string(b, str_of(err->msg));
+    (void)status;
+    buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(code));
+    buf_append_json_string(b, message);
     if (!hint)
-        hint = hint_for(err);
+        hint = hint_for(code, message);
     if (hint) {
         buf_append_cstr(b, ",\"hint\":");
         buf_append_json_string(b, str_of(hint));
@@ -192,13 +193,7 @@ static void append_error(struct buf *b, const struct err *err, const char *hint)
 
 void native_error_json(struct buf *b, const struct err *err)
 {
-    append_error(b, err, NULL);
-}
-
-static void native_append_error(struct buf *b, int status, const struct err *err, const char *hint)
-{
-    (void)status;
-    append_error(b, err, hint);
+    native_append_error(b, 0, err->code, str_of(err->msg), NULL);
 }
 
 /* ---- the façade ---- */

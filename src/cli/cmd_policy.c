@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FLAG_METHOD = 256 };
+enum { FLAG_METHOD = 256, FLAG_REPLACE };
 
 static const struct flag flags[] = {
     NET_FLAGS,
     {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
-    {'q', 'q', "quiet", NULL, "set: says nothing when it worked."},
+    {FLAG_REPLACE, 0, "replace", NULL, "set: also when that drops what is injected into requests now."},
+    {'q', 'q', "quiet", NULL, "set, allow, deny: says nothing when it worked."},
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -134,6 +135,59 @@ static int set(struct context *ctx, struct service *s, const char *id, const jso
     return STATUS_OK;
 }
 
+/* The first host whose requests get something injected now and would not any more; NULL: none. */
+static const char *dropped_host(const json_t *before, const json_t *after)
+{
+    json_t *one, *other;
+    size_t i, k;
+    json_array_foreach(json_object_get(before, "inject"), i, one)
+    {
+        bool is_kept = false;
+        json_array_foreach(json_object_get(after, "inject"), k, other)
+        {
+            is_kept = is_kept || strcmp(text_of(one, "host"), text_of(other, "host")) == 0;
+        }
+        if (!is_kept)
+            return text_of(one, "host");
+    }
+    return NULL;
+}
+
+static int set_unless_it_drops(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *before = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &before) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    const char *host = dropped_host(before, policy);
+    if (!host)
+        return set(ctx, s, id, policy, quiet);
+    (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                  "this policy would no longer inject secrets into requests to %.100s", host);
+    (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                   "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
+    return context_fail(ctx, STATUS_FAILED);
+}
+
+/* One rule more, in front of all others, so that it decides. */
+static int add(struct context *ctx, struct service *s, const char *id, const char *verdict, bool quiet)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *policy = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    json_t *rules = json_object_get(policy, "rules");
+    if (!rules)
+        (void)json_object_set_new(policy, "rules", rules = json_array());
+    for (int i = ctx->argc - 1; i >= ctx->argi + 2; i--) {
+        json_t *rule = net_flags_rule(verdict, str_of(ctx->argv[i]));
+        if (!rule || json_array_insert_new(rules, 0, rule) < 0)
+            return context_usage(ctx, "%s: not a name, *.name, an address or a network, with or without ports",
+                                 ctx->argv[i]);
+    }
+    return set(ctx, s, id, policy, quiet);
+}
+
 /* ---- check ---- */
 
 static void print_verdict(const json_t *answer, const char *url)
@@ -188,7 +242,8 @@ static int check(struct context *ctx, struct service *s, const char *id, const c
 
 /* ---- all ---- */
 
-static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method, bool quiet)
+static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method, bool quiet,
+                           bool replaces)
 {
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
@@ -198,7 +253,9 @@ static int connect_and_run(struct context *ctx, const char *what, const json_t *
     if (strcmp(what, "show") == 0)
         return show(ctx, s, id);
     if (strcmp(what, "set") == 0)
-        return set(ctx, s, id, policy, quiet);
+        return (replaces ? set : set_unless_it_drops)(ctx, s, id, policy, quiet);
+    if (strcmp(what, "check") != 0)
+        return add(ctx, s, id, what, quiet);
     return check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
 }
 
@@ -206,10 +263,12 @@ static int run_with(struct context *ctx, struct net_flags *f)
 {
     const char *value, *method = NULL;
     AUTO_JSON json_t *policy = NULL, *env = NULL;
-    bool quiet = false;
+    bool quiet = false, replaces = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
-        if (flag == FLAG_METHOD)
+        if (flag == FLAG_REPLACE)
+            replaces = true;
+        else if (flag == FLAG_METHOD)
             method = value;
         else if (flag == 'q')
             quiet = true;
@@ -221,17 +280,21 @@ static int run_with(struct context *ctx, struct net_flags *f)
     int n = context_operands(ctx);
     const char *what = n ? ctx->argv[ctx->argi] : "";
     bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
-    if (!shows && !sets && !checks)
-        return context_usage(ctx, n ? "%s: it is show, set or check" : "%sit is show, set or check", what);
+    bool adds = strcmp(what, "allow") == 0 || strcmp(what, "deny") == 0;
+    if (!shows && !sets && !checks && !adds)
+        return context_usage(
+            ctx, n ? "%s: it is show, set, allow, deny or check" : "%sit is show, set, allow, deny or check", what);
     if (context_check_form(ctx, what) != STATUS_OK)
         return STATUS_USAGE;
     if (n < 2)
         return context_usage(ctx, "the sandbox's id is missing");
     if (checks && n < 3)
         return context_usage(ctx, "the URL is missing");
+    if (adds && n < 3)
+        return context_usage(ctx, "the target is missing: a name, *.name, an address or a network");
     if (sets && n == 3 && !f->policy_file)
         f->policy_file = ctx->argv[ctx->argi + 2];
-    else if (n > (checks ? 3 : 2))
+    else if (!adds && n > (checks ? 3 : 2))
         return context_usage(ctx, "%s: too many operands", ctx->argv[ctx->argc - 1]);
     if (net_flags_policy(ctx, f, &env, &policy) < 0)
         return context_fail(ctx, STATUS_USAGE);
@@ -239,7 +302,7 @@ static int run_with(struct context *ctx, struct net_flags *f)
         return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
     if (sets && !policy)
         return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
-    return connect_and_run(ctx, what, policy, method ? method : "GET", quiet);
+    return connect_and_run(ctx, what, policy, method ? method : "GET", quiet, replaces);
 }
 
 static int run(struct context *ctx)
@@ -254,14 +317,15 @@ const struct command cmd_policy = {
     .name = "policy",
     .summary = "show, set and check what a sandbox may reach",
     .synopsis =
-        "show ID\nset ID FILE [-q]\nset ID [-q] [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [-q] [--replace]\nset ID [-q] [--replace] [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
         "check [--method METHOD] ID URL",
     .description =
         "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "
         "*.name, * (everything), an address or a network; it may be about some ports, HTTP methods or paths only. What is not public - private "
         "networks, this machine, the metadata services of clouds - is refused unless a rule names its address.\n"
         "\n"
-        "set replaces the whole policy at once; streams that it does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
+        "allow and deny put a rule in front of those that there are. set replaces the whole policy at once; when that would drop what is injected "
+        "into requests, it refuses without --replace; streams that it does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
         "\n"
         "    default: deny\n"
         "    rules:\n"
@@ -283,10 +347,11 @@ const struct command cmd_policy = {
                    " 125  check: nobody knows, Cove failed; stderr says why\n"
                    " 2    the command line is wrong",
     .examples = "cove policy show i3k\n"
+                "cove policy allow i3k deb.debian.org:443\n"
                 "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
                 "cove policy set i3k policy.yaml\n"
                 "cove policy check i3k https://deb.debian.org/debian/",
-    .operands = "=show set check|id",
+    .operands = "=show set allow deny check|id",
     COMMAND_FLAGS(flags),
     .run = run,
 };

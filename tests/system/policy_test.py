@@ -160,7 +160,10 @@ def test_policy_is_shown_set_and_checked(service, up, tmp_path):
     (["check", "ID"], 2, "URL is missing"),
     (["check", "--net", "deny", "ID", "http://a/"], 2, "for set"),
     (["show", "--method", "GET", "ID"], 2, "goes with check"),
-    (["forget", "ID"], 2, "show, set or check"),
+    (["forget", "ID"], 2, "show, set, allow, deny or check"),
+    (["allow", "ID"], 2, "target is missing"),
+    (["deny", "ID", "x..y"], 1, "is not a name"),
+    (["allow", "--replace", "ID", "a.test"], 2, "goes with set"),
     (["check", "ID", "ftp://a.test/"], 2, "https://"),
     (["check", "ID", "https:///"], 2, "host"),
     (["check", "i00000000000000000000", "http://a.test/"], 125, "no sandbox"),
@@ -171,6 +174,26 @@ def test_policy_says_what_is_wrong(service, up, arguments, status, message):
     done = service.cove("policy", *[up if a == "ID" else a for a in arguments])
     assert done.returncode == status, (done.stdout, done.stderr)
     assert message in done.stderr
+
+
+def test_a_rule_is_added_and_a_secret_is_not_dropped(service):
+    assert service.cove("secret", "set", "TEST_KEY", input="the-real-one").returncode == 0
+    try:
+        assert service.cove("run", "--keep", "--net", "deny", "--secret", "TEST_KEY=api.example.com", "--", "true").returncode == 0
+        sandbox = service.sandboxes()[0]["id"]
+        before = policy(service, sandbox)
+        assert service.cove("policy", "allow", sandbox, "a.test:443", "*.b.test").returncode == 0
+        assert service.cove("policy", "deny", sandbox, "api.example.com").returncode == 0
+        now = policy(service, sandbox)
+        assert now["inject"] == before["inject"] and now["rules"][3:] == before["rules"], now
+        assert [r.get("deny") or r["allow"] for r in now["rules"][:3]] == ["api.example.com", "a.test", "*.b.test"]
+        refused = service.cove("policy", "set", sandbox, "--allow", "a.test")
+        assert refused.returncode == 1 and "inject secrets into requests to api.example.com" in refused.stderr and "--replace" in refused.stderr
+        assert policy(service, sandbox) == now
+        assert service.cove("policy", "set", "--replace", sandbox, "--allow", "a.test").returncode == 0
+        assert "inject" not in policy(service, sandbox)
+    finally:
+        service.cove("secret", "rm", "TEST_KEY")
 
 
 def test_half_of_a_host_is_warned_of(service, up):

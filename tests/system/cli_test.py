@@ -406,3 +406,15 @@ def test_doctor_measures_this_machine(service):
     assert all(p["name"] in table.stdout for p in report["probes"])
     without_root = service.cove("doctor", user=65534, group=65534, extra_groups=[])
     assert (without_root.returncode, "root" in without_root.stderr) == (1, True)
+
+
+def test_timeout_sets_when_a_sandbox_ends(service):
+    sandbox = service.create(timeout_ms=60000)
+    before = service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["end_at"]
+    done = service.cove("timeout", sandbox[:8], "1h")
+    after = service.request("GET", f"/cove/v1/sandboxes/{sandbox}")[2]["end_at"]
+    assert (done.returncode, done.stdout) == (0, f"{sandbox} ends at {after}\n") and after > before
+    assert json.loads(service.cove("timeout", "--json", "--extend", sandbox, "1m").stdout)["end_at"] == after
+    assert service.cove("timeout", sandbox, "soon").returncode == 2
+    assert service.cove("timeout", sandbox).returncode == 2
+    assert service.cove("timeout", "i00000000000000000000", "1h").returncode == 1

@@ -317,7 +317,7 @@ const struct command cmd_policy = {
     .name = "policy",
     .summary = "show, set and check what a sandbox may reach",
     .synopsis =
-        "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [-q] [--replace]\nset ID [-q] [--replace] [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [--replace]\nset ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
         "check [--method METHOD] ID URL",
     .description =
         "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "

@@ -76,6 +76,10 @@ class Failed(Exception):
         self.code, self.message = error.get("code"), error.get("message", "")
 
 
+class Ended(Failed, Cut):
+    """Because the sandbox did: clients are told in the stream, where they are still there."""
+
+
 class Stream:
     """The events of one process (or watch) on a connection of their own."""
 
@@ -112,7 +116,7 @@ class Stream:
         message = json.loads(self.exactly(length))
         if flags & 2:
             if "error" in message:
-                raise Failed(message["error"])
+                raise (Ended if message["error"].get("code") == "unavailable" else Failed)(message["error"])
             return None
         return message.get("event", message)
 

@@ -269,6 +269,8 @@ def test_files_want_a_key_even_when_one_sandbox_is_there(open_one, service):
     assert ask("GET", "/files?path=/home/user/file", None, {"X-API-KEY": service.key + "x"}).status == 401
     answer = ask("GET", "/files?path=/home/user/file", None, {"X-API-KEY": service.key})
     assert (answer.status, answer.body) == (200, b"mine\n")
+    page = open_one.headers({"Sec-Fetch-Site": "same-site"})
+    assert ask("POST", "/process.Process/List", {}, page).status == 403
     page = open_one.headers({"Sec-Fetch-Site": "cross-site"})
     assert ask("GET", "/files?path=/home/user/file", None, page).status == 403
     assert ask("POST", "/process.Process/List", {}, page).status == 403
@@ -318,5 +320,15 @@ def test_a_program_behind_a_port_gets_no_token(service, make):
     seen = sandbox.request("GET", "/", None, headers).body.decode()
     assert "e2b-sandbox-id" in seen.lower(), seen
     assert sandbox.token not in seen and service.key not in seen, seen
+    for more in ({"Authorization": f"Token {service.key}"}, {"Authorization": service.key}, {"Cookie": f"k={service.key}; t={sandbox.token}"},
+                 {"X_API_KEY": service.key, "X_Access_Token": f"{sandbox.token}, {sandbox.token}"}, {"Proxy-Authorization": f"Bearer {service.key}"}):
+        seen = sandbox.request("GET", "/", None, {**headers, **more}).body.decode()
+        assert sandbox.token not in seen and service.key not in seen, (more, seen)
+    twice = (f"GET / HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: {sandbox.id}\r\nE2b-Sandbox-Port: 8001\r\n" + f"X-Access-Token: {'a' * 40}\r\n" * 3
+             + f"Authorization: Bearer {service.key}\r\nX-Access-Token: {sandbox.token}\r\nConnection: close\r\n\r\n").encode()
+    seen = raw(service.port, twice).decode()
+    assert " 200 " in seen.splitlines()[0] and sandbox.token not in seen and service.key not in seen, seen
+    seen = sandbox.request("GET", "/", None, {**headers, "X-Access-Token": "da39a3ee5e6b4b0d3255bfef95601890afd80709"}).body.decode()
+    assert "da39a3ee5e6b4b0d3255bfef95601890afd80709" in seen
     seen = sandbox.request("GET", "/", None, {**headers, "X-Access-Token": "eyJhbGciOiJIUzI1NiJ9.e30.sig"}).body.decode()
     assert "eyJhbGciOiJIUzI1NiJ9.e30.sig" in seen, "a program's own token is its own"

@@ -24,11 +24,14 @@ def w():
 
 def impatient(w, name):
     """The pid of a new worker of this name, with which coved has little patience."""
-    old = w.service.child(name)
+    old, log = w.service.child(name), len(read(w.service.log))
     w.arm(POINT)
     os.kill(old, signal.SIGKILL)
     assert wait_until(lambda: w.service.child(name) not in (None, old)), w.service.tail()
     assert wait_until(w.service.is_healthy), w.service.tail()
+    # Until its first answer coved has more patience.
+    assert wait_until(lambda: f"{name}: ready" in read(w.service.log)[log:]), w.service.tail()
+    time.sleep(1)
     assert not w.armed()
     return w.service.child(name)
 

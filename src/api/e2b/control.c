@@ -134,7 +134,8 @@ bool control_has_route(const struct http_request *req)
     const struct route *route;
 
     return route_find(routes, ARRAY_SIZE(routes), http_method(req), http_raw_path(req), &route, args, NULL) ==
-           ROUTE_FOUND;
+               ROUTE_FOUND &&
+           !(route->flags & ROUTE_OPEN);
 }
 
 struct sandbox *control_sandbox(struct call *c)

@@ -15,7 +15,7 @@ bool control_authenticate(struct call *c);
 bool control_preflight(struct facade *f, struct http_request *req);
 int control_status_of(const struct call *c, struct err *err);
 
-/* Is there a route of the control plane for it? */
+/* Is there a route of the control plane for it, one that wants the key? */
 bool control_has_route(const struct http_request *req);
 
 /* For what answers nothing but that it was done: 204. */

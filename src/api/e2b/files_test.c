@@ -403,6 +403,10 @@ static void clients_that_say_too_much_or_too_little(void **state)
     assert_int_equal(facade_call(f, "POST", "/filesystem.Filesystem/Stat", "Content-Type: application/json\r\n",
                                  STR("{\"path\":\"/t/a\"}"), NULL, &b),
                      404);
+    assert_int_equal(facade_call(f, "GET", "/health",
+                                 "E2b-Sandbox-Id: inothing\r\nE2b-Sandbox-Port: 49983\r\nX-API-KEY: x\r\n", STR_NULL,
+                                 NULL, &b),
+                     502);
 }
 
 static void directories_are_listed_and_watched(void **state)

@@ -276,32 +276,53 @@ static bool is_refused(struct e2b *e2b, struct http_request *req, const struct s
     return true;
 }
 
-/* An access token of a sandbox, by its shape: programs have tokens of their own in a header of that name. */
-static bool is_access_token(struct str value)
+struct token_search {
+    struct str given;
+    bool found;
+};
+
+static bool token_is_ours(void *ctx, struct sandbox *sb)
 {
-    for (size_t i = 0; i < value.n; i++)
-        if (!(value.p[i] >= 'a' && value.p[i] <= 'z') && !(value.p[i] >= '0' && value.p[i] <= '9'))
-            return false;
-    return value.n == SANDBOX_TOKEN_LEN;
+    struct token_search *s = ctx;
+    const char *token = sandbox_info(sb)->access_token;
+
+    s->found = s->found || (token && str_eq_secret(s->given, str_of(token)));
+    return !s->found;
+}
+
+/* Is one of the words of a header's value what opens us: the API's key, or a sandbox's access token? Tokens of programs are left to them. */
+static bool opens_us(const struct e2b *e2b, struct str value)
+{
+    static const char between[] = " \t,;=\"";
+
+    while (value.n) {
+        size_t n = 0;
+
+        while (n < value.n && !memchr(between, value.p[n], sizeof(between) - 1))
+            n++;
+        struct token_search s = {.given = str_n(value.p, n)};
+        if (n == SANDBOX_TOKEN_LEN)
+            sandbox_each(e2b->facade.core, token_is_ours, &s);
+        if (s.found || (n && e2b_key_is(e2b, s.given)))
+            return true;
+        value = str_sub(value, MIN(n + 1, value.n));
+    }
+    return false;
 }
 
 /* What is in there must not get what opens us, in whichever header a client sends it along. */
 static const char *const *headers_to_drop(const struct e2b *e2b, struct http_request *req)
 {
-    enum { DROPPED_MAX = 4 };
-    const char **names = arena_alloc(http_arena(req), (DROPPED_MAX + 1) * sizeof(*names));
-    size_t n = 0;
+    size_t n = 0, count = http_header_count(req);
+    const char **names = arena_alloc(http_arena(req), (count + 3) * sizeof(*names));
 
     names[n++] = "x-api-key";
     names[n++] = "e2b-traffic-access-token";
-    for (size_t i = 0; i < http_header_count(req); i++) {
+    for (size_t i = 0; i < count; i++) {
         struct http_header h = http_header_at(req, i);
 
-        if (n < DROPPED_MAX && str_eq_nocase(h.name, STR("x-access-token")) && is_access_token(h.value))
-            names[n++] = "x-access-token";
-        if (n < DROPPED_MAX && str_eq_nocase(h.name, STR("authorization")) && h.value.n > 7 &&
-            e2b_key_is(e2b, str_trim(str_sub(h.value, 7))))
-            names[n++] = "authorization";
+        if (opens_us(e2b, h.value))
+            names[n++] = arena_strndup(http_arena(req), h.name.p, h.name.n);
     }
     names[n] = NULL;
     return names;

@@ -76,7 +76,7 @@ bool wake_first(struct e2b *e2b, struct http_request *req, struct sandbox *sb, u
     if (sandbox_wake(sb, &actor, &h->wake, &err) < 0) {
         held_free(h);
         if (err.code == ERR_RESOURCE_EXHAUSTED)
-            http_respond_error(req, 429, err.msg);
+            proxy_error_too_many(req, str_of(info->id)); /* the error itself names the sandbox */
         else
             wake_refuse(req, info);
         return false;

@@ -38,7 +38,7 @@ def test_rules_are_made_and_replaced(make):
 
 
 @pytest.mark.parametrize("network", [
-    {"allow_out": ["a.example"]}, {"deny_out": ["a.example"]}, {"allow_out": ["not a name"]},
+    {"allow_out": ["a.example"]}, {"deny_out": ["not a name"]}, {"allow_out": ["not a name"]},
     {"rules": {"a.example": [{"transform": {"headers": {"host": "x"}}}]}}, {"mask_request_host": "a b"},
 ])
 def test_wrong_rules_are_refused(network):

@@ -82,7 +82,7 @@ int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind
 int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                          const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
 {
-    bool sets_up = actor->sets_up && sb->info.state == SANDBOX_RESUMING && !sb->core->closing;
+    bool sets_up = actor->sets_up && start_is_under_way(sb) && !sb->core->closing;
     if (!sets_up && sandbox_usable(sb, err) < 0)
         return -1;
     return permit(sb, actor, kind, data, limit, ret_seq, err);

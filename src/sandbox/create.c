@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making a sandbox: from what was asked for to the object, its row and its first event; then coved's turn (life.c goes on). */
+/* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/snapshot.h"
@@ -69,18 +69,6 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.disk_bytes = sb->info.disk_bytes;
 }
 
-static int ask_supervisor(struct sandbox *sb, struct err *err)
-{
-    union sup_message m;
-    create_message(sb, &m);
-    sandbox_ref(sb);
-    if (supervisor_call(sb->core->supervisor, &m, sandbox_on_created, sb, err) < 0) {
-        sandbox_unref(sb);
-        return -1;
-    }
-    return 0;
-}
-
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
                  struct err *err)
 {
@@ -92,18 +80,61 @@ int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork
         unmake(sb);
         return err_prefix(err, "create sandbox");
     }
-    sb->create_done = done;
-    sb->create_ctx = ctx;
+    uint64_t seq;
     sandbox_count_creating(sb, true);
     if (action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0 ||
-        network_begin(sb, actor, err) < 0 || ask_supervisor(sb, err) < 0) {
-        sb->create_done = NULL;
+        network_authorise(sb, actor, &seq, err) < 0) {
         sandbox_failed(sb, err);
         return -1;
     }
+    waiters_add(&sb->starters, done, ctx);
     sandbox_arm_end(sb);
+    start_begin(sb, START_CREATE, seq);
     return 0;
 }
+
+/* ---- a spare becomes somebody's: rule 3 of spare.c ---- */
+
+static int claim_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data started = EVENT_DATA_INIT;
+    make_describe(sb, &d);
+    event_data_bool(&d, "spare", true);
+    if (rows_replace(sb, err) < 0 ||
+        action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0)
+        return -1;
+    event_data_u64(&started, "ms", 0);
+    action_observe(sb, sb->create_seq, EVENT_SANDBOX_STARTED, EVENT_OBSERVED_HOST, event_data_end(&started));
+    return network_authorise(sb, actor, ret_seq, err);
+}
+
+static int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
+                       const struct sandbox_spec *spec, sandbox_fn done, void *ctx, struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    uint64_t seq;
+    bool is_plain = !spec->network && spec->allow_internet && network_is_plain(sb);
+    make_own(sb, t, alias, spec);
+    i->started = clock_real();
+    i->timeout_ms = spec->timeout_ms;
+    i->end_at = spec->timeout_ms ? i->started + spec->timeout_ms * USEC_PER_MS : 0;
+    sb->n_samples = 0;
+    sb->stored = false;
+    if (!is_plain)
+        network_replace(sb, spec);
+    if (claim_record(sb, actor, &seq, err) < 0) {
+        sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
+        return -1;
+    }
+    waiters_add(&sb->starters, done, ctx);
+    sandbox_enlist(sb);
+    sandbox_arm_end(sb);
+    start_begin(sb, START_CLAIM, seq);
+    return 0;
+}
+
+/* ---- what is asked for ---- */
 
 int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
                    void *ctx, struct err *err)

@@ -20,7 +20,7 @@ static void on_end_alarm(struct loop_alarm *alarm)
         sandbox_arm_end(sb);
         return;
     }
-    if (sb->info.pause_on_timeout && sb->info.state == SANDBOX_RUNNING && !sb->create_done) {
+    if (sb->info.pause_on_timeout && sb->info.state == SANDBOX_RUNNING && !start_is_under_way(sb)) {
         pause_expired(sb);
         return;
     }

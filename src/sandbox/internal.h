@@ -8,6 +8,7 @@
 #include "sandbox/action.h"
 #include "sandbox/guard.h"
 #include "sandbox/session.h"
+#include "sandbox/start.h"
 #include "sandbox/supervisor.h"
 #include "store/sandbox_rows.h"
 #include "store/store.h"
@@ -53,18 +54,19 @@ struct sandbox {
     struct arena arena; /* info's strings */
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
-    bool is_mounted;            /* its volumes are in place */
     size_t n_mounted;           /* so many of them */
     struct network *network;    /* owned; never NULL */
-    bool is_ready;              /* its agent has answered */
     struct list node;           /* in core->live */
     struct session *session;    /* NULL: before coved made it, and after the end */
     struct session *closing;    /* the one that was: until its streams have ended */
     uint64_t create_seq;        /* the action's event; 0 when taken over from an earlier worker */
     uint64_t ending_seq;        /* the event that began the end */
 
-    sandbox_fn create_done, kill_done; /* NULL once called */
-    void *create_ctx, *kill_ctx;
+    struct start *start;  /* NULL: none is under way */
+    struct list starters; /* struct waiter (pause.c): who hears what comes of it */
+    uint64_t n_starts;
+    sandbox_fn kill_done; /* NULL once called */
+    void *kill_ctx;
 
     const char *end_cause; /* decided when the end began; SUP_ENDED may know better */
     bool fails;            /* ends as SANDBOX_FAILED */
@@ -94,26 +96,20 @@ struct sandbox {
     bool pids_are_short;   /* and that was told */
     bool pids_grew;        /* pids_refused did, since the last regular sample */
     bool stored;           /* its creation is */
-    bool is_told;          /* who asked for it has heard of it */
     bool listed;           /* by coved, at recovery */
     uint32_t life;         /* enum sup_life, when listed */
 
     const char *start_cmd, *ready_cmd; /* to be run at each start, before anybody hears of it; NULL: none */
     struct launch *launch;             /* while that goes on */
-    bool is_launched;
-    bool is_spare;             /* ready, and nobody's (spare.c) */
-    struct list spare_node;    /* in a stock, until somebody has it */
-    struct loop_job claim_job; /* holds a reference while queued */
+    bool is_spare;                     /* ready, and nobody's (spare.c) */
+    struct list spare_node;            /* in a stock, until somebody has it */
 
-    struct list stores;            /* struct storing (snapshot.c): clones of its files, the first is under way */
-    struct list pausers, resumers; /* struct waiter (pause.c) */
+    struct list stores;  /* struct storing (snapshot.c): clones of its files, the first is under way */
+    struct list pausers; /* struct waiter (pause.c) */
     bool pause_memory, pause_asked, resume_cold, resume_asked;
     bool was_kept;      /* nothing of it ran when its end began */
     bool session_broke; /* since it began to be paused, or to be resumed */
-    bool is_attaching;  /* it has been thawed; its agent is to answer a new session */
     bool is_half_made;  /* paused for everybody, but coved has what an earlier worker began to make of its files */
-    bool is_certifying; /* told, or about to be, while its first certificate is on its way */
-    bool is_certified;  /* the certificate was tried, in this start on its files */
     uint64_t pause_seq; /* the event that began the last pause or resume */
     uint64_t resume_timeout_ms;
     usec_t pause_began;       /* monotonic; or the resume */
@@ -168,21 +164,16 @@ void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *
 /* Who waits for a pause, a resume or to be woken hears that it ends. */
 void pause_ends(struct sandbox *sb, const struct err *why);
 
-/* resume.c: the way back; cold.c: when only its files are there */
+/* resume.c: the way back */
 void resume_go(struct sandbox *sb);
 void resume_begin(struct sandbox *sb, uint64_t timeout_ms, bool cold, uint64_t seq);
 int resume_limit(const struct core *core, struct err *err) WARN_UNUSED;
-void resume_runs(struct sandbox *sb); /* all of it is there: it is running from here on */
-void resume_tell(struct sandbox *sb);
-void resume_failed(struct sandbox *sb, const struct err *err); /* it is paused again */
-/* A session for one that has none; done when its agent answers: resume_runs(). */
-void resume_attach(struct sandbox *sb);
-void cold_go(struct sandbox *sb);
-void cold_ready(struct sandbox *sb); /* its agent, or its network */
-void cold_on_network(struct sandbox *sb, const struct err *err);
-void cold_furnished(struct sandbox *sb); /* its volumes are in place */
-void cold_launched(struct sandbox *sb, const struct err *err);
-void cold_failed(struct sandbox *sb, const struct err *err);
+void resume_runs(struct sandbox *sb);                             /* all of it is there: it is running from here on */
+void resume_failed(struct sandbox *sb, const struct err *err);    /* it is paused again */
+void resume_attach(struct sandbox *sb);                           /* a session for one that has none */
+int resume_thaw(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_BOX */
+/* Its processes end, its files are kept. fn's context is the sandbox, with a reference. */
+void resume_put_away(struct sandbox *sb, supervisor_fn fn);
 
 /* snapshot.c */
 /* Clones its files as a layer. fn comes once, later; the event has what was told of it. seq: of the action that wants it. */
@@ -214,13 +205,12 @@ void volume_log_unmounted(struct sandbox *sb); /* all that were */
 
 /* mount.c */
 int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err) WARN_UNUSED;
-/* Puts its volumes in place; sandbox_on_mounted() follows. */
+/* START_VOLUMES */
 void mounts_begin(struct sandbox *sb);
 
 /* launch.c */
-void launch_begin(struct sandbox *sb); /* sandbox_launched() follows, later */
+void launch_begin(struct sandbox *sb); /* START_COMMAND */
 void launch_cancel(struct sandbox *sb);
-void sandbox_launched(struct sandbox *sb, const struct err *err);
 
 /* spare.c */
 struct spares *spares_new(struct core *core);
@@ -231,10 +221,6 @@ struct sandbox *spare_take(struct core *core, const struct template *t, const st
 void spare_gone(struct sandbox *sb);
 void spares_look(struct core *core);  /* soon: templates have changed */
 void spares_short(struct core *core); /* there is no room */
-
-/* claim.c */
-int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
-                const struct sandbox_spec *spec, sandbox_fn done, void *ctx, struct err *err) WARN_UNUSED;
 
 /* wake.c */
 void wake_init(struct sandbox *sb);
@@ -273,14 +259,8 @@ struct ending {
 void sandbox_end(struct sandbox *sb, const struct ending *ending);
 /* It is not (any more) there: straight to SANDBOX_FAILED. */
 void sandbox_failed(struct sandbox *sb, const struct err *err);
-/* What the supervisor says: an end (ctx: the core), and the answer to CREATE (ctx: the sandbox). */
+/* The supervisor says that it has ended. ctx: the core. */
 void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
-void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err);
-/* Its volumes are in place, or can't be. */
-void sandbox_on_mounted(struct sandbox *sb, const struct err *err);
-void sandbox_prepare(struct sandbox *sb); /* goes on when agent and network are there */
-/* The network of one that is being made has its policy, or (err) can't have it; or its certificate is in place. */
-void sandbox_on_network(struct sandbox *sb, const struct err *err);
 void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
@@ -364,18 +344,17 @@ int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
 bool network_is_plain(const struct sandbox *sb); /* all of the Internet, and nothing under way */
-void network_replace(struct sandbox *sb, const struct sandbox_spec *spec); /* network_begin() follows */
+void network_replace(struct sandbox *sb, const struct sandbox_spec *spec);
 void network_new_like(struct sandbox *sb, const struct sandbox *of);
-/* Tells the policy; sandbox_on_network() follows while network_is_pending(). -1: it can't be made. */
-int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
-bool network_is_pending(const struct sandbox *sb);
+/* Whoever asks may have the policy that is asked for; it goes on record. *ret_seq: the event, or create_seq. */
+int network_authorise(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+/* START_NETWORK: tells the policy, also after network_forget(). seq: of the action that wants it. 1: was told. */
+int network_begin(struct sandbox *sb, uint64_t seq, struct err *err) WARN_UNUSED;
 bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
-int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* sandbox_on_network() follows */
+int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_CERTIFICATE */
 void network_recover(struct sandbox *sb);                                /* taken over from another worker */
-/* After network_forget(): as network_begin(), with the policy that it had. */
-int network_begin_again(struct sandbox *sb, struct err *err) WARN_UNUSED;
-void network_forget(struct sandbox *sb);  /* it is on its way out */
-void network_end_log(struct sandbox *sb); /* its last event comes next */
+void network_forget(struct sandbox *sb);                                 /* it is on its way out */
+void network_end_log(struct sandbox *sb);                                /* its last event comes next */
 void network_free(struct sandbox *sb);
 char *network_row(const struct sandbox *sb); /* for its column; free with mem_free() */
 void network_from_row(struct sandbox *sb, const char *text);

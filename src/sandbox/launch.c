@@ -39,7 +39,7 @@ static void finish(struct launch *l, const struct err *err)
     if (err)
         why = *err;
     launch_cancel(sb);
-    sandbox_launched(sb, err ? &why : NULL);
+    start_done(sb, START_COMMAND, err ? &why : NULL);
 }
 
 static void fails(struct launch *l, const char *what)

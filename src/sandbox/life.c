@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation: a sandbox's way from coved's answer to its end
+ * Theory of operation: the end of a sandbox
  *
  *  1. coved says what lives. The end is final when it says SUP_ENDED, or that it knows no such sandbox; a KILL is repeated until then.
  *  2. As soon as the end is decided (killed, expired, the agent lied or is gone) the sandbox is stopping: out of the list, its session
  *     closed, every waiting call answered, every watcher told (all in later turns), and nobody can use it any more.
- *  3. create_done and kill_done are called exactly once, from the loop, never from within the call that gave them.
- *  4. A client hears of its new sandbox, or of a new end, only when the row is committed.
+ *  3. kill_done is called exactly once, from the loop, never from within the call that gave it.
+ *  4. A client hears of an end only when the row is committed.
  *  5. An agent's socket closes before coved can reap the agent: a KILL at once would hide why it died. It comes LOST_WAIT_MS later, for the
  *     agent that lives and only closed its socket.
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
- *  7. The network's policy is told while coved makes the box; the sandbox runs when both have answered and its volumes are in
- *     place. The certificate that its policy asks for is on its way to the agent before its creator hears of it: an agent does one thing after the
- *     other, so nothing runs, and nobody reads a file, before it is inside. When it can't be put there, the sandbox fails.
  */
 #include "base/fd.h"
 #include "base/log.h"
@@ -34,15 +31,6 @@ void sandbox_forget_later(struct sandbox *sb, usec_t after)
     loop_alarm_set(sb->core->loop, &sb->forget_alarm, clock_mono() + after, forget);
 }
 
-static void tell_creator(struct sandbox *sb, const struct err *err)
-{
-    if (!sb->create_done)
-        return;
-    sandbox_fn done = sb->create_done;
-    sb->create_done = NULL;
-    done(sb->create_ctx, err ? NULL : sb, err);
-}
-
 static void tell_killer(struct sandbox *sb, const struct err *err)
 {
     if (!sb->kill_done)
@@ -54,19 +42,15 @@ static void tell_killer(struct sandbox *sb, const struct err *err)
 
 void sandbox_abandon(struct sandbox *sb, const struct err *why)
 {
+    start_drop(sb);
     network_forget(sb);
     launch_cancel(sb);
     spare_gone(sb);
-    if (!list_empty(&sb->claim_job.node)) {
-        loop_job_cancel(&sb->claim_job);
-        sandbox_unref(sb);
-    }
     if (sb->session)
         session_drop(TAKE_PTR(sb->session), why);
     if (sb->closing)
         session_drop(TAKE_PTR(sb->closing), why);
     exec_sandbox_gone(sb);
-    tell_creator(sb, why);
     tell_killer(sb, why);
     pause_ends(sb, why);
     wake_drop(sb);
@@ -92,6 +76,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_count_creating(sb, false);
     sandbox_delist(sb);
+    start_drop(sb);
     network_forget(sb);
     launch_cancel(sb);
     spare_gone(sb);
@@ -137,7 +122,6 @@ static void finish(struct sandbox *sb, const struct event_draft *event)
     (void)sandbox_move_to_end(sb, sb->fails ? SANDBOX_FAILED : SANDBOX_ENDED, event);
     exec_sandbox_gone(sb);
     sandbox_forget_later(sb, SANDBOX_KEEP_ENDED_MS * USEC_PER_MS);
-    tell_creator(sb, &why);
     tell_killer(sb, NULL);
     pause_ends(sb, &why);
 }
@@ -235,7 +219,6 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
                                                       .cause = sb->create_seq,
                                                       .data = event_data_end(&d)});
     sb->ending_seq = e->seq ? e->seq : seq;
-    tell_creator(sb, &why);
     pause_ends(sb, &why);
     if (e->kind == EVENT_AGENT_LOST)
         loop_alarm_set(sb->core->loop, &sb->kill_alarm, clock_mono() + LOST_WAIT_MS * USEC_PER_MS, kill_again);
@@ -295,160 +278,11 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
     return 0;
 }
 
-/* ---- the beginning ---- */
-
-static void fail(struct sandbox *sb, const struct err *err)
-{
-    sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
-}
-
-/* It is handed over: what it took to make it is not part of the time that was asked for. */
-static void begin_lifetime(struct sandbox *sb)
-{
-    struct sandbox_info *i = &sb->info;
-    if (!i->timeout_ms || !sb->start_cmd)
-        return;
-    i->end_at = clock_add_ms(clock_real(), i->timeout_ms);
-    rows_end_at(sb);
-    sandbox_arm_end(sb);
-}
-
-/* To be told from here on, when its row is kept. One that was told of before by another worker lives, whatever the store does now. */
-static void tell_started(struct sandbox *sb)
-{
-    struct err err;
-    if (sb->start_cmd && !sb->is_launched) {
-        launch_begin(sb);
-        return;
-    }
-    if (!sb->is_told)
-        begin_lifetime(sb);
-    if (!sb->is_told && keeper_commit(sb->core->keeper, &err) < 0) {
-        (void)err_prefix(&err, "create sandbox");
-        tell_creator(sb, &err);
-        if (!sandbox_state_is_over(sb->info.state))
-            fail(sb, &err);
-        return;
-    }
-    sb->stored = sb->is_told = true;
-    tell_creator(sb, NULL);
-}
-
-void sandbox_launched(struct sandbox *sb, const struct err *err)
-{
-    struct err why;
-    sb->is_launched = true;
-    if (sb->info.state == SANDBOX_RESUMING) {
-        cold_launched(sb, err);
-        return;
-    }
-    if (!err) {
-        tell_started(sb);
-        return;
-    }
-    why = *err;
-    (void)err_prefix(&why, "start sandbox");
-    fail(sb, &why);
-}
-
-static void certify_and_tell(struct sandbox *sb)
-{
-    struct err err;
-    if (network_wants_ca(sb) && network_install_ca(sb, &err) < 0) {
-        fail(sb, &err);
-        return;
-    }
-    sb->is_certifying = network_wants_ca(sb);
-    tell_started(sb);
-}
-
-static void on_certified(struct sandbox *sb, const struct err *err)
-{
-    sb->is_certifying = false;
-    /* One that is on its way to sleep is certified when it wakes up. */
-    if (err && sb->info.state == SANDBOX_RUNNING)
-        fail(sb, err);
-}
-
-static void start(struct sandbox *sb)
-{
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
-    (void)sandbox_move(sb, SANDBOX_RUNNING,
-                       &(struct event_draft){.kind = EVENT_SANDBOX_STARTED,
-                                             .source = EVENT_HOST,
-                                             .grade = EVENT_OBSERVED_HOST,
-                                             .cause = sb->create_seq,
-                                             .data = event_data_end(&d)});
-    sandbox_count_creating(sb, false);
-    sandbox_enlist(sb);
-    usage_start(sb);
-    certify_and_tell(sb);
-}
-
-/* Its agent answers, and its network is what it is to be. */
-static void furnish(struct sandbox *sb)
-{
-    if (sb->info.n_mounts && !sb->is_mounted)
-        mounts_begin(sb);
-    else if (sb->info.state == SANDBOX_RESUMING)
-        cold_furnished(sb);
-    else
-        start(sb);
-}
-
-void sandbox_on_mounted(struct sandbox *sb, const struct err *err)
-{
-    if (sb->info.state != SANDBOX_CREATING && sb->info.state != SANDBOX_RESUMING)
-        return;
-    sb->is_mounted = !err;
-    if (!err)
-        furnish(sb);
-    else if (sb->info.state == SANDBOX_RESUMING)
-        cold_failed(sb, err);
-    else
-        fail(sb, err);
-}
-
-void sandbox_prepare(struct sandbox *sb)
-{
-    if (sb->is_ready && !network_is_pending(sb))
-        furnish(sb);
-}
-
-void sandbox_on_network(struct sandbox *sb, const struct err *err)
-{
-    if (sandbox_state_is_over(sb->info.state))
-        return;
-    if (sb->is_certifying) {
-        on_certified(sb, err);
-    } else if (sb->info.state == SANDBOX_RESUMING) {
-        cold_on_network(sb, err);
-    } else if (sb->info.state == SANDBOX_RUNNING && sb->is_told) {
-        if (err)
-            log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
-        resume_tell(sb);
-    } else if (err) {
-        fail(sb, err);
-    } else if (sb->info.state == SANDBOX_RUNNING) {
-        certify_and_tell(sb);
-    } else {
-        sandbox_prepare(sb);
-    }
-}
+/* ---- its session ---- */
 
 static void on_ready(void *ctx)
 {
-    struct sandbox *sb = ctx;
-    sb->is_ready = true;
-    if (sb->info.state == SANDBOX_RESUMING && sb->info.has_memory)
-        resume_runs(sb);
-    else if (sb->info.state == SANDBOX_RESUMING)
-        cold_ready(sb);
-    else if (sb->info.state != SANDBOX_CREATING)
-        tell_started(sb);
-    else
-        sandbox_prepare(sb);
+    start_done(ctx, START_AGENT, NULL);
 }
 
 static void on_broken(void *ctx, bool violation, const struct err *err)
@@ -471,30 +305,3 @@ static void on_closed(void *ctx)
 }
 
 const struct session_ops sandbox_session_ops = {.on_ready = on_ready, .on_broken = on_broken, .on_closed = on_closed};
-
-void sandbox_on_created(void *ctx, const union sup_message *answer, int fd, const struct err *err)
-{
-    struct sandbox *sb = ctx;
-    struct err local;
-    if (sb->core->closing) {
-        (void)fd_close(fd);
-    } else if (sb->info.state != SANDBOX_CREATING) {
-        /* It ended meanwhile, and coved may have answered that KILL before it made it. */
-        (void)fd_close(fd);
-        if (answer && supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, NULL, NULL, &local) < 0)
-            log_warn("kill sandbox %s: %s", sb->info.id, local.msg);
-    } else if (!answer && err->code != ERR_DEADLINE_EXCEEDED) {
-        if (err->code == ERR_RESOURCE_EXHAUSTED)
-            spares_short(sb->core);
-        sandbox_failed(sb, err);
-    } else if (!answer) {
-        fail(sb, err);
-    } else if (fd < 0) {
-        fail(sb, &(struct err){.code = ERR_INTERNAL, .msg = "the supervisor sent no socket"});
-    } else {
-        sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
-        if (session_start(sb->session, fd, &local) < 0)
-            fail(sb, &local);
-    }
-    sandbox_unref(sb);
-}

@@ -16,6 +16,7 @@
 
 struct mounting {
     struct sandbox *sb; /* a reference */
+    uint64_t start;     /* which of its starts */
     size_t i;
     struct stream *stream;
     struct loop_job job;
@@ -73,17 +74,16 @@ static bool is_callers(const struct err *err)
 /* Who asked for it hears that the request was wrong, and not, from its end, that the sandbox failed. */
 static void refuse(struct sandbox *sb, struct err *why)
 {
-    sandbox_fn done = sb->create_done;
-    if (sb->info.state != SANDBOX_CREATING || !done || sb->core->closing)
+    if (sb->info.state != SANDBOX_CREATING || sb->core->closing)
         return;
     why->code = ERR_INVALID_ARGUMENT;
-    sb->create_done = NULL;
-    done(sb->create_ctx, NULL, why);
+    waiters_tell(&sb->starters, NULL, why);
 }
 
 static bool is_over(const struct mounting *m)
 {
-    return m->sb->core->closing || sandbox_state_is_over(m->sb->info.state) || !m->sb->session;
+    return m->sb->core->closing || sandbox_state_is_over(m->sb->info.state) || !m->sb->session ||
+           m->start != m->sb->n_starts;
 }
 
 /* True: it is not to be kept from running by that. */
@@ -101,7 +101,7 @@ static void finish(struct mounting *m, const struct err *err)
 {
     struct sandbox *sb = m->sb;
     struct err why = err ? *err : (struct err){0};
-    bool fails = err != NULL;
+    bool fails = err != NULL, is_ours = m->start == sb->n_starts;
     if (err) {
         const struct volume_mount *at = &sb->info.mounts[m->i];
         volume_log_refused(sb, at, err);
@@ -109,10 +109,10 @@ static void finish(struct mounting *m, const struct err *err)
         fails = !goes_without(m, &why);
     }
     mem_free(m);
-    if (fails && is_callers(&why))
+    if (fails && is_ours && is_callers(&why))
         refuse(sb, &why);
-    if (!sb->core->closing)
-        sandbox_on_mounted(sb, fails ? &why : NULL);
+    if (is_ours)
+        start_done(sb, START_VOLUMES, fails ? &why : NULL);
     sandbox_unref(sb);
 }
 
@@ -195,6 +195,7 @@ void mounts_begin(struct sandbox *sb)
 {
     struct mounting *m = mem_new(struct mounting);
     m->sb = sandbox_ref(sb);
+    m->start = sb->n_starts;
     loop_job_init(&m->job, on_job);
     next(m);
 }

@@ -6,8 +6,8 @@
  *     nobody knows whether it was taken; until then it denies all.
  *  2. A change (network_change.c) seals what must be sealed, piece by piece, then tells the policy, then keeps it. Only what was kept becomes `policy`;
  *     a change that can't be kept is taken back. One at a time.
- *  3. The change of a creation runs beside coved's work and ends in sandbox_on_network(); until then the row has a policy that denies all, if anything
- *     must be sealed.
+ *  3. The change of a start runs beside coved's work and ends the step START_NETWORK; until then the row of a new sandbox has a policy that denies all, if
+ *     anything must be sealed.
  *  4. net.up and net.down are about this sandbox: whether cove-egress has its policy. The first time is no event.
  */
 #include "base/log.h"
@@ -98,24 +98,21 @@ int network_take_ca(struct network *n, const json_t *answer, bool *ret_is_new, s
     return 0;
 }
 
-void network_ca_tell(struct network *n, const struct err *err)
+void network_ca_installed(struct network *n, const struct err *err)
 {
-    if (!n->is_awaited)
-        return;
-    n->is_awaited = false;
-    sandbox_on_network(n->sb, err);
-}
-
-static void on_installed_again(void *ctx, const struct err *err)
-{
-    struct network *n = ctx;
     n->install = NULL;
     n->has_ca = !err;
-    if (err)
-        log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, err->msg);
-    else
+    if (!err)
         rows_network(n->sb);
-    network_ca_tell(n, err);
+    start_done(n->sb, START_CERTIFICATE, err);
+}
+
+static void on_installed(void *ctx, const struct err *err)
+{
+    struct network *n = ctx;
+    if (err && !start_awaits(n->sb, START_CERTIFICATE))
+        log_warn("install the certificate of sandbox %s: %s", n->sb->info.id, err->msg);
+    network_ca_installed(n, err);
 }
 
 static void on_pushed(void *ctx, const json_t *answer, const struct err *err)
@@ -139,7 +136,7 @@ static void on_pushed(void *ctx, const json_t *answer, const struct err *err)
     }
     network_set_state(n, NETWORK_UP, NULL);
     if (is_new && !n->install && n->sb->info.state == SANDBOX_RUNNING &&
-        ca_install(n->sb, n->ca_pem, on_installed_again, n, &n->install, &local) < 0)
+        ca_install(n->sb, n->ca_pem, on_installed, n, &n->install, &local) < 0)
         log_warn("install the certificate of sandbox %s again: %s", n->sb->info.id, local.msg);
 }
 
@@ -295,17 +292,6 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
     (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", network_sealed_for(from));
 }
 
-/* Of the creation. */
-static void on_first_ca(void *ctx, const struct err *err)
-{
-    struct network *n = ctx;
-    n->install = NULL;
-    n->has_ca = !err;
-    if (!err)
-        rows_network(n->sb);
-    network_ca_tell(n, err);
-}
-
 bool network_wants_ca(const struct sandbox *sb)
 {
     return sb->network->ca_pem && !sb->network->has_ca;
@@ -314,10 +300,7 @@ bool network_wants_ca(const struct sandbox *sb)
 int network_install_ca(struct sandbox *sb, struct err *err)
 {
     struct network *n = sb->network;
-    if (!n->install && ca_install(sb, n->ca_pem, on_first_ca, n, &n->install, err) < 0)
-        return -1;
-    n->is_awaited = true; /* also by who finds one under way */
-    return 0;
+    return n->install ? 0 : ca_install(sb, n->ca_pem, on_installed, n, &n->install, err);
 }
 
 void network_recover(struct sandbox *sb)

@@ -48,7 +48,7 @@ static void change_fails(struct change *ch, const struct err *err)
         network_set_state(n, NETWORK_DOWN, why.msg);
         if (!n->has_rules && egress_link_is_up(network_link(n)))
             network_retry_later(n);
-        sandbox_on_network(n->sb, n->has_rules ? &why : NULL);
+        start_done(n->sb, START_NETWORK, n->has_rules ? &why : NULL);
     }
 }
 
@@ -59,15 +59,11 @@ static void on_ca_installed(void *ctx, const struct err *err)
     struct err why;
     network_fn done = ch->done;
     void *done_ctx = ch->ctx;
-    n->install = NULL;
-    n->has_ca = !err;
     change_free(ch);
-    if (!err)
-        rows_network(n->sb);
-    else
+    if (err)
         (void)err_set(&why, err->code, "the policy is in force, but its certificate is not in the sandbox: %.160s",
                       err->msg);
-    network_ca_tell(n, err);
+    network_ca_installed(n, err);
     done(done_ctx, err ? &why : NULL);
 }
 
@@ -135,7 +131,7 @@ static void on_policy(void *ctx, const json_t *answer, const struct err *err)
     change_free(ch);
     if (is_sealed || has_new_ca)
         rows_network(n->sb);
-    sandbox_on_network(n->sb, NULL);
+    start_done(n->sb, START_NETWORK, NULL);
 }
 
 static int step(struct change *ch, struct err *err);
@@ -222,54 +218,42 @@ int network_set(struct sandbox *sb, const struct actor *actor, const struct netw
     return 0;
 }
 
-/* ---- of a creation ---- */
+/* ---- of a start ---- */
 
 void change_begin_with(struct network *n, json_t *policy)
 {
     (void)change_new(n, policy);
 }
 
-static int begin(struct network *n, uint64_t seq, struct err *err)
+int network_authorise(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
 {
-    struct err why;
+    struct network *n = sb->network;
+    *ret_seq = sb->create_seq;
+    if (!n->has_rules)
+        return 0;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    policy_describe(n->change ? n->change->policy : n->policy, &d);
+    return action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), ret_seq, err);
+}
+
+int network_begin(struct sandbox *sb, uint64_t seq, struct err *err)
+{
+    struct network *n = sb->network;
+    if (n->is_over)
+        n->state = NETWORK_UNKNOWN;
+    else if (n->state != NETWORK_UNKNOWN)
+        return 1; /* of a spare */
+    n->is_over = false;
     struct change *ch = n->change ? n->change : change_new(n, json_incref(n->policy));
     ch->creates = true;
     ch->seq = seq;
-    if (step(ch, &why) == 0)
+    if (step(ch, err) == 0)
         return 0;
     change_free(ch);
-    if (n->has_rules) {
-        *err = why;
+    if (n->has_rules)
         return -1;
-    }
-    network_set_state(n, NETWORK_DOWN, why.msg);
-    return 0;
-}
-
-int network_begin(struct sandbox *sb, const struct actor *actor, struct err *err)
-{
-    struct network *n = sb->network;
-    uint64_t seq = sb->create_seq;
-    if (n->has_rules) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        policy_describe(n->change ? n->change->policy : n->policy, &d);
-        if (action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), &seq, err) < 0)
-            return -1;
-    }
-    return begin(n, seq, err);
-}
-
-int network_begin_again(struct sandbox *sb, struct err *err)
-{
-    struct network *n = sb->network;
-    n->is_over = false;
-    n->state = NETWORK_UNKNOWN;
-    return begin(n, sb->pause_seq, err);
-}
-
-bool network_is_pending(const struct sandbox *sb)
-{
-    return sb->network->change != NULL;
+    network_set_state(n, NETWORK_DOWN, err->msg);
+    return 1;
 }
 
 bool change_asks(const struct network *n)

@@ -41,7 +41,6 @@ struct network {
     struct egress_call *push; /* the policy, told again */
     struct loop_alarm retry;
     struct ca_install *install;
-    bool is_awaited; /* the installation, by a start or a resume: sandbox_on_network() is to follow */
 
     uint64_t n_told; /* events, of this worker */
     usec_t period;   /* monotonic: when the current one began */
@@ -92,5 +91,5 @@ void network_log_stop(struct network *n); /* what was not told yet */
 struct ca_install;
 int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, struct ca_install **ret_install,
                struct err *err) WARN_UNUSED;
-void ca_install_cancel(struct ca_install *i);                   /* NULL is fine */
-void network_ca_tell(struct network *n, const struct err *err); /* it is in place, or can't be: to who awaits it */
+void ca_install_cancel(struct ca_install *i);                        /* NULL is fine */
+void network_ca_installed(struct network *n, const struct err *err); /* it is in place, or can't be */

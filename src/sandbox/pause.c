@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation: asleep and awake again (pause.c, resume.c, cold.c, wake.c)
+ * Theory of operation: asleep and awake again (pause.c, resume.c, wake.c; the way back is a start: start.c)
  *
  *  1. The state says where it is on its way; one request to coved is under way at a time, and its answer only counts while the state is still the
  *     one that asked. Whatever ends the sandbox meanwhile wins: coved gets its KILL, a late answer is dropped.
@@ -9,8 +9,7 @@
  *  3. A pause that fails leaves it running. From the pause to the end of the resume a session that breaks says nothing by itself: the agent may have been killed
  *     so that its files are kept, by our request or because the service stops. What coved says counts (`session_broke` until then); who is thawed without a
  *     session gets a new one.
- *  4. A resume that fails leaves it paused. One that starts anew on kept files and can't is put back to sleep, so that the files stay; it ends only when that
- *     fails too.
+ *  4. A resume that fails leaves it paused (rule 5 of start.c).
  *  5. A pause or a resume waits until clones of the files that were begun before it are made (snapshot.c).
  *  6. Its deadline is looked at while it runs, and is set anew when it is resumed.
  *  7. At the deadline a pause comes to an end: what can't be stopped FREEZES_MOST times (a process can see to that) loses its memory and its processes, and what is not paused
@@ -49,7 +48,7 @@ void pause_ends(struct sandbox *sb, const struct err *why)
 {
     stores_end(sb, why);
     waiters_tell(&sb->pausers, NULL, why);
-    waiters_tell(&sb->resumers, NULL, why);
+    waiters_tell(&sb->starters, NULL, why);
     wake_later(sb);
 }
 
@@ -57,15 +56,9 @@ void pause_let_go(struct sandbox *sb)
 {
     struct err why;
     (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox was paused without its memory: its processes have ended");
-    sb->is_ready = sb->is_mounted = false;
     usage_forget(sb);
     sb->info.start_failed = sb->info.volumes_failed = NULL;
-    volume_log_unmounted(sb);
-    network_forget(sb);
-    network_end_log(sb);
-    if (sb->session)
-        session_drop(TAKE_PTR(sb->session), &why);
-    exec_sandbox_gone(sb);
+    start_undo(sb, &why);
 }
 
 void pause_drop_session(struct sandbox *sb)
@@ -87,12 +80,12 @@ bool pause_explains(struct sandbox *sb, const struct err *what)
         sb->session_broke = true;
         return true;
     case SANDBOX_RESUMING:
-        if (sb->is_attaching)
+        if (sb->info.has_memory && start_awaits(sb, START_AGENT))
             return false;
         if (sb->info.has_memory)
             sb->session_broke = true;
         else
-            cold_failed(sb, what);
+            start_broke(sb, what);
         return true;
     default:
         return false;
@@ -279,6 +272,7 @@ static uint64_t begin(struct sandbox *sb, bool memory, const struct event_draft 
     sb->pause_memory = memory;
     sb->pause_asked = sb->session_broke = false;
     sb->pause_began = clock_mono();
+    start_drop(sb); /* its certificate is seen to when it wakes up */
     loop_alarm_clear(sb->core->loop, &sb->end_alarm);
     return sandbox_move(sb, SANDBOX_PAUSING, event);
 }
@@ -289,7 +283,7 @@ int sandbox_pause(struct sandbox *sb, const struct actor *actor, bool memory, sa
     uint64_t seq;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_bool(&d, "memory", memory);
-    if (sb->info.state == SANDBOX_RUNNING && !sb->is_told)
+    if (sb->info.state == SANDBOX_RUNNING && start_is_under_way(sb))
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
         return -1;

@@ -13,16 +13,6 @@ int resume_limit(const struct core *core, struct err *err)
                    core->config.max_sandboxes);
 }
 
-void resume_tell(struct sandbox *sb)
-{
-    struct err err;
-    /* It runs whether the store takes it or not: a new worker finds that out from coved. */
-    if (keeper_commit(sb->core->keeper, &err) < 0)
-        core_unrecorded(sb->core, &err);
-    waiters_tell(&sb->resumers, sb, NULL);
-    wake_later(sb);
-}
-
 void resume_runs(struct sandbox *sb)
 {
     struct sandbox_info *i = &sb->info;
@@ -48,16 +38,16 @@ void resume_runs(struct sandbox *sb)
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     sandbox_arm_end(sb);
     usage_start(sb);
-    sb->is_certifying = false;
-    if (network_wants_ca(sb) && network_install_ca(sb, &err) == 0)
-        return; /* sandbox_on_network() tells */
-    resume_tell(sb);
+    /* It runs whether the store takes it or not: a new worker finds that out from coved. */
+    if (keeper_commit(sb->core->keeper, &err) < 0)
+        core_unrecorded(sb->core, &err);
 }
 
 void resume_failed(struct sandbox *sb, const struct err *err)
 {
     struct err why = *err;
     (void)err_prefix(&why, "resume sandbox %s", sb->info.id);
+    start_drop(sb);
     if (sb->session_broke)
         pause_drop_session(sb);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -68,8 +58,18 @@ void resume_failed(struct sandbox *sb, const struct err *err)
     rows_extra(sb);
     keeper_wrote(sb->core->keeper);
     sb->wake_err = why;
-    waiters_tell(&sb->resumers, NULL, &why);
+    waiters_tell(&sb->starters, NULL, &why);
     wake_later(sb);
+}
+
+void resume_put_away(struct sandbox *sb, supervisor_fn fn)
+{
+    struct err err;
+    union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}}};
+    memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
+    sandbox_ref(sb);
+    if (supervisor_call(sb->core->supervisor, &m, fn, sb, &err) < 0)
+        pause_answer_later(sb, fn, &err);
 }
 
 /* ---- with memory ---- */
@@ -92,7 +92,6 @@ void resume_attach(struct sandbox *sb)
 {
     struct err err;
     assert(!sb->session);
-    sb->is_attaching = true;
     sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
     exec_recover(sb);
     sandbox_ref(sb);
@@ -100,42 +99,37 @@ void resume_attach(struct sandbox *sb)
         pause_answer_later(sb, on_attached, &err);
 }
 
-static void on_resumed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_thawed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err local;
     union sup_message m = {.pause = {.head = {.type = SUP_PAUSE}, .memory = 1}};
     (void)fd_close(fd);
-    if (sb->info.state != SANDBOX_RESUMING || sb->core->closing) {
-        /* It ends, and coved knows. */
-    } else if (!answer && err->code == ERR_NOT_FOUND) {
-        pause_unknown(sb);
-    } else if (!answer) {
+    if (start_awaits(sb, START_BOX) && !sb->core->closing) {
         /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no deadline. */
         memcpy(m.pause.id, sb->info.id, ID_SANDBOX_LEN);
-        if (err->code == ERR_DEADLINE_EXCEEDED && supervisor_call(sb->core->supervisor, &m, NULL, NULL, &local) < 0)
+        if (!answer && err->code == ERR_DEADLINE_EXCEEDED &&
+            supervisor_call(sb->core->supervisor, &m, NULL, NULL, &local) < 0)
             log_warn("pause sandbox %s: %s", sb->info.id, local.msg);
-        resume_failed(sb, err);
-    } else if (sb->session && !sb->session_broke) {
-        resume_runs(sb);
-    } else {
-        pause_drop_session(sb);
-        resume_attach(sb);
+        start_done(sb, START_BOX, answer ? NULL : err);
     }
     sandbox_unref(sb);
 }
 
+int resume_thaw(struct sandbox *sb, struct err *err)
+{
+    sandbox_ref(sb);
+    if (supervisor_call_id(sb->core->supervisor, SUP_RESUME, sb->info.id, on_thawed, sb, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    return -1;
+}
+
 void resume_go(struct sandbox *sb)
 {
-    struct err err;
+    bool cold = sb->resume_cold || !sb->info.has_memory;
     sb->resume_asked = true;
-    if (sb->resume_cold || !sb->info.has_memory) {
-        cold_go(sb);
-        return;
-    }
-    sandbox_ref(sb);
-    if (supervisor_call_id(sb->core->supervisor, SUP_RESUME, sb->info.id, on_resumed, sb, &err) < 0)
-        pause_answer_later(sb, on_resumed, &err);
+    start_begin(sb, cold ? START_COLD : START_THAW, sb->pause_seq);
 }
 
 /* ---- what is asked for ---- */
@@ -144,7 +138,7 @@ void resume_begin(struct sandbox *sb, uint64_t timeout_ms, bool cold, uint64_t s
 {
     sb->resume_timeout_ms = timeout_ms;
     sb->resume_cold = cold;
-    sb->resume_asked = sb->session_broke = sb->is_attaching = false;
+    sb->resume_asked = sb->session_broke = false;
     sb->pause_seq = seq;
     sb->pause_began = clock_mono();
     sb->wake_err = (struct err){0};
@@ -173,7 +167,7 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
         if (action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&joins), &seq, err) < 0)
             return -1;
         sb->resume_timeout_ms = longest;
-        waiters_add(&sb->resumers, done, ctx);
+        waiters_add(&sb->starters, done, ctx);
         return 0;
     }
     if (sb->info.state != SANDBOX_PAUSED)
@@ -185,7 +179,7 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
     if (resume_limit(sb->core, err) < 0 ||
         action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&d), &seq, err) < 0)
         return -1;
-    waiters_add(&sb->resumers, done, ctx);
+    waiters_add(&sb->starters, done, ctx);
     resume_begin(sb, timeout_ms, how->cold, seq);
     return 0;
 }

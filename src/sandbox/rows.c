@@ -126,7 +126,6 @@ static void extra_fill(struct sandbox *sb, const char *text)
     sb->ready_cmd = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "ready")));
     i->start_failed = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "start_failed")));
     i->volumes_failed = text_or_null(&sb->arena, json_string_value(json_object_get(extra, "volumes_failed")));
-    sb->is_launched = true; /* whoever made it saw to that */
     get_mounts(sb, json_object_get(extra, "mounts"));
     sb->oom_kills = (uint32_t)json_integer_value(json_object_get(extra, "oom_kills"));
     sb->pids_refused = sb->pids_told = (uint32_t)json_integer_value(json_object_get(extra, "pids_refused"));
@@ -239,7 +238,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
 {
     struct sandbox_info *i = &sb->info;
     struct arena *a = &sb->arena;
-    sb->stored = sb->is_told = true;
+    sb->stored = true;
     i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
                                                                               : SANDBOX_STOPPING;
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));

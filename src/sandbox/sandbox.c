@@ -27,10 +27,9 @@ struct sandbox *sandbox_new(struct core *core, const char *id)
     list_init(&sb->stores);
     list_init(&sb->spare_node);
     list_init(&sb->pausers);
-    list_init(&sb->resumers);
+    list_init(&sb->starters);
     wake_init(sb);
     loop_job_init(&sb->watch_job, on_watch_job);
-    loop_job_init(&sb->claim_job, NULL);
     (void)map_put(&core->by_id, str_of(sb->info.id), sb);
     id_port_alias(sb->info.port_alias);
     (void)map_put(&core->by_port_alias, str_of(sb->info.port_alias), sb);
@@ -61,10 +60,10 @@ void sandbox_unref(struct sandbox *sb)
     assert(sb->refs);
     if (--sb->refs)
         return;
-    assert(!sb->launch && list_empty(&sb->spare_node));
+    assert(!sb->start && !sb->launch && list_empty(&sb->spare_node));
     assert(!sb->session && !sb->closing && list_empty(&sb->processes));
     struct loop *loop = sb->core->loop;
-    assert(list_empty(&sb->stores) && list_empty(&sb->pausers) && list_empty(&sb->resumers) && list_empty(&sb->wakes));
+    assert(list_empty(&sb->stores) && list_empty(&sb->pausers) && list_empty(&sb->starters) && list_empty(&sb->wakes));
     loop_job_cancel(&sb->watch_job);
     loop_job_cancel(&sb->wake_job);
     loop_alarm_clear(loop, &sb->end_alarm);

@@ -238,6 +238,11 @@ class World:
 
 # ---- operations: begun with something to work on; each returns its status and checks what it promised ----
 
+def do_create(w, _):
+    status, answer = w.ask("POST", "sandboxes", {"template": "base", "timeout_ms": 600000})
+    return status, answer, lambda: answer["id"] in w.listed()["sandboxes"]
+
+
 def do_snapshot(w, sandbox):
     status, answer = w.ask("POST", f"sandboxes/{sandbox}/snapshots", {})
     return status, answer, lambda: answer["ref"] in w.listed()["snapshots"]

@@ -22,7 +22,8 @@ DEATHS = {
     "pause": ["core.pause.begun", "core.pause.answered", "coved.keep.reaped", "coved.keep.begin", "coved.keep.made", "pool.stripped", "pool.noted",
               "pool.put", "pool.named"],
     "freeze": ["core.pause.begun", "core.pause.answered", "coved.pause.noted", "coved.copy.begin", "pool.cloned", "pool.put", "pool.named"],
-    "resume": ["core.resume.begun", "core.resume.created", "pool.made", "pool.filled"],
+    "create": [f"core.start.{step}" for step in ("network", "box", "agent", "certificate", "command", "running")],
+    "resume": ["core.start.forget", "core.start.box", "pool.made", "pool.filled"],
     "build": ["build.step.stored", "build.step.cached", "build.job.done", "coved.snapshot.begin", "pool.cloned", "coved.snapshot.made"],
     "image": ["image.fetch.begin", "image.unpack.begin", "image.job.unpacked", "coved.image.commit", "pool.made", "pool.noted", "pool.put", "pool.named"],
     "unname": ["core.template.removed"],
@@ -41,7 +42,7 @@ ERRORS = {
 }
 # Where clones copy, steps come in the same order but take other ways.
 COPY_DEATHS = {"snapshot": ["pool.cloned", "pool.stripped", "pool.noted", "pool.put", "pool.named"], "pause": ["coved.keep.reaped", "pool.noted", "pool.put"],
-               "freeze": ["core.pause.answered", "coved.pause.noted"], "resume": ["core.resume.created", "pool.filled"], "gc": ["pool.trash"], "volume": ["pool.made"]}
+               "freeze": ["core.pause.answered", "coved.pause.noted"], "resume": ["core.start.box", "pool.filled"], "gc": ["pool.trash"], "volume": ["pool.made"]}
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,8 @@ def test_a_death(on_btrfs, operation, point):
     on_btrfs.check_no_leaks()
 
 
-@pytest.mark.parametrize("point", ["core.resume.begun", "core.resume.created", "core.mount.asked", "core.mount.answered", "core.resume.furnished",
-                                   "core.launch.started"])
+@pytest.mark.parametrize("point", ["core.start.forget", "core.start.network", "core.start.box", "core.start.agent", "core.mount.asked", "core.mount.answered",
+                                   "core.start.volumes", "core.start.certificate", "core.launch.started", "core.start.command", "core.start.running"])
 def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
     """Whoever takes over starts it from the beginning: all volumes are there, and its template's server runs, once."""
     w = on_btrfs.begin()
@@ -103,7 +104,7 @@ def test_a_death_in_the_middle_of_a_start_on_kept_files(on_btrfs, point):
     w.arm(point)
     assert w.ask("POST", f"sandboxes/{sandbox}/resume", {}) == (None, None)
     assert not w.armed() and not w.revive()
-    if point == "core.resume.begun": # coved had not been asked
+    if point == "core.start.forget": # coved had not been asked
         w.must("POST", f"sandboxes/{sandbox}/resume", {})
     assert wait_until(lambda: w.must("GET", f"sandboxes/{sandbox}")["state"] == "running", SETTLE_S), w.service.tail()
     for mount in mounts:

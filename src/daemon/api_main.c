@@ -11,6 +11,7 @@
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
 #include "api/native/native.h"
+#include "api/opensandbox/opensandbox.h"
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/fd.h"
@@ -51,6 +52,7 @@ struct worker {
     struct refusals *refusals;
     struct native *native;
     struct e2b *e2b;
+    struct opensandbox *opensandbox;
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
@@ -71,6 +73,7 @@ static void on_request(struct http_request *req, void *ctx)
     const struct claim claims[] = {
         {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
         {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
+        {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
         {.serve = e2b_serve_api, .facade = w->e2b},
     };
     if (!claims_serve(claims, ARRAY_SIZE(claims), req))
@@ -88,6 +91,7 @@ static void close_handle(uv_handle_t *handle)
 static void server_closed(void *ctx)
 {
     struct worker *w = ctx;
+    opensandbox_free(w->opensandbox);
     e2b_free(w->e2b);
     native_free(w->native);
     refusals_free(w->refusals);
@@ -284,6 +288,8 @@ static void open_facades(struct worker *w)
                                           .refusals = w->refusals,
                                           .api_key = buf_str(&w->key),
                                           .domain = o->domain});
+    w->opensandbox = opensandbox_new(
+        &(struct opensandbox_config){.core = w->core, .refusals = w->refusals, .api_key = buf_str(&w->key)});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }

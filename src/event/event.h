@@ -16,12 +16,13 @@ enum event_kind {
 
     EVENT_SANDBOX_CREATE, /* action */
     EVENT_SANDBOX_STARTED,
-    EVENT_SANDBOX_FAILED,  /* could not be made, or broke */
-    EVENT_SANDBOX_KILL,    /* action */
-    EVENT_SANDBOX_EXPIRED, /* its time was up */
-    EVENT_SANDBOX_ENDED,   /* data.cause says why */
-    EVENT_SANDBOX_TIMEOUT, /* action: a new end was set */
-    EVENT_SANDBOX_PAUSE,   /* action */
+    EVENT_SANDBOX_FAILED,   /* could not be made, or broke */
+    EVENT_SANDBOX_KILL,     /* action */
+    EVENT_SANDBOX_EXPIRED,  /* its time was up */
+    EVENT_SANDBOX_ENDED,    /* data.cause says why */
+    EVENT_SANDBOX_TIMEOUT,  /* action: a new end was set */
+    EVENT_SANDBOX_METADATA, /* action: it has other metadata */
+    EVENT_SANDBOX_PAUSE,    /* action */
     EVENT_SANDBOX_PAUSED,
     EVENT_SANDBOX_RESUME, /* action */
     EVENT_SANDBOX_RESUMED,

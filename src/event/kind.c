@@ -11,6 +11,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_SANDBOX_EXPIRED] = {.name = "sandbox.expired"},
     [EVENT_SANDBOX_ENDED] = {.name = "sandbox.ended", .phase = "ended", .last = true},
     [EVENT_SANDBOX_TIMEOUT] = {.name = "sandbox.timeout", .action = true},
+    [EVENT_SANDBOX_METADATA] = {.name = "sandbox.metadata", .action = true},
     [EVENT_SANDBOX_PAUSE] = {.name = "sandbox.pause", .action = true, .phase = "pausing"},
     [EVENT_SANDBOX_PAUSED] = {.name = "sandbox.paused", .phase = "paused"},
     [EVENT_SANDBOX_RESUME] = {.name = "sandbox.resume", .action = true, .phase = "resuming"},

@@ -136,6 +136,35 @@ static int claim_begin(struct sandbox *sb, const struct actor *actor, const stru
 
 /* ---- what is asked for ---- */
 
+int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
+                         struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    const struct pair *before = i->metadata;
+    size_t n_before = i->n_metadata;
+    uint64_t seq;
+    if (sandbox_state_is_over(i->state))
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", i->id);
+    if (check_pairs("metadata", metadata, n, false, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "metadata", n);
+    if (action_permit(sb, actor, EVENT_SANDBOX_METADATA, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    struct arena arena = ARENA_INIT;
+    i->metadata = pairs_copy(&arena, metadata, n);
+    i->n_metadata = n;
+    if (rows_replace(sb, err) < 0 || keeper_commit(sb->core->keeper, err) < 0) {
+        i->metadata = before;
+        i->n_metadata = n_before;
+        arena_fini(&arena);
+        return -1;
+    }
+    arena_fini(&sb->metadata); /* what it had by an earlier change; the first is in its own arena */
+    sb->metadata = arena;
+    return 0;
+}
+
 int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
                    void *ctx, struct err *err)
 {

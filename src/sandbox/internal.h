@@ -51,7 +51,8 @@ struct sandbox {
     struct core *core;
     unsigned refs;
     struct sandbox_info info;
-    struct arena arena; /* info's strings */
+    struct arena arena;    /* info's strings */
+    struct arena metadata; /* those of metadata that was changed */
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     size_t n_mounted;           /* so many of them */

@@ -72,6 +72,7 @@ void sandbox_unref(struct sandbox *sb)
     loop_alarm_clear(loop, &sb->forget_alarm);
     network_free(sb);
     arena_fini(&sb->arena);
+    arena_fini(&sb->metadata);
     mem_free(sb->samples);
     mem_free(sb);
 }

@@ -124,6 +124,10 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
 int sandbox_set_timeout(struct sandbox *sb, const struct actor *actor, uint64_t timeout_ms, bool extend_only,
                         struct err *err) WARN_UNUSED;
 
+/* Its metadata is these pairs from now on; they are copied. Limits as for a creation. */
+int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
+                         struct err *err) WARN_UNUSED;
+
 /* Figures, sampled every 5 s and kept for the sandbox's life within 4,096 samples (older ones thinned out to every second one). */
 struct sandbox_sample {
     usec_t at; /* real time */

@@ -13,7 +13,7 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/envd_entry.h"
 #include "api/e2b/files_call.h"
-#include "api/e2b/upload_queue.h"
+#include "api/kit/upload_queue.h"
 #include "base/id.h"
 
 enum { SOURCES_MAX = 1024, TOKEN = 16 };

@@ -9,7 +9,7 @@
 #include "api/e2b/envd_entry.h"
 #include "api/e2b/file_metadata.h"
 #include "api/e2b/files_call.h"
-#include "api/e2b/upload_queue.h"
+#include "api/kit/upload_queue.h"
 #include "http/gzip.h"
 #include "http/multipart.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of volumes, out and in, at the pace of the slower side. */
-#include "api/e2b/upload_queue.h"
 #include "api/e2b/volume_call.h"
+#include "api/kit/upload_queue.h"
 
 #include "base/fd.h"
 

@@ -26,10 +26,15 @@ void facade_note_refusal(struct facade *f, const struct http_request *req, enum 
 
 bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req)
 {
+    return facade_serve_at(f, routes, n, http_raw_path(req), req);
+}
+
+bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req)
+{
     struct str args[ROUTE_ARGS_MAX] = {0};
     const struct route *route = NULL;
     char allow[ROUTE_ALLOW_MAX];
-    enum route_result found = route_find(routes, n, http_method(req), http_raw_path(req), &route, args, allow);
+    enum route_result found = route_find(routes, n, http_method(req), path, &route, args, allow);
     struct call *c;
 
     if (found == ROUTE_UNKNOWN)

@@ -59,5 +59,8 @@ void facade_fini(struct facade *f); /* when all requests have ended; harmless on
 /* Runs the request through the table. False, with nothing done, when no pattern fits its path. */
 bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req);
 
+/* The same for a table whose patterns are of a part of the path, raw: behind a prefix. */
+bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req);
+
 /* Its client is turned away. */
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why);

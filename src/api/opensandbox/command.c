@@ -1,0 +1,791 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commands of execd: a process of the core, told as a stream of events.
+ *
+ *  1. A command is ours from its start until ENDED_MAX later ones have ended: its status can be asked for that long, by whoever may ask the sandbox.
+ *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
+ *  3. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
+ *  4. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory. Each command of a session is a
+ *     shell that begins with it.
+ */
+#include "api/opensandbox/handlers.h"
+#include "base/id.h"
+#include "base/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#define DIRECTORY "/tmp/.opensandbox"
+
+enum { ID_LEN = 20, LINE_MAX_BYTES = 64 * 1024, PING_MS = 3000, TERM_MS = 3000, ENDED_MAX = 1024, CONTENT_MAX = 4096 };
+
+struct lines {
+    struct buf rest;
+    bool after_cr;
+};
+
+struct command {
+    struct opensandbox *o;
+    char id[ID_LEN + 1];
+    char sandbox[ID_SANDBOX_LEN + 1];
+    struct sandbox *sb;    /* a reference, while it runs */
+    struct follow *follow; /* NULL: it ended */
+    struct call *call;     /* whose stream it is; NULL: nobody reads it */
+    struct list node;      /* in o->ended */
+    struct timer kill;     /* after an interrupt */
+    struct lines out, err;
+    size_t unacked;
+    uint32_t pid, exit_code;
+    usec_t started, ended; /* real time */
+    bool is_background, is_ok;
+    char *content; /* owned */
+    char error[128];
+};
+
+/* ---- events ---- */
+
+static void event_begin(struct buf *b, const char *type)
+{
+    buf_printf(b, "{\"type\":\"%s\",\"timestamp\":%llu", type, (unsigned long long)(clock_real() / USEC_PER_MS));
+}
+
+static void event_text(struct buf *b, const char *type, struct str text)
+{
+    event_begin(b, type);
+    buf_append_cstr(b, ",\"text\":");
+    buf_append_json_string(b, text);
+    buf_append_cstr(b, "}\n\n");
+}
+
+static void event_complete(struct buf *b, usec_t took)
+{
+    event_begin(b, "execution_complete");
+    buf_printf(b, ",\"execution_time\":%llu}\n\n", (unsigned long long)(took / USEC_PER_MS));
+}
+
+static void event_error(struct buf *b, const char *value, const char *trace)
+{
+    event_begin(b, "error");
+    buf_append_cstr(b, ",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":");
+    buf_append_json_string(b, str_of(value));
+    buf_append_cstr(b, ",\"traceback\":[");
+    buf_append_json_string(b, str_of(trace));
+    buf_append_cstr(b, "]}}\n\n");
+}
+
+static void stream_begin(struct call *c)
+{
+    const struct http_header headers[] = {HTTP_HEADER("content-type", "text/event-stream"),
+                                          HTTP_HEADER("cache-control", "no-cache"),
+                                          HTTP_HEADER("x-accel-buffering", "no")};
+
+    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+}
+
+static void stream_ping(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(256);
+
+    event_text(&b, "ping", STR("pong"));
+    (void)http_response_write(c->req, buf_str(&b));
+    call_set_timer(c, PING_MS, stream_ping);
+}
+
+/* ---- a command's life ---- */
+
+static void command_free(struct command *m)
+{
+    (void)map_del(&m->o->commands, str_of(m->id));
+    list_remove(&m->node);
+    timer_stop(&m->kill);
+    exec_close(m->follow);
+    if (m->sb)
+        sandbox_unref(m->sb);
+    buf_fini(&m->out.rest);
+    buf_fini(&m->err.rest);
+    mem_free(m->content);
+    mem_free(m);
+}
+
+void commands_free(struct opensandbox *o)
+{
+    size_t it = 0;
+
+    for (struct command *m; (m = map_next(&o->commands, &it)); it = 0)
+        command_free(m);
+    map_fini(&o->commands);
+}
+
+static void command_ends(struct command *m)
+{
+    struct opensandbox *o = m->o;
+
+    m->follow = NULL;
+    m->ended = clock_real();
+    timer_stop(&m->kill);
+    sandbox_unref(TAKE_PTR(m->sb));
+    buf_fini(&m->out.rest);
+    buf_fini(&m->err.rest);
+    list_append(&o->ended, &m->node);
+    if (o->n_ended == ENDED_MAX)
+        command_free(LIST_FIRST(struct command, &o->ended, node));
+    else
+        o->n_ended++;
+}
+
+static void command_signalled(void *ctx, const struct err *err)
+{
+    (void)ctx, (void)err; /* its exit tells */
+}
+
+static void command_kill(struct command *m, int signal)
+{
+    struct exec_select which = {.pid = m->pid};
+    static const struct actor actor = {.name = "opensandbox:token"};
+    struct exec_call *call;
+    struct err err;
+
+    if (m->pid && m->sb)
+        (void)!exec_signal(m->sb, &actor, &which, signal, command_signalled, NULL, &call, &err);
+}
+
+static void command_overdue(struct timer *t)
+{
+    command_kill(container_of(t, struct command, kill), SIGKILL);
+}
+
+/* Its client is gone: so is what it waited for. */
+static void stream_closed(struct call *c)
+{
+    struct command *m = c->state;
+
+    if (!m)
+        return;
+    m->call = NULL;
+    if (m->follow) {
+        command_kill(m, SIGKILL);
+        exec_ack(m->follow, m->unacked);
+        m->unacked = 0;
+    }
+}
+
+/* Ends the stream with what was gathered. */
+static void stream_end(struct command *m, struct buf *b)
+{
+    struct call *c = TAKE_PTR(m->call);
+
+    if (!c)
+        return;
+    c->state = NULL;
+    if (!http_response_begun(c->req))
+        stream_begin(c);
+    (void)http_response_write(c->req, buf_str(b));
+    call_done(c);
+    (void)http_response_end(c->req);
+}
+
+/* ---- what it writes ---- */
+
+static void line_flush(struct lines *l, const char *type, struct buf *b)
+{
+    event_text(b, type, buf_len(&l->rest) ? buf_str(&l->rest) : STR("\n"));
+    buf_clear(&l->rest);
+}
+
+static void lines_take(struct lines *l, const char *type, struct str bytes, struct buf *b)
+{
+    for (size_t i = 0, from = 0; i <= bytes.n; i++) {
+        bool is_end = i == bytes.n || bytes.p[i] == '\n' || bytes.p[i] == '\r';
+
+        if (!is_end && buf_len(&l->rest) + i - from < LINE_MAX_BYTES)
+            continue;
+        (void)buf_append_str(&l->rest, str_n(bytes.p + from, i - from));
+        from = i;
+        if (i == bytes.n)
+            return;
+        if (!is_end) {
+            line_flush(l, type, b);
+            continue;
+        }
+        from++;
+        if (bytes.p[i] == '\r' || !l->after_cr || buf_len(&l->rest))
+            line_flush(l, type, b);
+        l->after_cr = bytes.p[i] == '\r';
+    }
+}
+
+static void command_starts(void *ctx, uint32_t pid)
+{
+    struct command *m = ctx;
+    AUTO_BUF struct buf b = BUF_INIT(1024);
+
+    m->pid = pid;
+    if (!m->call) {
+        command_kill(m, SIGKILL);
+        return;
+    }
+    stream_begin(m->call);
+    event_text(&b, "init", str_of(m->id));
+    if (m->is_background) {
+        event_complete(&b, 0);
+        stream_end(m, &b);
+        return;
+    }
+    (void)http_response_write(m->call->req, buf_str(&b));
+    call_set_timer(m->call, PING_MS, stream_ping);
+}
+
+static void command_writes(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct command *m = ctx;
+    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
+
+    if (!m->call) {
+        exec_ack(m->follow, bytes.n);
+        return;
+    }
+    bool is_err = channel == WIRE_STDERR;
+    lines_take(is_err ? &m->err : &m->out, is_err ? "stderr" : "stdout", bytes, &b);
+    if (buf_error(&b) < 0)
+        http_abort(m->call->req);
+    else if (buf_len(&b))
+        (void)http_response_write(m->call->req, buf_str(&b));
+    if (http_response_full(m->call->req))
+        m->unacked += bytes.n;
+    else
+        exec_ack(m->follow, bytes.n);
+}
+
+static void command_drains(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct command *m = c->state;
+
+    (void)req;
+    if (!m || !m->follow)
+        return;
+    exec_ack(m->follow, m->unacked);
+    m->unacked = 0;
+}
+
+static void command_finish(struct command *m, const char *value, const char *trace)
+{
+    AUTO_BUF struct buf b = BUF_INIT(2 * LINE_MAX_BYTES * 6);
+
+    if (buf_len(&m->out.rest))
+        line_flush(&m->out, "stdout", &b);
+    if (buf_len(&m->err.rest))
+        line_flush(&m->err, "stderr", &b);
+    if (value)
+        event_error(&b, value, trace);
+    else
+        event_complete(&b, clock_real() - m->started);
+    m->is_ok = !value;
+    (void)snprintf(m->error, sizeof(m->error), "%s", value ? trace : "");
+    stream_end(m, &b);
+    command_ends(m);
+}
+
+static void command_exits(void *ctx, const struct exec_exit *exit)
+{
+    struct command *m = ctx;
+    char value[16], trace[48];
+
+    m->exit_code = exit->signaled ? UINT32_MAX : exit->code;
+    (void)snprintf(value, sizeof(value), "%d", (int)m->exit_code);
+    (void)snprintf(trace, sizeof(trace), exit->signaled ? "signal: %u" : "exit status %u", exit->code);
+    command_finish(m, m->exit_code ? value : NULL, trace);
+}
+
+static void command_fails(void *ctx, const struct err *err)
+{
+    struct command *m = ctx;
+    struct call *c = m->call;
+    bool is_late = err->code == ERR_DEADLINE_EXCEEDED;
+
+    m->exit_code = UINT32_MAX;
+    if (!c || http_response_begun(c->req)) {
+        command_finish(m, is_late ? "-1" : err->msg, is_late ? "the time-out of the command has passed" : err->msg);
+        return;
+    }
+    m->call = NULL;
+    c->state = NULL;
+    call_fail_err(c, err);
+    command_ends(m);
+}
+
+static const struct exec_ops command_ops = {command_starts, command_writes, command_exits, command_fails};
+
+/* Starts it, or answers why not. */
+static void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background,
+                        const char *id)
+{
+    struct command *m = mem_new(struct command);
+    struct exec_spec tagged = *spec;
+    struct err err;
+
+    m->o = opensandbox_of_execd(c);
+    memcpy(m->id, id, ID_LEN);
+    memcpy(m->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
+    m->is_background = is_background;
+    m->started = clock_real();
+    m->content = mem_strndup(content.p, MIN(content.n, (size_t)CONTENT_MAX));
+    list_init(&m->node);
+    timer_init(&m->kill, command_overdue);
+    buf_init(&m->out.rest, LINE_MAX_BYTES);
+    buf_init(&m->err.rest, LINE_MAX_BYTES);
+    (void)map_put(&m->o->commands, str_of(m->id), m);
+    tagged.tag = str_of(m->id);
+    if (exec_start(c->sandbox, &c->actor, &tagged, &command_ops, m, &m->follow, &err) < 0) {
+        m->follow = NULL;
+        command_free(m);
+        call_fail_err(c, &err);
+        return;
+    }
+    m->sb = sandbox_ref(c->sandbox);
+    m->call = c;
+    c->state = m;
+    c->cleanup = stream_closed;
+    http_on_drain(c->req, command_drains, c);
+}
+
+/* ---- what is asked for ---- */
+
+/* "$1": id of one whose output goes to its file; "$2" and "$3": user and group by number; then the command. */
+#define PRELUDE                                                                                                        \
+    "if [ -n \"$1\" ]; then mkdir -p " DIRECTORY " && exec >" DIRECTORY "/\"$1\".log 2>&1 </dev/null; fi; u=$2 g=$3; " \
+    "shift 3; [ -n \"$u\" ] || exec \"$@\"; "                                                                          \
+    "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
+#define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
+
+static void run_command(struct call *c)
+{
+    struct arena *a = http_arena(c->req);
+    struct str command = STR(""), cwd = STR("");
+    const struct str *argv = NULL;
+    int64_t timeout_ms = 0, uid = -1, gid = -1;
+    bool is_background = false;
+    struct exec_spec spec = {.user = STR("root")};
+    size_t argc = 0, n = 0;
+    char id[ID_LEN + 1];
+
+    if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
+                    JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
+                    JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &timeout_ms),
+                    JSON_WANT_INT("uid", 0, INT32_MAX, &uid), JSON_WANT_INT("gid", 0, INT32_MAX, &gid),
+                    JSON_WANT_PAIRS("envs", &spec.envs, &spec.n_envs)))
+        return;
+    if (!command.n == !argc || (gid >= 0 && uid < 0)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "exactly one of command and argv is needed; gid goes with uid");
+        return;
+    }
+    id_token(id, ID_LEN);
+    struct str *args = arena_alloc(a, (argc + 12) * sizeof(*args));
+    spec.cmd = STR("/bin/sh");
+    spec.args = args;
+    if (is_background || uid >= 0) {
+        args[n++] = STR("-c");
+        args[n++] = STR(PRELUDE);
+        args[n++] = STR("sh");
+        args[n++] = is_background ? arena_str(a, str_of(id)) : STR("");
+        args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
+        args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
+        if (command.n)
+            args[n++] = STR("/bin/sh");
+    } else if (argc) {
+        spec.cmd = argv[0];
+    }
+    for (size_t i = n ? 0 : 1; i < argc; i++)
+        args[n++] = argv[i];
+    if (command.n) {
+        args[n++] = STR("-c");
+        args[n++] = STR(SHELL);
+        args[n++] = STR("sh");
+        args[n++] = command;
+    }
+    spec.n_args = n;
+    spec.cwd = cwd;
+    spec.timeout_ms = (uint64_t)timeout_ms;
+    command_run(c, &spec, command.n ? command : argv[0], is_background, id);
+}
+
+/* Of this sandbox; NULL: none. */
+static struct command *command_find(struct call *c, struct str id)
+{
+    struct command *m = map_get(&opensandbox_of_execd(c)->commands, id);
+
+    return m && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0 ? m : NULL;
+}
+
+static void interrupt(struct call *c)
+{
+    struct str id = STR("");
+    struct command *m;
+
+    (void)call_query(c, "id", &id);
+    m = command_find(c, id);
+    if (!m || !m->follow) {
+        call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
+        return;
+    }
+    command_kill(m, SIGTERM);
+    timer_set(&c->facade->timers, &m->kill, TERM_MS);
+    call_empty(c, 200);
+}
+
+static void command_status(struct call *c)
+{
+    const struct command *m = command_find(c, c->args[0]);
+
+    if (!m) {
+        call_fail(c, 404, "there is no command '%.*s'", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        return;
+    }
+    json_t *answer = json_pack("{s:s,s:s,s:b,s:s,s:o*,s:o*}", "id", m->id, "content", m->content, "running",
+                               m->follow != NULL, "error", m->error, "started_at", opensandbox_time(m->started),
+                               "finished_at", opensandbox_time(m->ended));
+    if (!m->follow)
+        (void)json_object_set_new(answer, "exit_code", json_integer((int32_t)m->exit_code));
+    opensandbox_answer(c, 200, answer);
+}
+
+/* ---- the log of one in the background ---- */
+
+struct log_read {
+    struct buf bytes;
+    uint64_t from;
+};
+
+enum { LOG_PIECE = 4 << 20 };
+
+static void log_closed(struct call *c)
+{
+    buf_fini(&((struct log_read *)c->state)->bytes);
+}
+
+static void log_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct log_read *l = c->state;
+
+    (void)buf_append_str(&l->bytes, bytes);
+    file_read_ack(c->file, bytes.n);
+}
+
+static void log_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx, (void)entry;
+}
+
+static void log_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct log_read *l = c->state;
+    char cursor[24];
+
+    c->file = NULL;
+    if (err) {
+        call_fail(c, 400, "no output of that command is kept: only those in the background have some");
+        return;
+    }
+    (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)(l->from + buf_len(&l->bytes)));
+    http_add_header(c->req, STR("execd-commands-tail-cursor"), str_of(cursor));
+    call_respond(c, 200, "text/plain; charset=utf-8", buf_str(&l->bytes));
+}
+
+static bool is_id(struct str id)
+{
+    for (size_t i = 0; i < id.n; i++)
+        if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
+            return false;
+    return id.n == ID_LEN;
+}
+
+static void command_logs(struct call *c)
+{
+    static const struct file_read_ops ops = {log_open, log_data, log_end};
+    struct log_read *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    char path[64];
+    struct err err;
+
+    *l = (struct log_read){.from = 0};
+    buf_init(&l->bytes, LOG_PIECE);
+    c->state = l;
+    c->cleanup = log_closed;
+    if (call_query_u64(c, "cursor", &l->from) < 0)
+        return;
+    if (!is_id(c->args[0])) {
+        call_fail(c, 400, "there is no such command");
+        return;
+    }
+    (void)snprintf(path, sizeof(path), DIRECTORY "/%.*s.log", STR_ARG(c->args[0]));
+    if (file_read(c->sandbox, &c->actor, STR("root"), str_of(path), l->from, LOG_PIECE, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+/* ---- scripts ---- */
+
+struct script {
+    struct follow *follow;
+    struct buf output;
+    void (*done)(struct call *c, uint32_t code, struct str output);
+};
+
+static void script_closed(struct call *c)
+{
+    struct script *s = c->state;
+
+    exec_close(TAKE_PTR(s->follow));
+    buf_fini(&s->output);
+}
+
+static void script_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    (void)channel;
+    (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
+    exec_ack(s->follow, bytes.n);
+}
+
+static void script_exit(void *ctx, const struct exec_exit *exit)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    s->follow = NULL;
+    s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
+}
+
+static void script_error(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    s->follow = NULL;
+    call_fail_err(c, err);
+}
+
+void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
+                void (*done)(struct call *c, uint32_t code, struct str output))
+{
+    static const struct exec_ops ops = {.on_output = script_output, .on_exit = script_exit, .on_error = script_error};
+    struct script *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
+    struct exec_spec spec = {
+        .cmd = STR("/bin/sh"), .args = argv, .n_args = n_args + 3, .user = STR("root"), .timeout_ms = 30000};
+    struct err err;
+
+    *s = (struct script){.done = done};
+    buf_init(&s->output, SCRIPT_OUTPUT_MAX);
+    argv[0] = STR("-c");
+    argv[1] = str_of(script);
+    argv[2] = STR("sh");
+    for (size_t i = 0; i < n_args; i++)
+        argv[3 + i] = args[i];
+    c->state = s;
+    c->cleanup = script_closed;
+    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
+        s->follow = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+/* ---- sessions ---- */
+
+static void session_made(struct call *c, uint32_t code, struct str output)
+{
+    const char *id = output.n >= ID_LEN ? arena_printf(http_arena(c->req), "%.*s", ID_LEN, output.p) : "";
+
+    if (code || !is_id(str_of(id)))
+        call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
+    else
+        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", id));
+}
+
+static void session_new_one(struct call *c)
+{
+    struct str args[2] = {STR_NULL, STR("/root")};
+    char id[ID_LEN + 1];
+
+    if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
+        return;
+    id_token(id, ID_LEN);
+    args[0] = arena_str(http_arena(c->req), str_of(id));
+    script_run(c,
+               "cd -- \"$2\" && mkdir -p " DIRECTORY " && export >" DIRECTORY
+               "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
+               " \"$PWD\" >>" DIRECTORY "/\"$1\".session && echo \"$1\"",
+               args, 2, session_made);
+}
+
+#define SESSION                                                                                                          \
+    "__f=" DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                                \
+    "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
+    "trap '__c=$?; { declare -p; declare -f; alias -p; printf \"cd -- %q\\n\" \"$PWD\"; } >\"$__f.new\" 2>/dev/null && " \
+    "mv -f \"$__f.new\" \"$__f\"; exit $__c' EXIT; eval \"$2\""
+
+struct session_run {
+    struct str command, cwd;
+    int64_t timeout_ms;
+};
+
+static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct session_run r = *(struct session_run *)c->state;
+    struct arena *a = http_arena(c->req);
+    struct str *args = arena_alloc(a, 6 * sizeof(*args));
+    char id[ID_LEN + 1];
+
+    (void)entry;
+    c->file = NULL;
+    c->state = NULL;
+    if (err) {
+        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+        return;
+    }
+    args[0] = STR("-c");
+    args[1] = STR(SESSION);
+    args[2] = STR("bash");
+    args[3] = c->args[0];
+    args[4] = r.command;
+    args[5] = r.cwd;
+    id_token(id, ID_LEN);
+    command_run(c,
+                &(struct exec_spec){.cmd = STR("/bin/bash"),
+                                    .args = args,
+                                    .n_args = 6,
+                                    .user = STR("root"),
+                                    .timeout_ms = (uint64_t)r.timeout_ms},
+                r.command, false, id);
+}
+
+static void session_stat(struct call *c, file_entry_fn done)
+{
+    struct err err;
+    char path[64];
+
+    if (!is_id(c->args[0])) {
+        done(c, NULL, &(struct err){.code = ERR_NOT_FOUND});
+        return;
+    }
+    (void)snprintf(path, sizeof(path), DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
+    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static void session_command(struct call *c)
+{
+    struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
+
+    *r = (struct session_run){STR(""), STR(""), 0};
+    c->state = r;
+    if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
+                   JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
+        session_stat(c, session_found);
+}
+
+static void session_gone(struct call *c, uint32_t code, struct str output)
+{
+    (void)output;
+    if (code)
+        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+    else
+        call_empty(c, 200);
+}
+
+static void session_remove(struct call *c)
+{
+    struct str id = is_id(c->args[0]) ? c->args[0] : STR("none");
+
+    script_run(c, "rm -- " DIRECTORY "/\"$1\".session", &id, 1, session_gone);
+}
+
+/* ---- figures ---- */
+
+static json_t *figures(const struct sandbox_sample *s)
+{
+    double pct = MIN(MAX(s->cpu_used_pct, 0), 100), mib = 1 << 20;
+
+    return json_pack("{s:I,s:f,s:f,s:f,s:I}", "cpu_count", (json_int_t)s->cpu_count, "cpu_used_pct", pct,
+                     "mem_total_mib", (double)s->memory_total / mib, "mem_used_mib", (double)s->memory_used / mib,
+                     "timestamp", (json_int_t)(s->at / USEC_PER_MS));
+}
+
+static void on_sample(void *ctx, const struct sandbox_sample *s, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    if (c)
+        opensandbox_answer(c, 200, figures(s));
+}
+
+static void metrics(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_sample_now(c->sandbox, on_sample, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void watch_next(struct call *c);
+
+static void on_watched(void *ctx, const struct sandbox_sample *s, const struct err *err)
+{
+    struct call *c = ctx;
+    char *text = s && c->req && !c->answered ? json_dumps(figures(s), JSON_COMPACT) : NULL;
+
+    if (text && !http_response_full(c->req)) {
+        AUTO_BUF struct buf b = BUF_INIT(1024);
+
+        buf_printf(&b, "data: %s\n\n", text);
+        (void)http_response_write(c->req, buf_str(&b));
+    }
+    mem_free(text);
+    if (c->req && !c->answered && err)
+        http_abort(c->req);
+    else if (c->req && !c->answered)
+        call_set_timer(c, 1000, watch_next);
+    call_unref(c);
+}
+
+static void watch_next(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_sample_now(c->sandbox, on_watched, call_hold(c), &err) < 0) {
+        http_abort(c->req);
+        call_unref(c);
+    }
+}
+
+static void metrics_watch(struct call *c)
+{
+    stream_begin(c);
+    watch_next(c);
+}
+
+static void ping(struct call *c)
+{
+    call_empty(c, 200);
+}
+
+const struct route command_routes[] = {
+    {HTTP_METHOD_GET, "/ping", ping, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/command", run_command, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/command", interrupt, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/command/status/{}", command_status, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/command/{}/logs", command_logs, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/session", session_new_one, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/session/{}/run", session_command, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/session/{}", session_remove, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/metrics", metrics, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/metrics/watch", metrics_watch, ROUTE_SANDBOX, NULL},
+};
+const size_t command_n_routes = ARRAY_SIZE(command_routes);

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The egress service: their policy is a view of ours. Errors are plain text. */
+#include "api/opensandbox/handlers.h"
+#include "sandbox/network.h"
+
+/* Ours as theirs. Rules that they have no words for (ports, requests) are shown by their target. */
+static json_t *policy_json(const struct sandbox *sb)
+{
+    const json_t *ours = network_policy(sb), *rules = json_object_get(ours, "rules");
+    const char *otherwise = json_string_value(json_object_get(ours, "default"));
+    json_t *egress = json_array(), *rule;
+    size_t i;
+
+    json_array_foreach((json_t *)rules, i, rule)
+    {
+        json_t *allow = json_object_get(rule, "allow");
+
+        (void)json_array_append_new(egress, json_pack("{s:s,s:O}", "action", allow ? "allow" : "deny", "target",
+                                                      allow ? allow : json_object_get(rule, "deny")));
+    }
+    return json_pack("{s:s,s:o}", "defaultAction", otherwise ? otherwise : "deny", "egress", egress);
+}
+
+static json_t *status_json(const struct sandbox *sb, const char *reason)
+{
+    json_t *answer = json_pack("{s:s,s:s,s:s,s:o}", "status", network_is_up(sb) ? "ok" : "unavailable", "mode",
+                               "enforce", "enforcementMode", "dns+nft", "policy", policy_json(sb));
+
+    if (reason)
+        (void)json_object_set_new(answer, "reason", json_string(reason));
+    return answer;
+}
+
+static void get_policy(struct call *c)
+{
+    opensandbox_answer(c, 200, status_json(c->sandbox, NULL));
+}
+
+static void on_set(void *ctx, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    if (c)
+        opensandbox_answer(c, 200, status_json(c->sandbox, NULL));
+}
+
+/* Steals policy, which is ours. What is injected stays. */
+static void set_policy(struct call *c, json_t *policy)
+{
+    json_t *inject = json_object_get(network_policy(c->sandbox), "inject");
+    const char *otherwise = json_string_value(json_object_get(policy, "default"));
+    struct network_spec spec = {.policy = policy, .allow_internet = otherwise && strcmp(otherwise, "allow") == 0};
+    struct err err;
+
+    if (inject)
+        (void)json_object_set(policy, "inject", inject);
+    if (network_set(c->sandbox, &c->actor, &spec, on_set, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+    json_decref(policy);
+}
+
+static const char *target_of(const json_t *rule)
+{
+    const json_t *allow = json_object_get(rule, "allow");
+
+    return json_string_value(allow ? allow : json_object_get(rule, "deny"));
+}
+
+static bool is_named(const json_t *rules, const char *target)
+{
+    json_t *rule;
+    size_t i;
+
+    json_array_foreach((json_t *)rules, i, rule)
+    {
+        if (target && target_of(rule) && strcmp(target_of(rule), target) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* In front of what is there go the new rules, the first of each target; old ones of the same targets go. */
+static json_t *merged(const json_t *ours, const json_t *rules)
+{
+    json_t *all = json_array(), *rule, *policy = json_copy((json_t *)ours);
+    size_t i;
+
+    json_array_foreach((json_t *)rules, i, rule)
+    {
+        if (!is_named(all, target_of(rule)))
+            (void)json_array_append(all, rule);
+    }
+    json_array_foreach(json_object_get(ours, "rules"), i, rule)
+    {
+        if (!is_named(rules, target_of(rule)))
+            (void)json_array_append(all, rule);
+    }
+    (void)json_object_set_new(policy, "rules", all);
+    return policy;
+}
+
+/* Bodies are lists here, which no route of the kit takes. NULL: answered. */
+static json_t *read_list(struct call *c, int error, struct str body)
+{
+    json_t *list = NULL;
+    struct err err;
+
+    if (error == -EMSGSIZE)
+        call_fail(c, 413, "the body is too large");
+    else if (error == 0 && (json_read(body, &list, &err) < 0 || !json_is_array(list) || !json_array_size(list)))
+        call_fail(c, 400, "the body must be a list that is not empty");
+    else if (error == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static void patch_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *list = read_list(c, error, body);
+    struct err err;
+
+    (void)req;
+    if (!list)
+        return;
+    AUTO_JSON json_t *wanted = json_pack("{s:O}", "egress", list);
+    AUTO_JSON json_t *theirs = create_policy(wanted, &err);
+    if (!theirs)
+        call_fail_err(c, &err);
+    else
+        set_policy(c, merged(network_policy(c->sandbox), json_object_get(theirs, "rules")));
+}
+
+static void patch_policy(struct call *c)
+{
+    http_read_body(c->req, c->facade->ops->body_max, patch_body, c);
+}
+
+static void remove_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *list = read_list(c, error, body);
+    const json_t *ours = network_policy(c->sandbox);
+    json_t *kept = json_array(), *rule, *target;
+    size_t i, k;
+    bool is_hit = false;
+
+    (void)req;
+    json_array_foreach(json_object_get(ours, "rules"), i, rule)
+    {
+        bool goes = false;
+
+        json_array_foreach(list, k, target) goes |=
+            json_is_string(target) && target_of(rule) && strcmp(json_string_value(target), target_of(rule)) == 0;
+        is_hit |= goes;
+        if (!goes)
+            (void)json_array_append(kept, rule);
+    }
+    if (list && is_hit) {
+        json_t *policy = json_copy((json_t *)ours);
+
+        (void)json_object_set(policy, "rules", kept);
+        set_policy(c, policy);
+    } else if (list) {
+        opensandbox_answer(c, 200, status_json(c->sandbox, "no rule has such a target"));
+    }
+    json_decref(kept);
+}
+
+static void remove_rules(struct call *c)
+{
+    http_read_body(c->req, c->facade->ops->body_max, remove_body, c);
+}
+
+static void replace_policy(struct call *c)
+{
+    struct err err;
+    json_t *policy = create_policy(c->body, &err);
+
+    if (policy)
+        set_policy(c, policy);
+    else
+        call_fail_err(c, &err);
+}
+
+static void health(struct call *c)
+{
+    call_respond(c, network_is_up(c->sandbox) ? 200 : 503, "text/plain",
+                 network_is_up(c->sandbox) ? STR("ok") : STR("not ready"));
+}
+
+static void no_vault(struct call *c)
+{
+    call_fail(c, 501, "the credential vault isn't there: bind secrets to hosts by 'cove policy' and 'cove secret'");
+}
+
+const struct route egress_routes[] = {
+    {HTTP_METHOD_GET, "/policy", get_policy, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/healthz", health, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},
+};
+const size_t egress_n_routes = ARRAY_SIZE(egress_routes);

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of execd, as root. What the core's own file operations don't have - owners by name, batches that end at the first failure - is a small shell script
+ * inside, which exits with 44 when something is not there.
+ */
+#include "api/opensandbox/handlers.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "http/url.h"
+
+#include <fnmatch.h>
+
+enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 8 << 20 };
+enum { SCRIPT_NOT_FOUND = 44 };
+
+/* ---- entries ---- */
+
+/* 0755 is 755 here. */
+static uint32_t mode_out(uint32_t mode)
+{
+    return (mode >> 6 & 7) * 100 + (mode >> 3 & 7) * 10 + (mode & 7) + (mode >> 9 & 7) * 1000;
+}
+
+static const char *type_name(const struct file_entry *e)
+{
+    if (e->is_link)
+        return "symlink";
+    return e->type == WIRE_FILE_REGULAR ? "file" : e->type == WIRE_FILE_DIRECTORY ? "directory" : "other";
+}
+
+static json_t *entry_json(const struct file_entry *e)
+{
+    usec_t at = e->mtime_ns / 1000;
+
+    return json_pack("{s:o,s:s,s:I,s:o*,s:o*,s:o,s:o,s:I}", "path", json_stringn_nocheck(e->path.p, e->path.n), "type",
+                     type_name(e), "size", (json_int_t)e->size, "modified_at", opensandbox_time(at), "created_at",
+                     opensandbox_time(at), "owner", json_stringn_nocheck(e->owner.p, e->owner.n), "group",
+                     json_stringn_nocheck(e->group.p, e->group.n), "mode",
+                     (json_int_t)mode_out(e->is_link ? e->link_mode : e->mode));
+}
+
+/* All values of a parameter that may stand there several times. -1: answered. */
+static int query_paths(struct call *c, const struct str **ret_paths, size_t *ret_n)
+{
+    struct arena *a = http_arena(c->req);
+    struct str *paths = arena_alloc(a, FILES_PATHS_MAX * sizeof(*paths)), rest = http_query(c->req);
+    size_t n = 0;
+
+    for (struct url_param p; url_query_next(&rest, &p);) {
+        if (!str_eqc(p.name, "path"))
+            continue;
+        if (n == FILES_PATHS_MAX || !p.value.n || url_decode(a, p.value, URL_QUERY, &paths[n]) < 0 ||
+            str_has_nul(paths[n]) || paths[n].n >= PATH_TEXT_MAX) {
+            call_fail(c, 400, "path: too many, too long or malformed");
+            return -1;
+        }
+        n++;
+    }
+    *ret_paths = paths;
+    *ret_n = n;
+    return 0;
+}
+
+/* ---- several, one after the other ---- */
+
+struct info {
+    const struct str *paths;
+    size_t n, i;
+    json_t *found;
+};
+
+static void info_closed(struct call *c)
+{
+    json_decref(((struct info *)c->state)->found);
+}
+
+static void info_next(struct call *c);
+
+static void info_one(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct info *f = c->state;
+
+    c->file = NULL;
+    if (err) {
+        call_fail_err(c, err);
+        return;
+    }
+    (void)json_object_setn_new(f->found, f->paths[f->i].p, f->paths[f->i].n, entry_json(entry));
+    f->i++;
+    info_next(c);
+}
+
+static void info_next(struct call *c)
+{
+    struct info *f = c->state;
+    struct err err;
+
+    if (f->i == f->n) {
+        opensandbox_answer(c, 200, json_incref(f->found));
+    } else if (file_stat(c->sandbox, &c->actor, STR("root"), f->paths[f->i], info_one, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static void files_info(struct call *c)
+{
+    struct info *f = arena_alloc(http_arena(c->req), sizeof(*f));
+
+    *f = (struct info){.i = 0};
+    if (query_paths(c, &f->paths, &f->n) < 0)
+        return;
+    f->found = json_object();
+    c->state = f;
+    c->cleanup = info_closed;
+    info_next(c);
+}
+
+/* ---- scripts ---- */
+
+void files_script_done(struct call *c, uint32_t code, struct str output)
+{
+    if (code == 0)
+        call_empty(c, 200);
+    else
+        call_fail(c, code == SCRIPT_NOT_FOUND ? 404 : 500, "%.*s", (int)MIN(output.n, (size_t)500), output.p);
+}
+
+static void remove_paths(struct call *c)
+{
+    const struct str *paths;
+    size_t n;
+
+    if (query_paths(c, &paths, &n) == 0)
+        script_run(c, c->route->what, paths, n, files_script_done);
+}
+
+/* {"path": {owner, group, mode}} as four arguments each. */
+const struct str *files_permissions(struct call *c, const char *path, const json_t *one, struct str *to)
+{
+    struct arena *a = http_arena(c->req);
+    struct err err;
+    int64_t mode = 0;
+
+    to[0] = arena_str(a, str_of(path));
+    to[1] = to[2] = to[3] = STR("");
+    if (!json_is_object(one) || !to[0].n) {
+        call_fail(c, 400, "'%.100s': it is {\"owner\", \"group\", \"mode\"}", path);
+        return NULL;
+    }
+    if (json_wants(one,
+                   (const struct json_want[]){JSON_WANT_STR("owner", &to[1]), JSON_WANT_STR("group", &to[2]),
+                                              JSON_WANT_INT("mode", 0, 7777, &mode)},
+                   3, a, false, &err) < 0) {
+        call_fail_err(c, &err);
+        return NULL;
+    }
+    for (int64_t m = mode; m; m /= 10)
+        if (m % 10 > 7) {
+            call_fail(c, 400, "mode %lld: its digits are octal", (long long)mode);
+            return NULL;
+        }
+    to[1] = arena_str(a, to[1]); /* the body may be gone before the script runs */
+    to[2] = arena_str(a, to[2]);
+    if (mode)
+        to[3] = str_of(arena_printf(a, "%lld", (long long)mode));
+    return to;
+}
+
+static void set_permissions(struct call *c)
+{
+    size_t n = 0;
+    struct str *args = arena_alloc(http_arena(c->req), (4 * json_object_size(c->body) + 1) * sizeof(*args));
+    const char *path;
+    json_t *one;
+
+    json_object_foreach(c->body, path, one)
+    {
+        if (!files_permissions(c, path, one, &args[n]))
+            return;
+        n += 4;
+    }
+    script_run(c, c->route->what, args, n, files_script_done);
+}
+
+/* Its body is a list, which no route of the kit takes. */
+static void move_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    struct call *c = ctx;
+    AUTO_JSON json_t *list = NULL;
+    json_t *one;
+    size_t i, n = 0;
+    struct err err;
+
+    if (error < 0 && error != -EMSGSIZE)
+        return;
+    if (error < 0 || json_read(body, &list, &err) < 0 || !json_is_array(list)) {
+        call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
+        return;
+    }
+    struct str *args = arena_alloc(http_arena(req), (2 * json_array_size(list) + 1) * sizeof(*args));
+    json_array_foreach(list, i, one)
+    {
+        struct str from = STR(""), to = STR("");
+
+        if (!json_is_object(one) ||
+            JSON_WANTS(one, NULL, &err, JSON_NEED_STR("src", &from), JSON_NEED_STR("dest", &to)) < 0) {
+            call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
+            return;
+        }
+        args[n++] = arena_str(http_arena(req), from);
+        args[n++] = arena_str(http_arena(req), to);
+    }
+    script_run(c, c->route->what, args, n, files_script_done);
+}
+
+static void move_files(struct call *c)
+{
+    http_read_body(c->req, c->facade->ops->body_max, move_body, c);
+}
+
+/* ---- lists ---- */
+
+struct listing {
+    json_t *found;
+    struct str pattern; /* p NULL: all, directories too */
+};
+
+static void listing_closed(struct call *c)
+{
+    json_decref(((struct listing *)c->state)->found);
+}
+
+static void list_each(void *ctx, const struct file_entry *e)
+{
+    struct call *c = ctx;
+    struct listing *l = c->state;
+
+    if (l->pattern.p) {
+        AUTO_FREE char *name = mem_strndup(e->name.p, e->name.n);
+
+        if ((e->type == WIRE_FILE_DIRECTORY && !e->is_link) || fnmatch(l->pattern.p, name, 0) != 0)
+            return;
+    }
+    if (json_array_size(l->found) < FOUND_MAX)
+        (void)json_array_append_new(l->found, entry_json(e));
+}
+
+static void list_done(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct listing *l = c->state;
+
+    (void)entry;
+    c->file = NULL;
+    if (err && err->code == ERR_NOT_FOUND)
+        call_fail(c, 404, "%s", err->msg);
+    else if (err)
+        call_fail(c, 400, "%s", err->msg);
+    else
+        opensandbox_answer(c, 200, json_incref(l->found));
+}
+
+static void list_directory(struct call *c, struct str pattern, uint64_t depth)
+{
+    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct str path;
+    struct err err;
+
+    *l = (struct listing){.found = json_array(), .pattern = pattern};
+    c->state = l;
+    c->cleanup = listing_closed;
+    if (!call_query(c, "path", &path) || !path.n || path.n >= PATH_TEXT_MAX || str_has_nul(path)) {
+        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
+    } else if (depth == 0) {
+        call_json(c, 200, STR("[]"));
+    } else if (file_list(c->sandbox, &c->actor, STR("root"), path, (uint32_t)MIN(depth, (uint64_t)DEPTH_MAX), list_each,
+                         list_done, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static void list_files(struct call *c)
+{
+    uint64_t depth = 1;
+
+    if (http_query_get(c->req, "depth", &(struct str){0}) == 0 || call_query_u64(c, "depth", &depth) == 0)
+        list_directory(c, STR_NULL, depth);
+}
+
+static void search_files(struct call *c)
+{
+    struct str pattern = STR("**");
+
+    (void)call_query(c, "pattern", &pattern);
+    list_directory(c, arena_str(http_arena(c->req), pattern), DEPTH_MAX);
+}
+
+/* ---- replacing ---- */
+
+struct replacing {
+    json_t *body, *answer; /* owned */
+    void *it;
+    struct str old, new;
+    struct buf text, changed;
+    size_t given;
+    uint64_t count;
+    bool is_verbose;
+};
+
+static void replace_closed(struct call *c)
+{
+    struct replacing *r = c->state;
+
+    json_decref(r->answer);
+    buf_fini(&r->text);
+    buf_fini(&r->changed);
+}
+
+static void replace_next(struct call *c);
+
+static void replace_ready(void *ctx)
+{
+    struct call *c = ctx;
+    struct replacing *r = c->state;
+
+    while (r->given < buf_len(&r->changed)) {
+        size_t n = file_write_data(c->file, str_sub(buf_str(&r->changed), r->given));
+
+        if (!n)
+            return;
+        r->given += n;
+    }
+    file_write_eof(c->file);
+}
+
+static void replace_written(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct replacing *r = c->state;
+
+    (void)entry;
+    c->file = NULL;
+    if (err) {
+        call_fail_err(c, err);
+        return;
+    }
+    r->it = json_object_iter_next(c->body, r->it);
+    replace_next(c);
+}
+
+static struct str replace_path(const struct replacing *r)
+{
+    return str_of(json_object_iter_key(r->it));
+}
+
+static void replace_read(void *ctx, const struct err *err)
+{
+    static const struct file_write_ops ops = {replace_ready, replace_written};
+    struct call *c = ctx;
+    struct replacing *r = c->state;
+    struct str rest = buf_str(&r->text);
+    struct err local;
+
+    c->file = NULL;
+    if (err || buf_error(&r->text)) {
+        call_fail(c, err && err->code == ERR_NOT_FOUND ? 404 : 500, "%s",
+                  err ? err->msg : "the file is too large to be edited here");
+        return;
+    }
+    buf_clear(&r->changed);
+    r->count = r->given = 0;
+    for (const char *at; rest.n && (at = memmem(rest.p, rest.n, r->old.p, r->old.n)); r->count++) {
+        (void)buf_append_str(&r->changed, str_n(rest.p, (size_t)(at - rest.p)));
+        (void)buf_append_str(&r->changed, r->new);
+        rest = str_sub(rest, (size_t)(at - rest.p) + r->old.n);
+    }
+    (void)buf_append_str(&r->changed, rest);
+    (void)json_object_set_new(r->answer, json_object_iter_key(r->it),
+                              json_pack("{s:I}", "replacedCount", (json_int_t)r->count));
+    if (!r->count) {
+        r->it = json_object_iter_next(c->body, r->it);
+        replace_next(c);
+    } else if (buf_error(&r->changed)) {
+        call_fail(c, 500, "the file would become too large to be edited here");
+    } else if (file_write(c->sandbox, &c->actor, STR("root"), replace_path(r), NULL, 0, &ops, c, &c->file, &local) <
+               0) {
+        c->file = NULL;
+        call_fail_err(c, &local);
+    }
+}
+
+static void replace_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct replacing *r = c->state;
+
+    (void)buf_append_str(&r->text, bytes);
+    file_read_ack(c->file, bytes.n);
+}
+
+static void replace_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx, (void)entry;
+}
+
+static void replace_next(struct call *c)
+{
+    static const struct file_read_ops ops = {replace_open, replace_data, replace_read};
+    struct replacing *r = c->state;
+    struct err err;
+
+    if (!r->it) {
+        if (r->is_verbose)
+            opensandbox_answer(c, 200, json_incref(r->answer));
+        else
+            call_empty(c, 200);
+        return;
+    }
+    const json_t *one = json_object_iter_value(r->it);
+    r->old = r->new = STR("");
+    buf_clear(&r->text);
+    if (!json_is_object(one) ||
+        JSON_WANTS(one, NULL, &err, JSON_NEED_STR("old", &r->old), JSON_WANT_STR("new", &r->new)) < 0) {
+        call_fail(c, 400, "'%.100s': it is {\"old\", \"new\"}, and \"old\" is not empty", replace_path(r).p);
+    } else if (file_read(c->sandbox, &c->actor, STR("root"), replace_path(r), 0, REPLACE_MAX + 1, &ops, c, &c->file,
+                         &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static void replace_files(struct call *c)
+{
+    struct replacing *r = arena_alloc(http_arena(c->req), sizeof(*r));
+
+    *r = (struct replacing){.it = json_object_iter(c->body)};
+    buf_init(&r->text, REPLACE_MAX);
+    buf_init(&r->changed, 2 * REPLACE_MAX);
+    if (call_query_bool(c, "verbose", &r->is_verbose) < 0)
+        return;
+    r->answer = json_object();
+    c->state = r;
+    c->cleanup = replace_closed;
+    replace_next(c);
+}
+
+const struct route file_routes[] = {
+    {HTTP_METHOD_GET, "/files/info", files_info, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/files", remove_paths, ROUTE_SANDBOX,
+     "for p; do [ ! -d \"$p\" ] || [ -L \"$p\" ] || { echo \"$p is a directory\"; exit 1; }; rm -f -- \"$p\" || exit 1; done"},
+    {HTTP_METHOD_POST, "/files/permissions", set_permissions, ROUTE_BODY | ROUTE_SANDBOX,
+     "while [ $# -gt 3 ]; do [ -e \"$1\" ] || { echo \"$1 isn't there\"; exit 44; }; " FILES_APPLY "shift 4; done"},
+    {HTTP_METHOD_POST, "/files/mv", move_files, ROUTE_SANDBOX,
+     "while [ $# -gt 1 ]; do [ -e \"$1\" ] || [ -L \"$1\" ] || { echo \"$1 isn't there\"; exit 44; }; "
+     "[ ! -e \"$2\" ] || { echo \"$2 is there already\"; exit 1; }; "
+     "mkdir -p -- \"$(dirname -- \"$2\")\" && mv -- \"$1\" \"$2\" || exit 1; shift 2; done"},
+    {HTTP_METHOD_GET, "/files/search", search_files, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/files/replace", replace_files, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/files/upload", transfer_upload, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/files/download", transfer_download, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/directories/list", list_files, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/directories", set_permissions, ROUTE_BODY | ROUTE_SANDBOX,
+     "while [ $# -gt 3 ]; do [ -d \"$1\" ] || { mkdir -p -- \"$1\" || exit 1; " FILES_APPLY "}; shift 4; done"},
+    {HTTP_METHOD_DELETE, "/directories", remove_paths, ROUTE_SANDBOX, "rm -rf -- \"$@\""},
+};
+const size_t file_n_routes = ARRAY_SIZE(file_routes);

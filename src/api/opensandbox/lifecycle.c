@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lifecycle API: sandboxes and snapshots. */
+#include "api/opensandbox/handlers.h"
+#include "base/mem.h"
+#include "http/url.h"
+#include "sandbox/network.h"
+#include "sandbox/pause.h"
+#include "sandbox/snapshot.h"
+#include "sandbox/templates.h"
+
+enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200, LOG_LINES = 1000, LOG_BYTES = 1 << 20 };
+
+/* ---- pages ---- */
+
+bool page_begin(struct call *c, struct page *p)
+{
+    *p = (struct page){.items = NULL};
+    if (call_query_u64(c, "page", &p->number) < 0 || call_query_u64(c, "pageSize", &p->size) < 0)
+        return false;
+    p->number = MIN(MAX(p->number, (uint64_t)1), (uint64_t)UINT32_MAX);
+    p->size = p->size ? MIN(p->size, (uint64_t)PAGE_SIZE_MAX) : PAGE_SIZE;
+    p->from = (p->number - 1) * p->size;
+    p->items = json_array();
+    return true;
+}
+
+bool page_takes(struct page *p)
+{
+    uint64_t at = p->total++;
+
+    return at >= p->from && at - p->from < p->size;
+}
+
+void page_answer(struct call *c, struct page *p)
+{
+    uint64_t pages = (p->total + p->size - 1) / p->size;
+
+    opensandbox_answer(c, 200,
+                       json_pack("{s:o,s:{s:I,s:I,s:I,s:I,s:b}}", "items", p->items, "pagination", "page",
+                                 (json_int_t)p->number, "pageSize", (json_int_t)p->size, "totalItems",
+                                 (json_int_t)p->total, "totalPages", (json_int_t)pages, "hasNextPage",
+                                 p->number < pages));
+}
+
+/* ---- a sandbox as they see it ---- */
+
+static const char *state_name(enum sandbox_state state)
+{
+    static const char *const names[] = {
+        [SANDBOX_CREATING] = "Pending", [SANDBOX_RUNNING] = "Running",   [SANDBOX_PAUSING] = "Pausing",
+        [SANDBOX_PAUSED] = "Paused",    [SANDBOX_RESUMING] = "Resuming", [SANDBOX_STOPPING] = "Stopping",
+        [SANDBOX_ENDED] = "Terminated", [SANDBOX_FAILED] = "Failed",
+    };
+
+    return (size_t)state < ARRAY_SIZE(names) && names[state] ? names[state] : "Pending";
+}
+
+static json_t *text_json(struct str s)
+{
+    return json_stringn(s.p, s.n);
+}
+
+static struct str reserved_value(const struct sandbox_info *i, const char *name)
+{
+    for (size_t k = 0; k < i->n_metadata; k++)
+        if (str_starts(i->metadata[k].key, STR(OPENSANDBOX_RESERVED)) &&
+            str_eqc(str_sub(i->metadata[k].key, strlen(OPENSANDBOX_RESERVED)), name))
+            return i->metadata[k].value;
+    return STR_NULL;
+}
+
+static json_t *metadata_json(const struct sandbox_info *i)
+{
+    json_t *all = json_object();
+
+    for (size_t k = 0; k < i->n_metadata; k++) {
+        struct str key = i->metadata[k].key;
+
+        if (!str_starts(key, STR(OPENSANDBOX_RESERVED)))
+            (void)json_object_setn_new(all, key.p, key.n, text_json(i->metadata[k].value));
+    }
+    return all;
+}
+
+json_t *lifecycle_sandbox(const struct sandbox *sb)
+{
+    const struct sandbox_info *i = sandbox_info(sb);
+    struct str image = reserved_value(i, "image"), snapshot = reserved_value(i, "snapshot"),
+               entrypoint = reserved_value(i, "entrypoint");
+    json_t *one = json_pack(
+        "{s:s,s:{s:s,s:s?,s:o*},s:o,s:o*,s:o*}", "id", i->id, "status", "state", state_name(i->state), "reason",
+        i->end_cause, "lastTransitionAt", opensandbox_time(i->started), "metadata", metadata_json(i), "createdAt",
+        opensandbox_time(i->started), "expiresAt", opensandbox_time(i->state == SANDBOX_PAUSED ? 0 : i->end_at));
+
+    if (snapshot.p)
+        (void)json_object_set_new(one, "snapshotId", text_json(snapshot));
+    else
+        (void)json_object_set_new(one, "image",
+                                  json_pack("{s:o}", "uri",
+                                            image.p
+                                                ? text_json(image)
+                                                : json_string(i->template_alias ? i->template_alias : i->template_id)));
+    if (entrypoint.p)
+        (void)json_object_set_new(one, "entrypoint", json_loadb(entrypoint.p, entrypoint.n, 0, NULL));
+    return one;
+}
+
+/* ---- listing ---- */
+
+struct filter {
+    struct page page;
+    struct str states[8];
+    size_t n_states;
+    struct pair *metadata;
+    size_t n_metadata;
+};
+
+static bool is_state(const struct filter *f, const char *name)
+{
+    for (size_t k = 0; k < f->n_states; k++)
+        if (str_eq_nocase(f->states[k], str_of(name)))
+            return true;
+    return !f->n_states;
+}
+
+static bool has_pair(const struct sandbox_info *i, const struct pair *p)
+{
+    for (size_t k = 0; k < i->n_metadata; k++)
+        if (str_eq(i->metadata[k].key, p->key) && str_eq(i->metadata[k].value, p->value))
+            return true;
+    return false;
+}
+
+static bool list_one(void *ctx, struct sandbox *sb)
+{
+    struct filter *f = ctx;
+    const struct sandbox_info *i = sandbox_info(sb);
+    bool fits = is_state(f, state_name(i->state));
+
+    for (size_t k = 0; k < f->n_metadata; k++)
+        fits &= has_pair(i, &f->metadata[k]);
+    if (fits && page_takes(&f->page))
+        (void)json_array_append_new(f->page.items, lifecycle_sandbox(sb));
+    return true;
+}
+
+/* state=A&state=B; metadata=<a query of its own, encoded once more> */
+static int read_filter(struct call *c, struct filter *f, struct err *err)
+{
+    struct arena *a = http_arena(c->req);
+    struct str rest = http_query(c->req), value, pairs = STR("");
+    size_t max = 1;
+
+    for (struct url_param p; url_query_next(&rest, &p);) {
+        if (str_eqc(p.name, "state") &&
+            (f->n_states == ARRAY_SIZE(f->states) || url_decode(a, p.value, URL_QUERY, &f->states[f->n_states++]) < 0))
+            return err_set(err, ERR_INVALID_ARGUMENT, "state: too many, or malformed");
+    }
+    if (http_query_get(c->req, "metadata", &pairs) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "metadata: malformed");
+    for (size_t k = 0; k < pairs.n; k++)
+        max += pairs.p[k] == '&';
+    f->metadata = arena_alloc(a, max * sizeof(*f->metadata));
+    for (struct url_param p; url_query_next(&pairs, &p);) {
+        struct pair *to = &f->metadata[f->n_metadata];
+
+        value = p.value.p ? p.value : STR("");
+        if (!p.value.p || url_decode(a, p.name, URL_QUERY, &to->key) < 0 ||
+            url_decode(a, value, URL_QUERY, &to->value) < 0)
+            return err_set(err, ERR_INVALID_ARGUMENT, "metadata: it is key=value&key=value, encoded as one value");
+        f->n_metadata++;
+    }
+    return 0;
+}
+
+static void list_sandboxes(struct call *c)
+{
+    struct filter f = {.n_states = 0};
+    struct err err;
+
+    if (read_filter(c, &f, &err) < 0) {
+        call_fail_err(c, &err);
+    } else if (page_begin(c, &f.page)) {
+        sandbox_each(call_core(c), list_one, &f);
+        page_answer(c, &f.page);
+    }
+}
+
+/* ---- one of them ---- */
+
+static void get_sandbox(struct call *c)
+{
+    opensandbox_answer(c, 200, lifecycle_sandbox(c->sandbox));
+}
+
+static void on_killed(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    (void)sb;
+    if (c)
+        call_empty(c, 204);
+}
+
+static void kill_sandbox(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_kill(c->sandbox, &c->actor, on_killed, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void on_accepted(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    (void)sb;
+    if (c)
+        call_empty(c, 202);
+}
+
+static void pause_sandbox(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_pause(c->sandbox, &c->actor, true, on_accepted, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void resume_sandbox(struct call *c)
+{
+    struct sandbox_resume how = {.has_timeout = false};
+    struct err err;
+
+    if (sandbox_resume(c->sandbox, &c->actor, &how, on_accepted, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+static void renew(struct call *c)
+{
+    struct str text = STR_NULL;
+    usec_t at, now = clock_real();
+    struct err err;
+
+    if (!CALL_WANTS(c, JSON_NEED_STR("expiresAt", &text)))
+        return;
+    if (clock_parse(text, &at) < 0 || at <= now)
+        call_refuse(c, ERR_INVALID_ARGUMENT, "expiresAt must be a time (RFC 3339) in the future");
+    else if (sandbox_set_timeout(c->sandbox, &c->actor, (at - now + USEC_PER_MS - 1) / USEC_PER_MS, false, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        opensandbox_answer(c, 200, json_pack("{s:o}", "expiresAt", opensandbox_time(sandbox_info(c->sandbox)->end_at)));
+}
+
+static void patch_metadata(struct call *c)
+{
+    const struct sandbox_info *i = sandbox_info(c->sandbox);
+    size_t n = 0, max = i->n_metadata + json_object_size(c->body);
+    struct pair *all = arena_alloc(http_arena(c->req), (max + 1) * sizeof(*all));
+    const char *key;
+    json_t *value;
+    struct err err;
+
+    for (size_t k = 0; k < i->n_metadata; k++) {
+        AUTO_FREE char *name = mem_strndup(i->metadata[k].key.p, i->metadata[k].key.n);
+
+        if (!json_object_get(c->body, name))
+            all[n++] = i->metadata[k];
+    }
+    json_object_foreach(c->body, key, value)
+    {
+        if (str_starts(str_of(key), STR(OPENSANDBOX_RESERVED)) || (!json_is_string(value) && !json_is_null(value))) {
+            call_refuse(c, ERR_INVALID_ARGUMENT, "metadata '%.64s': a string or null, and not under %s", key,
+                        OPENSANDBOX_RESERVED);
+            return;
+        }
+        if (json_is_string(value))
+            all[n++] = (struct pair){str_of(key), str_n(json_string_value(value), json_string_length(value))};
+    }
+    if (sandbox_set_metadata(c->sandbox, &c->actor, all, n, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        get_sandbox(c);
+}
+
+/* host/v1/sandboxes/{id}/proxy/{port}: without a scheme, ends in its port, and leads back here. */
+static void get_endpoint(struct call *c)
+{
+    const struct sandbox_info *i = sandbox_info(c->sandbox);
+    struct str host = http_header_get(c->req, "host");
+    uint64_t port;
+    bool by_proxy;
+
+    if (str_to_u64(c->args[1], &port) < 0 || !port || port > UINT16_MAX) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "a port is a number from 1 to 65535");
+        return;
+    }
+    if (call_query_bool(c, "use_server_proxy", &by_proxy) < 0)
+        return;
+    if (http_query_get(c->req, "expires", &(struct str){0}) != 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "signed endpoints aren't there: leave 'expires' out");
+        return;
+    }
+    if (!host.n) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the request has no Host");
+        return;
+    }
+    json_t *answer =
+        json_pack("{s:o}", "endpoint",
+                  json_sprintf("%.*s/v1/sandboxes/%s/proxy/%llu", STR_ARG(host), i->id, (unsigned long long)port));
+    const char *header = port == OPENSANDBOX_EXECD_PORT    ? "X-EXECD-ACCESS-TOKEN"
+                         : port == OPENSANDBOX_EGRESS_PORT ? "OPENSANDBOX-EGRESS-AUTH"
+                                                           : NULL;
+    if (header && i->access_token)
+        (void)json_object_set_new(answer, "headers", json_pack("{s:s}", header, i->access_token));
+    opensandbox_answer(c, 200, answer);
+}
+
+/* ---- snapshots ---- */
+
+static json_t *snapshot_json(const struct template *t)
+{
+    return json_pack("{s:s,s:s?,s:s?,s:{s:s,s:o*},s:o*}", "id", t->ref ? t->ref : t->id, "sandboxId", t->source, "name",
+                     t->name, "status", "state", "Ready", "lastTransitionAt", opensandbox_time(t->built), "createdAt",
+                     opensandbox_time(t->built));
+}
+
+static void on_snapshot(void *ctx, const struct template *t, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    if (!c)
+        return;
+    http_add_header(c->req, STR("location"),
+                    str_of(arena_printf(http_arena(c->req), "/v1/snapshots/%s", t->ref ? t->ref : t->id)));
+    opensandbox_answer(c, 202, snapshot_json(t));
+}
+
+static void make_snapshot(struct call *c)
+{
+    struct str name = STR("");
+    struct err err;
+
+    if (CALL_WANTS(c, JSON_WANT_STR("name", &name)) &&
+        sandbox_snapshot(c->sandbox, &c->actor, name, on_snapshot, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+struct snapshots {
+    struct page page;
+    struct str sandbox, name;
+};
+
+static bool list_snapshot(void *ctx, const struct template *t)
+{
+    struct snapshots *s = ctx;
+    bool fits = t->is_snapshot && (!s->sandbox.p || (t->source && str_eqc(s->sandbox, t->source))) &&
+                (!s->name.p || (t->name && str_eqc(s->name, t->name)));
+
+    if (fits && page_takes(&s->page))
+        (void)json_array_append_new(s->page.items, snapshot_json(t));
+    return true;
+}
+
+static void list_snapshots(struct call *c)
+{
+    struct snapshots s = {.sandbox = STR_NULL};
+
+    (void)call_query(c, "sandboxId", &s.sandbox);
+    (void)call_query(c, "name", &s.name);
+    if (!page_begin(c, &s.page))
+        return;
+    core_templates_each(call_core(c), list_snapshot, &s);
+    page_answer(c, &s.page);
+}
+
+static const struct template *find_snapshot(struct call *c)
+{
+    const struct template *t;
+    struct err err;
+
+    if (core_template_find(call_core(c), c->args[0], &t, &err) == 0 && t->is_snapshot)
+        return t;
+    call_fail(c, 404, "there is no snapshot %.*s", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+    return NULL;
+}
+
+static void get_snapshot(struct call *c)
+{
+    const struct template *t = find_snapshot(c);
+
+    if (t)
+        opensandbox_answer(c, 200, snapshot_json(t));
+}
+
+static void remove_snapshot(struct call *c)
+{
+    struct err err;
+
+    if (!find_snapshot(c))
+        return;
+    if (core_template_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
+        call_fail_err(c, &err);
+    else
+        call_empty(c, 204);
+}
+
+/* ---- what it did ---- */
+
+static bool log_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+{
+    struct buf *b = ctx;
+    char text[CLOCK_TEXT_MAX];
+
+    clock_format(at, 3, text);
+    buf_printf(b, "%s %s %s ", text, level, logger);
+    buf_append_cstr(b, message);
+    return buf_append_char(b, '\n') >= 0;
+}
+
+static void diagnostics(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LOG_BYTES);
+    const char *id = sandbox_info(c->sandbox)->id;
+    struct str scope = STR("all");
+    struct err err;
+
+    (void)call_query(c, "scope", &scope);
+    if (sandbox_logs(call_core(c), str_of(id), 0, LOG_LINES, log_line, &b, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    bool is_cut = buf_error(&b) != 0;
+    opensandbox_answer(c, 200,
+                       json_pack("{s:s,s:s,s:s%,s:s,s:s,s:o,s:I,s:b}", "sandboxId", id, "kind", c->route->what, "scope",
+                                 scope.p, scope.n, "delivery", "inline", "contentType", "text/plain", "content",
+                                 json_stringn_nocheck(buf_data(&b), buf_len(&b)), "contentLength",
+                                 (json_int_t)buf_len(&b), "truncated", is_cut));
+}
+
+static void telemetry(struct call *c)
+{
+    call_empty(c, 204); /* nobody is told how long the client waited */
+}
+
+static void not_there(struct call *c)
+{
+    call_refuse(c, ERR_UNIMPLEMENTED, "%s", c->route->what);
+}
+
+const struct route lifecycle_routes[] = {
+    {HTTP_METHOD_GET, "/sandboxes", list_sandboxes, 0, NULL},
+    {HTTP_METHOD_POST, "/sandboxes", create_sandbox, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}", get_sandbox, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/sandboxes/{}", kill_sandbox, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PATCH, "/sandboxes/{}/metadata", patch_metadata, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/pause", pause_sandbox, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/resume", resume_sandbox, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/renew-expiration", renew, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", make_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/endpoints/{}", get_endpoint, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/logs", diagnostics, ROUTE_SANDBOX, "logs"},
+    {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/events", diagnostics, ROUTE_SANDBOX, "events"},
+    {HTTP_METHOD_GET, "/snapshots", list_snapshots, 0, NULL},
+    {HTTP_METHOD_GET, "/snapshots/{}", get_snapshot, 0, NULL},
+    {HTTP_METHOD_DELETE, "/snapshots/{}", remove_snapshot, 0, NULL},
+    {HTTP_METHOD_POST, "/metrics/events", telemetry, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/pools", not_there, 0, "pools aren't there: 'cove template warm' keeps sandboxes ready"},
+    {HTTP_METHOD_POST, "/pools", not_there, 0, "pools aren't there: 'cove template warm' keeps sandboxes ready"},
+};
+const size_t lifecycle_n_routes = ARRAY_SIZE(lifecycle_routes);

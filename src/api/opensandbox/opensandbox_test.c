@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/test_facade.h"
+#include "api/opensandbox/opensandbox.h"
+#include "base/mem.h"
+
+#include <jansson.h>
+
+#define KEY "OPEN-SANDBOX-API-KEY: key-of-the-tests\r\n"
+
+static int setup(void **state)
+{
+    struct test_facade *f = facade_open();
+    struct opensandbox *o =
+        opensandbox_new(&(struct opensandbox_config){.core = f->w->core, .api_key = STR("key-of-the-tests")});
+
+    facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = o});
+    *state = f;
+    return 0;
+}
+
+static void free_facade(void *facade)
+{
+    opensandbox_free(facade);
+}
+
+static int teardown(void **state)
+{
+    return facade_close(*state, free_facade);
+}
+
+static int ask(struct test_facade *f, const char *method, const char *path, const char *headers, const char *body,
+               struct buf *ret_body)
+{
+    return facade_call(f, method, path, headers, body ? str_of(body) : STR_NULL, NULL, ret_body);
+}
+
+static void create(struct test_facade *f, const char *more, struct buf *b, char id[ID_SANDBOX_LEN + 1])
+{
+    AUTO_FREE char *body = mem_printf("{\"image\":{\"uri\":\"base\"}%s}", more);
+
+    if (ask(f, "POST", "/v1/sandboxes", KEY, body, b) != 202)
+        fail_msg("%.*s", STR_ARG(buf_str(b)));
+    json_t *answer = json_loadb(buf_data(b), buf_len(b), 0, NULL);
+    memcpy(id, json_string_value(json_object_get(answer, "id")), ID_SANDBOX_LEN);
+    id[ID_SANDBOX_LEN] = 0;
+    json_decref(answer);
+}
+
+static void who_has_no_key_gets_nothing(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(4096);
+    struct test_facade *f = *state;
+
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes", "", NULL, &b), 401);
+    assert_has(&b, "\"code\":\"INVALID_API_KEY\"");
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes", "OPEN-SANDBOX-API-KEY: other\r\n", NULL, &b), 401);
+    assert_int_equal(ask(f, "POST", "/v1/sandboxes", "", "{\"image\":{\"uri\":\"base\"}}", &b), 401);
+    assert_int_equal(facade_call(f, "GET", "/v1/sandboxes/nobody", KEY "X-Request-ID: mine\r\n", STR_NULL, &head, &b),
+                     404);
+    assert_has(&head, "x-request-id: mine");
+    assert_has(&b, "DOCKER::SANDBOX_NOT_FOUND");
+}
+
+/* The token of one sandbox opens its own execd and egress service, and nothing else. */
+static void a_token_opens_one_sandbox(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    char one[ID_SANDBOX_LEN + 1], two[ID_SANDBOX_LEN + 1];
+
+    create(f, "", &b, one);
+    create(f, "", &b, two);
+    AUTO_FREE char *endpoint = mem_printf("/v1/sandboxes/%s/endpoints/44772", one);
+    assert_int_equal(ask(f, "GET", endpoint, KEY, NULL, &b), 200);
+    const char *token = sandbox_info(sandbox_find(f->w->core, str_of(one)))->access_token;
+    assert_has(&b, token);
+    assert_has(&b, "/proxy/44772\"");
+    AUTO_FREE char *ping = mem_printf("/v1/sandboxes/%s/proxy/44772/ping", one);
+    AUTO_FREE char *other = mem_printf("/v1/sandboxes/%s/proxy/44772/ping", two);
+    AUTO_FREE char *policy = mem_printf("/v1/sandboxes/%s/proxy/18080/policy", one);
+    AUTO_FREE char *header = mem_printf("X-EXECD-ACCESS-TOKEN: %s\r\n", token);
+    AUTO_FREE char *egress = mem_printf("OPENSANDBOX-EGRESS-AUTH: %s\r\n", token);
+    assert_int_equal(ask(f, "GET", ping, header, NULL, &b), 200);
+    assert_int_equal(ask(f, "GET", ping, KEY, NULL, &b), 200);
+    assert_int_equal(ask(f, "GET", ping, "", NULL, &b), 401);
+    assert_has(&b, "\"error\":");
+    assert_int_equal(ask(f, "GET", ping, "X-EXECD-ACCESS-TOKEN: guessed\r\n", NULL, &b), 401);
+    assert_int_equal(ask(f, "GET", other, header, NULL, &b), 401);
+    assert_int_equal(ask(f, "GET", policy, header, NULL, &b), 401);
+    assert_int_equal(ask(f, "GET", policy, egress, NULL, &b), 200);
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes", header, NULL, &b), 401);
+}
+
+/* What isn't understood opens nothing. */
+static void what_is_not_there_is_refused(void **state)
+{
+    static const struct {
+        const char *body, *says;
+    } bad[] = {
+        {"{}", "exactly one of"},
+        {"{\"image\":{\"uri\":\"base\"},\"snapshotId\":\"x\"}", "exactly one of"},
+        {"{\"image\":{\"uri\":\"nowhere/none:1\"}}", "no template stands for the image"},
+        {"{\"image\":{\"uri\":\"base\"},\"networkPolicy\":[]}", "networkPolicy must be an object"},
+        {"{\"image\":{\"uri\":\"base\"},\"networkPolicy\":{\"defaultaction\":\"deny\"}}", "unknown field"},
+        {"{\"image\":{\"uri\":\"base\"},\"networkPolicy\":{\"egress\":[{\"target\":\"\"}]}}", "egress[0]"},
+        {"{\"image\":{\"uri\":\"base\"},\"network\":{}}", "unknown field"},
+        {"{\"image\":{\"uri\":\"base\"},\"metadata\":{\"opensandbox.io/image\":\"x\"}}", "labels"},
+        {"{\"image\":{\"uri\":\"base\"},\"metadata\":{\"a\":\"-\"}}", "labels"},
+        {"{\"image\":{\"uri\":\"base\"},\"resourceLimits\":{\"memory\":\"many\"}}", "no quantity"},
+        {"{\"image\":{\"uri\":\"base\"},\"resourceLimits\":{\"memory\":\"1e300\"}}", "no quantity"},
+        {"{\"image\":{\"uri\":\"base\"},\"resourceLimits\":{\"gpu\":\"1\"}}", "there is no 'gpu'"},
+        {"{\"image\":{\"uri\":\"base\"},\"platform\":{\"os\":\"windows\"}}", "platform"},
+        {"{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/x\",\"host\":{\"path\":\"/\"}}]}", "volumes"},
+        {"{\"image\":{\"uri\":\"base\"},\"lifecycle\":{\"preStart\":{}}}", "hooks"},
+        {"{\"image\":{\"uri\":\"base\"},\"credentialProxy\":{\"enabled\":true}}", "vault"},
+        {"{\"image\":{\"uri\":\"base\"},\"timeout\":-1}", "timeout"},
+    };
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        int status = ask(f, "POST", "/v1/sandboxes", KEY, bad[i].body, &b);
+
+        if (status != 400 && status != 501)
+            fail_msg("%s: %d", bad[i].body, status);
+        assert_has(&b, bad[i].says);
+    }
+    assert_int_equal(sandbox_count(f->w->core), 0);
+}
+
+static void sandboxes_are_listed_by_state_and_metadata(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    char one[ID_SANDBOX_LEN + 1], two[ID_SANDBOX_LEN + 1];
+
+    create(f, ",\"metadata\":{\"team\":\"a\",\"n\":\"1\"},\"entrypoint\":[\"tail\",\"-f\",\"/dev/null\"]", &b, one);
+    assert_has(&b, "\"entrypoint\":[\"tail\",\"-f\",\"/dev/null\"]");
+    assert_has(&b, "\"metadata\":{\"team\":\"a\",\"n\":\"1\"}");
+    create(f, ",\"metadata\":{\"team\":\"b\"},\"timeout\":600", &b, two);
+    assert_has(&b, "\"expiresAt\":");
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes?metadata=team%3Da%26n%3D1&state=Running&state=Paused", KEY, NULL, &b),
+                     200);
+    assert_has(&b, one);
+    assert_has(&b, "\"totalItems\":1,");
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes?metadata=team%3Da%26n%3D2", KEY, NULL, &b), 200);
+    assert_has(&b, "\"totalItems\":0,");
+    assert_int_equal(ask(f, "GET", "/v1/sandboxes?page=2&pageSize=1", KEY, NULL, &b), 200);
+    assert_has(&b, "\"totalPages\":2,\"hasNextPage\":false");
+
+    AUTO_FREE char *metadata = mem_printf("/v1/sandboxes/%s/metadata", one);
+    assert_int_equal(ask(f, "PATCH", metadata, KEY, "{\"n\":null,\"team\":\"c\",\"x\":\"y\"}", &b), 200);
+    assert_has(&b, "\"metadata\":{\"team\":\"c\",\"x\":\"y\"}");
+    assert_has(&b, "\"uri\":\"base\"");
+    assert_int_equal(ask(f, "PATCH", metadata, KEY, "{\"opensandbox.io/image\":\"z\"}", &b), 400);
+}
+
+static void the_policy_is_changed_by_rules(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    char id[ID_SANDBOX_LEN + 1];
+
+    create(f, ",\"networkPolicy\":{\"egress\":[{\"action\":\"allow\",\"target\":\"a.example\"}]}", &b, id);
+    AUTO_FREE char *policy = mem_printf("/v1/sandboxes/%s/proxy/18080/policy", id);
+    assert_int_equal(ask(f, "GET", policy, KEY, NULL, &b), 200);
+    assert_has(&b,
+               "\"policy\":{\"defaultAction\":\"deny\",\"egress\":[{\"action\":\"allow\",\"target\":\"a.example\"}]}");
+    assert_int_equal(
+        ask(f, "PATCH", policy, KEY,
+            "[{\"action\":\"deny\",\"target\":\"a.example\"},{\"action\":\"allow\",\"target\":\"b.example\"}]", &b),
+        200);
+    assert_has(&b, "[{\"action\":\"deny\",\"target\":\"a.example\"},{\"action\":\"allow\",\"target\":\"b.example\"}]");
+    assert_int_equal(ask(f, "DELETE", policy, KEY, "[\"a.example\"]", &b), 200);
+    assert_has(&b, "\"egress\":[{\"action\":\"allow\",\"target\":\"b.example\"}]");
+    assert_int_equal(ask(f, "DELETE", policy, KEY, "[\"c.example\"]", &b), 200);
+    assert_has(&b, "\"reason\":");
+    assert_int_equal(ask(f, "PATCH", policy, KEY, "[]", &b), 400);
+    assert_int_equal(ask(f, "PATCH", policy, KEY, "{}", &b), 400);
+    assert_int_equal(ask(f, "PUT", policy, KEY, "", &b), 200);
+    assert_has(&b, "\"defaultAction\":\"deny\",\"egress\":[]");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_has_no_key_gets_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_token_opens_one_sandbox, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_not_there_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(sandboxes_are_listed_by_state_and_metadata, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_policy_is_changed_by_rules, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

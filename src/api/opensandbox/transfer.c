@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Content of files on its way, at the pace of the slower side: downloads by ranges of bytes or of lines, uploads in pairs of parts. */
+#include "api/kit/upload_queue.h"
+#include "api/opensandbox/handlers.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "http/multipart.h"
+
+enum { PART_METADATA_MAX = 64 * 1024 };
+
+/* ---- downloads ---- */
+
+struct download {
+    struct str path;
+    uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
+    size_t unacked;
+    bool is_range, has_begun;
+};
+
+/* "bytes=a-b", "bytes=a-", "bytes=-n" of a file of this size; of several the first. */
+static bool parse_range(struct str text, uint64_t size, uint64_t *ret_from, uint64_t *ret_length)
+{
+    struct str first, end;
+    uint64_t from = 0, to = size ? size - 1 : 0, n;
+
+    if (!str_starts(text, STR("bytes=")))
+        return false;
+    text = str_sub(text, 6);
+    ssize_t comma = str_find_char(text, ',');
+    if (comma >= 0)
+        text = str_n(text.p, (size_t)comma);
+    ssize_t dash = str_find_char(text, '-');
+    if (dash < 0)
+        return false;
+    first = str_trim(str_n(text.p, (size_t)dash));
+    end = str_trim(str_sub(text, (size_t)dash + 1));
+    if (!first.n) {
+        if (str_to_u64(end, &n) < 0 || !n || !size)
+            return false;
+        from = size - MIN(n, size);
+    } else if (str_to_u64(first, &from) < 0 || from >= size || (end.n && str_to_u64(end, &to) < 0) || to < from) {
+        return false;
+    }
+    *ret_from = from;
+    *ret_length = MIN(to, size - 1) - from + 1;
+    return true;
+}
+
+static void download_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    if (!d->first) {
+        (void)http_response_write(c->req, bytes);
+    } else {
+        /* Lines, joined by \n: the break stands before each but the first. */
+        for (size_t i = 0, from = 0; i <= bytes.n; i++) {
+            bool is_break = i < bytes.n && bytes.p[i] == '\n', is_in = d->line >= d->first && d->line <= d->last;
+
+            if (i < bytes.n && !is_break)
+                continue;
+            size_t n = i - from - (is_break && i > from && bytes.p[i - 1] == '\r');
+            if (is_in && n)
+                (void)http_response_write(c->req, str_n(bytes.p + from, n));
+            if (is_break && is_in && d->line < d->last)
+                (void)http_response_write(c->req, STR("\n"));
+            d->line += is_break;
+            from = i + 1;
+        }
+    }
+    if (http_response_full(c->req))
+        d->unacked += bytes.n;
+    else
+        file_read_ack(c->file, bytes.n);
+}
+
+static void download_drain(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    (void)req;
+    if (c->file && d->unacked)
+        file_read_ack(c->file, d->unacked);
+    d->unacked = 0;
+}
+
+static void download_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx, (void)entry;
+}
+
+static void download_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    c->file = NULL;
+    if (err && !http_response_begun(c->req)) {
+        call_fail_err(c, err);
+    } else if (err) {
+        http_abort(c->req);
+    } else {
+        call_done(c);
+        (void)http_response_end(c->req);
+    }
+}
+
+static void download_begin(struct call *c, const struct file_entry *e)
+{
+    static const struct file_read_ops ops = {download_open, download_data, download_end};
+    struct arena *a = http_arena(c->req);
+    struct download *d = c->state;
+    struct str range = http_header_get(c->req, "range");
+    struct http_header headers[3] = {
+        HTTP_HEADER_STR("content-type", str_of(d->first ? "text/plain; charset=utf-8" : "application/octet-stream")),
+        HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
+    struct err err;
+
+    d->length = e->size;
+    d->is_range = range.n && !d->first;
+    if (d->is_range && !parse_range(range, e->size, &d->from, &d->length)) {
+        http_add_header(c->req, STR("content-range"),
+                        str_of(arena_printf(a, "bytes */%llu", (unsigned long long)e->size)));
+        call_fail(c, 416, "the range can't be satisfied");
+        return;
+    }
+    if (d->is_range)
+        http_add_header(
+            c->req, STR("content-range"),
+            str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
+                                (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
+    http_on_drain(c->req, download_drain, c);
+    if (file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+        return;
+    }
+    (void)http_response_begin(c->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
+                              d->first ? -1 : (int64_t)d->length);
+}
+
+static void download_found(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+
+    c->file = NULL;
+    if (err)
+        call_fail_err(c, err);
+    else if (entry->type != WIRE_FILE_REGULAR)
+        call_fail(c, 400, "'%.*s' is no regular file", (int)MIN(entry->path.n, (size_t)200), entry->path.p);
+    else
+        download_begin(c, entry);
+}
+
+void transfer_download(struct call *c)
+{
+    struct download *d = arena_alloc(http_arena(c->req), sizeof(*d));
+    uint64_t first, count;
+    struct err err;
+
+    *d = (struct download){.line = 1};
+    c->state = d;
+    if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
+        return;
+    if (!call_query(c, "path", &d->path) || !d->path.n || d->path.n >= PATH_TEXT_MAX || str_has_nul(d->path)) {
+        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"path is missing\"}"));
+        return;
+    }
+    if ((first || count) && http_header_get(c->req, "range").n) {
+        call_fail(c, 400, "a range of bytes and one of lines exclude each other");
+        return;
+    }
+    if (first || count) {
+        d->first = MAX(first, (uint64_t)1);
+        d->last = count && count < UINT64_MAX - d->first ? d->first + count - 1 : UINT64_MAX;
+    }
+    if (file_stat(c->sandbox, &c->actor, STR("root"), d->path, download_found, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+/* ---- uploads ---- */
+
+struct upload {
+    struct upload_queue *queue; /* owned */
+    struct multipart *parser;   /* owned */
+    struct buf metadata;        /* of the part that comes */
+    struct str *args;           /* four for each file: path, owner, group, mode */
+    size_t n_files, max_files;
+    enum { PART_OTHER, PART_METADATA, PART_FILE } part;
+    bool has_metadata, is_ended;
+};
+
+static void upload_closed(struct call *c)
+{
+    struct upload *u = c->state;
+
+    upload_queue_free(u->queue);
+    multipart_free(u->parser);
+    buf_fini(&u->metadata);
+}
+
+static int upload_part(const struct multipart_part *part, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload *u = c->state;
+    struct err err;
+
+    u->part = str_eqc(part->name, "metadata") ? PART_METADATA : str_eqc(part->name, "file") ? PART_FILE : PART_OTHER;
+    if (u->part == PART_METADATA && u->has_metadata) {
+        call_json(
+            c, 400,
+            STR("{\"code\":\"INVALID_FILE_METADATA\",\"message\":\"each metadata part is followed by its file\"}"));
+        return -ECANCELED;
+    }
+    if (u->part != PART_FILE)
+        return 0;
+    if (!u->has_metadata) {
+        call_json(c, 400, STR("{\"code\":\"INVALID_FILE\",\"message\":\"each file part follows its metadata part\"}"));
+        return -ECANCELED;
+    }
+    u->has_metadata = false;
+    if (upload_queue_begin(u->queue, u->args[4 * (u->n_files - 1)], &err) == 0)
+        return 0;
+    call_fail_err(c, &err);
+    return -ECANCELED;
+}
+
+static int upload_bytes(struct str data, void *ctx)
+{
+    struct upload *u = ((struct call *)ctx)->state;
+
+    if (u->part == PART_FILE)
+        upload_queue_data(u->queue, data);
+    return u->part == PART_METADATA ? buf_append_str(&u->metadata, data) : 0;
+}
+
+/* Grows the arguments by the part's. */
+static int upload_metadata(struct call *c)
+{
+    struct upload *u = c->state;
+    AUTO_JSON json_t *json = NULL;
+    struct str path = STR("");
+    struct err err;
+
+    if (u->n_files == FILES_PATHS_MAX || json_read_object(buf_str(&u->metadata), false, &json, &err) < 0 ||
+        json_get_str(json, "path", &path, &err) < 0 || !path.n || path.n >= PATH_TEXT_MAX) {
+        call_json(c, 400, STR("{\"code\":\"INVALID_FILE_METADATA\",\"message\":\"metadata is JSON with a path\"}"));
+        return -ECANCELED;
+    }
+    if (u->n_files == u->max_files) {
+        size_t max = MAX(2 * u->max_files, (size_t)8);
+        struct str *more = arena_alloc(http_arena(c->req), 4 * max * sizeof(*more));
+
+        if (u->n_files)
+            memcpy(more, u->args, 4 * u->n_files * sizeof(*more));
+        u->args = more;
+        u->max_files = max;
+    }
+    AUTO_FREE char *text = mem_strndup(path.p, path.n);
+    if (!files_permissions(c, text, json, &u->args[4 * u->n_files]))
+        return -ECANCELED;
+    u->n_files++;
+    u->has_metadata = true;
+    buf_clear(&u->metadata);
+    return 0;
+}
+
+static int upload_part_end(void *ctx)
+{
+    struct call *c = ctx;
+    struct upload *u = c->state;
+
+    if (u->part == PART_METADATA)
+        return upload_metadata(c);
+    if (u->part == PART_FILE)
+        upload_queue_end(u->queue);
+    return 0;
+}
+
+static void upload_advance(struct call *c)
+{
+    struct upload *u = c->state;
+
+    if (c->answered || !u->queue)
+        return;
+    if (!u->is_ended && upload_queue_is_busy(u->queue)) {
+        http_pause_body(c->req);
+    } else if (!u->is_ended) {
+        http_resume_body(c->req);
+    } else if (upload_queue_is_empty(u->queue)) {
+        struct str *args = u->args;
+        size_t n = 4 * u->n_files;
+
+        upload_closed(c);
+        c->cleanup = NULL;
+        script_run(c, "while [ $# -gt 3 ]; do " FILES_APPLY "shift 4; done", args, n, files_script_done);
+    }
+}
+
+static void upload_idle(void *ctx)
+{
+    upload_advance(ctx);
+}
+
+static void upload_written(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx, (void)entry;
+}
+
+static void upload_failed(void *ctx, const struct err *err)
+{
+    call_fail_err(ctx, err);
+}
+
+static void upload_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload *u = c->state;
+
+    (void)req;
+    if (c->answered)
+        return;
+    if (multipart_feed(u->parser, data) < 0 && !c->answered)
+        call_fail(c, 400, "the multipart body is malformed");
+    upload_advance(c);
+}
+
+static void upload_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload *u = c->state;
+
+    (void)req;
+    if (c->answered)
+        return;
+    u->is_ended = true;
+    if (multipart_end(u->parser) < 0 || u->has_metadata || !u->n_files)
+        call_fail(c, 400, "the multipart body has no file for each metadata part, or no end");
+    upload_advance(c);
+}
+
+static void upload_lost(struct http_request *req, int error, void *ctx)
+{
+    (void)req, (void)error, (void)ctx; /* on_close follows */
+}
+
+void transfer_upload(struct call *c)
+{
+    static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
+    static const struct upload_queue_ops queue = {upload_written, upload_idle, upload_failed};
+    static const struct http_body_ops body = {upload_data, upload_end, upload_lost};
+    struct upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
+    const struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor, .user = STR("root")};
+
+    *u = (struct upload){.n_files = 0};
+    if (multipart_new(http_header_get(c->req, "content-type"), &parts,
+                      &(struct multipart_limits){.parts = 2 * FILES_PATHS_MAX}, c, &u->parser) < 0) {
+        call_fail(c, 400, "the body must be multipart/form-data");
+        return;
+    }
+    buf_init(&u->metadata, PART_METADATA_MAX);
+    u->queue = upload_queue_new(&target, &queue, c);
+    c->state = u;
+    c->cleanup = upload_closed;
+    http_stream_body(c->req, &body, c);
+}

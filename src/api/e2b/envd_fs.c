@@ -31,7 +31,7 @@ static void on_entry(void *ctx, const struct file_entry *entry, const struct err
     buf_append_cstr(&b, "{\"entry\":");
     entry_append(&b, entry);
     buf_append_char(&b, '}');
-    call_json(c, 200, buf_str(&b));
+    rpc_answer(c, &b);
 }
 
 static void stat_path(struct call *c, const json_t *message)
@@ -46,7 +46,7 @@ static void stat_path(struct call *c, const json_t *message)
 
 void envd_stat(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, stat_path);
+    rpc_unary(c, stat_path);
 }
 
 static void make_dir(struct call *c, const json_t *message)
@@ -61,7 +61,7 @@ static void make_dir(struct call *c, const json_t *message)
 
 void envd_make_dir(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, make_dir);
+    rpc_unary(c, make_dir);
 }
 
 static void move(struct call *c, const json_t *message)
@@ -76,7 +76,7 @@ static void move(struct call *c, const json_t *message)
 
 void envd_move(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, move);
+    rpc_unary(c, move);
 }
 
 static void on_removed(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -103,7 +103,7 @@ static void remove_path(struct call *c, const json_t *message)
 
 void envd_remove(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, remove_path);
+    rpc_unary(c, remove_path);
 }
 
 /* ---- ListDir ---- */
@@ -136,7 +136,7 @@ static void on_list_end(void *ctx, const struct file_entry *entry, const struct 
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the listing is larger than %d MiB, list less deeply", REPLY_MAX >> 20);
     } else {
         buf_append_cstr(&entries, buf_len(&entries) ? "]}" : "{}");
-        call_json_buf(c, 200, &entries);
+        rpc_answer(c, &entries);
     }
     buf_fini(&entries);
 }
@@ -163,5 +163,5 @@ static void list_dir(struct call *c, const json_t *message)
 
 void envd_list_dir(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, list_dir);
+    rpc_unary(c, list_dir);
 }

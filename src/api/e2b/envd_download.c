@@ -269,8 +269,8 @@ static void read_part(struct call *c)
     }
     if (d->n_parts > 1) {
         format_range(d, d->part, range, sizeof(range));
-        buf_printf(&head, "%s--%s\r\nContent-Type: %s\r\nContent-Range: %s\r\n\r\n", d->part ? "\r\n" : "", d->boundary,
-                   d->type->name, range);
+        buf_printf(&head, "%s--%s\r\nContent-Range: %s\r\nContent-Type: %s\r\n\r\n", d->part ? "\r\n" : "", d->boundary,
+                   range, d->type->name);
         if (!d->head_sent)
             send_head(c, STR(""));
         http_response_write(c->req, buf_str(&head));

@@ -11,11 +11,12 @@
  *  4. Only the ends of the open objects may follow the string. What is wrong there is told, but the process has read what came before.
  */
 #include "api/e2b/envd.h"
+#include "api/e2b/input_text.h"
 #include "api/e2b/process_spec.h"
 #include "api/e2b/rpc.h"
 #include "base/mem.h"
 
-enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 1024, DEPTH_MAX = 8 };
+enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 1024 };
 
 #define INPUT_MARKER "?" /* no base64 */
 
@@ -76,42 +77,14 @@ static void input_whole(struct call *c, const json_t *message)
     input_send(c, base64);
 }
 
-/* Where the string that is open at the end of text begins, and how many objects are around it; -1: there is none, or it lies in something else. */
-static ssize_t input_find_open(struct str text, unsigned *ret_depth)
-{
-    unsigned depth = 0;
-    ssize_t at = -1;
-
-    for (size_t i = 0; i < text.n; i++) {
-        char ch = text.p[i];
-
-        if (at >= 0) {
-            if (ch == '\\')
-                i++;
-            else if (ch == '"')
-                at = -1;
-        } else if (ch == '"') {
-            at = (ssize_t)i + 1;
-        } else if (ch == '{' && depth < DEPTH_MAX) {
-            depth++;
-        } else if (ch == '}' && depth > 0) {
-            depth--;
-        } else if (strchr("{}[]", ch)) {
-            return -1;
-        }
-    }
-    *ret_depth = depth;
-    return at;
-}
-
 static void input_open(struct call *c)
 {
-    AUTO_BUF struct buf text = BUF_INIT(REST_MAX + DEPTH_MAX + 2);
+    AUTO_BUF struct buf text = BUF_INIT(REST_MAX + INPUT_TEXT_DEPTH + 2);
     AUTO_JSON json_t *message = NULL;
     struct input_body *s = c->state;
     struct str base64 = STR_NULL;
     struct err err;
-    ssize_t at = input_find_open(buf_str(&s->rest), &s->depth);
+    ssize_t at = input_text_open(buf_str(&s->rest), &s->depth);
 
     if (at < 0) {
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
@@ -139,36 +112,19 @@ static void input_open(struct call *c)
 static bool input_piece(struct call *c)
 {
     struct input_body *s = c->state;
-    struct str rest = buf_str(&s->rest);
-    AUTO_FREE char *text = mem_array(MIN(rest.n, (size_t)PIECE) + 1, 1);
-    size_t used = 0, n = 0, used_whole = 0, n_whole = 0; /* whole: up to the last group of four */
-    bool ends = false;
+    AUTO_FREE char *text = mem_array(MIN(buf_len(&s->rest), (size_t)PIECE) + 1, 1);
+    size_t n;
+    bool ends, was_padded = s->padded;
+    size_t used = input_text_piece(buf_str(&s->rest), text, PIECE, &n, &ends);
 
-    while (used < rest.n && n < PIECE && !ends) {
-        char ch = rest.p[used++];
-
-        if (ch == '\\' && used == rest.n)
-            break;
-        ends = ch == '"';
-        if (ch == '\\' && rest.p[used] == '/') /* as some write a slash */
-            ch = rest.p[used++];
-        if (!ends)
-            text[n++] = ch;
-        if (ends || n % 4 == 0) {
-            used_whole = used;
-            n_whole = n;
-        }
-    }
-    if (used_whole == 0)
+    if (used == 0)
         return false;
-    if (n_whole && s->padded) {
+    s->padded = n && text[n - 1] == '=';
+    if (n && was_padded)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-        return true;
-    }
-    s->padded = n_whole && text[n_whole - 1] == '=';
-    if (n_whole)
-        input_send(c, str_n(text, n_whole));
-    buf_consume(&s->rest, used_whole);
+    else if (n)
+        input_send(c, str_n(text, n));
+    buf_consume(&s->rest, used);
     if (ends)
         s->phase = INPUT_BEHIND_STRING;
     return true;

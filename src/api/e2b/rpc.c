@@ -16,9 +16,9 @@ enum { GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
 
 static bool rpc_wants_gzip(const struct call *c)
 {
-    const char *header = c->streams ? "connect-accept-encoding" : "accept-encoding";
+    struct str accepted = http_header_get(c->req, c->streams ? "connect-accept-encoding" : "accept-encoding");
 
-    return accept_encoding_choose(http_header_get(c->req, header)) == ACCEPT_GZIP;
+    return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
 }
 
 void rpc_begin(struct call *c)
@@ -138,7 +138,7 @@ static bool check_headers(struct call *c)
         call_empty(c, 415);
         return false;
     }
-    if (version.p && !str_eq(version, STR("1"))) {
+    if (version.n && !str_eq(version, STR("1"))) {
         rpc_fail(c, ERR_INVALID_ARGUMENT, "connect-protocol-version must be \"1\"");
         return false;
     }

@@ -18,6 +18,12 @@ static bool get_path(struct call *c, const json_t *message, const char *name, st
     return false;
 }
 
+/* E2B's first SDKs for Python fail on a field that they don't know, and call themselves just so. */
+static bool is_first_python(const struct call *c)
+{
+    return str_eqc(http_header_get(c->req, "user-agent"), "connect-python");
+}
+
 static void on_entry(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
@@ -29,7 +35,7 @@ static void on_entry(void *ctx, const struct file_entry *entry, const struct err
         return;
     }
     buf_append_cstr(&b, "{\"entry\":");
-    entry_append(&b, entry);
+    entry_append(&b, entry, is_first_python(c));
     buf_append_char(&b, '}');
     rpc_answer(c, &b);
 }
@@ -119,7 +125,7 @@ static void on_listed(void *ctx, const struct file_entry *entry)
     struct buf *b = c->state;
 
     buf_append_cstr(b, buf_len(b) == 0 ? "{\"entries\":[" : ",");
-    entry_append(b, entry);
+    entry_append(b, entry, is_first_python(c));
 }
 
 static void on_list_end(void *ctx, const struct file_entry *entry, const struct err *err)

@@ -77,7 +77,8 @@ static double cpu_share(struct answers *t)
     uint64_t busy = all - v[3] - v[4], was_busy = t->cpu_busy, was_all = t->cpu_all;
     t->cpu_busy = busy;
     t->cpu_all = all;
-    return all > was_all && busy >= was_busy ? (double)(10000 * (busy - was_busy) / (all - was_all)) / 100 : 0;
+    uint64_t hundredths = all > was_all && busy >= was_busy ? 10000 * (busy - was_busy) / (all - was_all) : 0;
+    return (double)hundredths / 100;
 }
 
 static void figures_read(struct answers *t, double f[static ANSWERS_FIGURES])
@@ -88,7 +89,8 @@ static void figures_read(struct answers *t, double f[static ANSWERS_FIGURES])
     cpu_set_t cpus;
     struct str memory = file_read_text("/proc/meminfo", text, sizeof(text));
     (void)statvfs("/", &fs);
-    f[0] = (double)(clock_real() / USEC_PER_SEC);
+    uint64_t seconds = clock_real() / USEC_PER_SEC;
+    f[0] = (double)seconds;
     f[1] = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     f[2] = cpu_share(t);
     f[3] = 1024 * line_of(memory, "MemTotal:");

@@ -75,7 +75,7 @@ static void end_stream(struct call *c, enum err_code code, struct str message)
 void rpc_cut(struct call *c)
 {
     if (c->streams && c->req)
-        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox is no longer running"));
+        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox was killed or reached its end of life"));
     else if (c->req)
         http_abort(c->req);
     call_done(c);

@@ -87,7 +87,9 @@ static void a_sandbox_that_dies_ends_its_streams(void **state)
     assert_int_equal(facade_call(f, "GET", "/health", headers, STR_NULL, NULL, &answer), 204);
     world_end_agent(f->w, world_agent(f->w, sb), SUP_CAUSE_SIGNALED);
     facade_receive(f, fd, &answer, "\r\n0\r\n\r\n");
-    assert_has(&answer, "{\"error\":{\"code\":\"unavailable\",\"message\":\"the sandbox was killed or reached its end of life\"}}");
+    assert_has(
+        &answer,
+        "{\"error\":{\"code\":\"unavailable\",\"message\":\"the sandbox was killed or reached its end of life\"}}");
 
     assert_int_equal(facade_call(f, "GET", "/health", headers, STR_NULL, NULL, &answer), 502);
     assert_has(&answer, "\"message\":\"The sandbox was not found\",\"code\":502}");

@@ -3,6 +3,7 @@
 #include "api/e2b/test_e2b.h"
 
 #include "base/fd.h"
+#include "http/connect.h"
 #include "http/gzip.h"
 
 #include <stdio.h>
@@ -372,8 +373,7 @@ static void messages_may_be_compressed(void **state)
     buf_clear(&packed);
     buf_clear(&body);
     assert_int_equal(gzip_append(&packed, STR("{\"process\":{\"cmd\":\"count\",\"args\":[\"9000\"]}}"), 6), 0);
-    facade_envelope(&body, buf_str(&packed));
-    buf_data(&body)[0] = 1;
+    assert_int_equal(connect_append(&body, CONNECT_FLAG_COMPRESSED, buf_str(&packed)), 0);
     assert_int_equal(facade_call(f, "POST", "/process.Process/Start", headers, buf_str(&body), &head, &b), 200);
     assert_has(&head, "connect-content-encoding: gzip");
     facade_messages(&b, &lines);

@@ -211,7 +211,9 @@ static void listener_ready(struct loop_io *io, uint32_t events)
 {
     struct answers *t = container_of(io, struct answers, listener);
     struct agent *a = container_of(t, struct agent, answers);
-    AUTO_CLOSE int fd = accept4(io->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct sockaddr_in from;
+    socklen_t size = sizeof(from);
+    AUTO_CLOSE int fd = accept4(io->fd, (struct sockaddr *)&from, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
     (void)events;
     if (fd < 0 || t->n_clients >= CLIENTS_MAX)
         return;

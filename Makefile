@@ -7,7 +7,7 @@ DOC := /usr/local/share/doc/cove
 INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-run check-start check-install check-uninstall run start stop test test-vm unit check fuzz bench format install uninstall clean
+.PHONY: help deps build check-run check-start check-install check-uninstall run start stop test test-sdks test-vm unit check fuzz bench format install uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ stop: ## stop the service; it ends every sandbox
 test: ## everything: checks, unit, fuzz, system, attack, network and SDK tests
 	@tools/install-deps build run test
 	@tools/test
+
+test-sdks: ## only the tests with E2B's SDKs, old ones too; they come from the registries, else they are skipped
+	@tools/install-deps build run test
+	@tools/test sdk
 
 test-vm: ## what a kernel makes a difference to, on Debian's and control groups v2, in an emulated machine (KERNEL=6.12 SUITE=trixie for another)
 	@tools/install-deps build run test vm

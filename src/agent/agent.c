@@ -80,6 +80,7 @@ int agent_init(struct agent *a, const struct agent_config *config, int control)
     a->spawns_share = spawn_may_share();
     a->dumpable = prctl(PR_GET_DUMPABLE);
     session_init(&a->session, a);
+    answers_init(a);
 
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
@@ -124,6 +125,7 @@ int agent_run(struct agent *a)
 void agent_fini(struct agent *a)
 {
     session_fini(&a->session);
+    answers_fini(a);
     process_forget_all(a);
     spawn_forget_all(a);
     sink_close_all(a);

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "agent/answers.h"
 #include "agent/loop.h"
 #include "agent/session.h"
 #include "agent/user.h"
@@ -31,6 +32,7 @@ struct agent {
     struct loop loop;
     struct loop_io control, signals;
     struct session session;
+    struct answers answers;
     struct list processes; /* in order of start; agent/process.h */
     struct list ended;     /* those that are done, in that order */
     uint64_t next_seq;

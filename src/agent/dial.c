@@ -147,6 +147,10 @@ static void dial_open(struct stream *s, struct wire_reader *r)
         stream_malformed(s);
         return;
     }
+    if (d->port == s->session->agent->answers.port) {
+        stream_failf(s, ERR_UNAVAILABLE, "port %u is for programs inside alone", d->port);
+        return;
+    }
     loop_timer_set(loop_of(d), &d->timer, CONNECT_TIMEOUT);
     int e = start_connect(d);
     if (e < 0)

@@ -95,21 +95,21 @@ static void test_what_cannot_be_executed(void **state)
     static const char *const path[] = {"PATH", "/nowhere:/etc", NULL};
     char message[512];
     rig_expect_end(
-        &rig, EXEC(&rig, "no-such-command", "x"), ERR_INVALID_ARGUMENT,
+        &rig, EXEC(&rig, "no-such-command", "x"), ERR_FAILED_PRECONDITION,
         "error starting process 'no-such-command x': exec: \"no-such-command\": executable file not found in $PATH");
-    rig_expect_end(&rig, EXEC(&rig, ""), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC(&rig, ""), ERR_FAILED_PRECONDITION,
                    "error starting process '': exec: \"\": executable file not found in $PATH");
-    rig_expect_end(&rig, EXEC(&rig, "/no/such"), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC(&rig, "/no/such"), ERR_FAILED_PRECONDITION,
                    "error starting process '/no/such': fork/exec /no/such: no such file or directory");
-    rig_expect_end(&rig, EXEC(&rig, "/etc/passwd"), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC(&rig, "/etc/passwd"), ERR_FAILED_PRECONDITION,
                    "error starting process '/etc/passwd': fork/exec /etc/passwd: permission denied");
-    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.env = path}), "passwd"), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.env = path}), "passwd"), ERR_FAILED_PRECONDITION,
                    "error starting process 'passwd': exec: \"passwd\": permission denied");
     rig_write(rig_path(&rig, "junk"), "\1\2\3");
     assert_int_equal(chmod(rig_path(&rig, "junk"), 0755), 0);
     (void)snprintf(message, sizeof(message), "error starting process '%s/junk': fork/exec %s/junk: exec format error",
                    rig.dir, rig.dir);
-    rig_expect_end(&rig, EXEC(&rig, rig_path(&rig, "junk")), ERR_INVALID_ARGUMENT, message);
+    rig_expect_end(&rig, EXEC(&rig, rig_path(&rig, "junk")), ERR_FAILED_PRECONDITION, message);
 
     struct buf *b = rig_request(WIRE_EXEC);
     wire_put_str(b, STR("echo"));
@@ -178,7 +178,7 @@ static void test_an_exec_that_takes_long(void **state)
     rig_expect_end(&rig, select_pid(WIRE_CLOSE_STDIN, reader, NULL), ERR_OK, "");
     rig_expect_end(&rig, reads, ERR_OK, "");
     assert_true(rig_is_quiet(&rig, held, 1));
-    rig_expect_end(&rig, EXEC(&rig, "/nowhere"), ERR_INVALID_ARGUMENT,
+    rig_expect_end(&rig, EXEC(&rig, "/nowhere"), ERR_FAILED_PRECONDITION,
                    "error starting process '/nowhere': fork/exec /nowhere: no such file or directory");
     assert_int_equal(fcntl(one, F_SETLEASE, F_UNLCK), 0);
     rig_result(&rig, held, true, &x);

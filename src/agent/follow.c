@@ -276,11 +276,11 @@ void follow_not_started(struct follower *f, const struct spawn_report *report)
                          text);
         break;
     case SPAWN_SEARCH:
-        stream_failf(s, ERR_INVALID_ARGUMENT, "error starting process '%s': exec: \"%.*s\": %s", f->command, shown,
+        stream_failf(s, ERR_FAILED_PRECONDITION, "error starting process '%s': exec: \"%.*s\": %s", f->command, shown,
                      cmd.p, report->errnum == ENOENT ? "executable file not found in $PATH" : text);
         break;
     case SPAWN_EXEC:
-        stream_failf(s, ERR_INVALID_ARGUMENT, "error starting process '%s': fork/exec %.*s: %s", f->command, shown,
+        stream_failf(s, ERR_FAILED_PRECONDITION, "error starting process '%s': fork/exec %.*s: %s", f->command, shown,
                      cmd.p, text);
         break;
     default:

@@ -23,6 +23,7 @@ static const struct verb *const verbs[] = {
     [WIRE_DIAL] = &verb_dial,
     [WIRE_USAGE] = &verb_usage,
     [WIRE_PING] = &verb_ping,
+    [WIRE_ANSWERS] = &verb_answers,
 };
 
 const struct verb *verb_get(uint8_t number)

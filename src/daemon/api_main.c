@@ -198,6 +198,7 @@ static int open_core(struct worker *w, struct err *err)
         .keep_ended = o->keep_ended,
         .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
+        .answers = &e2b_answers,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }

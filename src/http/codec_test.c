@@ -123,11 +123,15 @@ static void test_connect_one(void **state)
 {
     (void)state;
     struct str m;
-    assert_int_equal(connect_decode_one(STR("\0\0\0\0\2{}"), 2, &m), 0);
+    assert_int_equal(connect_decode_one(STR("\0\0\0\0\2{}"), 2, NULL, &m), 0);
     expect(m, "{}");
-    assert_int_equal(connect_decode_one(STR("\0\0\0\0\0"), 2, &m), 0);
-    assert_int_equal(connect_decode_one(STR("\0\0\0\0\3{ }"), 2, &m), -EMSGSIZE);
-    assert_int_equal(connect_decode_one(STR("\1\0\0\0\2{}"), 2, &m), -ENOTSUP);
+    assert_int_equal(connect_decode_one(STR("\0\0\0\0\0"), 2, NULL, &m), 0);
+    assert_int_equal(connect_decode_one(STR("\0\0\0\0\3{ }"), 2, NULL, &m), -EMSGSIZE);
+    assert_int_equal(connect_decode_one(STR("\1\0\0\0\2{}"), 2, NULL, &m), -ENOTSUP);
+    bool compressed = false;
+    assert_int_equal(connect_decode_one(STR("\1\0\0\0\2{}"), 2, &compressed, &m), 0);
+    assert_true(compressed);
+    assert_int_equal(connect_decode_one(STR("\3\0\0\0\2{}"), 2, &compressed, &m), -EPROTO);
     static const struct str bad[] = {{"", 0},
                                      {"\0\0\0\0", 4},
                                      {"\2\0\0\0\2{}", 7},
@@ -136,8 +140,8 @@ static void test_connect_one(void **state)
                                      {"\0\0\0\0\1{}", 7},
                                      {"\0\0\0\0\2{}\0\0\0\0\2{}", 14}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        assert_int_equal(connect_decode_one(bad[i], 100, &m), -EPROTO);
-    assert_int_equal(connect_decode_one(STR("\0\xff\xff\xff\xff{}"), 100, &m), -EMSGSIZE);
+        assert_int_equal(connect_decode_one(bad[i], 100, NULL, &m), -EPROTO);
+    assert_int_equal(connect_decode_one(STR("\0\xff\xff\xff\xff{}"), 100, NULL, &m), -EMSGSIZE);
 }
 
 static void test_connect_stream(void **state)

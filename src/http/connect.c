@@ -70,25 +70,27 @@ int connect_status(enum err_code code)
     return (unsigned)code < ERR_CODE_MAX ? statuses[code] : 500;
 }
 
-static int check_head(const uint8_t *head, size_t max)
+static int check_head(const uint8_t *head, size_t max, bool may_compress)
 {
-    if (head[0] == CONNECT_FLAG_COMPRESSED)
+    if (head[0] == CONNECT_FLAG_COMPRESSED && !may_compress)
         return -ENOTSUP;
-    if (head[0])
+    if (head[0] & ~CONNECT_FLAG_COMPRESSED)
         return -EPROTO;
     return head_length(head) > max ? -EMSGSIZE : 0;
 }
 
-int connect_decode_one(struct str body, size_t max, struct str *ret_message)
+int connect_decode_one(struct str body, size_t max, bool *ret_compressed, struct str *ret_message)
 {
     if (body.n < CONNECT_HEAD)
         return -EPROTO;
     const uint8_t *head = (const uint8_t *)body.p;
-    int r = check_head(head, max);
+    int r = check_head(head, max, ret_compressed);
     if (r < 0)
         return r;
     if (head_length(head) != body.n - CONNECT_HEAD)
         return -EPROTO;
+    if (ret_compressed)
+        *ret_compressed = head[0];
     *ret_message = str_sub(body, CONNECT_HEAD);
     return 0;
 }
@@ -118,7 +120,7 @@ int connect_decoder_next(struct connect_decoder *d, struct str *in, struct str *
         d->head[d->head_len++] = (uint8_t)in->p[0];
         *in = str_sub(*in, 1);
         if (d->head_len == CONNECT_HEAD) {
-            d->error = check_head(d->head, d->message.max);
+            d->error = check_head(d->head, d->message.max, d->may_compress);
             d->want = head_length(d->head);
         }
         if (d->error)
@@ -140,6 +142,11 @@ int connect_decoder_next(struct connect_decoder *d, struct str *in, struct str *
     d->handed_out = true;
     *ret_message = part;
     return CONNECT_MESSAGE;
+}
+
+bool connect_decoder_is_compressed(const struct connect_decoder *d)
+{
+    return d->handed_out && d->head[0];
 }
 
 int connect_decoder_end(const struct connect_decoder *d)

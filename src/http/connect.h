@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Framing of the Connect RPC protocol, JSON codec, uncompressed. Streams carry envelopes: a flag byte, the length as
+ * Framing of the Connect RPC protocol, JSON codec. Streams carry envelopes: a flag byte, the length as
  * four big-endian bytes, a JSON message. The last one of a response has CONNECT_FLAG_END and holds {} or
  * {"error":{...}}. Unary calls have bare JSON bodies, and errors by HTTP status.
  */
@@ -33,12 +33,12 @@ int connect_status(enum err_code code); /* 404 for ERR_NOT_FOUND ...; 200 for ER
 /* ---- reading ---- */
 
 /*
- * A body that must be exactly one envelope with flags 0 and at most max bytes. 0, or
+ * A body that must be exactly one envelope of at most max bytes, without flags or (ret_compressed not NULL) compressed. 0, or
  *   -EMSGSIZE   the message is longer than max
  *   -ENOTSUP    compressed
  *   -EPROTO     another flag, a length that is not that of the rest, a second envelope, a truncated head
  */
-int connect_decode_one(struct str body, size_t max, struct str *ret_message) WARN_UNUSED;
+int connect_decode_one(struct str body, size_t max, bool *ret_compressed, struct str *ret_message) WARN_UNUSED;
 
 enum connect_result {
     CONNECT_NEED_MORE, /* all input was taken */
@@ -51,6 +51,7 @@ struct connect_decoder {
     size_t want;        /* bytes of the message that are still missing, once its head is complete */
     uint8_t head[CONNECT_HEAD];
     uint8_t head_len;
+    bool may_compress; /* the caller's: it takes compressed messages */
     bool handed_out;
     int error;
 };
@@ -60,6 +61,9 @@ void connect_decoder_fini(struct connect_decoder *d);
 
 /* Takes bytes from *in. An enum connect_result, or the errors of connect_decode_one(), which then stick. */
 int connect_decoder_next(struct connect_decoder *d, struct str *in, struct str *ret_message) WARN_UNUSED;
+
+/* Is the message that was handed out last compressed? */
+bool connect_decoder_is_compressed(const struct connect_decoder *d);
 
 /* At the end of the body: 0, or -EPROTO in the middle of an envelope. */
 int connect_decoder_end(const struct connect_decoder *d) WARN_UNUSED;

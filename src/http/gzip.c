@@ -12,6 +12,7 @@ enum {
     AUTO_FORMAT = 32, /* read gzip or zlib */
     RATIO_DEFAULT = 200,
     RATIO_FREE = 1024 * 1024, /* output that may come from however little input */
+    PIECE = 16 * 1024,
 };
 
 struct gunzip {
@@ -163,4 +164,34 @@ int gzip_next(struct gzip *g, struct str *in, enum gzip_flush flush, char *out, 
     if (r != Z_OK && r != Z_BUF_ERROR)
         return -EINVAL;
     return in->n || g->z.avail_out == 0 ? GZIP_OUTPUT : GZIP_NEED_MORE;
+}
+
+int gunzip_append(struct buf *b, struct str packed)
+{
+    AUTO(gunzip_free) struct gunzip *g = gunzip_new(b->max - buf_len(b), 0);
+    char piece_of[PIECE];
+    size_t n;
+    int r;
+
+    do {
+        r = gunzip_next(g, &packed, piece_of, sizeof(piece_of), &n);
+        if (r < 0 || buf_append(b, piece_of, n) < 0)
+            return r < 0 ? r : -EFBIG;
+    } while (r == GZIP_OUTPUT);
+    return gunzip_end(g);
+}
+
+int gzip_append(struct buf *b, struct str plain, int level)
+{
+    AUTO(gzip_free) struct gzip *g = gzip_new(level);
+    char piece_of[PIECE];
+    size_t n;
+    int r;
+
+    do {
+        r = gzip_next(g, &plain, GZIP_FINISH, piece_of, sizeof(piece_of), &n);
+        if (r < 0 || buf_append(b, piece_of, n) < 0)
+            return r < 0 ? r : -EFBIG;
+    } while (r != GZIP_END);
+    return 0;
 }

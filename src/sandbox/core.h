@@ -24,6 +24,19 @@ struct sandbox;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
 
+struct arena;
+struct sandbox_info;
+
+/* What a façade's clients expect to be answered on a port of 127.0.0.1 inside: by the agent, to GET and HEAD (wire/proto.h says what figures there are). */
+struct core_answer {
+    struct str path, type, body;
+    bool has_figures;
+};
+struct core_answers {
+    uint16_t port;
+    size_t (*list)(const struct sandbox_info *info, struct arena *arena, struct core_answer **ret_all);
+};
+
 struct core_config {
     const char *state_dir;         /* templates/ is read here */
     int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
@@ -39,6 +52,7 @@ struct core_config {
     uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const char *version;
+    const struct core_answers *answers; /* borrowed; NULL: none */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;

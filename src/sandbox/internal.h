@@ -268,6 +268,9 @@ void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
 extern const struct session_ops sandbox_session_ops;
 
+/* answers.c */
+void answers_give(struct sandbox *sb); /* nothing while its agent can't be asked */
+
 /* recovery.c */
 int recovery_run(struct core *core, struct err *err) WARN_UNUSED;
 

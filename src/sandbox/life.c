@@ -282,6 +282,7 @@ int sandbox_kill(struct sandbox *sb, const struct actor *actor, sandbox_fn done,
 
 static void on_ready(void *ctx)
 {
+    answers_give(ctx);
     start_done(ctx, START_AGENT, NULL);
 }
 

@@ -77,6 +77,7 @@ void make_own(struct sandbox *sb, const struct template *t, const char *alias, c
     i->mounts = mounts_copy(a, spec->mounts, spec->n_mounts);
     i->n_mounts = spec->n_mounts;
     merge_envs(sb, t, spec);
+    answers_give(sb);
 }
 
 struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,

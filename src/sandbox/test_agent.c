@@ -167,6 +167,10 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
         fake_end(a, st->id, ERR_INVALID_ARGUMENT, "cwd '/nowhere' does not exist", STR_NULL);
         return;
     }
+    if (str_eqc(cmd, "missing") && !is_shell) {
+        fake_end(a, st->id, ERR_FAILED_PRECONDITION, "executable file not found in $PATH", STR_NULL);
+        return;
+    }
     struct fake_process *p = mem_new(struct fake_process);
     p->pid = ++a->last_pid + 100;
     p->tag = flags & WIRE_EXEC_TAG ? mem_strndup(tag.p, tag.n) : NULL;
@@ -187,6 +191,9 @@ static void start(struct fake_agent *a, struct fake_stream *st, struct wire_read
             (void)buf_append_char(&p->output, (char)('a' + i % 23));
         p->exited = str_eqc(cmd, "count");
         p->code = 3;
+    } else if (str_eqc(cmd, "missing")) { /* as a shell says it */
+        p->exited = true;
+        p->code = 127;
     } else if (str_eqc(cmd, "flag")) { /* exit 0 when it is up */
         p->exited = true;
         p->code = !a->w->is_flag_up;
@@ -293,6 +300,7 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
     AUTO_BUF struct buf b = BUF_INIT(WIRE_PAYLOAD_MAX);
     (void)wire_get_str(r);
     struct str path = wire_get_str(r);
+    uint64_t offset = st->verb == WIRE_READ ? wire_get_u64(r) : 0, length = st->verb == WIRE_READ ? wire_get_u64(r) : 0;
     struct buf *file = map_get(&a->files, path);
     st->path = mem_strndup(path.p, path.n);
     bool needs = st->verb == WIRE_STAT || st->verb == WIRE_CHANGE || st->verb == WIRE_READ || st->verb == WIRE_MOVE;
@@ -307,7 +315,8 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
     case WIRE_READ:
         fake_put_entry(&b, st->path, buf_len(file));
         fake_send(a, WIRE_REPLY, 0, st->id, buf_data(&b), buf_len(&b));
-        st->body = buf_str(file);
+        st->body = str_sub(buf_str(file), offset);
+        st->body = str_n(st->body.p, MIN(st->body.n, length));
         pump_body(a, st);
         break;
     case WIRE_LIST:
@@ -437,6 +446,7 @@ static void open_stream(struct fake_agent *a, uint32_t id, struct str payload)
         fake_end(a, id, 0, "", STR_NULL);
         break;
     case WIRE_PING:
+    case WIRE_ANSWERS:
         fake_end(a, id, 0, "", STR_NULL);
         break;
     default:

@@ -136,6 +136,13 @@ enum wire_verb {
     WIRE_USAGE = 33,
     /* request: empty. tail: empty. */
     WIRE_PING = 34,
+    /*
+     * From here on the agent itself answers GET and HEAD on 127.0.0.1:port inside, over HTTP: the body of the path that is asked for, 204 when it is empty. In one that says so,
+     * $0 to $9 are figures: seconds since 1970, processors, percent of them used since these were asked for last, bytes of memory, used of these, of the page cache,
+     * bytes of disk, used of these, MiB of memory, used of these. The port can't be dialled any more. A table replaces the one before.
+     * request: u16 port, list<(str path, str content type, str body, u8 has figures)>. tail: empty. The port is taken: ERR_UNAVAILABLE.
+     */
+    WIRE_ANSWERS = 35,
 };
 
 #define WIRE_DEFAULT_USER "user"

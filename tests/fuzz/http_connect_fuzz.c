@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int b = run(body, MAX(data[0], 1), &pieces);
     if (a != b || !str_eq(buf_str(&whole), buf_str(&pieces)) || (a >= 0 && !str_eq(buf_str(&whole), body)))
         abort();
-    int one = connect_decode_one(body, MAX_MESSAGE, &message);
+    int one = connect_decode_one(body, MAX_MESSAGE, NULL, &message);
     if ((one == 0) != (a == 1) || (one == 0 && message.n != body.n - CONNECT_HEAD))
         abort();
     uint64_t ms;

@@ -186,7 +186,7 @@ def test_run_as_json_has_the_output_whatever_the_end(service):
     for command in (["sh", "-c", "kill -9 $$"], ["sh", "-c", "exit 4"]):
         assert json.loads(service.cove("run", "--json", "--", *command).stdout)["reason"] is None
     done = service.cove("run", "--json", "--", "no-such-command") # never started: there is nothing to say of it
-    assert (done.returncode, done.stdout, json.loads(done.stderr)["error"]["code"]) == (127, "", "invalid_argument")
+    assert (done.returncode, done.stdout, json.loads(done.stderr)["error"]["code"]) == (127, "", "failed_precondition")
 
 
 def test_run_as_json_says_that_it_was_interrupted(service):

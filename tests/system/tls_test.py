@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from client import wait_for
+from client import envelope, wait_for
 from leaks import running
 from service import opened, reserve_port
 from terminal import Terminal
@@ -207,6 +207,25 @@ def test_the_daemon_of_a_sandbox(box):
     assert status == 200 and back == data
     assert outside.request(name, target="/files?path=/home/user/over-tls")[0] == 401
     assert outside.request(name, "POST", "/init")[0] == 404
+
+
+def test_the_end_of_a_sandbox_is_the_end_of_its_streams(world, box):
+    """Told in the stream, which then ends as TLS does: with close_notify, for without it a client can't tell an end from a cut."""
+    _, client, _ = world
+    _, outside = box
+    sandbox = client.create()
+    request = envelope({"process": {"cmd": "sleep", "args": ["600"]}})
+    with outside.dial(f"49983-{sandbox.id}") as s:
+        s.suppress_ragged_eofs = False
+        s.sendall(b"POST /process.Process/Start HTTP/1.1\r\nHost: 49983-" + f"{sandbox.id}.{DOMAIN}\r\nX-Access-Token: {sandbox.token}".encode() +
+                  b"\r\nConnection: close\r\nContent-Type: application/connect+json\r\n" + f"Content-Length: {len(request)}\r\n\r\n".encode() + request)
+        said = b""
+        while b'"start"' not in said:
+            said += s.recv(65536)
+        assert sandbox.kill().status == 204
+        while data := s.recv(65536): # an end without close_notify raises
+            said += data
+    assert b'"code":"unavailable"' in said and said.endswith(b"0\r\n\r\n"), said
 
 
 def test_the_control_plane(world, box):

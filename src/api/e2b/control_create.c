@@ -119,6 +119,29 @@ static bool is_repeated(struct call *c, struct str key)
     return false;
 }
 
+/* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
+static void refuse(struct call *c, struct str template_ref, const struct err *err)
+{
+    static const char *const theirs[] = {"code-interpreter-v1", "desktop", "mcp-gateway"};
+
+    if (err->code != ERR_NOT_FOUND) {
+        call_fail_err(c, err);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++) {
+        if (str_eqc(template_ref, theirs[i])) {
+            call_fail(
+                c, 404,
+                "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
+                "cove template build --name %s DIRECTORY",
+                err->msg, theirs[i]);
+            return;
+        }
+    }
+    call_fail(c, 404, "%s: 'cove template ls' lists those that are here, 'cove template build --name' makes one",
+              err->msg);
+}
+
 static void create(struct call *c, const struct sandbox_spec *spec, struct str key)
 {
     struct creation *cr = mem_new(struct creation);
@@ -129,7 +152,7 @@ static void create(struct call *c, const struct sandbox_spec *spec, struct str k
     list_init(&cr->waiting);
     if (sandbox_create(call_core(c), &c->actor, spec, on_created, cr, &err) < 0) {
         creation_free(cr);
-        call_fail_err(c, &err);
+        refuse(c, spec->template_ref, &err);
         return;
     }
     wait_for(cr, c);

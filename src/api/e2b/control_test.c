@@ -361,9 +361,21 @@ static void a_client_that_left_gets_its_sandbox_all_the_same(void **state)
     world_turns(f->w, 50);
 }
 
+static void a_template_that_is_not_there_is_told_what_to_do(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    struct test_facade *f = *state;
+
+    assert_int_equal(facade_json(f, "POST", "/v2/sandboxes", "{\"templateID\":\"code-interpreter-v1\"}", &b), 404);
+    assert_has(&b, "cove template build --name code-interpreter-v1 DIRECTORY");
+    assert_int_equal(facade_json(f, "POST", "/sandboxes", "{\"templateID\":\"misspelt\"}", &b), 404);
+    assert_has(&b, "template 'misspelt' not found: 'cove template ls' lists");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_template_that_is_not_there_is_told_what_to_do, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_sandbox_is_made_seen_kept_and_killed, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(others_are_answered_while_a_log_is_searched, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_time_that_is_over_ends_it, facade_setup, facade_teardown),

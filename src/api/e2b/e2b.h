@@ -24,6 +24,9 @@ struct e2b_config {
     const char *domain;        /* of <port>-<id>.<domain>; NULL: none; copied */
 };
 
+/* What programs inside a sandbox are answered where they look for the daemon: its health, figures and variables. */
+extern const struct core_answers e2b_answers;
+
 struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */
 

@@ -26,7 +26,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_POST, "/filesystem.Filesystem/RemoveWatcher", envd_remove_watcher, 0, NULL},
     {HTTP_METHOD_GET, "/files", envd_download, 0, NULL},
     {HTTP_METHOD_POST, "/files", envd_upload, 0, NULL},
-    {HTTP_METHOD_POST, "/files/compose", envd_compose, 0, NULL},
+    {HTTP_METHOD_POST, "/files/compose", envd_compose, ROUTE_ANY_TYPE, NULL},
     {HTTP_METHOD_GET, "/health", envd_health, 0, NULL},
     {HTTP_METHOD_GET, "/metrics", envd_metrics, 0, NULL},
     {HTTP_METHOD_GET, "/envs", envd_envs, 0, NULL},

@@ -3,7 +3,8 @@
  * GET and HEAD /files.
  *
  * The head of the answer waits until it is known what it must say: for most files that is when the file is open; when the name does
- * not tell the type, or the size says 0 (as that of procfs files does), it is when the first bytes or the end come. Bytes are
+ * not tell the type, or the size says 0 (as that of procfs files does), it is when the first bytes or the end come. For HEAD and for parts these are read
+ * for that alone. Several parts are read one after the other. Bytes are
  * acknowledged to the core while the client's queue has room, so a slow client holds one window of the file and no more.
  */
 #include "api/e2b/accept_encoding.h"
@@ -11,13 +12,14 @@
 #include "api/e2b/envd.h"
 #include "api/e2b/files_call.h"
 #include "api/e2b/range.h"
+#include "base/id.h"
 #include "http/gzip.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 /* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is large. */
-enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9 };
+enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };
 
 struct download {
     struct files_query query;
@@ -27,9 +29,14 @@ struct download {
     const struct content_type *type;
     enum accept_encoding coding;
     usec_t modified;
-    uint64_t size, offset, left; /* left: bytes that may still be sent, when the length is told */
+    uint64_t size, left; /* left: bytes that may still be sent, when the length is told */
+    struct range parts[RANGES_MAX];
+    size_t n_parts, part; /* n_parts 0: all of it. part: the next one */
+    char boundary[BOUNDARY + 1];
+    char sniffed[SNIFF];
+    size_t n_sniffed;
     size_t unacked;
-    bool conditional, followed, is_part, length_known, head_sent;
+    bool conditional, followed, length_known, head_sent;
 };
 
 static void cleanup(struct call *c)
@@ -68,12 +75,19 @@ static void take_entry(struct call *c, const struct file_entry *entry)
     d->size = entry->is_link ? 0 : entry->size; /* a link's own size says nothing */
 }
 
+static void format_range(const struct download *d, size_t part, char *ret_text, size_t size)
+{
+    const struct range *p = &d->parts[part];
+
+    snprintf(ret_text, size, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, p->offset, p->offset + p->length - 1, d->size);
+}
+
 static void send_head(struct call *c, struct str first)
 {
     AUTO_BUF struct buf disposition = BUF_INIT(16384);
     struct download *d = c->state;
     struct http_header headers[HEADERS_MAX];
-    char modified[HTTP_DATE_MAX], range[96];
+    char modified[HTTP_DATE_MAX], range[96], multipart[96];
     bool gzip;
     size_t n = 0;
 
@@ -85,7 +99,8 @@ static void send_head(struct call *c, struct str first)
     content_disposition_append(&disposition, d->type, d->name);
     http_date_format(d->modified, modified);
 
-    headers[n++] = HTTP_HEADER_STR("content-type", str_of(d->type->name));
+    snprintf(multipart, sizeof(multipart), "multipart/byteranges; boundary=%s", d->boundary);
+    headers[n++] = HTTP_HEADER_STR("content-type", str_of(d->n_parts > 1 ? multipart : d->type->name));
     headers[n++] = HTTP_HEADER_STR("content-disposition", buf_str(&disposition));
     headers[n++] = HTTP_HEADER("vary", "Accept-Encoding");
     /* The file is the sandbox's, the origin may be ours: a page among them must not act as one of ours. */
@@ -100,14 +115,14 @@ static void send_head(struct call *c, struct str first)
     } else {
         headers[n++] = HTTP_HEADER("accept-ranges", "bytes");
         headers[n++] = HTTP_HEADER_STR("last-modified", str_of(modified));
-        if (d->is_part) {
-            snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, d->offset, d->offset + d->left - 1,
-                     d->size);
+        if (d->n_parts == 1) {
+            format_range(d, 0, range, sizeof(range));
             headers[n++] = HTTP_HEADER_STR("content-range", str_of(range));
         }
     }
     d->head_sent = true;
-    http_response_begin(c->req, d->is_part ? 206 : 200, headers, n, gzip || !d->length_known ? -1 : (int64_t)d->left);
+    http_response_begin(c->req, d->n_parts ? 206 : 200, headers, n,
+                        gzip || !d->length_known || d->n_parts > 1 ? -1 : (int64_t)d->left);
 }
 
 /* ---- the body ---- */
@@ -142,12 +157,12 @@ static void on_open(void *ctx, const struct file_entry *entry)
 
     if (c->answered)
         return;
-    if (!d->is_part) {
+    if (!d->n_parts) {
         take_entry(c, entry);
         d->left = d->size;
     }
     d->length_known = d->size > 0;
-    if (d->type && d->length_known)
+    if (d->type && d->length_known && !d->head_sent)
         send_head(c, STR(""));
 }
 
@@ -191,6 +206,8 @@ static void on_drain(struct http_request *req, void *ctx)
     d->unacked = 0;
 }
 
+static void read_part(struct call *c);
+
 static void on_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
@@ -203,9 +220,14 @@ static void on_end(void *ctx, const struct err *err)
         files_fail(c, err);
         return;
     }
-    if (err) {
+    if (err || (d->n_parts && d->left)) {
         call_done(c);
         http_abort(c->req);
+        return;
+    }
+    if (d->n_parts > 1) {
+        d->unacked = 0;
+        read_part(c);
         return;
     }
     if (!d->head_sent) {
@@ -228,6 +250,94 @@ static void read_file(struct call *c, uint64_t offset, uint64_t length)
     struct err err;
 
     if (file_read(c->sandbox, &c->actor, c->user, path, offset, length, &ops, c, &d->read, &err) < 0)
+        files_fail(c, &err);
+}
+
+/* ---- parts: after each other, each by a read of its own ---- */
+
+static void read_part(struct call *c)
+{
+    AUTO_BUF struct buf head = BUF_INIT(512);
+    struct download *d = c->state;
+    char range[96];
+
+    if (d->part == d->n_parts) {
+        buf_printf(&head, "\r\n--%s--\r\n", d->boundary);
+        http_response_write(c->req, buf_str(&head));
+        finish(c);
+        return;
+    }
+    if (d->n_parts > 1) {
+        format_range(d, d->part, range, sizeof(range));
+        buf_printf(&head, "%s--%s\r\nContent-Range: %s\r\nContent-Type: %s\r\n\r\n", d->part ? "\r\n" : "", d->boundary,
+                   range, d->type->name);
+        if (!d->head_sent)
+            send_head(c, STR(""));
+        http_response_write(c->req, buf_str(&head));
+    }
+    d->left = d->parts[d->part].length;
+    d->part++;
+    read_file(c, d->parts[d->part - 1].offset, d->left);
+}
+
+/* The type is known. */
+static void answer(struct call *c)
+{
+    struct download *d = c->state;
+
+    if (http_method(c->req) != HTTP_METHOD_HEAD && d->n_parts) {
+        read_part(c);
+    } else if (http_method(c->req) != HTTP_METHOD_HEAD) {
+        read_file(c, 0, UINT64_MAX);
+    } else {
+        d->left = d->n_parts ? d->parts[0].length : d->size;
+        d->length_known = true;
+        send_head(c, STR(""));
+        finish(c);
+    }
+}
+
+static void on_sniffed(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+    size_t n = MIN(bytes.n, sizeof(d->sniffed) - d->n_sniffed);
+
+    memcpy(d->sniffed + d->n_sniffed, bytes.p, n);
+    d->n_sniffed += n;
+    file_read_ack(d->read, bytes.n);
+}
+
+static void on_sniff_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx;
+    (void)entry;
+}
+
+static void on_sniff_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    d->read = NULL;
+    if (c->answered)
+        return;
+    if (err) {
+        files_fail(c, err);
+        return;
+    }
+    d->type = content_type_by_bytes(str_n(d->sniffed, d->n_sniffed));
+    answer(c);
+}
+
+static void sniff(struct call *c)
+{
+    static const struct file_read_ops sniff_ops = {on_sniff_open, on_sniffed, on_sniff_end};
+    struct download *d = c->state;
+    struct err err;
+
+    if (file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF, &sniff_ops, c,
+                  &d->read, &err) < 0)
         files_fail(c, &err);
 }
 
@@ -269,7 +379,6 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
 {
     struct call *c = ctx;
     struct download *d = c->state;
-    uint64_t length = UINT64_MAX;
 
     c->file = NULL;
     if (c->answered)
@@ -297,27 +406,21 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
         return;
     }
     if (range_applies(c)) {
-        switch (range_parse(http_header_get(c->req, "range"), d->size, &d->offset, &d->left)) {
+        switch (range_parse(http_header_get(c->req, "range"), d->size, d->parts, &d->n_parts)) {
         case RANGE_UNSATISFIABLE:
             answer_unsatisfiable(c);
             return;
         case RANGE_PART:
-            d->is_part = true;
-            length = d->left;
+            id_token(d->boundary, BOUNDARY);
             break;
         case RANGE_WHOLE:
             break;
         }
     }
-    if (http_method(c->req) != HTTP_METHOD_HEAD) {
-        read_file(c, d->is_part ? d->offset : 0, length);
-        return;
-    }
-    if (!d->is_part)
-        d->left = d->size;
-    d->length_known = true;
-    send_head(c, STR(""));
-    finish(c);
+    if (!d->type && (d->n_parts || http_method(c->req) == HTTP_METHOD_HEAD))
+        sniff(c);
+    else
+        answer(c);
 }
 
 static void stat_file(struct call *c, struct str path)

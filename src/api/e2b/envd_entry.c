@@ -92,7 +92,7 @@ static void append_metadata(struct buf *b, const struct file_entry *entry)
     buf_append_char(b, '}');
 }
 
-void entry_append(struct buf *b, const struct file_entry *entry)
+void entry_append(struct buf *b, const struct file_entry *entry, bool brief)
 {
     char permissions[ENTRY_PERMISSIONS_MAX];
     uint64_t size = entry->type == WIRE_FILE_DIRECTORY ? MAX(entry->size, (uint64_t)DIRECTORY_LEAST) : entry->size;
@@ -104,6 +104,10 @@ void entry_append(struct buf *b, const struct file_entry *entry)
     else if (entry->type == WIRE_FILE_DIRECTORY)
         buf_append_cstr(b, ",\"type\":\"FILE_TYPE_DIRECTORY\"");
     append_field(b, "path", entry->path);
+    if (brief) {
+        buf_append_char(b, '}');
+        return;
+    }
     if (size)
         buf_printf(b, ",\"size\":\"%" PRIu64 "\"", size);
     if (entry->mode & 0777)

@@ -10,7 +10,7 @@ enum { ENTRY_PERMISSIONS_MAX = 24 };
 /* "-rw-r--r--", "drwxr-xr-x", "Lrwxrwxrwx", "dtrwxrwxrwx": kind and special bits as letters, then nine permissions. */
 void entry_permissions(uint32_t st_mode, char ret_text[static ENTRY_PERMISSIONS_MAX]);
 
-void entry_append(struct buf *b, const struct file_entry *entry);
+void entry_append(struct buf *b, const struct file_entry *entry, bool brief); /* brief: name, type and path alone */
 
 /* {"path":…,"name":…,"type":"file"[,"metadata":{…}]}: one item of an upload's answer. */
 void entry_append_uploaded(struct buf *b, const struct file_entry *entry);

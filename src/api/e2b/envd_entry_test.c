@@ -34,7 +34,7 @@ static void entry_reads(const struct file_entry *entry, const char *expected)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
 
-    entry_append(&b, entry);
+    entry_append(&b, entry, false);
     buf_append_char(&b, '\0');
     assert_string_equal(buf_data(&b), expected);
 }

@@ -18,6 +18,12 @@ static bool get_path(struct call *c, const json_t *message, const char *name, st
     return false;
 }
 
+/* E2B's first SDKs for Python fail on a field that they don't know, and call themselves just so. */
+static bool is_first_python(const struct call *c)
+{
+    return str_eqc(http_header_get(c->req, "user-agent"), "connect-python");
+}
+
 static void on_entry(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
@@ -29,9 +35,9 @@ static void on_entry(void *ctx, const struct file_entry *entry, const struct err
         return;
     }
     buf_append_cstr(&b, "{\"entry\":");
-    entry_append(&b, entry);
+    entry_append(&b, entry, is_first_python(c));
     buf_append_char(&b, '}');
-    call_json(c, 200, buf_str(&b));
+    rpc_answer(c, &b);
 }
 
 static void stat_path(struct call *c, const json_t *message)
@@ -46,7 +52,7 @@ static void stat_path(struct call *c, const json_t *message)
 
 void envd_stat(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, stat_path);
+    rpc_unary(c, stat_path);
 }
 
 static void make_dir(struct call *c, const json_t *message)
@@ -61,7 +67,7 @@ static void make_dir(struct call *c, const json_t *message)
 
 void envd_make_dir(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, make_dir);
+    rpc_unary(c, make_dir);
 }
 
 static void move(struct call *c, const json_t *message)
@@ -76,7 +82,7 @@ static void move(struct call *c, const json_t *message)
 
 void envd_move(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, move);
+    rpc_unary(c, move);
 }
 
 static void on_removed(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -103,7 +109,7 @@ static void remove_path(struct call *c, const json_t *message)
 
 void envd_remove(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, remove_path);
+    rpc_unary(c, remove_path);
 }
 
 /* ---- ListDir ---- */
@@ -119,7 +125,7 @@ static void on_listed(void *ctx, const struct file_entry *entry)
     struct buf *b = c->state;
 
     buf_append_cstr(b, buf_len(b) == 0 ? "{\"entries\":[" : ",");
-    entry_append(b, entry);
+    entry_append(b, entry, is_first_python(c));
 }
 
 static void on_list_end(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -136,7 +142,7 @@ static void on_list_end(void *ctx, const struct file_entry *entry, const struct 
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the listing is larger than %d MiB, list less deeply", REPLY_MAX >> 20);
     } else {
         buf_append_cstr(&entries, buf_len(&entries) ? "]}" : "{}");
-        call_json_buf(c, 200, &entries);
+        rpc_answer(c, &entries);
     }
     buf_fini(&entries);
 }
@@ -163,5 +169,5 @@ static void list_dir(struct call *c, const json_t *message)
 
 void envd_list_dir(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, list_dir);
+    rpc_unary(c, list_dir);
 }

@@ -14,7 +14,7 @@ static void frame_reads(struct buf *b, const char *expected)
     struct str message;
 
     assert_int_equal(buf_error(b), 0);
-    assert_int_equal(connect_decode_one(buf_str(b), 1 << 20, &message), 0);
+    assert_int_equal(connect_decode_one(buf_str(b), 1 << 20, NULL, &message), 0);
     if (!str_eqc(message, expected))
         fail_msg("got %.*s", STR_ARG(message));
     buf_clear(b);
@@ -64,7 +64,7 @@ static void a_full_frame_of_output_fits(void **state)
 
     (void)state;
     output_data(&b, WIRE_STDOUT, str_n(bytes, sizeof(bytes)));
-    assert_int_equal(connect_decode_one(buf_str(&b), 1 << 20, &message), 0);
+    assert_int_equal(connect_decode_one(buf_str(&b), 1 << 20, NULL, &message), 0);
 }
 
 int main(void)

@@ -14,6 +14,8 @@ struct follower {
     size_t unacked;
     usec_t last; /* when the client was sent something */
     uint64_t keepalive_ms;
+    struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
+    bool may_try_shell;
 };
 
 static void cleanup(struct call *c)
@@ -53,6 +55,7 @@ static void on_start(void *ctx, uint32_t pid)
     struct call *c = ctx;
     struct follower *f = c->state;
 
+    f->may_try_shell = false;
     if (c->answered)
         return;
     output_start(&e2b_of(c)->scratch, pid);
@@ -100,13 +103,19 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
     rpc_end(c);
 }
 
+static bool start_in_shell(struct call *c);
+
 static void on_error(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct follower *f = c->state;
 
     f->follow = NULL;
-    if (err->code == ERR_DEADLINE_EXCEEDED)
+    if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
+        return;
+    if (err->code == ERR_FAILED_PRECONDITION)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "%s", err->msg);
+    else if (err->code == ERR_DEADLINE_EXCEEDED)
         rpc_fail(c, err->code, "context deadline exceeded");
     else
         rpc_fail_err(c, err);
@@ -143,6 +152,26 @@ static void add_variables(struct call *c, struct exec_spec *spec)
     spec->n_envs += ARRAY_SIZE(ours);
 }
 
+/* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all of them. */
+static bool start_in_shell(struct call *c)
+{
+    struct follower *f = c->state;
+    struct exec_spec spec = f->spec;
+    struct str *args = arena_alloc(http_arena(c->req), (spec.n_args + 3) * sizeof(*args));
+    struct err err;
+
+    f->may_try_shell = false;
+    args[0] = STR("-c");
+    args[1] = STR("exec \"$0\" \"$@\"");
+    args[2] = spec.cmd;
+    if (spec.n_args)
+        memcpy(args + 3, spec.args, spec.n_args * sizeof(*args));
+    spec.cmd = STR("/bin/sh");
+    spec.args = args;
+    spec.n_args += 3;
+    return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) == 0;
+}
+
 static void start(struct call *c, const json_t *message)
 {
     struct exec_spec spec;
@@ -157,6 +186,9 @@ static void start(struct call *c, const json_t *message)
     spec.timeout_ms = c->timeout_ms;
     add_variables(c, &spec);
     f = follower_new(c);
+    c->body = json_incref((json_t *)message); /* holds what spec borrows */
+    f->spec = spec;
+    f->may_try_shell = true;
     if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) < 0)
         rpc_fail_err(c, &err);
 }

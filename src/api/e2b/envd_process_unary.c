@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The unary methods of process.Process. */
+/* The unary methods of process.Process, but SendInput. */
 #include "api/e2b/envd.h"
 #include "api/e2b/process_spec.h"
 #include "api/e2b/rpc.h"
@@ -80,7 +80,7 @@ static void on_list(void *ctx, const struct exec_process *processes, size_t n, c
         append_process(&b, &processes[i]);
     }
     buf_append_cstr(&b, n ? "]}" : "}");
-    call_json_buf(c, 200, &b);
+    rpc_answer(c, &b);
 }
 
 static void list(struct call *c, const json_t *message)
@@ -94,31 +94,10 @@ static void list(struct call *c, const json_t *message)
 
 void envd_list(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, list);
+    rpc_unary(c, list);
 }
 
-/* ---- SendInput, CloseStdin, SendSignal, Update ---- */
-
-static void send_input(struct call *c, const json_t *message)
-{
-    AUTO_BUF struct buf bytes = BUF_INIT(INPUT_BODY_MAX);
-    struct exec_select which;
-    struct str base64;
-    struct err err;
-    bool pty;
-
-    if (process_select_read(message, &which, &err) < 0 || process_input_read(message, &pty, &base64, &err) < 0)
-        rpc_fail_err(c, &err);
-    else if (rpc_append_bytes(&bytes, base64) < 0)
-        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-    else if (exec_input(c->sandbox, &c->actor, &which, pty, buf_str(&bytes), on_done, c, &c->exec, &err) < 0)
-        rpc_fail_err(c, &err);
-}
-
-void envd_send_input(struct call *c)
-{
-    rpc_unary(c, INPUT_BODY_MAX, send_input);
-}
+/* ---- CloseStdin, SendSignal, Update ---- */
 
 static void close_stdin(struct call *c, const json_t *message)
 {
@@ -132,7 +111,7 @@ static void close_stdin(struct call *c, const json_t *message)
 
 void envd_close_stdin(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, close_stdin);
+    rpc_unary(c, close_stdin);
 }
 
 static void send_signal(struct call *c, const json_t *message)
@@ -148,7 +127,7 @@ static void send_signal(struct call *c, const json_t *message)
 
 void envd_send_signal(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, send_signal);
+    rpc_unary(c, send_signal);
 }
 
 static void update(struct call *c, const json_t *message)
@@ -171,5 +150,5 @@ static void update(struct call *c, const json_t *message)
 
 void envd_update(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, update);
+    rpc_unary(c, update);
 }

@@ -95,11 +95,18 @@ static int take_data(struct call *c, const json_t *data, struct err *err)
 
 static void take_message(struct call *c, struct str text)
 {
+    AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
+    struct input_stream *s = c->state;
     AUTO_JSON json_t *message = NULL;
     json_t *start = NULL, *data = NULL, *keepalive = NULL;
     struct err err;
     int r;
 
+    if (connect_decoder_is_compressed(&s->decoder)) {
+        if (rpc_unpack(c, text, &plain) < 0)
+            return;
+        text = buf_str(&plain);
+    }
     if (json_read_object(text, false, &message, &err) < 0 || json_get_object(message, "start", &start, &err) < 0 ||
         json_get_object(message, "data", &data, &err) < 0 ||
         json_get_object(message, "keepalive", &keepalive, &err) < 0) {
@@ -204,6 +211,7 @@ void envd_stream_input(struct call *c)
         return;
     s = arena_alloc(http_arena(c->req), sizeof(*s));
     connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
+    s->decoder.may_compress = rpc_has_gzip(c);
     buf_init(&s->rest, REST_MAX);
     c->state = s;
     c->cleanup = cleanup;

@@ -151,7 +151,7 @@ static void create_watcher(struct call *c, const json_t *message)
 
 void envd_create_watcher(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, create_watcher);
+    rpc_unary(c, create_watcher);
 }
 
 /* NULL after answering when this sandbox has no such watcher. */
@@ -199,12 +199,12 @@ static void get_events(struct call *c, const json_t *message)
     if (w->unacked)
         file_watch_ack(w->watch, w->unacked);
     w->unacked = 0;
-    call_json_buf(c, 200, &b);
+    rpc_answer(c, &b);
 }
 
 void envd_get_watcher_events(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, get_events);
+    rpc_unary(c, get_events);
 }
 
 static void remove_watcher(struct call *c, const json_t *message)
@@ -219,5 +219,5 @@ static void remove_watcher(struct call *c, const json_t *message)
 
 void envd_remove_watcher(struct call *c)
 {
-    rpc_unary(c, BODY_MAX, remove_watcher);
+    rpc_unary(c, remove_watcher);
 }

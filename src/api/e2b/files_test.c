@@ -155,7 +155,7 @@ static void gzip_goes_both_ways(void **state)
 
 static void parts_conditions_and_empty_files(void **state)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20), head = BUF_INIT(16384), headers = BUF_INIT(4096);
+    AUTO_BUF struct buf old = BUF_INIT(4096), b = BUF_INIT(1 << 20), head = BUF_INIT(16384), headers = BUF_INIT(4096);
     struct test_facade *f = *state;
     struct sandbox *sb = facade_sandbox(f, true);
 
@@ -175,6 +175,33 @@ static void parts_conditions_and_empty_files(void **state)
     assert_int_equal(facade_call(f, "HEAD", "/files?path=/t/a.txt", buf_data(&headers), STR_NULL, &head, &b), 200);
     assert_has(&head, "content-length: 10");
     assert_int_equal(buf_len(&b), 0);
+
+    /* A client that fails on a field that it does not know. */
+    buf_printf(&old, "%sUser-Agent: connect-python\r\nContent-Type: application/json\r\n%c", facade_headers(sb, 49983),
+               0);
+    assert_int_equal(
+        facade_call(f, "POST", "/filesystem.Filesystem/Stat", buf_data(&old), STR("{\"path\":\"/t/a.txt\"}"), NULL, &b),
+        200);
+    assert_is(&b, "{\"entry\":{\"name\":\"a.txt\",\"type\":\"FILE_TYPE_FILE\",\"path\":\"/t/a.txt\"}}");
+
+    /* What a file is does not depend on how much of it was asked for. */
+    assert_int_equal(upload(f, sb, "?path=/t/noext", octets, STR("\1x345678\t"), &b), 200);
+    assert_int_equal(facade_call(f, "HEAD", "/files?path=/t/noext", buf_data(&headers), STR_NULL, &head, &b), 200);
+    assert_has(&head, "content-type: application/octet-stream");
+    assert_int_equal(download(f, sb, "/t/noext", "Range: bytes=1-3\r\n", &head, &b), 206);
+    assert_has(&head, "content-type: application/octet-stream");
+    assert_is(&b, "x34");
+    assert_int_equal(download(f, sb, "/t/a.txt", "Range: bytes=1-3,-2,50-60\r\n", &head, &b), 206);
+    assert_has(&head, "content-type: multipart/byteranges; boundary=");
+    assert_has(&b, "Content-Range: bytes 1-3/10\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n123\r\n--");
+    assert_has(&b, "Content-Range: bytes 8-9/10\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n89\r\n--");
+    assert_int_equal(download(f, sb, "/t/a.txt", "Range: bytes=0-,0-\r\n", &head, &b), 200);
+    assert_is(&b, "0123456789");
+
+    assert_int_equal(upload(f, sb, "?path=/t/second", octets, STR("x"), &b), 200);
+    assert_int_equal(facade_call(f, "POST", "/files/compose", buf_data(&headers),
+                                 STR("{\"source_paths\":[\"/t/second\"],\"destination\":\"/t/c\"}"), NULL, &b),
+                     200);
 }
 
 static void bad_uploads_are_told_what_is_wrong(void **state)

@@ -3,6 +3,8 @@
 #include "api/e2b/test_e2b.h"
 
 #include "base/fd.h"
+#include "http/connect.h"
+#include "http/gzip.h"
 
 #include <stdio.h>
 
@@ -86,7 +88,9 @@ static void a_sandbox_that_dies_ends_its_streams(void **state)
     assert_int_equal(facade_call(f, "GET", "/health", headers, STR_NULL, NULL, &answer), 204);
     world_end_agent(f->w, world_agent(f->w, sb), SUP_CAUSE_SIGNALED);
     facade_receive(f, fd, &answer, "\r\n0\r\n\r\n");
-    assert_has(&answer, "{\"error\":{\"code\":\"unavailable\",\"message\":\"the sandbox is no longer running\"}}");
+    assert_has(
+        &answer,
+        "{\"error\":{\"code\":\"unavailable\",\"message\":\"the sandbox was killed or reached its end of life\"}}");
 
     assert_int_equal(facade_call(f, "GET", "/health", headers, STR_NULL, NULL, &answer), 502);
     assert_has(&answer, "\"message\":\"The sandbox was not found\",\"code\":502}");
@@ -288,9 +292,123 @@ static void a_mute_agent_meets_the_deadline(void **state)
     assert_has(&lines, "deadline_exceeded");
 }
 
+/* {"process":{"pid":101},"input":{"stdin":"<n bytes 'abc...' in base64>"}} and what the end is. */
+static void long_input(struct buf *b, const char *begin, size_t n, const char *end)
+{
+    buf_clear(b);
+    buf_append_cstr(b, begin);
+    for (size_t i = 0; i < n; i += 3)
+        buf_append_cstr(b, "YWJj");
+    buf_append_cstr(b, end);
+}
+
+static void input_may_be_longer_than_what_is_kept_of_it(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), body = BUF_INIT(64 << 20), json = BUF_INIT(1024);
+    struct test_facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+    struct fake_agent *a = world_agent(f->w, sb);
+    AUTO_CLOSE int fd = start(f, sb, "{\"process\":{\"cmd\":\"cat\"},\"tag\":\"t\"}");
+    const char *headers, *path = "/process.Process/SendInput",
+                         *begin = "{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"";
+    const char *const wrong[][3] = {
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "\"},\"more\":1}", "must be last"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "\"}}}", "must be last"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "\"}", "unexpected end"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "", "unexpected end"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "====\"}}", "not base64"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"", "\\n\"}}", "not base64"},
+        {"{\"input\":{\"stdin\":\"", "\"},\"process\":{\"pid\":101}}", "the input is last"},
+        {"{\"process\":{\"pid\":7},\"input\":{\"stdin\":\"", "\"}}", "not found"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":\"YWJj\"},\"other\":\"", "\"}", "too large"},
+        {"{\"process\":{\"pid\":101},\"input\":{\"stdin\":[\"", "\"]}}", "too large"},
+        {"[\"", "\"]", "too large"},
+    };
+
+    facade_receive(f, fd, &b, "\"pid\":101");
+    buf_printf(&json, "%sContent-Type: application/json\r\n%c", facade_headers(sb, 49983), 0);
+    headers = buf_data(&json);
+    long_input(&body, begin, 12000000, "YWI=\" } }\r\n");
+    assert_int_equal(facade_call(f, "POST", path, headers, buf_str(&body), NULL, &b), 200);
+    assert_is(&b, "{}");
+    assert_int_equal(buf_len(&a->processes->output), 12000002);
+
+    long_input(&body, "{\"process\":{\"tag\":\"t\"},\"input\":{\"stdin\":\"", 3000000, "\\/\\/\\/\\/\"}}");
+    assert_int_equal(facade_call(f, "POST", path, headers, buf_str(&body), NULL, &b), 200);
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        long_input(&body, wrong[i][0], 2000000, wrong[i][1]);
+        assert_true(facade_call(f, "POST", path, headers, buf_str(&body), NULL, &b) >= 400);
+        assert_has(&b, wrong[i][2]);
+    }
+    unary(f, headers, path, "{\"process\":{\"tag\":\"t\"},\"input\":{\"stdin\":\"YWJj\"}}", 200, "{}");
+}
+
+static void messages_may_be_compressed(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(16 << 20), body = BUF_INIT(64 << 20), packed = BUF_INIT(1 << 20),
+                        head = BUF_INIT(16384), plain = BUF_INIT(1 << 20), lines = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+    char headers[700];
+    const char *list = "/process.Process/List";
+
+    snprintf(headers, sizeof(headers), "%sContent-Type: application/json\r\nContent-Encoding: gzip\r\n",
+             facade_headers(sb, 49983));
+    assert_int_equal(gzip_append(&packed, STR("{}"), 6), 0);
+    assert_int_equal(facade_call(f, "POST", list, headers, buf_str(&packed), NULL, &b), 200);
+    assert_int_equal(facade_call(f, "POST", list, headers, STR("{}"), NULL, &b), 400);
+    assert_has(&b, "not gzip");
+    for (int i = 0; i < 8 << 20; i++)
+        buf_append_char(&body, ' ');
+    buf_clear(&packed);
+    assert_int_equal(gzip_append(&packed, buf_str(&body), 9), 0);
+    assert_int_equal(facade_call(f, "POST", list, headers, buf_str(&packed), NULL, &b), 429);
+    assert_int_equal(facade_call(f, "POST", "/process.Process/SendInput", headers, buf_str(&packed), NULL, &b), 429);
+
+    /* A stream, both ways. */
+    snprintf(
+        headers, sizeof(headers),
+        "%sContent-Type: application/connect+json\r\nConnect-Content-Encoding: gzip\r\nConnect-Accept-Encoding: gzip\r\n",
+        facade_headers(sb, 49983));
+    buf_clear(&packed);
+    buf_clear(&body);
+    assert_int_equal(gzip_append(&packed, STR("{\"process\":{\"cmd\":\"count\",\"args\":[\"9000\"]}}"), 6), 0);
+    assert_int_equal(connect_append(&body, CONNECT_FLAG_COMPRESSED, buf_str(&packed)), 0);
+    assert_int_equal(facade_call(f, "POST", "/process.Process/Start", headers, buf_str(&body), &head, &b), 200);
+    assert_has(&head, "connect-content-encoding: gzip");
+    facade_messages(&b, &lines);
+    assert_has(&lines, "0 {\"event\":{\"start\"");
+    assert_has(&lines, "\"exitCode\":3");
+    for (struct str in = buf_str(&b); in.n;) {
+        const uint8_t *p = (const uint8_t *)in.p;
+        size_t n = (size_t)p[3] << 8 | p[4];
+
+        if (p[0] == 1)
+            assert_int_equal(gunzip_append(&plain, str_n(in.p + 5, n)), 0);
+        in = str_sub(in, 5 + n);
+    }
+    assert_has(&plain, "{\"event\":{\"data\":{\"stdout\":\"");
+    assert_true(buf_len(&plain) > 12000);
+}
+
+static void a_program_that_is_not_there_ends_as_in_a_shell(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), lines = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, true);
+
+    assert_int_equal(facade_stream(f, sb, "/process.Process/Start", "{\"process\":{\"cmd\":\"missing\"}}", &b), 200);
+    facade_messages(&b, &lines);
+    assert_has(&lines, "0 {\"event\":{\"start\":{\"pid\":");
+    assert_has(&lines, "0 {\"event\":{\"end\":{\"exitCode\":127,");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(input_may_be_longer_than_what_is_kept_of_it, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(messages_may_be_compressed, facade_setup, facade_teardown),
+        cmocka_unit_test_setup_teardown(a_program_that_is_not_there_ends_as_in_a_shell, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_process_streams_from_start_to_end, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(a_client_that_does_not_read_holds_its_process_and_loses_nothing, facade_setup,
                                         facade_teardown),

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Range header, for one range. */
+/* The Range header. */
 #pragma once
 
 #include "base/def.h"
 #include "base/str.h"
 
+enum { RANGES_MAX = 16 };
+
+struct range {
+    uint64_t offset, length; /* length > 0; within the file */
+};
+
 enum range_result {
-    RANGE_WHOLE, /* no header, another unit, several ranges or an empty file: everything is sent */
-    RANGE_PART,
+    RANGE_WHOLE, /* no header, another unit, an empty file, or so many ranges, or such large ones, that the file is shorter */
+    RANGE_PART,          /* one or several */
     RANGE_UNSATISFIABLE, /* 416 */
 };
 
-/* value: p NULL when the header is absent. On RANGE_PART 0 < *ret_length and *ret_offset + *ret_length <= size. */
-enum range_result range_parse(struct str value, uint64_t size, uint64_t *ret_offset, uint64_t *ret_length);
+/* value: p NULL when the header is absent. Of several ranges those that begin behind the end are left out. */
+enum range_result range_parse(struct str value, uint64_t size, struct range ret_ranges[static RANGES_MAX],
+                              size_t *ret_n);

@@ -8,18 +8,21 @@
 
 static void is_part(const char *value, uint64_t size, uint64_t offset, uint64_t length)
 {
-    uint64_t o = 0, n = 0;
+    struct range ranges[RANGES_MAX];
+    size_t n = 0;
 
-    assert_int_equal(range_parse(str_of(value), size, &o, &n), RANGE_PART);
-    assert_int_equal(o, offset);
-    assert_int_equal(n, length);
+    assert_int_equal(range_parse(str_of(value), size, ranges, &n), RANGE_PART);
+    assert_int_equal(n, 1);
+    assert_int_equal(ranges[0].offset, offset);
+    assert_int_equal(ranges[0].length, length);
 }
 
 static void is(const char *value, uint64_t size, enum range_result expected)
 {
-    uint64_t o, n;
+    struct range ranges[RANGES_MAX];
+    size_t n;
 
-    assert_int_equal(range_parse(str_of(value), size, &o, &n), expected);
+    assert_int_equal(range_parse(str_of(value), size, ranges, &n), expected);
 }
 
 static void one_range_is_served(void **state)
@@ -40,7 +43,10 @@ static void the_rest_is_the_whole_or_an_error(void **state)
     is(NULL, 10, RANGE_WHOLE);
     is("", 10, RANGE_WHOLE);
     is("lines=1-2", 10, RANGE_WHOLE);
-    is("bytes=0-1,3-4", 10, RANGE_WHOLE);
+    is("bytes=0-8,1-9", 10, RANGE_WHOLE);
+    is("bytes=0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0,0-0", 100, RANGE_WHOLE);
+    is("bytes=0-1,x", 10, RANGE_UNSATISFIABLE);
+    is("bytes=10-,20-", 10, RANGE_UNSATISFIABLE);
     is("bytes=0-1", 0, RANGE_WHOLE);
     is("bytes=10-", 10, RANGE_UNSATISFIABLE);
     is("bytes=4-2", 10, RANGE_UNSATISFIABLE);
@@ -50,10 +56,24 @@ static void the_rest_is_the_whole_or_an_error(void **state)
     is("bytes=99999999999999999999-", 10, RANGE_UNSATISFIABLE);
 }
 
+static void several_ranges_are_served(void **state)
+{
+    struct range ranges[RANGES_MAX];
+    size_t n = 0;
+
+    (void)state;
+    assert_int_equal(range_parse(STR("bytes=0-1, 10-20, -3"), 10, ranges, &n), RANGE_PART);
+    assert_int_equal(n, 2);
+    assert_int_equal(ranges[0].length, 2);
+    assert_int_equal(ranges[1].offset, 7);
+    assert_int_equal(ranges[1].length, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_range_is_served),
+        cmocka_unit_test(several_ranges_are_served),
         cmocka_unit_test(the_rest_is_the_whole_or_an_error),
     };
 

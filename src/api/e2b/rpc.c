@@ -1,27 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/rpc.h"
 
+#include "api/e2b/accept_encoding.h"
 #include "base/mem.h"
 #include "http/connect.h"
+#include "http/gzip.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
 
-static const struct http_header STREAM_TYPE = {STR("content-type"), STR("application/connect+json")};
+/* What is smaller gains nothing, what is larger would hold the loop. */
+enum { GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
+
+static bool rpc_wants_gzip(const struct call *c)
+{
+    struct str accepted = http_header_get(c->req, c->streams ? "connect-accept-encoding" : "accept-encoding");
+
+    return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
+}
 
 void rpc_begin(struct call *c)
 {
+    static const struct http_header headers[] = {{STR("content-type"), STR("application/connect+json")},
+                                                 {STR("connect-content-encoding"), STR("gzip")}};
+
     if (!c->answered && !http_response_begun(c->req))
-        http_response_begin(c->req, 200, &STREAM_TYPE, 1, -1);
+        http_response_begin(c->req, 200, headers, rpc_wants_gzip(c) ? 2 : 1, -1);
 }
 
 void rpc_send(struct call *c, struct str envelope)
 {
+    AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
+    uint8_t head[CONNECT_HEAD];
+
     rpc_begin(c);
-    if (!c->answered)
+    if (c->answered)
+        return;
+    if (envelope.n < GZIP_MIN || !rpc_wants_gzip(c) ||
+        gzip_append(&packed, str_sub(envelope, CONNECT_HEAD), GZIP_LEVEL) < 0) {
         http_response_write(c->req, envelope);
+        return;
+    }
+    connect_head(head, CONNECT_FLAG_COMPRESSED, buf_len(&packed));
+    http_response_writev(c->req, (struct str[]){str_n((char *)head, sizeof(head)), buf_str(&packed)}, 2);
+}
+
+void rpc_answer(struct call *c, struct buf *body)
+{
+    AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
+    size_t n = buf_len(body);
+
+    if (!c->answered && n >= GZIP_MIN && n <= GZIP_MAX && buf_error(body) == 0 && rpc_wants_gzip(c) &&
+        gzip_append(&packed, buf_str(body), GZIP_LEVEL) == 0) {
+        http_add_header(c->req, STR("content-encoding"), STR("gzip"));
+        body = &packed;
+    }
+    call_json_buf(c, 200, body);
 }
 
 static void end_stream(struct call *c, enum err_code code, struct str message)
@@ -39,7 +75,7 @@ static void end_stream(struct call *c, enum err_code code, struct str message)
 void rpc_cut(struct call *c)
 {
     if (c->streams && c->req)
-        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox is no longer running"));
+        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox was killed or reached its end of life"));
     else if (c->req)
         http_abort(c->req);
     call_done(c);
@@ -102,12 +138,12 @@ static bool check_headers(struct call *c)
         call_empty(c, 415);
         return false;
     }
-    if (version.p && !str_eq(version, STR("1"))) {
+    if (version.n && !str_eq(version, STR("1"))) {
         rpc_fail(c, ERR_INVALID_ARGUMENT, "connect-protocol-version must be \"1\"");
         return false;
     }
-    if (encoding.n && !str_eq_nocase(encoding, STR("identity"))) {
-        rpc_fail(c, ERR_UNIMPLEMENTED, "unknown compression \"%.*s\": only identity is supported", STR_ARG(encoding));
+    if (encoding.n && !str_eq_nocase(encoding, STR("identity")) && !str_eq_nocase(encoding, STR("gzip"))) {
+        rpc_fail(c, ERR_UNIMPLEMENTED, "unknown compression \"%.*s\": supported encodings are gzip", STR_ARG(encoding));
         return false;
     }
     r = connect_parse_timeout(http_header_get(c->req, "connect-timeout-ms"), &c->timeout_ms);
@@ -120,7 +156,25 @@ static bool check_headers(struct call *c)
     return false;
 }
 
-static void read_message(struct call *c, struct str text)
+bool rpc_has_gzip(const struct call *c)
+{
+    const char *header = c->streams ? "connect-content-encoding" : "content-encoding";
+
+    return str_eq_nocase(http_header_get(c->req, header), STR("gzip"));
+}
+
+int rpc_unpack(struct call *c, struct str packed, struct buf *b)
+{
+    int r = gunzip_append(b, packed);
+
+    if (r == -EFBIG)
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+    else if (r < 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "decompress: the message is not gzip");
+    return r;
+}
+
+void rpc_read(struct call *c, struct str text)
 {
     AUTO_JSON json_t *message = NULL;
     struct err err;
@@ -135,13 +189,16 @@ static void read_message(struct call *c, struct str text)
 
 static void on_unary_body(struct http_request *req, int error, struct str body, void *ctx)
 {
+    AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
 
     (void)req;
     if (error == -EMSGSIZE)
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
-    else if (error == 0)
-        read_message(c, body);
+    else if (error == 0 && !rpc_has_gzip(c))
+        rpc_read(c, body);
+    else if (error == 0 && rpc_unpack(c, body, &plain) == 0)
+        rpc_read(c, buf_str(&plain));
 }
 
 static void on_unary_timeout(struct call *c)
@@ -153,19 +210,27 @@ static void on_unary_timeout(struct call *c)
     rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
 }
 
-void rpc_unary(struct call *c, size_t max, rpc_fn fn)
+bool rpc_unary_accept(struct call *c, rpc_fn fn)
 {
     if (!check_headers(c))
-        return;
+        return false;
     c->on_json = fn;
     call_set_timer(c, c->timeout_ms ? c->timeout_ms : RPC_TIMEOUT_MS, on_unary_timeout);
-    http_read_body(c->req, max, on_unary_body, c);
+    return true;
+}
+
+void rpc_unary(struct call *c, rpc_fn fn)
+{
+    if (rpc_unary_accept(c, fn))
+        http_read_body(c->req, BODY_MAX, on_unary_body, c);
 }
 
 static void on_stream_body(struct http_request *req, int error, struct str body, void *ctx)
 {
+    AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
     struct call *c = ctx;
     struct str message;
+    bool compressed = false;
 
     (void)req;
     if (error == -EMSGSIZE) {
@@ -178,9 +243,12 @@ static void on_stream_body(struct http_request *req, int error, struct str body,
         rpc_fail(c, ERR_UNIMPLEMENTED, "the request has zero messages");
         return;
     }
-    switch (connect_decode_one(body, BODY_MAX, &message)) {
+    switch (connect_decode_one(body, BODY_MAX, rpc_has_gzip(c) ? &compressed : NULL, &message)) {
     case 0:
-        read_message(c, message);
+        if (!compressed)
+            rpc_read(c, message);
+        else if (rpc_unpack(c, message, &plain) == 0)
+            rpc_read(c, buf_str(&plain));
         break;
     case -EMSGSIZE:
         rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");

@@ -10,15 +10,25 @@
 typedef void (*rpc_fn)(struct call *c, const json_t *message);
 
 /*
- * Reads the one message of the request and calls fn with it, an object borrowed for the call; what is malformed is answered. max
- * bounds the body. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
+ * Reads the one message of the request and calls fn with it, an object borrowed for the call; what is malformed is answered. BODY_MAX
+ * bounds it, also unpacked. After Connect-Timeout-Ms (or RPC_TIMEOUT_MS) a unary call that is still unanswered fails; a stream has to see to c->timeout_ms itself.
  */
 enum { RPC_TIMEOUT_MS = 600 * 1000 };
-void rpc_unary(struct call *c, size_t max, rpc_fn fn);
+void rpc_unary(struct call *c, rpc_fn fn);
 void rpc_stream(struct call *c, rpc_fn fn);
 
-/* Checks the headers of a stream whose messages the handler reads itself; false: answered. */
+/*
+ * For handlers that read the body themselves. Checks the headers (false: answered). A message that is there as a whole goes to rpc_read(), and before that, when
+ * it is compressed, through rpc_unpack(), which answers its failures; a unary one is when rpc_has_gzip() says so, one of a stream may be.
+ */
+bool rpc_unary_accept(struct call *c, rpc_fn fn);
 bool rpc_stream_accept(struct call *c);
+bool rpc_has_gzip(const struct call *c);
+int rpc_unpack(struct call *c, struct str packed, struct buf *b) WARN_UNUSED;
+void rpc_read(struct call *c, struct str text);
+
+/* Answers a unary call; takes the content. Compressed, as streams are, when the client would rather have it so and it is worth it. */
+void rpc_answer(struct call *c, struct buf *body);
 
 /* Fails the call, of either kind. A sandbox that is gone cuts it. */
 void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -31,7 +31,7 @@ void watch_event_append(struct buf *b, enum wire_watch_kind kind, struct str nam
         buf_printf(b, ",\"type\":\"%s\"", types[kind]);
     if (entry) {
         buf_append_cstr(b, ",\"entry\":");
-        entry_append(b, entry);
+        entry_append(b, entry, false);
     }
     buf_append_char(b, '}');
 }

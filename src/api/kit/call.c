@@ -317,7 +317,8 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
         return NULL;
     if (required && body.n == 0)
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "value is required but missing");
-    else if (body.n && ops->wants_json_type && !is_json_type(http_header_get(c->req, "content-type")))
+    else if (body.n && ops->wants_json_type && !(c->route->flags & ROUTE_ANY_TYPE) &&
+             !is_json_type(http_header_get(c->req, "content-type")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
         return json;

@@ -11,10 +11,11 @@ struct call;
 enum { ROUTE_ARGS_MAX = 2, ROUTE_ALLOW_MAX = 48 };
 
 enum route_flags {
-    ROUTE_BODY = 1,     /* has a JSON object as its body: c->body */
-    ROUTE_BODY_MAY = 2, /* the same; none counts as {} */
-    ROUTE_SANDBOX = 4,  /* args[0] names a sandbox: c->sandbox */
-    ROUTE_OPEN = 8,     /* wants no key: open to all, or the handler sees to it */
+    ROUTE_BODY = 1,      /* has a JSON object as its body: c->body */
+    ROUTE_BODY_MAY = 2,  /* the same; none counts as {} */
+    ROUTE_SANDBOX = 4,   /* args[0] names a sandbox: c->sandbox */
+    ROUTE_OPEN = 8,      /* wants no key: open to all, or the handler sees to it */
+    ROUTE_ANY_TYPE = 16, /* its JSON need not say that it is: a token keeps pages out */
 };
 
 struct route {

@@ -206,7 +206,7 @@ test('a command learns that its sandbox was killed', async (t) => {
   await box.kill()
   await assert.rejects(command.wait(), (error) => {
     assert.ok(error instanceof TimeoutError, `${error}`)
-    assert.match(error.message, /the sandbox is no longer running/)
+    assert.match(error.message, /the sandbox was killed or reached its end of life/)
     return true
   })
 })

@@ -6,6 +6,7 @@
 #include "agent/sink.h"
 #include "agent/spawn.h"
 #include "base/fd.h"
+#include "base/mem.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -68,8 +69,11 @@ static void control_ready(struct loop_io *io, uint32_t events)
 int agent_init(struct agent *a, const struct agent_config *config, int control)
 {
     sigset_t set;
-    *a = (struct agent){
-        .config = *config, .control = LOOP_IO(control_ready), .signals = LOOP_IO(signals_ready), .null_fd = -1};
+    *a = (struct agent){.config = *config,
+                        .control = LOOP_IO(control_ready),
+                        .signals = LOOP_IO(signals_ready),
+                        .null_fd = -1,
+                        .attributes = STR(WIRE_ATTRIBUTES)};
     a->control.fd = control;
     list_init(&a->processes);
     list_init(&a->ended);
@@ -131,5 +135,6 @@ void agent_fini(struct agent *a)
     loop_close(&a->loop, &a->control);
     loop_close(&a->loop, &a->signals);
     a->null_fd = fd_close(a->null_fd);
+    mem_free(TAKE_PTR(a->hello));
     loop_fini(&a->loop);
 }

@@ -96,7 +96,7 @@ static int walk(struct listing *li, char path[static PATH_TEXT_MAX], struct buf 
     int r;
     uint32_t depth = 1;
     struct level *l = level_enter(NULL, path, &r);
-    names_init(&names, &li->js.stream.session->agent->config.users);
+    names_init(&names, li->js.stream.session->agent);
     if (r == 0 && li->depth == 0)
         li->depth = 1;
     while (r == 0 && l) {

@@ -47,7 +47,7 @@ static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
     }
     if (tree_remove(c->source, f) < 0)
         return -1;
-    names_init(&names, &js->stream.session->agent->config.users);
+    names_init(&names, js->stream.session->agent);
     int r = entry_put(out, &names, c->destination);
     names_fini(&names);
     return r < 0 ? failure_errno(f, ERR_INTERNAL, -r, "error getting file info: lstat %s", c->destination) : 0;

@@ -55,7 +55,7 @@ static int start(struct reading *rd, struct file_request *q, uint64_t offset, ui
         return failure_errno(f, ERR_INTERNAL, offset > INT64_MAX ? EINVAL : errno, "error reading file '%s': seek %s",
                              q->path, q->path);
     rd->at = rd->asked = offset;
-    names_init(&names, &rd->stream.session->agent->config.users);
+    names_init(&names, rd->stream.session->agent);
     int r = entry_put(entry, &names, q->path);
     names_fini(&names);
     if (r < 0)

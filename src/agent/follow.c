@@ -108,38 +108,40 @@ static const char *env_get(const struct env *e, struct str name)
     return at ? e->vars[at - 1] + name.n + 1 : NULL;
 }
 
-static bool is_inherited(struct str name)
+static void env_set_pairs(struct env *e, struct str pairs, uint32_t n, bool *ret_nul)
 {
-    return str_starts(name, STR("E2B_")) || str_eqc(name, "LANG");
+    struct wire_reader r = wire_reader_of(pairs);
+    for (uint32_t i = 0; i < n; i++) {
+        struct str name = wire_get_str(&r), value = wire_get_str(&r);
+        *ret_nul |= str_has_nul(name) || str_has_nul(value);
+        env_set(e, name, value);
+    }
 }
 
 static void make_env(struct env *e, const struct agent *a, const struct exec_request *q, const struct user *u,
                      bool *ret_nul)
 {
-    struct wire_reader r = wire_reader_of(q->env);
-    size_t most = (size_t)q->n_env + 10;
+    size_t most = (size_t)q->n_env + a->n_env + 10;
     for (const char *const *v = a->config.environment; v && *v; v++)
         most++;
     e->vars = arena_alloc(e->arena, most * sizeof(*e->vars));
     env_set(e, STR("PATH"), STR(DEFAULT_PATH));
     for (const char *const *v = a->config.environment; v && *v; v++) {
         struct str value = str_of(*v), name;
-        if (str_split(&value, '=', &name) && value.p && (is_inherited(name) || str_eqc(name, "PATH")))
+        if (str_split(&value, '=', &name) && value.p && (str_eqc(name, "LANG") || str_eqc(name, "PATH")))
             env_set(e, name, value);
     }
     if (a->identity.what) {
-        env_set(e, STR("E2B_SANDBOX_ID"), str_of(a->identity.id));
-        env_set(e, STR("E2B_TEMPLATE_ID"), str_of(a->identity.template_id));
+        env_set(e, STR("COVE_SANDBOX"), STR("true"));
+        env_set(e, STR("COVE_SANDBOX_ID"), str_of(a->identity.id));
+        env_set(e, STR("COVE_TEMPLATE_ID"), str_of(a->identity.template_id));
     }
+    env_set_pairs(e, a->env, a->n_env, ret_nul);
     env_set(e, STR("HOME"), str_of(u->home));
     env_set(e, STR("USER"), str_of(u->name));
     env_set(e, STR("LOGNAME"), str_of(u->name));
     env_set(e, STR("SHELL"), str_of(u->shell));
-    for (uint32_t i = 0; i < q->n_env; i++) {
-        struct str name = wire_get_str(&r), value = wire_get_str(&r);
-        *ret_nul |= str_has_nul(name) || str_has_nul(value);
-        env_set(e, name, value);
-    }
+    env_set_pairs(e, q->env, q->n_env, ret_nul);
 }
 
 /* tag, cmd, args, env, cwd, user, as a record of WIRE_PROCESSES has them. */

@@ -78,7 +78,7 @@ static void drop(struct session *s)
     buf_fini(&s->out);
     trim(s);
     s->data_left = 0;
-    s->broken = false;
+    s->broken = s->greeted = false;
 }
 
 void session_fini(struct session *s)
@@ -200,13 +200,38 @@ static bool add_credit(struct stream *st, uint32_t bytes, bool delivered)
     return true;
 }
 
+/* The host's HELLO. False: a violation. */
+static bool take_hello(struct session *s, struct str payload)
+{
+    struct agent *a = s->agent;
+    char *hello = mem_alloc(payload.n + 1);
+    memcpy(hello, payload.p, payload.n);
+    struct wire_reader r = wire_reader_of(str_n(hello, payload.n));
+    struct str attributes = wire_get_str(&r);
+    uint32_t n_env = wire_get_count(&r, 8);
+    struct str env = str_n(r.p, r.n);
+    for (uint32_t i = 0; i < 2 * (uint64_t)n_env && !r.bad; i++)
+        (void)wire_get_str(&r);
+    if (s->greeted || map_count(&s->streams) || !wire_done(&r) || attributes.n > WIRE_ATTRIBUTES_MAX) {
+        mem_free(hello);
+        return false;
+    }
+    s->greeted = true;
+    mem_free(a->hello);
+    a->hello = hello;
+    a->attributes = attributes.n ? attributes : STR(WIRE_ATTRIBUTES);
+    a->env = env;
+    a->n_env = n_env;
+    return true;
+}
+
 /* A frame other than DATA. False: a violation. */
 static bool take_frame(struct session *s, const struct wire_frame *f, struct str payload)
 {
     struct stream *st = map_get_u64(&s->streams, f->stream);
     struct wire_reader r = wire_reader_of(payload);
     if (f->stream == 0)
-        return false;
+        return f->type == WIRE_HELLO && take_hello(s, payload);
     switch (f->type) {
     case WIRE_OPEN:
         open_stream(s, f->stream, payload);

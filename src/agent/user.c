@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/user.h"
+#include "agent/agent.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/proto.h"
@@ -196,9 +197,12 @@ int user_path(const struct user *u, struct str path, char ret_path[static PATH_T
     return 0;
 }
 
-void names_init(struct names *n, const struct user_files *files)
+void names_init(struct names *n, const struct agent *a)
 {
-    *n = (struct names){.files = *files, .passwd = BUF_INIT(FILE_BYTES_MAX), .group = BUF_INIT(FILE_BYTES_MAX)};
+    *n = (struct names){.files = a->config.users,
+                        .attributes = a->attributes,
+                        .passwd = BUF_INIT(FILE_BYTES_MAX),
+                        .group = BUF_INIT(FILE_BYTES_MAX)};
 }
 
 void names_fini(struct names *n)

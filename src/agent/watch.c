@@ -294,7 +294,7 @@ static void watch_open(struct stream *s, struct wire_reader *r)
     loop_timer_init(&w->step, step_due);
     buf_init(&w->queue, QUEUED_BYTES_MAX);
     buf_init(&w->scanned, QUEUED_BYTES_MAX);
-    names_init(&w->names, &a->config.users);
+    names_init(&w->names, a);
     if (!wire_done(r)) {
         stream_malformed(s);
         return;
@@ -375,7 +375,7 @@ static bool watch_produce(struct stream *s)
         return true;
     buf_fini(&w->queue);
     names_fini(&w->names);
-    names_init(&w->names, &s->session->agent->config.users);
+    names_init(&w->names, s->session->agent);
     return false;
 }
 

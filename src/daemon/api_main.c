@@ -194,6 +194,7 @@ static int open_core(struct worker *w, struct err *err)
         .keep_ended = o->keep_ended,
         .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
+        .guest = &e2b_guest,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }

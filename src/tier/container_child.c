@@ -234,7 +234,7 @@ NORETURN static void run_agent(void)
 {
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
     char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"}, (char[]){"E2B_SANDBOX=true"}, NULL};
+                          (char[]){"LANG=C.UTF-8"}, NULL};
     tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);

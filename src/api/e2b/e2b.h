@@ -24,6 +24,9 @@ struct e2b_config {
     const char *domain;        /* of <port>-<id>.<domain>; NULL: none; copied */
 };
 
+/* What E2B's users look for inside a sandbox. */
+extern const struct core_guest e2b_guest;
+
 struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */
 

@@ -6,6 +6,8 @@
 #include "http/request.h"
 #include "sandbox/sandbox.h"
 
+#define E2B_ATTRIBUTES "user.e2b." /* what it is kept as */
+
 enum { METADATA_KEY_MAX = 246, METADATA_TOTAL_MAX = 4096 };
 
 /* Keys are lower-cased, of several values the first counts. The vector lives in the request's arena. ERR_INVALID_ARGUMENT. */

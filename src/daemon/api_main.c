@@ -8,6 +8,7 @@
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
+#include "api/e2b/names.h"
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
 #include "api/native/native.h"
@@ -212,7 +213,7 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir};
+    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
     if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
         return -1;
     return builder_new(&config, &w->builder, err);

@@ -4,7 +4,7 @@
 #include "api/e2b/call.h"
 #include "api/e2b/control.h"
 #include "api/e2b/envd.h"
-#include "api/e2b/file_metadata.h"
+#include "api/e2b/names.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/rpc.h"

@@ -2,11 +2,10 @@
 /* Metadata that a client attaches to files by "X-Metadata-<key>: <value>" headers. */
 #pragma once
 
+#include "api/e2b/names.h"
 #include "base/err.h"
 #include "http/request.h"
 #include "sandbox/sandbox.h"
-
-#define E2B_ATTRIBUTES "user.e2b." /* what it is kept as */
 
 enum { METADATA_KEY_MAX = 246, METADATA_TOTAL_MAX = 4096 };
 

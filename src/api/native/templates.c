@@ -228,7 +228,7 @@ static int make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err 
                    JSON_WANT_STRS("tags", &request.tags, &request.n_tags), JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu),
                    JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_NEED_OBJECT("spec", &what)) < 0)
         return -1;
-    if (build_spec_read(what, http_arena(c->req), &spec, err) < 0)
+    if (build_spec_read(what, &build_spec_names, http_arena(c->req), &spec, err) < 0)
         return err_prefix(err, "spec");
     request.cpu_milli = (uint32_t)cpu;
     request.memory_bytes = (uint64_t)memory;

@@ -32,7 +32,8 @@ static int wrong(struct err *err, const char *what, const char *why)
 }
 
 /* 1, 0 when it is absent, null or empty. */
-static int text_of(const json_t *object, const char *name, struct arena *arena, const char **ret_text, struct err *err)
+static int spec_text_of(const json_t *object, const char *name, struct arena *arena, const char **ret_text,
+                        struct err *err)
 {
     const json_t *value = json_object_get(object, name);
     if (!value || json_is_null(value))
@@ -111,7 +112,7 @@ static int read_step(const json_t *step, const struct build_spec_names *names, s
     struct build_step s = {0};
     if (!json_is_object(step))
         return wrong(err, "step", "must be an object");
-    if (text_of(step, "type", arena, &type, err) < 0 || text_of(step, names->files, arena, &hash, err) < 0 ||
+    if (spec_text_of(step, "type", arena, &type, err) < 0 || spec_text_of(step, names->files, arena, &hash, err) < 0 ||
         flag_of(step, "force", &s.force, err) < 0)
         return -1;
     size_t t = 0;
@@ -158,15 +159,15 @@ static int read_registry(const json_t *body, const char *name, struct arena *are
         return 0;
     if (!json_is_object(registry))
         return wrong(err, name, "must be an object");
-    if (text_of(registry, "type", arena, &type, err) < 0)
+    if (spec_text_of(registry, "type", arena, &type, err) < 0)
         return -1;
     if (type && strcmp(type, "registry") != 0)
         return err_set(
             err, ERR_UNIMPLEMENTED,
             "%s: only registries with a user name and a password are supported (type \"registry\"), not \"%.16s\"",
             name, type);
-    if (text_of(registry, "username", arena, &spec->username, err) < 0 ||
-        text_of(registry, "password", arena, &spec->password, err) < 0)
+    if (spec_text_of(registry, "username", arena, &spec->username, err) < 0 ||
+        spec_text_of(registry, "password", arena, &spec->password, err) < 0)
         return -1;
     return 0;
 }
@@ -175,12 +176,12 @@ int build_spec_read(const json_t *body, const struct build_spec_names *names, st
                     struct build_spec *ret_spec, struct err *err)
 {
     struct build_spec spec = {0};
-    if (text_of(body, names->image, arena, &spec.image, err) < 0 ||
-        text_of(body, names->template_ref, arena, &spec.template_ref, err) < 0 ||
-        text_of(body, names->archive, arena, &spec.archive, err) < 0 ||
-        text_of(body, names->from, arena, &spec.from, err) < 0 ||
-        text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
-        text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
+    if (spec_text_of(body, names->image, arena, &spec.image, err) < 0 ||
+        spec_text_of(body, names->template_ref, arena, &spec.template_ref, err) < 0 ||
+        spec_text_of(body, names->archive, arena, &spec.archive, err) < 0 ||
+        spec_text_of(body, names->from, arena, &spec.from, err) < 0 ||
+        spec_text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
+        spec_text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
         flag_of(body, "force", &spec.force, err) < 0 || read_registry(body, names->registry, arena, &spec, err) < 0 ||
         read_steps(body, names, arena, &spec, err) < 0)
         return -1;

@@ -17,7 +17,7 @@
 
 enum { REAPED_PER_TURN = 256, NOFILE_WANTED = 65536 };
 
-static void reap(struct agent *a)
+static void agent_reap(struct agent *a)
 {
     int status;
     a->zombies = true;
@@ -40,7 +40,7 @@ static void signals_ready(struct loop_io *io, uint32_t events)
     (void)events;
     while (read(io->fd, info, sizeof(info)) == sizeof(info))
         continue;
-    reap(a);
+    agent_reap(a);
 }
 
 static void control_ready(struct loop_io *io, uint32_t events)
@@ -119,7 +119,7 @@ int agent_run(struct agent *a)
         if (r < 0)
             return r;
         if (a->zombies)
-            reap(a);
+            agent_reap(a);
         busy = session_settle(&a->session);
     }
     return 0;

@@ -86,7 +86,7 @@ static bool is_full(int errnum)
     return errnum == ENOSPC || errnum == EDQUOT;
 }
 
-static int open_file(const char *path, const struct user *u, struct failure *f)
+static int file_write_open_file(const char *path, const struct user *u, struct failure *f)
 {
     struct stat st;
     struct failure why;
@@ -131,7 +131,7 @@ static void write_open(struct stream *s, struct wire_reader *r)
     }
     int fd = got < 0 || check_metadata(s->session->agent->attributes.n, pairs, n, &why) < 0
                  ? -1
-                 : open_file(q.path, &q.user, &why);
+                 : file_write_open_file(q.path, &q.user, &why);
     if (fd < 0) {
         file_refuse(s, &why);
         return;

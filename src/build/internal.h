@@ -111,7 +111,7 @@ struct build_job {
     int upload_fd; /* -1: none */
     uint64_t upload_size, upload_sent;
 
-    /* fromImage */
+    /* an image */
     struct image_link *image;
 
     /* finalize */

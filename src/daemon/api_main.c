@@ -8,6 +8,7 @@
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
+#include "api/e2b/names.h"
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
 #include "api/native/native.h"
@@ -199,6 +200,7 @@ static int open_core(struct worker *w, struct err *err)
         .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
         .answers = &e2b_answers,
+        .guest = &e2b_guest,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }
@@ -216,7 +218,7 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir};
+    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
     if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
         return -1;
     return builder_new(&config, &w->builder, err);

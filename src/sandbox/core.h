@@ -37,6 +37,14 @@ struct core_answers {
     size_t (*list)(const struct sandbox_info *info, struct arena *arena, struct core_answer **ret_all);
 };
 
+/* Names of ours that a façade's clients look for inside, beside Cove's own (wire/proto.h). NULL: none. */
+struct core_guest {
+    const char *marker, *id,
+        *template_id; /* variables of every process: "true", the ids of the sandbox and its template */
+    const char
+        *attributes; /* the prefix of the extended attributes that are a file's metadata; NULL: WIRE_ATTRIBUTES */
+};
+
 struct core_config {
     const char *state_dir;         /* templates/ is read here */
     int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
@@ -53,6 +61,7 @@ struct core_config {
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const char *version;
     const struct core_answers *answers; /* borrowed; NULL: none */
+    const struct core_guest *guest;     /* borrowed; may be NULL */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;

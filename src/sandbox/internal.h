@@ -266,7 +266,7 @@ void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
-extern const struct session_ops sandbox_session_ops;
+struct session *sandbox_session_new(struct sandbox *sb);
 
 /* answers.c */
 void answers_give(struct sandbox *sb); /* nothing while its agent can't be asked */

@@ -92,7 +92,7 @@ void resume_attach(struct sandbox *sb)
 {
     struct err err;
     assert(!sb->session);
-    sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+    sb->session = sandbox_session_new(sb);
     exec_recover(sb);
     sandbox_ref(sb);
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)

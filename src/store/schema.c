@@ -64,7 +64,9 @@ static const char step_3[] =
     " created_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE template_spares (template TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3};
+static const char step_4[] = "ALTER TABLE sandboxes RENAME COLUMN envd_token TO access_token;";
+
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

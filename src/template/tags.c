@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "template/internal.h"
 
-static void fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
+static void tags_fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
 {
     const struct build *shown = entry_shown(e);
     struct template_info info = {.id = e->id,
@@ -43,7 +43,7 @@ int template_info_find(struct template_registry *r, struct str ref, struct templ
     bool is_name = template_name_parse(ref, &name, err) == 0;
     struct entry *e = is_name ? built_find(r, &name) : NULL;
     if (e) {
-        fill(r, e, ret_info);
+        tags_fill(r, e, ret_info);
         return 0;
     }
     const struct template *file = ref.n && !str_has_nul(ref) ? registry_file(r, ref) : NULL;
@@ -61,7 +61,7 @@ void template_info_each(struct template_registry *r, bool (*fn)(void *ctx, const
     size_t n = registry_entries(r, &all), at = 0;
     for (size_t i = 0; i <= r->n; i++) {
         for (; at < n && (i == r->n || strcmp(all[at]->id, r->list[i]->id) < 0); at++) {
-            fill(r, all[at], &info);
+            tags_fill(r, all[at], &info);
             if (!fn(ctx, &info))
                 return;
         }

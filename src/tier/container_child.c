@@ -43,7 +43,7 @@ static void must(int r, const char *step)
         fail(step, r);
 }
 
-static void tell(char what)
+static void container_child_tell(char what)
 {
     if (send(CONTROL_FD, &what, 1, MSG_NOSIGNAL) != 1)
         _exit(1); /* coved is gone */
@@ -173,7 +173,7 @@ static void become_blank(bool has_network)
     if (!has_network)
         must(namespace_network(), "make a network namespace");
     build_mounts();
-    tell(TIER_READY);
+    container_child_tell(TIER_READY);
 }
 
 /* Returns the detached root mount. */
@@ -205,7 +205,7 @@ static void enter_root(int root)
     must(mount_pivot(root), "enter the root file system");
 }
 
-static void set_limits(void)
+static void container_child_set_limits(void)
 {
     static const struct {
         __rlimit_resource_t resource;
@@ -234,8 +234,8 @@ NORETURN static void run_agent(void)
 {
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
     char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"}, (char[]){"E2B_SANDBOX=true"}, NULL};
-    tell(TIER_RUNS);
+                          (char[]){"LANG=C.UTF-8"}, NULL};
+    container_child_tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);
 }
@@ -258,7 +258,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     enter_root(root);
     (void)fd_close(root);
     must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
-    set_limits();
+    container_child_set_limits();
     must(caps_bound_sandbox(), "bound capabilities");
     must(seccomp_load_sandbox(), "load the system call filter");
     run_agent();

@@ -84,7 +84,7 @@ struct sup_create {
     char id[ID_SANDBOX_LEN + 1];
     /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; the pool knows which layers are below it. */
     char layer[SUP_DIGEST_MAX];
-    char template_id[64];  /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
+    char template_id[64];  /* for COVE_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
     uint64_t memory_bytes; /* 0: no limit */
     uint32_t cpu_milli;    /* thousandths of a CPU; 0: no limit */
     uint32_t pids;         /* 0: the service's default */

@@ -4,6 +4,7 @@
 #include "api/e2b/call.h"
 #include "api/e2b/control.h"
 #include "api/e2b/envd.h"
+#include "api/e2b/names.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/rpc.h"
@@ -13,6 +14,8 @@
 #include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "base/path.h"
+
+const struct core_guest e2b_guest = {"E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", E2B_ATTRIBUTES};
 
 void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {

@@ -200,13 +200,19 @@ static const struct template_build *find_build(struct call *c, int missing)
 
 void templates_start(struct call *c)
 {
+    static const struct build_spec_names names = {.image = "fromImage",
+                                                  .template_ref = "fromTemplate",
+                                                  .registry = "fromImageRegistry",
+                                                  .start_cmd = "startCmd",
+                                                  .ready_cmd = "readyCmd",
+                                                  .files = "filesHash"};
     struct build_spec spec;
     struct err err;
     const struct template_build *build = has_builder(c) ? find_build(c, 404) : NULL;
     if (!build)
         return;
     const char *id = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
-    if (build_spec_read(c->body, http_arena(c->req), &spec, &err) < 0) {
+    if (build_spec_read(c->body, &names, http_arena(c->req), &spec, &err) < 0) {
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
         return;
     }

@@ -68,7 +68,7 @@ static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str pa
     (void)http_response_writev(x->call->req, (struct str[]){str_n(head, sizeof(head)), payload}, 2);
 }
 
-static void finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
+static void native_exec_finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
 {
     x->follow = NULL;
     x->is_over = true;
@@ -109,7 +109,7 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
         exec_ack(x->follow, n);
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void native_exec_on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
     struct exec *x = ctx;
@@ -123,7 +123,7 @@ static void process_exit(void *ctx, const struct exec_exit *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64);
     buf_printf(&b, "{\"%s\":%u}", e->signaled ? "signal" : "code", e->code);
-    finish(ctx, EXEC_STREAM_EXIT, &b);
+    native_exec_finish(ctx, EXEC_STREAM_EXIT, &b);
 }
 
 static void process_error(void *ctx, const struct err *err)
@@ -132,7 +132,7 @@ static void process_error(void *ctx, const struct err *err)
     buf_printf(&b, "{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(&b, str_of(err->msg));
     buf_append_char(&b, '}');
-    finish(ctx, EXEC_STREAM_ERROR, &b);
+    native_exec_finish(ctx, EXEC_STREAM_ERROR, &b);
 }
 
 static const struct exec_ops ops = {process_start, process_output, process_exit, process_error};
@@ -251,7 +251,7 @@ static void next_frame(struct exec *x)
         http_resume_body(x->call->req);
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void native_exec_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct exec *x = ctx;
     if (x->is_over)
@@ -262,7 +262,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
         next_frame(x);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void native_exec_on_end(struct http_request *req, void *ctx)
 {
     (void)req;
     (void)ctx; /* a half-closed client still wants the output */
@@ -275,7 +275,7 @@ static void on_body_error(struct http_request *req, int error, void *ctx)
     (void)ctx; /* on_close follows */
 }
 
-static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
+static const struct http_body_ops body_ops = {native_exec_on_data, native_exec_on_end, on_body_error};
 
 /* ---- the start ---- */
 
@@ -333,7 +333,7 @@ void native_exec(struct call *c)
     x->sb = sandbox_ref(c->sandbox);
     c->state = x;
     c->cleanup = exec_closed;
-    http_on_drain(c->req, on_drain, x);
+    http_on_drain(c->req, native_exec_on_drain, x);
     if (http_upgrade(c->req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
         http_abort(c->req);
         return;

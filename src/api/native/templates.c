@@ -77,15 +77,15 @@ static void append_template(struct buf *b, const struct core *core, const struct
     buf_append_cstr(b, "]}");
 }
 
-struct listing {
+struct native_templates_listing {
     struct buf b;
     const struct core *core;
     size_t n;
 };
 
-static bool list_one(void *ctx, const struct template_info *info)
+static bool native_templates_list_one(void *ctx, const struct template_info *info)
 {
-    struct listing *l = ctx;
+    struct native_templates_listing *l = ctx;
     if (info->is_snapshot)
         return true;
     if (l->n++)
@@ -96,13 +96,13 @@ static bool list_one(void *ctx, const struct template_info *info)
 
 void native_templates_list(struct call *c)
 {
-    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
+    struct native_templates_listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
     struct template_info info;
     struct str ref;
     struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
     if (!call_query(c, "ref", &ref)) {
-        template_info_each(registry(c), list_one, &l);
+        template_info_each(registry(c), native_templates_list_one, &l);
     } else if (template_info_find(registry(c), ref, &info, &err) < 0) {
         call_fail_err(c, &err);
         buf_fini(&l.b);
@@ -116,7 +116,7 @@ void native_templates_list(struct call *c)
 }
 
 /* The template that the query names; false: answered. */
-static bool find(struct call *c, struct template_info *ret_info)
+static bool native_templates_find(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
     struct err err;
@@ -134,7 +134,7 @@ void native_templates_remove(struct call *c)
 {
     struct template_info info;
     struct err err;
-    if (!find(c, &info))
+    if (!native_templates_find(c, &info))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
     if (core_template_remove(call_core(c), &c->actor, str_of(id), &err) < 0) {
@@ -147,7 +147,7 @@ void native_templates_remove(struct call *c)
         call_empty(c, 204);
 }
 
-static int change(struct call *c, struct str ref, const char *id, struct err *err)
+static int native_native_templates_change(struct call *c, struct str ref, const char *id, struct err *err)
 {
     const struct str *add = NULL, *drop = NULL;
     size_t n_add = 0, n_drop = 0;
@@ -170,10 +170,10 @@ void native_templates_change(struct call *c)
     struct template_info info;
     struct str ref;
     struct err err;
-    if (!find(c, &info) || !call_query(c, "ref", &ref))
+    if (!native_templates_find(c, &info) || !call_query(c, "ref", &ref))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (change(c, ref, id, &err) < 0) {
+    if (native_native_templates_change(c, ref, id, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -217,7 +217,7 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     buf_append_cstr(b, "]}");
 }
 
-static int make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err *err)
+static int native_templates_make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err *err)
 {
     struct template_request request = {0};
     const struct template_build *build;
@@ -228,7 +228,7 @@ static int make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err 
                    JSON_WANT_STRS("tags", &request.tags, &request.n_tags), JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu),
                    JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_NEED_OBJECT("spec", &what)) < 0)
         return -1;
-    if (build_spec_read(what, http_arena(c->req), &spec, err) < 0)
+    if (build_spec_read(what, &build_spec_names, http_arena(c->req), &spec, err) < 0)
         return err_prefix(err, "spec");
     request.cpu_milli = (uint32_t)cpu;
     request.memory_bytes = (uint64_t)memory;
@@ -245,7 +245,7 @@ void native_builds_make(struct call *c)
     struct err err;
     if (!builder_of(c))
         return;
-    if (make(c, id, &err) < 0) {
+    if (native_templates_make(c, id, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
@@ -272,7 +272,7 @@ void native_builds_get(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-struct lines {
+struct native_templates_lines {
     struct buf b;
     size_t n;
 };
@@ -280,7 +280,7 @@ struct lines {
 static void append_line(void *ctx, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    struct lines *l = ctx;
+    struct native_templates_lines *l = ctx;
     char at[CLOCK_TEXT_MAX];
     clock_format(line->at, 3, at);
     buf_printf(&l->b, "%s{\"seq\":%llu,\"at\":\"%s\",\"level\":\"%s\",\"step\":", l->n++ ? "," : "",
@@ -293,7 +293,7 @@ static void append_line(void *ctx, const struct template_log *line)
 
 void native_builds_log(struct call *c)
 {
-    struct lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
+    struct native_templates_lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
     uint64_t after = 0;
     struct err err;
     const struct template_build *build = find_build(c);
@@ -332,7 +332,7 @@ static void upload_gone(struct call *c)
     c->state = NULL;
 }
 
-static void on_data(struct http_request *req, struct str data, void *ctx)
+static void native_templates_on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct err err;
@@ -343,7 +343,7 @@ static void on_data(struct http_request *req, struct str data, void *ctx)
     call_fail_err(c, &err);
 }
 
-static void on_end(struct http_request *req, void *ctx)
+static void native_templates_on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct upload *up = c->state;
@@ -358,13 +358,14 @@ static void on_end(struct http_request *req, void *ctx)
         call_empty(c, 204);
 }
 
-static void on_error(struct http_request *req, int error, void *ctx)
+static void native_templates_on_error(struct http_request *req, int error, void *ctx)
 {
     (void)req, (void)error;
     upload_gone(ctx);
 }
 
-static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
+static const struct http_body_ops body_ops = {
+    .on_data = native_templates_on_data, .on_end = native_templates_on_end, .on_error = native_templates_on_error};
 
 static bool is_hash(struct call *c)
 {

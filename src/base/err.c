@@ -84,6 +84,7 @@ enum err_code err_code_from_errno(int errnum)
 PRINTF_LIKE(4, 0) static void vset(struct err *err, enum err_code code, int errnum, const char *fmt, va_list ap)
 {
     err->code = code;
+    err->reason = ERR_NO_REASON;
     err->errnum = errnum;
     (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 }

@@ -31,10 +31,17 @@ enum err_code {
     ERR_CODE_MAX,
 };
 
+/* What some callers must tell apart, of errors with the same code. */
+enum err_reason {
+    ERR_NO_REASON = 0,
+    ERR_HELD, /* ERR_PERMISSION_DENIED: the action waits for an answer (sandbox/hold.h) */
+};
+
 struct err {
     enum err_code code;
+    enum err_reason reason;
     int errnum; /* positive errno, or 0 when the cause was not a system call */
-    char msg[248];
+    char msg[244];
 };
 
 /* Fills *err and returns -1. The message says what failed and, where it can be said, what to do next. */

@@ -20,6 +20,8 @@
 struct core;
 struct store;
 struct event_log;
+struct guard;
+struct holder;
 struct sandbox;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
@@ -39,6 +41,8 @@ struct core_config {
     uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const char *version;
+    const struct guard *guard; /* sandbox/guard.h, borrowed; NULL: allows everything */
+    uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;
@@ -61,6 +65,7 @@ uv_loop_t *core_loop(const struct core *core);
 
 /* Who asks, for the record and for the guard: made by the façade, valid during the call. */
 struct actor {
-    const char *name; /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
-    bool sets_up;     /* part of its start: may act in a sandbox that is being resumed */
+    const char *name;      /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
+    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

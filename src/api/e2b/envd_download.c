@@ -30,6 +30,7 @@ struct download {
     uint64_t size, offset, left; /* left: bytes that may still be sent, when the length is told */
     size_t unacked;
     bool conditional, followed, is_part, length_known, head_sent;
+    struct str target; /* of the link that it is, once followed */
 };
 
 static void cleanup(struct call *c)
@@ -221,13 +222,14 @@ static void on_end(void *ctx, const struct err *err)
 
 static const struct file_read_ops ops = {on_open, on_data, on_end};
 
-static void read_file(struct call *c, uint64_t offset, uint64_t length)
+static void read_file(struct call *c)
 {
     struct download *d = c->state;
     struct str path = d->query.path.p ? d->query.path : STR("");
     struct err err;
 
-    if (file_read(c->sandbox, &c->actor, c->user, path, offset, length, &ops, c, &d->read, &err) < 0)
+    if (file_read(c->sandbox, &c->actor, c->user, path, d->is_part ? d->offset : 0, d->is_part ? d->left : UINT64_MAX,
+                  &ops, c, &d->read, &err) < 0)
         files_fail(c, &err);
 }
 
@@ -263,13 +265,12 @@ static void answer_unsatisfiable(struct call *c)
     call_respond(c, 416, "text/plain; charset=utf-8", STR("invalid range: failed to overlap\n"));
 }
 
-static void stat_file(struct call *c, struct str path);
+static void stat_file(struct call *c);
 
 static void on_stat(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
     struct download *d = c->state;
-    uint64_t length = UINT64_MAX;
 
     c->file = NULL;
     if (c->answered)
@@ -281,7 +282,8 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
     take_entry(c, entry);
     if (entry->is_link && entry->type != WIRE_FILE_UNKNOWN && !d->followed) {
         d->followed = true;
-        stat_file(c, arena_str(http_arena(c->req), entry->target));
+        d->target = arena_str(http_arena(c->req), entry->target);
+        call_step(c, stat_file);
         return;
     }
     if (entry->type == WIRE_FILE_DIRECTORY) {
@@ -303,14 +305,13 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
             return;
         case RANGE_PART:
             d->is_part = true;
-            length = d->left;
             break;
         case RANGE_WHOLE:
             break;
         }
     }
     if (http_method(c->req) != HTTP_METHOD_HEAD) {
-        read_file(c, d->is_part ? d->offset : 0, length);
+        call_step(c, read_file);
         return;
     }
     if (!d->is_part)
@@ -320,8 +321,10 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
     finish(c);
 }
 
-static void stat_file(struct call *c, struct str path)
+static void stat_file(struct call *c)
 {
+    struct download *d = c->state;
+    struct str path = d->followed ? d->target : d->query.path.p ? d->query.path : STR("");
     struct err err;
 
     if (file_stat(c->sandbox, &c->actor, c->user, path, on_stat, c, &c->file, &err) < 0)
@@ -351,7 +354,7 @@ void envd_download(struct call *c)
     else if (d->conditional && !accept_encoding_allows_identity(accept))
         call_fail(c, 406, "identity encoding not acceptable for Range or conditional request");
     else if (!d->conditional && http_method(c->req) != HTTP_METHOD_HEAD)
-        read_file(c, 0, UINT64_MAX);
+        read_file(c);
     else
-        stat_file(c, query.path.p ? query.path : STR(""));
+        stat_file(c);
 }

@@ -54,7 +54,7 @@ static void info(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-static const struct route routes[] = {
+const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
@@ -107,6 +107,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/sandboxes/{}/files", native_files_delete, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/entries", native_files_entries, ROUTE_SANDBOX, NULL},
 };
+const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
 /* Fills the actor, or answers and returns false. */
 static bool native_authenticate(struct call *c)
@@ -213,7 +214,7 @@ static const struct facade_ops native_ops = {
 bool native_serve(void *facade, struct http_request *req)
 {
     struct native *n = facade;
-    if (!facade_serve(&n->facade, routes, ARRAY_SIZE(routes), req))
+    if (!facade_serve(&n->facade, native_routes, native_routes_n, req))
         call_refuse(call_new(&n->facade, req, NULL), ERR_NOT_FOUND, "there is no such route");
     return true;
 }

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "build/spec.h"
+#include "http/exec_stream.h"
 #include "sandbox/action.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
@@ -534,6 +535,41 @@ static void what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_
     }
 }
 
+/* What the client sends while the process runs is an action, too: each frame waits by itself, and nothing overtakes it. */
+static void frames_of_an_attached_process_wait(void **state)
+{
+    AUTO_BUF struct buf frames = BUF_INIT(4096), answer = BUF_INIT(1 << 20);
+    char id[HOLD_ID_LEN + 1] = "", resized[] = {80, 0, 24, 0};
+    struct err err;
+
+    (void)state;
+    gate_open();
+    struct core *core = site.f->w->core;
+    gate.kind = EVENT_EXEC_INPUT;
+    gate.verdict = GUARD_ASK;
+    exec_stream_append(&frames, EXEC_STREAM_STDIN, STR("hello"));
+    exec_stream_append(&frames, EXEC_STREAM_RESIZE, str_n(resized, sizeof(resized)));
+    facade_send(site.f, site.process, buf_str(&frames));
+    WAIT(site.f->w, core->n_holds == 1);
+    hold_each(core, gate_allow, id);
+    assert_int_equal(gate_traces(EVENT_EXEC_RESIZE), 0);
+    assert_int_equal(hold_answer(core, str_of(id), true, "boss", &err), 0);
+    facade_receive(site.f, site.process, &answer, "hello");
+    WAIT(site.f->w, gate_traces(EVENT_EXEC_RESIZE) == 1);
+    assert_int_equal(gate_traces(EVENT_EXEC_INPUT), 1);
+
+    /* What is denied is told, and ends the stream; the process goes on. */
+    gate.verdict = GUARD_DENY;
+    buf_clear(&frames);
+    exec_stream_append(&frames, EXEC_STREAM_STDIN, STR("more"));
+    facade_send(site.f, site.process, buf_str(&frames));
+    facade_receive(site.f, site.process, &answer, "exec.input is denied by rule 'test'");
+    assert_int_equal(gate_traces(EVENT_EXEC_INPUT), 1);
+    assert_int_equal(gate_traces(EVENT_EXEC_EXIT), 0);
+    gate.kind = EVENT_KIND_UNKNOWN;
+    gate_close();
+}
+
 static const struct route *gate_route(const struct gated *g, const struct route *routes, size_t n)
 {
     struct str args[ROUTE_ARGS_MAX], path = str_of(g->target), query = path;
@@ -579,6 +615,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_that_changes_something_is_in_the_table),
+        cmocka_unit_test(frames_of_an_attached_process_wait),
         cmocka_unit_test(what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

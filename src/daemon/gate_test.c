@@ -570,6 +570,36 @@ static void frames_of_an_attached_process_wait(void **state)
     gate_close();
 }
 
+/* By what is known of the error, whatever its words. */
+static void hints_say_what_to_do_next(void **state)
+{
+    const struct {
+        const char *method, *target, *body, *hint;
+    } cases[] = {{"PUT", "/sandboxes/$S/files?path=/full/a", "x", "give it a larger disk"},
+                 {"PUT", "/sandboxes/$S/files?path=/busy/a", "x", NULL},
+                 {"POST", "/sandboxes", "{}", "raise limits.sandboxes"}};
+
+    (void)state;
+    gate_open();
+    site.f->w->core->config.max_sandboxes = 1;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        AUTO_BUF struct buf b = BUF_INIT(1 << 20), target = BUF_INIT(4096);
+
+        buf_append_cstr(&target, NATIVE_PREFIX);
+        gate_expand(&target, cases[i].target);
+        buf_append_char(&target, 0);
+        assert_int_equal(facade_call(site.f, cases[i].method, buf_data(&target),
+                                     "X-API-KEY: " KEY "\r\nContent-Type: application/json\r\n", str_of(cases[i].body),
+                                     NULL, &b),
+                         429);
+        if (cases[i].hint)
+            assert_has(&b, cases[i].hint);
+        else
+            assert_null(memmem(buf_data(&b), buf_len(&b), "hint", 4));
+    }
+    gate_close();
+}
+
 static const struct route *gate_route(const struct gated *g, const struct route *routes, size_t n)
 {
     struct str args[ROUTE_ARGS_MAX], path = str_of(g->target), query = path;
@@ -615,6 +645,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_that_changes_something_is_in_the_table),
+        cmocka_unit_test(hints_say_what_to_do_next),
         cmocka_unit_test(frames_of_an_attached_process_wait),
         cmocka_unit_test(what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_allowed),
     };

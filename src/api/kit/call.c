@@ -266,7 +266,7 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
     if (call_lost(c, err->code))
         return;
     status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
-    fail(c, status, told.code, str_of(told.msg), hint);
+    fail(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
 }
 
 /* ---- large answers ---- */

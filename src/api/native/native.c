@@ -11,21 +11,20 @@
 /* What to do next, where a message says nothing of it itself. The first that fits. */
 static const struct {
     enum err_code code;
-    const char *about; /* only messages that hold this */
+    enum err_reason reason; /* ERR_NO_REASON: any */
     const char *hint;
 } hints[] = {
-    {ERR_UNAUTHENTICATED, "", "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
-    {ERR_RESOURCE_EXHAUSTED, "sandboxes are running",
+    {ERR_UNAUTHENTICATED, ERR_NO_REASON, "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_SANDBOXES_FULL,
      "end sandboxes that are not needed ('cove rm'), or raise limits.sandboxes in the configuration"},
-    {ERR_RESOURCE_EXHAUSTED, "slots for sandboxes", "end sandboxes that are not needed ('cove rm')"},
-    {ERR_RESOURCE_EXHAUSTED, "disk quota exceeded",
-     "remove files in the sandbox, or give it a larger disk ('cove run --disk')"},
-    {ERR_RESOURCE_EXHAUSTED, "no space left on device",
+    {ERR_RESOURCE_EXHAUSTED, ERR_SLOTS_FULL, "end sandboxes that are not needed ('cove rm')"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_NO_QUOTA, "remove files in the sandbox, or give it a larger disk ('cove run --disk')"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_NO_SPACE,
      "remove files in the sandbox, or make room in the pool ('cove pool', 'cove gc')"},
-    {ERR_RESOURCE_EXHAUSTED, "storage pool is full",
+    {ERR_RESOURCE_EXHAUSTED, ERR_POOL_FULL,
      "make room: 'cove rm', 'cove snapshot rm', 'cove template rm', 'cove volume rm', then 'cove gc'"},
-    {ERR_UNAVAILABLE, "restart the service", NULL},
-    {ERR_UNAVAILABLE, "", "try again in a moment; if it stays so, the service's log says why"},
+    {ERR_UNAVAILABLE, ERR_NEEDS_RESTART, NULL},
+    {ERR_UNAVAILABLE, ERR_NO_REASON, "try again in a moment; if it stays so, the service's log says why"},
 };
 
 static void health(struct call *c)
@@ -170,10 +169,10 @@ void native_append_time(struct buf *b, const char *name, usec_t at)
     native_append_text(b, name, at ? text : NULL);
 }
 
-static const char *hint_for(enum err_code code, struct str message)
+static const char *native_hint(const struct err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
-        if (hints[i].code == code && memmem(message.p, message.n, hints[i].about, strlen(hints[i].about)))
+        if (hints[i].code == err->code && (!hints[i].reason || hints[i].reason == err->reason))
             return hints[i].hint;
     return NULL;
 }
@@ -183,8 +182,6 @@ static void native_append_error(struct buf *b, int status, enum err_code code, s
     (void)status;
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(code));
     buf_append_json_string(b, message);
-    if (!hint)
-        hint = hint_for(code, message);
     if (hint) {
         buf_append_cstr(b, ",\"hint\":");
         buf_append_json_string(b, str_of(hint));
@@ -194,7 +191,7 @@ static void native_append_error(struct buf *b, int status, enum err_code code, s
 
 void native_error_json(struct buf *b, const struct err *err)
 {
-    native_append_error(b, 0, err->code, str_of(err->msg), NULL);
+    native_append_error(b, 0, err->code, str_of(err->msg), native_hint(err));
 }
 
 /* ---- the façade ---- */
@@ -209,6 +206,7 @@ static const struct facade_ops native_ops = {
     .authenticate = native_authenticate,
     .find_sandbox = native_find_sandbox,
     .append_error = native_append_error,
+    .hint = native_hint,
 };
 
 bool native_serve(void *facade, struct http_request *req)

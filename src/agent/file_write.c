@@ -78,7 +78,7 @@ static int set_metadata(const struct writing *w, struct failure *f)
 /* One text, whichever of its limits the disk is at: clients go by it. */
 static int no_room(struct failure *f)
 {
-    return failure_set(f, ERR_RESOURCE_EXHAUSTED, "not enough disk space available: %s", errno_text(ENOSPC));
+    return failure_errno(f, ERR_RESOURCE_EXHAUSTED, ENOSPC, "not enough disk space available");
 }
 
 static bool is_full(int errnum)

@@ -401,7 +401,7 @@ void stream_end(struct stream *s)
 void stream_fail(struct stream *s, const struct failure *f)
 {
     struct buf *b = session_begin(s, WIRE_END);
-    wire_put_u16(b, (uint16_t)f->code);
+    wire_put_u16(b, err_pack(f->code, f->reason));
     wire_put_str(b, str_of(f->text));
     stream_tail_commit(s);
 }

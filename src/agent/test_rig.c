@@ -402,7 +402,7 @@ void rig_result(struct rig *r, uint32_t stream, bool ack, struct result *ret)
             if (ack)
                 rig_credit(r, stream, (uint32_t)f->n, true);
         } else if (f->type == WIRE_END) {
-            ret->code = wire_get_u16(&reader);
+            ret->code = (uint16_t)(wire_get_u16(&reader) & 0xff);
             struct str message = wire_get_str(&reader);
             assert_false(reader.bad);
             ret->message = mem_strndup(message.p ? message.p : "", message.n);

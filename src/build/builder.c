@@ -178,11 +178,11 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
     event_data_str(&d, "build", str_of(build_id));
     event_data_str(&d, "from", str_of(base_of(spec)));
     event_data_u64(&d, "steps", spec->n_steps);
-    if (service_act(core, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
         return -1;
     int r = queue(b, build_id, spec, seq, err);
     if (r < 0)
-        service_refused(core, seq, EVENT_TEMPLATE_BUILD, err);
+        action_fruitless(core, seq, EVENT_TEMPLATE_BUILD, err);
     return r;
 }
 
@@ -212,7 +212,7 @@ int builder_cancel(struct builder *b, const struct actor *actor, const char *bui
         return err_set(err, ERR_FAILED_PRECONDITION, "build %s does not run", build_id);
     event_data_str(&d, "template", str_of(j->template_id));
     event_data_str(&d, "build", str_of(build_id));
-    if (service_act(b->config.core, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
+    if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
         return -1;
     cancel(b, j, "the build was cancelled");
     return 0;
@@ -233,10 +233,20 @@ struct uploads *builder_uploads(struct builder *b)
     return b->uploads;
 }
 
+int builder_upload(struct builder *b, const struct actor *actor, struct str hash, int64_t size, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "hash", hash);
+    if (size >= 0)
+        event_data_u64(&d, "bytes", (uint64_t)size);
+    return action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UPLOAD, event_data_end(&d), &seq, err);
+}
+
 int builder_forget_cache(struct builder *b, const struct actor *actor, struct err *err)
 {
     uint64_t seq;
-    if (service_act(b->config.core, actor, EVENT_TEMPLATE_FORGET, STR("{}"), &seq, err) < 0)
+    if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_FORGET, STR("{}"), &seq, err) < 0)
         return -1;
     return cache_trim(b->cache, true, err);
 }

@@ -60,8 +60,8 @@ void job_record(const struct build_job *j, const char *reason)
         event_data_str(&d, "reason", str_of(reason));
     if (j->began)
         event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
-    service_observe(j->b->config.core, j->cause, reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT,
-                    event_data_end(&d));
+    (void)action_note(j->b->config.core, SERVICE_LOG_ID, NULL, j->cause,
+                      reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT, event_data_end(&d));
 }
 
 /* The last thing: its end is in the store, whoever waits is next. */

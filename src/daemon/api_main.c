@@ -25,8 +25,8 @@
 #include "http/server.h"
 #include "http/tls.h"
 #include "kernel/seccomp.h"
+#include "sandbox/action.h"
 #include "sandbox/sandbox.h"
-#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "store/store.h"
 
@@ -250,7 +250,7 @@ static void on_refusal(void *ctx, const char *api, enum refusal why, const char 
         event_data_str(&d, "why", str_of(reasons[why]));
     }
     event_data_u64(&d, "count", count);
-    service_observe(w->core, 0, EVENT_SERVICE_DENIED, event_data_end(&d));
+    (void)action_note(w->core, SERVICE_LOG_ID, NULL, 0, EVENT_SERVICE_DENIED, event_data_end(&d));
 }
 
 /* For anybody who asks: no figures and no names. */

@@ -265,6 +265,8 @@ static bool client_left(const struct conn *c)
         return true;
     if (c->raw)
         return c->hung_up && req->reader == READER_NONE;
+    if (req->watches_client && c->half_closed && !req->ended)
+        return true;
     if (!req->body_complete)
         return false;
     return c->hung_up || (c->half_closed && (req->chunked || req->until_close) && !req->ended);

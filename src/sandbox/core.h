@@ -20,6 +20,8 @@
 struct core;
 struct store;
 struct event_log;
+struct guard;
+struct holder;
 struct sandbox;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
@@ -62,6 +64,8 @@ struct core_config {
     const char *version;
     const struct core_answers *answers; /* borrowed; NULL: none */
     const struct core_guest *guest;     /* borrowed; may be NULL */
+    const struct guard *guard;          /* sandbox/guard.h, borrowed; NULL: allows everything */
+    uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;
@@ -84,6 +88,7 @@ uv_loop_t *core_loop(const struct core *core);
 
 /* Who asks, for the record and for the guard: made by the façade, valid during the call. */
 struct actor {
-    const char *name; /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
-    bool sets_up;     /* part of its start: may act in a sandbox that is being resumed */
+    const char *name;      /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
+    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

@@ -13,6 +13,7 @@
  */
 #include "base/fd.h"
 #include "base/log.h"
+#include "sandbox/hold.h"
 #include "sandbox/internal.h"
 
 enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
@@ -76,6 +77,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_count_creating(sb, false);
     sandbox_delist(sb);
+    holds_end(core, sb->info.id, "ended");
     start_drop(sb);
     network_forget(sb);
     launch_cancel(sb);

@@ -9,8 +9,9 @@ int resume_limit(const struct core *core, struct err *err)
 {
     if (core->n_live - core->n_paused + core->n_creating < core->config.max_sandboxes)
         return 0;
-    return err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
-                   core->config.max_sandboxes);
+    (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
+                  core->config.max_sandboxes);
+    return err_because(err, ERR_SANDBOXES_FULL);
 }
 
 void resume_runs(struct sandbox *sb)

@@ -308,6 +308,12 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
         fake_end(a, st->id, ERR_NOT_FOUND, "path does not exist", STR_NULL);
         return;
     }
+    if (str_starts(path, STR("/full/")) || str_starts(path, STR("/busy/"))) {
+        bool is_full = str_starts(path, STR("/full/"));
+        fake_end(a, st->id, err_pack(ERR_RESOURCE_EXHAUSTED, is_full ? ERR_NO_QUOTA : ERR_NO_REASON), "not enough",
+                 STR_NULL);
+        return;
+    }
     switch (st->verb) {
     case WIRE_REMOVE:
         fake_end(a, st->id, 0, "", STR_NULL);

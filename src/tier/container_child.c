@@ -31,9 +31,11 @@ enum { CONTROL_FD = 3, AGENT_FD = 4, SIGNALS = 64, OPEN_FILES_SOFT = 65536, OPEN
 
 NORETURN static void fail(const char *step, int error)
 {
-    char message[TIER_MESSAGE_MAX];
-    int n = snprintf(message, sizeof(message), "%c%s: %s", TIER_FAILED, step, strerror(error < 0 ? -error : error));
-    ssize_t ignored UNUSED = send(CONTROL_FD, message, (size_t)n, MSG_NOSIGNAL);
+    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
+    uint16_t number = (uint16_t)(error < 0 ? -error : error);
+    memcpy(message + 1, &number, sizeof(number));
+    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
+    ssize_t ignored UNUSED = send(CONTROL_FD, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
     _exit(1);
 }
 

@@ -50,7 +50,7 @@ enum wire_type {
     WIRE_DATA = 4,   /* both; flags: enum wire_channel for process output, else 0 */
     WIRE_CREDIT = 5, /* both: u32 bytes; flags: WIRE_CREDIT_DELIVERED */
     WIRE_EOF = 6,    /* both: empty */
-    WIRE_END = 7,    /* agent: u16 enum err_code (0: success), str message, then on success the verb's tail */
+    WIRE_END = 7,    /* agent: u16 err_pack() (0: success), str message, then on success the verb's tail */
     WIRE_CLOSE = 8,  /* host: empty */
 };
 

@@ -18,7 +18,7 @@ static void not_yet(struct call *c)
     call_fail(c, 501, "%s are not available yet", c->route->what);
 }
 
-static const struct route routes[] = {
+const struct route control_routes[] = {
     {HTTP_METHOD_GET, "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/sandboxes", control_create, ROUTE_BODY, NULL},
     {HTTP_METHOD_POST, "/v2/sandboxes", control_create_v2, ROUTE_BODY, NULL},
@@ -74,6 +74,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, 0, "secrets"},
     {HTTP_METHOD_GET, "/teams", not_yet, 0, "teams"},
 };
+const size_t control_routes_n = ARRAY_SIZE(control_routes);
 
 /* NULL when the key is right, else what to tell, and *ret_why. */
 static const char *check_key(const struct e2b *e2b, const struct http_request *req, enum refusal *ret_why)
@@ -125,7 +126,7 @@ bool control_preflight(struct facade *f, struct http_request *req)
 
 bool control_handle(struct e2b *e2b, struct http_request *req)
 {
-    return facade_serve(&e2b->facade, routes, ARRAY_SIZE(routes), req);
+    return facade_serve(&e2b->facade, control_routes, control_routes_n, req);
 }
 
 bool control_has_route(const struct http_request *req)
@@ -133,7 +134,7 @@ bool control_has_route(const struct http_request *req)
     struct str args[ROUTE_ARGS_MAX];
     const struct route *route;
 
-    return route_find(routes, ARRAY_SIZE(routes), http_method(req), http_raw_path(req), &route, args, NULL) ==
+    return route_find(control_routes, control_routes_n, http_method(req), http_raw_path(req), &route, args, NULL) ==
                ROUTE_FOUND &&
            !(route->flags & ROUTE_OPEN);
 }

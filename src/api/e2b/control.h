@@ -4,6 +4,9 @@
 
 #include "api/e2b/call.h"
 
+extern const struct route control_routes[];
+extern const size_t control_routes_n;
+
 /* Answers when a route matches; false, with nothing done, when none does. */
 bool control_handle(struct e2b *e2b, struct http_request *req);
 

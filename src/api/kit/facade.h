@@ -35,6 +35,8 @@ struct facade_ops {
 
     /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
     int (*status_of)(const struct call *c, struct err *err);
+    /* What to do next about an error, where nobody said it; the answer may be NULL, too. */
+    const char *(*hint)(const struct err *err);
     /* A call whose sandbox is gone: true when that was answered in another way than by the error. */
     bool (*is_lost)(struct call *c, enum err_code code);
     /* The sandbox has ended under a call that is not answered yet; NULL: its connection is cut. */

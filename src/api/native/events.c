@@ -11,7 +11,7 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
-#include "sandbox/service_log.h"
+#include "sandbox/action.h"
 #include "sandbox/volumes.h"
 
 #include <uv.h>

@@ -68,7 +68,7 @@ static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str pa
     (void)http_response_writev(x->call->req, (struct str[]){str_n(head, sizeof(head)), payload}, 2);
 }
 
-static void native_exec_finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
+static void finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
 {
     x->follow = NULL;
     x->is_over = true;
@@ -109,7 +109,7 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
         exec_ack(x->follow, n);
 }
 
-static void native_exec_on_drain(struct http_request *req, void *ctx)
+static void on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
     struct exec *x = ctx;
@@ -123,7 +123,7 @@ static void process_exit(void *ctx, const struct exec_exit *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(64);
     buf_printf(&b, "{\"%s\":%u}", e->signaled ? "signal" : "code", e->code);
-    native_exec_finish(ctx, EXEC_STREAM_EXIT, &b);
+    finish(ctx, EXEC_STREAM_EXIT, &b);
 }
 
 static void process_error(void *ctx, const struct err *err)
@@ -132,7 +132,7 @@ static void process_error(void *ctx, const struct err *err)
     buf_printf(&b, "{\"code\":\"%s\",\"message\":", err_code_name(err->code));
     buf_append_json_string(&b, str_of(err->msg));
     buf_append_char(&b, '}');
-    native_exec_finish(ctx, EXEC_STREAM_ERROR, &b);
+    finish(ctx, EXEC_STREAM_ERROR, &b);
 }
 
 static const struct exec_ops ops = {process_start, process_output, process_exit, process_error};
@@ -163,7 +163,7 @@ static struct str gather_input(struct exec *x, struct str first, struct str *in)
     return buf_str(&x->input);
 }
 
-/* 1: done or without effect, 0: frame_done() follows, -EPROTO. */
+/* 1: done or without effect, 0: frame_done() follows, -EPROTO, -EAGAIN: it waits until somebody allows it. */
 static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struct str *in)
 {
     struct exec_select which = {.pid = x->pid};
@@ -201,6 +201,12 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struc
     default:
         return -EPROTO;
     }
+    if (r < 0 && err.reason == ERR_HELD && call_lost(x->call, err.code))
+        return -EAGAIN;
+    if (r < 0 && err.code == ERR_PERMISSION_DENIED) {
+        exec_close(TAKE_PTR(x->follow));
+        process_error(x, &err);
+    }
     return r < 0 ? 1 : 0;
 }
 
@@ -227,16 +233,19 @@ static bool stands_still(struct exec *x)
 }
 
 /* Handles frames until one has to be waited for or more bytes are needed. */
-static void next_frame(struct exec *x)
+static void frames_step(struct call *c)
 {
-    while (!x->pending && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
+    struct exec *x = c->state;
+    while (!x->pending && !c->is_held && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
         struct str in = buf_str(&x->in);
         struct exec_stream_frame f;
         int r = exec_stream_next(&in, &f);
         if (r == 0)
             break;
         if (r > 0)
-            r = handle_frame(x, &f, &in) < 0 ? -EPROTO : 1;
+            r = handle_frame(x, &f, &in);
+        if (r == -EAGAIN)
+            break;
         if (r < 0) {
             http_abort(x->call->req);
             return;
@@ -245,13 +254,19 @@ static void next_frame(struct exec *x)
     }
     if (x->is_over)
         buf_clear(&x->in);
-    else if (x->pending || x->pid == 0 || x->still)
+    else if (x->pending || x->pid == 0 || x->still || c->is_held)
         http_pause_body(x->call->req);
     else
         http_resume_body(x->call->req);
 }
 
-static void native_exec_on_data(struct http_request *req, struct str data, void *ctx)
+static void next_frame(struct exec *x)
+{
+    if (!x->call->is_held)
+        call_step(x->call, frames_step);
+}
+
+static void on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct exec *x = ctx;
     if (x->is_over)
@@ -262,7 +277,7 @@ static void native_exec_on_data(struct http_request *req, struct str data, void 
         next_frame(x);
 }
 
-static void native_exec_on_end(struct http_request *req, void *ctx)
+static void on_end(struct http_request *req, void *ctx)
 {
     (void)req;
     (void)ctx; /* a half-closed client still wants the output */
@@ -275,7 +290,7 @@ static void on_body_error(struct http_request *req, int error, void *ctx)
     (void)ctx; /* on_close follows */
 }
 
-static const struct http_body_ops body_ops = {native_exec_on_data, native_exec_on_end, on_body_error};
+static const struct http_body_ops body_ops = {on_data, on_end, on_body_error};
 
 /* ---- the start ---- */
 
@@ -333,7 +348,7 @@ void native_exec(struct call *c)
     x->sb = sandbox_ref(c->sandbox);
     c->state = x;
     c->cleanup = exec_closed;
-    http_on_drain(c->req, native_exec_on_drain, x);
+    http_on_drain(c->req, on_drain, x);
     if (http_upgrade(c->req, (struct http_header[]){HTTP_HEADER("upgrade", EXEC_STREAM_PROTOCOL)}, 1) < 0) {
         http_abort(c->req);
         return;

@@ -6,6 +6,9 @@
 #include "api/kit/key_name.h"
 #include "api/native/native.h"
 
+extern const struct route native_routes[];
+extern const size_t native_routes_n;
+
 /* What was last heard of the storage pool (ready.c). */
 struct native_pool {
     usec_t looked; /* monotonic; 0: never */

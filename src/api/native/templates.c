@@ -77,15 +77,15 @@ static void append_template(struct buf *b, const struct core *core, const struct
     buf_append_cstr(b, "]}");
 }
 
-struct native_templates_listing {
+struct listing {
     struct buf b;
     const struct core *core;
     size_t n;
 };
 
-static bool native_templates_list_one(void *ctx, const struct template_info *info)
+static bool list_one(void *ctx, const struct template_info *info)
 {
-    struct native_templates_listing *l = ctx;
+    struct listing *l = ctx;
     if (info->is_snapshot)
         return true;
     if (l->n++)
@@ -96,13 +96,13 @@ static bool native_templates_list_one(void *ctx, const struct template_info *inf
 
 void native_templates_list(struct call *c)
 {
-    struct native_templates_listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
+    struct listing l = {.b = BUF_INIT(LIST_BYTES_MAX), .core = call_core(c)};
     struct template_info info;
     struct str ref;
     struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
     if (!call_query(c, "ref", &ref)) {
-        template_info_each(registry(c), native_templates_list_one, &l);
+        template_info_each(registry(c), list_one, &l);
     } else if (template_info_find(registry(c), ref, &info, &err) < 0) {
         call_fail_err(c, &err);
         buf_fini(&l.b);
@@ -116,7 +116,7 @@ void native_templates_list(struct call *c)
 }
 
 /* The template that the query names; false: answered. */
-static bool native_templates_find(struct call *c, struct template_info *ret_info)
+static bool find(struct call *c, struct template_info *ret_info)
 {
     struct str ref;
     struct err err;
@@ -134,7 +134,7 @@ void native_templates_remove(struct call *c)
 {
     struct template_info info;
     struct err err;
-    if (!native_templates_find(c, &info))
+    if (!find(c, &info))
         return;
     const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
     if (core_template_remove(call_core(c), &c->actor, str_of(id), &err) < 0) {
@@ -147,8 +147,16 @@ void native_templates_remove(struct call *c)
         call_empty(c, 204);
 }
 
-static int native_native_templates_change(struct call *c, struct str ref, const char *id, struct err *err)
+/* Up to three actions, each a step. */
+struct change {
+    struct str ref;
+    const char *id;
+    unsigned n_done;
+};
+
+static int change_next(struct call *c, struct err *err)
 {
+    const struct change *k = c->state;
     const struct str *add = NULL, *drop = NULL;
     size_t n_add = 0, n_drop = 0;
     bool is_public = false;
@@ -157,30 +165,41 @@ static int native_native_templates_change(struct call *c, struct str ref, const 
                    JSON_WANT_STRS("add_tags", &add, &n_add), JSON_WANT_STRS("remove_tags", &drop, &n_drop)) < 0)
         return -1;
     struct core *core = call_core(c);
-    if (json_field(c->body, "public") && core_template_publish(core, &c->actor, str_of(id), is_public, err) < 0)
-        return -1;
-    if (n_add && core_template_tag(core, &c->actor, ref, add, n_add, &build, err) < 0)
-        return -1;
-    return n_drop ? core_template_untag(core, &c->actor, str_of(id), drop, n_drop, err) : 0;
+    if (k->n_done == 0 && json_field(c->body, "public"))
+        return core_template_publish(core, &c->actor, str_of(k->id), is_public, err);
+    if (k->n_done == 1 && n_add)
+        return core_template_tag(core, &c->actor, k->ref, add, n_add, &build, err);
+    return k->n_done == 2 && n_drop ? core_template_untag(core, &c->actor, str_of(k->id), drop, n_drop, err) : 0;
+}
+
+static void change_step(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct change *k = c->state;
+    struct template_info info;
+    struct err err;
+    for (; k->n_done < 3; k->n_done++) {
+        if (change_next(c, &err) < 0) {
+            call_fail_err(c, &err);
+            return;
+        }
+    }
+    if (!committed(c) || template_info_find(registry(c), str_of(k->id), &info, &err) < 0)
+        return;
+    append_template(&b, call_core(c), &info);
+    call_json_buf(c, 200, &b);
 }
 
 void native_templates_change(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct template_info info;
     struct str ref;
-    struct err err;
-    if (!native_templates_find(c, &info) || !call_query(c, "ref", &ref))
+    if (!find(c, &info) || !call_query(c, "ref", &ref))
         return;
-    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (native_native_templates_change(c, ref, id, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    if (!committed(c) || template_info_find(registry(c), str_of(id), &info, &err) < 0)
-        return;
-    append_template(&b, call_core(c), &info);
-    call_json_buf(c, 200, &b);
+    struct change *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    *k = (struct change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
+    c->state = k;
+    call_step(c, change_step);
 }
 
 /* ---- builds ---- */
@@ -217,40 +236,54 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     buf_append_cstr(b, "]}");
 }
 
-static int native_templates_make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err *err)
+/* What is asked for, and then built: two actions. */
+static int read_make(struct call *c, struct template_request *request, struct build_spec *spec, struct err *err)
 {
-    struct template_request request = {0};
-    const struct template_build *build;
-    struct build_spec spec;
     json_t *what = NULL;
     int64_t cpu = 0, memory = 0;
-    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_NEED_STR("name", &request.name),
-                   JSON_WANT_STRS("tags", &request.tags, &request.n_tags), JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu),
-                   JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_NEED_OBJECT("spec", &what)) < 0)
+    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_NEED_STR("name", &request->name),
+                   JSON_WANT_STRS("tags", &request->tags, &request->n_tags),
+                   JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu), JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory),
+                   JSON_NEED_OBJECT("spec", &what)) < 0)
         return -1;
-    if (build_spec_read(what, &build_spec_names, http_arena(c->req), &spec, err) < 0)
+    if (build_spec_read(what, &build_spec_names, http_arena(c->req), spec, err) < 0)
         return err_prefix(err, "spec");
-    request.cpu_milli = (uint32_t)cpu;
-    request.memory_bytes = (uint64_t)memory;
-    if (core_template_request(call_core(c), &c->actor, &request, &build, err) < 0)
-        return -1;
-    memcpy(ret_id, build->id, ID_UUID_LEN + 1);
-    return builder_start(native_of(c)->config.builder, &c->actor, ret_id, &spec, err);
+    request->cpu_milli = (uint32_t)cpu;
+    request->memory_bytes = (uint64_t)memory;
+    return 0;
 }
 
-void native_builds_make(struct call *c)
+static void build_step(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
-    char id[ID_UUID_LEN + 1];
+    struct template_request request = {0};
+    struct build_spec spec;
+    const char *id = c->state;
     struct err err;
-    if (!builder_of(c))
-        return;
-    if (native_templates_make(c, id, &err) < 0) {
+    if (read_make(c, &request, &spec, &err) < 0 ||
+        builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
     append_build(&b, c, template_build_find(registry(c), str_of(id)));
     call_json_buf(c, 202, &b);
+}
+
+void native_builds_make(struct call *c)
+{
+    struct template_request request = {0};
+    const struct template_build *build;
+    struct build_spec spec;
+    struct err err;
+    if (!builder_of(c))
+        return;
+    if (read_make(c, &request, &spec, &err) < 0 ||
+        core_template_request(call_core(c), &c->actor, &request, &build, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    c->state = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
+    call_step(c, build_step);
 }
 
 /* NULL: answered. */
@@ -272,7 +305,7 @@ void native_builds_get(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-struct native_templates_lines {
+struct lines {
     struct buf b;
     size_t n;
 };
@@ -280,7 +313,7 @@ struct native_templates_lines {
 static void append_line(void *ctx, const struct template_log *line)
 {
     static const char *const levels[] = {"debug", "info", "warn", "error"};
-    struct native_templates_lines *l = ctx;
+    struct lines *l = ctx;
     char at[CLOCK_TEXT_MAX];
     clock_format(line->at, 3, at);
     buf_printf(&l->b, "%s{\"seq\":%llu,\"at\":\"%s\",\"level\":\"%s\",\"step\":", l->n++ ? "," : "",
@@ -293,7 +326,7 @@ static void append_line(void *ctx, const struct template_log *line)
 
 void native_builds_log(struct call *c)
 {
-    struct native_templates_lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
+    struct lines l = {.b = BUF_INIT(LIST_BYTES_MAX)};
     uint64_t after = 0;
     struct err err;
     const struct template_build *build = find_build(c);
@@ -332,7 +365,7 @@ static void upload_gone(struct call *c)
     c->state = NULL;
 }
 
-static void native_templates_on_data(struct http_request *req, struct str data, void *ctx)
+static void on_data(struct http_request *req, struct str data, void *ctx)
 {
     struct call *c = ctx;
     struct err err;
@@ -343,7 +376,7 @@ static void native_templates_on_data(struct http_request *req, struct str data, 
     call_fail_err(c, &err);
 }
 
-static void native_templates_on_end(struct http_request *req, void *ctx)
+static void on_end(struct http_request *req, void *ctx)
 {
     struct call *c = ctx;
     struct upload *up = c->state;
@@ -358,14 +391,13 @@ static void native_templates_on_end(struct http_request *req, void *ctx)
         call_empty(c, 204);
 }
 
-static void native_templates_on_error(struct http_request *req, int error, void *ctx)
+static void on_error(struct http_request *req, int error, void *ctx)
 {
     (void)req, (void)error;
     upload_gone(ctx);
 }
 
-static const struct http_body_ops body_ops = {
-    .on_data = native_templates_on_data, .on_end = native_templates_on_end, .on_error = native_templates_on_error};
+static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
 
 static bool is_hash(struct call *c)
 {
@@ -391,7 +423,8 @@ void native_uploads_put(struct call *c)
     struct err err;
     if (!builder || !is_hash(c))
         return;
-    if (upload_begin(builder_uploads(builder), c->args[0].p, http_content_length(c->req), &up, &err) < 0) {
+    if (builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &err) < 0 ||
+        upload_begin(builder_uploads(builder), c->args[0].p, http_content_length(c->req), &up, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }

@@ -23,7 +23,7 @@ from archives import image_archive
 from leaks import Footprint, loop_devices, read
 from service import BUILD, Service, below, kept_templates, settled, wait_until
 
-FAULTS = Path(os.environ.get("COVE_FAULTS_BUILD", BUILD if BUILD.name == "faults" else BUILD / "faults"))
+FAULTS = BUILD / "tests/faults"
 SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
 
 

@@ -111,7 +111,7 @@ DEFINE_AUTO(struct event_cursor *, event_cursor_close)
 
 enum event_next {
     EVENT_NEXT_DRAINED = 0, /* nothing now; wake will be called */
-    EVENT_NEXT_EVENT = 1,   /* *ret_event, valid until the next call on this cursor */
+    EVENT_NEXT_EVENT = 1,   /* *ret_event, valid until the next call on this event log */
     EVENT_NEXT_GAP = 2,     /* *ret_gap was pruned before it could be delivered; the cursor goes on behind it */
 };
 

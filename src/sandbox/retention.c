@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest one too many is taken away in bounded steps (events,
- * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it.
+ * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it. What led to it in the feed goes then, too.
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "event/feed.h"
 #include "sandbox/internal.h"
 #include "store/artefact.h"
 #include "store/store.h"
@@ -58,7 +59,6 @@ static int take_away(struct retention *r, struct err *err)
         more = artefact_erase(c->store, r->id, err);
     if (more == 0)
         more = sandbox_rows_delete(c->store, r->id, err);
-    keeper_wrote(r->core->keeper);
     return more;
 }
 
@@ -71,6 +71,9 @@ static void on_alarm(struct loop_alarm *alarm)
         more = r->id[0] ? take_away(r, &err) : 0;
     else
         more = -1;
+    if (more >= 0 && feed_sweep(r->core->config.events, &err) < 0)
+        more = -1;
+    keeper_wrote(r->core->keeper);
     if (more < 0)
         log_warn("forget a sandbox that ended long ago: %s", err.msg);
     bool goes_on = r->id[0] && more >= 0;

@@ -64,7 +64,13 @@ static const char step_3[] =
     " created_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE template_spares (template TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3};
+/* The feed: which event of which log has which cursor, n of them in a row. Events of an older Cove have no cursor. */
+static const char step_4[] =
+    "ALTER TABLE events ADD COLUMN cursor INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE event_heads ADD COLUMN last_cursor INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE feed (cursor INTEGER PRIMARY KEY, log INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL) STRICT;";
+
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

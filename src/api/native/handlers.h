@@ -78,6 +78,7 @@ void native_network_get(struct call *c);
 void native_network_set(struct call *c);
 void native_network_check(struct call *c);
 void native_events_stream(struct call *c);
+void native_events_feed(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
 void native_output_get(struct call *c);

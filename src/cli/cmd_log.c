@@ -16,7 +16,7 @@ static const struct flag flags[] = {
     {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
     {FLAG_OUTPUT, 0, "output", "SEQ",
-     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it, up to 1 MiB from its beginning."},
+     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it."},
     {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
      "With --output: which one; pty is what had a terminal. Default: stdout."},
 };
@@ -53,22 +53,22 @@ static int verify(struct context *ctx, struct service *s, const char *id)
 static int print_output(struct context *ctx, struct service *s, const char *id, const char *seq, const char *channel)
 {
     AUTO_FREE char *target = service_target(id, "/output?seq=%s&channel=%s", seq, channel);
-    AUTO_BUF struct buf b = BUF_INIT(2 << 20);
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    char piece[16 * 1024];
+    ssize_t n;
     if (service_stream(s, "GET", target) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    int r = http_client_read_all(service_client(s), &b);
-    if (r < 0)
-        return service_broken(s, r, "reading the output"), context_fail(ctx, STATUS_FAILED);
-    if (isatty(STDOUT_FILENO) != 1) {
-        (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
-        return STATUS_OK;
+    while ((n = http_client_read(service_client(s), piece, sizeof(piece))) > 0) {
+        struct str rest = str_n(piece, (size_t)n), line;
+        if (!is_tty && fwrite(piece, 1, (size_t)n, stdout) < (size_t)n)
+            return STATUS_FAILED; /* whoever read it has enough */
+        while (is_tty && str_split(&rest, '\n', &line)) {
+            terminal_print(stdout, true, line);
+            if (rest.p)
+                (void)fputc('\n', stdout);
+        }
     }
-    struct str rest = buf_str(&b), line;
-    while (str_split(&rest, '\n', &line)) {
-        terminal_print(stdout, true, line);
-        (void)fputc('\n', stdout);
-    }
-    return STATUS_OK;
+    return n < 0 ? (void)service_broken(s, (int)n, "reading the output"), context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 /* A sandbox, or a volume: by its name, or by its id, which is how one is called that is gone. */

@@ -84,6 +84,8 @@ struct event_bounds {
 int event_bounds_get(struct event_log *log, const char *sandbox, struct event_bounds *ret_bounds,
                      struct err *err) WARN_UNUSED;
 
+uint64_t event_newest(struct event_log *log, const char *sandbox); /* its seq, also of the current batch; 0: none */
+
 /* The event is valid during the call. Return false to stop. Must not call the log or the store. */
 typedef bool (*event_fn)(const struct event *event, void *ctx);
 

@@ -14,6 +14,13 @@ int event_bounds_get(struct event_log *log, const char *sandbox, struct event_bo
     return 0;
 }
 
+uint64_t event_newest(struct event_log *log, const char *sandbox)
+{
+    struct err ignored;
+    const struct tail *t = tail_get(log, sandbox, &ignored);
+    return t ? t->head.last_seq : 0;
+}
+
 struct reading {
     const char *sandbox;
     event_fn fn;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The feed: all events in one order, for followers who come, go, are slow, and see cove-api killed under them."""
 
+import hashlib
 import http.client
 import json
 import os
@@ -73,6 +74,10 @@ def feed(service, *flags):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def log_of(service, box):
+    return [json.loads(line) for line in service.cove("log", "--json", box).stdout.splitlines()]
+
+
 def kill_worker(service):
     worker = service.child("cove-api")
     os.kill(worker, signal.SIGKILL)
@@ -91,6 +96,7 @@ def test_every_follower_has_every_event_once(service):
         kill_worker(service)
     for box in boxes:
         box.kill()
+        assert wait_until(lambda box=box: log_of(service, box.id)[-1]["kind"] == "sandbox.ended")
     last[0] = feed(service, "--hidden", "--last", "1")[0]["cursor"]
     for follower in followers:
         follower.join(60)
@@ -100,9 +106,8 @@ def test_every_follower_has_every_event_once(service):
     seen = followers[0].seen
     assert all(f.seen[c] == seen[c] for f in followers for c in range(1, last[0] + 1))
     for box in boxes:
-        log = [json.loads(line) for line in service.cove("log", "--json", box.id).stdout.splitlines()]
         of_box = [seq for _, (name, seq) in sorted(seen.items()) if name == box.id]
-        assert of_box == [e["seq"] for e in log]
+        assert of_box == [e["seq"] for e in log_of(service, box.id)]
         assert service.cove("log", "--verify", box.id).returncode == 0
 
 
@@ -111,13 +116,15 @@ def test_history_kinds_and_what_is_hidden(service):
     box = client.create()
     assert box.sh("true")[0] == 0
     box.kill()
-    everything, shown = feed(service, "--from", "1", "--hidden"), feed(service, "--from", "1")
+    shown = feed(service, "--from", "1")
+    everything = feed(service, "--from", "1", "--hidden")
     assert [e["cursor"] for e in everything] == list(range(1, everything[-1]["cursor"] + 1))
     assert {e["cursor"] for e in shown} <= {e["cursor"] for e in everything}
     assert {e["sandbox"] for e in shown} >= {box.id, "service"}
     ended = feed(service, "--from", "1", "--kind", "sandbox.ended,exec.exit")
     assert {e["kind"] for e in ended} == {"sandbox.ended", "exec.exit"}
-    assert feed(service, "--last", "3") == [e for e in feed(service, "--from", str(everything[-1]["cursor"] - 2))]
+    begin = everything[-1]["cursor"] - 2
+    assert [e["cursor"] for e in feed(service, "--from", str(begin), "--hidden")][:3] == [begin, begin + 1, begin + 2]
     assert service.cove("events", "--from", "0").returncode == 2
     assert service.cove("events", "--kind", "a&b=c").returncode == 2
     beyond = service.cove("events", "--from", str(everything[-1]["cursor"] + 1000))
@@ -143,3 +150,25 @@ def test_the_command_goes_on_when_the_worker_was_killed(service):
     finally:
         follower.kill()
         follower.communicate()
+
+
+def test_a_long_output_is_kept_whole_under_its_digest(service):
+    client = Client(service.port, service.key)
+    box = client.create()
+    script = "seq 400000; seq 50000 >&2"  # longer than what the agent or a message holds
+    assert box.sh(script, timeout=120)[0] == 0
+    events = log_of(service, box.id)
+    start = next(e["seq"] for e in events if e["kind"] == "exec.start")
+    (out, err) = next(e for e in events if e["kind"] == "exec.exit")["data"]["artefacts"]
+    expected = {"stdout": "".join(f"{n}\n" for n in range(1, 400001)), "stderr": "".join(f"{n}\n" for n in range(1, 50001))}
+    kill_worker(service)
+    for artefact in out, err:
+        text = expected[artefact["channel"]]
+        assert artefact["bytes"] == len(text) and "cut" not in artefact
+        assert artefact["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+        answer = client.native("GET", f"/cove/v1/sandboxes/{box.id}/artefacts/{artefact['sha256']}")
+        assert answer.status == 200 and answer.body.decode() == text
+        assert service.cove("log", "--output", str(start), "--channel", artefact["channel"], box.id).stdout == text
+    other = client.create()
+    assert client.native("GET", f"/cove/v1/sandboxes/{other.id}/artefacts/{out['sha256']}").status == 404
+    assert client.native("GET", f"/cove/v1/sandboxes/{box.id}/artefacts/..%2F..%2Fcove.db").status == 404

@@ -82,6 +82,7 @@ void native_events_feed(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
 void native_output_get(struct call *c);
+void native_output_artefact(struct call *c);
 void native_exec(struct call *c);
 void native_exec_processes(struct call *c);
 void native_files_get(struct call *c);

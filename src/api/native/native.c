@@ -100,6 +100,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/logs", native_events_logs, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/verify", native_events_verify, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, 0, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/artefacts/{}", native_output_artefact, 0, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/exec", native_exec, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/processes", native_exec_processes, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/files", native_files_get, ROUTE_SANDBOX, NULL},

@@ -34,7 +34,7 @@ struct stream {
     bool shows_hidden; /* sandboxes of our own, too */
     struct str kinds;  /* events_kind_fits() */
     uint64_t seq;      /* of the event at hand */
-    struct buf *out;   /* while it is pumped */
+    struct buf out;    /* while it is pumped */
 };
 
 static void stream_closed(struct call *c)
@@ -56,23 +56,23 @@ static bool stream_can_send(const struct stream *s)
 
 static void stream_flush(struct stream *s)
 {
-    if (buf_len(s->out) && !s->is_gone && http_response_write(s->call->req, buf_str(s->out)) < 0)
+    if (buf_len(&s->out) && !s->is_gone && http_response_write(s->call->req, buf_str(&s->out)) < 0)
         s->is_gone = true;
-    buf_clear(s->out);
+    buf_clear(&s->out);
 }
 
 /* What is one object on a line of its own, or one server-sent event. id NULL: it has none. */
 static void stream_put(struct stream *s, const uint64_t *id, struct str kind, struct str json)
 {
     if (!s->is_sse) {
-        buf_append_str(s->out, json);
-        buf_append_char(s->out, '\n');
+        buf_append_str(&s->out, json);
+        buf_append_char(&s->out, '\n');
         return;
     }
     AUTO_BUF struct buf number = BUF_INIT(32);
     if (id)
         buf_append_u64(&number, *id);
-    (void)sse_append(s->out, &(struct sse_event){.id = buf_str(&number), .event = kind, .data = json});
+    (void)sse_append(&s->out, &(struct sse_event){.id = buf_str(&number), .event = kind, .data = json});
 }
 
 static void stream_put_event(struct stream *s, const struct event *e)
@@ -107,13 +107,13 @@ static bool stream_put_line(void *ctx, usec_t at, const char *level, const char 
     struct stream *s = ctx;
     char text[CLOCK_TEXT_MAX];
     clock_format(at, 6, text);
-    buf_printf(s->out, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
-    buf_append_json_string(s->out, str_of(level));
-    buf_append_cstr(s->out, ",\"logger\":");
-    buf_append_json_string(s->out, str_of(logger));
-    buf_append_cstr(s->out, ",\"message\":");
-    buf_append_json_string(s->out, str_of(message));
-    buf_append_cstr(s->out, "}\n");
+    buf_printf(&s->out, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
+    buf_append_json_string(&s->out, str_of(level));
+    buf_append_cstr(&s->out, ",\"logger\":");
+    buf_append_json_string(&s->out, str_of(logger));
+    buf_append_cstr(&s->out, ",\"message\":");
+    buf_append_json_string(&s->out, str_of(message));
+    buf_append_cstr(&s->out, "}\n");
     return true;
 }
 
@@ -153,9 +153,8 @@ static bool stream_step(struct stream *s)
 
 static void stream_pump(struct stream *s)
 {
-    AUTO_BUF struct buf out = BUF_INIT(OUT_MAX);
     s->pumped = clock_mono();
-    s->out = &out;
+    buf_init(&s->out, OUT_MAX);
     for (int steps = 0; (s->cursor || s->feed) && stream_can_send(s); steps++) {
         if (steps == SLICE_STEPS || (steps && clock_mono() >= s->pumped + SLICE_USEC)) {
             slice_later(&s->call->facade->slices, &s->slice);
@@ -163,11 +162,11 @@ static void stream_pump(struct stream *s)
         }
         if (!stream_step(s))
             break;
-        if (buf_len(&out) >= PIECE_BYTES)
+        if (buf_len(&s->out) >= PIECE_BYTES)
             stream_flush(s);
     }
     stream_flush(s);
-    s->out = NULL;
+    buf_fini(&s->out);
 }
 
 static void on_wake(void *ctx)

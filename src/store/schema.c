@@ -66,7 +66,21 @@ static const char step_3[] =
 
 static const char step_4[] = "ALTER TABLE sandboxes RENAME COLUMN envd_token TO access_token;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4};
+/* The feed: which event of which log has which cursor, n of them in a row. Events of an older Cove have no cursor. */
+static const char step_5[] =
+    "ALTER TABLE events ADD COLUMN cursor INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE event_heads ADD COLUMN last_cursor INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE feed (cursor INTEGER PRIMARY KEY, log INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL) STRICT;";
+
+/* What is kept of long outputs is in files (store/artefact.h). */
+static const char step_6[] =
+    "DROP TABLE artefact_chunks; DROP TABLE artefact_totals; DROP TABLE artefacts;"
+    "CREATE TABLE artefacts ("
+    " sandbox TEXT NOT NULL, seq INTEGER NOT NULL, part INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,"
+    " digest TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (sandbox, seq, part)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX artefacts_digest ON artefacts (digest);";
+
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

@@ -9,6 +9,7 @@
 #include "api/e2b/volume_content.h"
 #include "api/kit/test_facade.h"
 #include "api/native/handlers.h"
+#include "api/opensandbox/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "build/builder.h"
@@ -29,11 +30,24 @@
 #define NATIVE(rest) GATE_NATIVE, NATIVE_PREFIX rest
 #define GET_NO EVENT_KIND_UNKNOWN
 #define NOT_YET "answers 501"
+#define SESSION "11111111111111111111"
+#define OPENSANDBOX_UPLOAD                                                                                                 \
+    "--x\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"m\"\r\n\r\n{\"path\":\"/t/5\",\"mode\":600}\r\n" \
+    "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\none\r\n--x--\r\n"
 
-enum gate_plane { GATE_NATIVE, GATE_CONTROL, GATE_ENVD, GATE_VOLUME };
+enum gate_plane {
+    GATE_NATIVE,
+    GATE_CONTROL,
+    GATE_ENVD,
+    GATE_VOLUME,
+    GATE_LIFECYCLE,
+    GATE_COMMAND,
+    GATE_FILES,
+    GATE_EGRESS
+};
 
 /*
- * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot, $R a build that runs and $B one that was only
+ * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
  * requested, $H and $K the hash and the token of an upload.
  */
 struct gated {
@@ -63,10 +77,10 @@ static const struct gated gated[] = {
     {HTTP_METHOD_PATCH, NATIVE("/templates?ref=$N"), "{\"add_tags\":[\"v2\"],\"remove_tags\":[\"v2\"]}",
      EVENT_TEMPLATE_UNTAG, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/templates?ref=$N"), NULL, EVENT_TEMPLATE_REMOVE, NULL},
-    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"fromTemplate\":\"base\"}}",
+    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"template\":\"base\"}}",
      EVENT_TEMPLATE_REQUEST, NULL},
-    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"fromTemplate\":\"base\"}}",
-     EVENT_TEMPLATE_BUILD, NULL},
+    {HTTP_METHOD_POST, NATIVE("/builds"), "{\"name\":\"built\",\"spec\":{\"template\":\"base\"}}", EVENT_TEMPLATE_BUILD,
+     NULL},
     {HTTP_METHOD_DELETE, NATIVE("/builds/$R"), NULL, EVENT_TEMPLATE_CANCEL, NULL},
     {HTTP_METHOD_PUT, NATIVE("/uploads/$H"), "a file", EVENT_TEMPLATE_UPLOAD, NULL},
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{}", EVENT_POOL_COLLECT, NULL},
@@ -157,6 +171,45 @@ static const struct gated gated[] = {
      EVENT_FILE_MOVE, NULL},
     {HTTP_METHOD_GET, GATE_ENVD, "/files?path=/t/1", NULL, EVENT_FILE_READ, NULL},
 
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes", "{\"image\":{\"uri\":\"base\"}}", EVENT_SANDBOX_CREATE, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes",
+     "{\"image\":{\"uri\":\"base\"},\"volumes\":[{\"mountPath\":\"/v\",\"pvc\":{\"claimName\":\"more\"}}]}",
+     EVENT_VOLUME_CREATE, NULL},
+    {HTTP_METHOD_DELETE, GATE_LIFECYCLE, "/sandboxes/$S", NULL, EVENT_SANDBOX_KILL, NULL},
+    {HTTP_METHOD_PATCH, GATE_LIFECYCLE, "/sandboxes/$S/metadata", "{\"a\":\"b\"}", EVENT_SANDBOX_METADATA, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/pause", NULL, EVENT_SANDBOX_PAUSE, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$P/resume", NULL, EVENT_SANDBOX_RESUME, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/renew-expiration", "{\"expiresAt\":\"$E\"}",
+     EVENT_SANDBOX_TIMEOUT, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/sandboxes/$S/snapshots", "{\"name\":\"more\"}", EVENT_SANDBOX_SNAPSHOT, NULL},
+    {HTTP_METHOD_DELETE, GATE_LIFECYCLE, "/snapshots/$U", NULL, EVENT_TEMPLATE_REMOVE, NULL},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/metrics/events", "{}", GET_NO, "nothing is done with what SDKs measure"},
+    {HTTP_METHOD_POST, GATE_LIFECYCLE, "/pools", "{}", GET_NO, NOT_YET},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/command", "{\"command\":\"flag\"}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_DELETE, GATE_COMMAND, "/command?id=x", NULL, GET_NO,
+     "no command runs here; its signal is exec_signal()"},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/session", "{\"cwd\":\"0\"}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/session/" SESSION "/run", "{\"command\":\"x\"}", EVENT_FILE_STAT, "\"init\""},
+    {HTTP_METHOD_POST, GATE_COMMAND, "/session/" SESSION "/run", "{\"command\":\"x\"}", EVENT_EXEC_START, "\"init\""},
+    {HTTP_METHOD_DELETE, GATE_COMMAND, "/session/" SESSION, NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_DELETE, GATE_FILES, "/files?path=0", NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/permissions", "{\"/t/1\":{\"mode\":600}}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/mv", "[{\"src\":\"/t/1\",\"dest\":\"0\"}]", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/replace", "{\"/t/1\":{\"old\":\"content\",\"new\":\"x\"}}", EVENT_FILE_READ,
+     NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/replace", "{\"/t/1\":{\"old\":\"content\",\"new\":\"x\"}}", EVENT_FILE_WRITE,
+     NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/upload", OPENSANDBOX_UPLOAD, EVENT_FILE_WRITE, NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/files/upload", OPENSANDBOX_UPLOAD, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_FILES, "/directories", "{\"/t/d\":{\"mode\":700}}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_DELETE, GATE_FILES, "/directories?path=0", NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_PATCH, GATE_EGRESS, "/policy", "[{\"action\":\"deny\",\"target\":\"a.test\"}]", EVENT_NET_POLICY,
+     NULL},
+    {HTTP_METHOD_DELETE, GATE_EGRESS, "/policy", "[\"a.test\"]", GET_NO, "no rule has this target; else as PATCH"},
+    {HTTP_METHOD_POST, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
+    {HTTP_METHOD_PUT, GATE_EGRESS, "/policy", "{}", EVENT_NET_POLICY, NULL},
+    {HTTP_METHOD_POST, GATE_EGRESS, "/credential-vault", "{}", GET_NO, NOT_YET},
+
     {HTTP_METHOD_PATCH, GATE_VOLUME, "/volumecontent/$V/path?path=/x", "{\"mode\":384}", EVENT_FILE_WRITE, NULL},
     {HTTP_METHOD_DELETE, GATE_VOLUME, "/volumecontent/$V/path?path=/x", NULL, EVENT_FILE_REMOVE, NULL},
     {HTTP_METHOD_POST, GATE_VOLUME, "/volumecontent/$V/dir?path=/x", NULL, EVENT_FILE_MKDIR, NULL},
@@ -175,7 +228,8 @@ static enum guard_verdict gate_decide(void *ctx, const struct guard_question *q,
 {
     (void)ctx;
     *ret_rule = "test";
-    if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:"))))
+    if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:")) &&
+                                 !str_starts(q->actor, STR("opensandbox:"))))
         return GUARD_ALLOW;
     gate.asked++;
     return gate.verdict;
@@ -190,6 +244,7 @@ struct gate_site {
     struct builder *builder;
     struct native *native;
     struct e2b *e2b;
+    struct opensandbox *opensandbox;
     struct sandbox *running, *paused;
     char volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
@@ -275,7 +330,10 @@ static void gate_open(void)
         .core = f->w->core, .builder = site.builder, .events = f->w->events, .key = STR(KEY), .version = "1"});
     facade_claim(f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = site.e2b});
     facade_claim(f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = site.native});
+    site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core, .api_key = STR(KEY)});
+    facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = site.opensandbox});
     facade_claim(f, &(struct claim){.serve = e2b_serve_api, .facade = site.e2b});
+    f->w->is_flag_up = true;
 
     site.running = facade_sandbox(f, false);
     site.paused = facade_sandbox(f, false);
@@ -289,6 +347,7 @@ static void gate_open(void)
         core_template_tag(f->w->core, &test_actor, STR("app"), (const struct str[]){STR("v1")}, 1, &build, &err), 0);
     gate_put_file("/t/1");
     gate_put_file("/t/2");
+    gate_put_file("/tmp/.opensandbox/" SESSION ".session");
     gate_put_volume_file();
     gate_start_process();
     gate_request("built", site.build);
@@ -313,6 +372,7 @@ static void gate_start_build(void)
 static void gate_free(void *facade)
 {
     (void)facade;
+    opensandbox_free(site.opensandbox);
     native_free(site.native);
     e2b_free(site.e2b);
     builder_free(site.builder);
@@ -335,6 +395,9 @@ static void gate_close(void)
 
 static void gate_expand(struct buf *b, const char *text)
 {
+    char soon[CLOCK_TEXT_MAX], encoded[3 * sizeof(site.snapshot)] = "";
+    for (const char *at = site.snapshot; *at; at++)
+        (void)snprintf(encoded + strlen(encoded), 4, *at == '/' ? "%%2F" : "%c", *at);
     const struct {
         char name;
         const char *value;
@@ -346,7 +409,10 @@ static void gate_expand(struct buf *b, const char *text)
                   {'R', site.under_way},
                   {'B', site.build},
                   {'H', HASH},
-                  {'K', site.upload_token}};
+                  {'K', site.upload_token},
+                  {'E', soon},
+                  {'U', encoded}};
+    clock_format(clock_real() + 600 * USEC_PER_SEC, 0, soon);
 
     for (; text && *text; text++) {
         const char *value = NULL;
@@ -398,6 +464,10 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else
         gate_expand(&body, g->body);
     buf_printf(b, "%s ", gate_method(g->method));
+    gate_expand(b, g->plane == GATE_LIFECYCLE                           ? "/v1"
+                   : g->plane == GATE_COMMAND || g->plane == GATE_FILES ? "/v1/sandboxes/$S/proxy/44772"
+                   : g->plane == GATE_EGRESS                            ? "/v1/sandboxes/$S/proxy/18080"
+                                                                        : "");
     gate_expand(b, g->target);
     buf_printf(b, " HTTP/1.1\r\nHost: localhost\r\n%s",
                is_exec ? "Connection: upgrade\r\nUpgrade: cove-exec\r\n" : "Connection: close\r\n");
@@ -406,12 +476,13 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else if (g->plane == GATE_VOLUME)
         buf_printf(b, "Authorization: Bearer %s\r\n", site.volume_token);
     else
-        buf_append_cstr(b, "X-API-KEY: " KEY "\r\n");
+        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n" : "X-API-KEY: " KEY "\r\n");
     buf_printf(b, "Content-Type: %s\r\n",
-               gate_is_stream(g)                                           ? "application/connect+json"
-               : is_file                                                   ? "application/octet-stream"
-               : g->plane == GATE_ENVD && strcmp(g->target, "/files") == 0 ? "multipart/form-data; boundary=x"
-                                                                           : "application/json");
+               gate_is_stream(g) ? "application/connect+json"
+               : is_file         ? "application/octet-stream"
+               : (g->plane == GATE_ENVD && strcmp(g->target, "/files") == 0) || strcmp(g->target, "/files/upload") == 0
+                   ? "multipart/form-data; boundary=x"
+                   : "application/json");
     if (g->body)
         buf_printf(b, "Content-Length: %zu\r\n", buf_len(&body));
     buf_append_cstr(b, "\r\n");
@@ -618,7 +689,11 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
     } tables[] = {{GATE_NATIVE, native_routes, native_routes_n},
                   {GATE_CONTROL, control_routes, control_routes_n},
                   {GATE_ENVD, envd_routes, envd_routes_n},
-                  {GATE_VOLUME, volume_routes, volume_routes_n}};
+                  {GATE_VOLUME, volume_routes, volume_routes_n},
+                  {GATE_LIFECYCLE, lifecycle_routes, lifecycle_n_routes},
+                  {GATE_COMMAND, command_routes, command_n_routes},
+                  {GATE_FILES, file_routes, file_n_routes},
+                  {GATE_EGRESS, egress_routes, egress_n_routes}};
 
     (void)state;
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {

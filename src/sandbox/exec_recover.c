@@ -76,7 +76,8 @@ static void on_exec_start(struct taking_over *t, const struct event *e)
     json_t *object = json_loadb(e->data.p, e->data.n, 0, NULL);
     struct begun *b = mem_new(struct begun);
     b->seq = e->seq;
-    b->deadline = (usec_t)json_integer_value(json_object_get(object, "deadline"));
+    json_int_t timeout_ms = json_integer_value(json_object_get(object, "timeout_ms"));
+    b->deadline = timeout_ms > 0 ? clock_add_ms(e->time, (uint64_t)timeout_ms) : 0;
     b->cmd = mem_strdup(json_string_value(json_object_get(object, "cmd")));
     json_decref(object);
     begun_free(map_put_u64(&t->begun, e->seq, b));

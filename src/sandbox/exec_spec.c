@@ -136,5 +136,5 @@ void exec_spec_describe(const struct exec_spec *spec, struct event_data *d)
     if (spec->pty)
         event_data_bool(d, "pty", true);
     if (spec->timeout_ms)
-        event_data_u64(d, "deadline", clock_add_ms(clock_real(), spec->timeout_ms));
+        event_data_u64(d, "timeout_ms", spec->timeout_ms);
 }

@@ -119,8 +119,17 @@ static void test_older_format(void **state)
     AUTO_ARENA struct arena arena = ARENA_INIT;
     assert_int_equal(sandbox_rows_insert(s, &full, &err), 0);
     store_close(s);
-    test_sql(dir->db, "ALTER TABLE sandboxes RENAME COLUMN access_token TO envd_token");
-    test_sql(dir->db, "PRAGMA user_version = 3");
+    static const char *const back[] = {"ALTER TABLE sandboxes RENAME COLUMN access_token TO envd_token",
+                                       "ALTER TABLE events DROP COLUMN cursor",
+                                       "ALTER TABLE event_heads DROP COLUMN last_cursor",
+                                       "DROP TABLE feed",
+                                       "DROP TABLE artefacts",
+                                       "CREATE TABLE artefacts (a)",
+                                       "CREATE TABLE artefact_totals (a)",
+                                       "CREATE TABLE artefact_chunks (a)",
+                                       "PRAGMA user_version = 3"};
+    for (size_t i = 0; i < ARRAY_SIZE(back); i++)
+        test_sql(dir->db, "%s", back[i]);
     s = open_ok(dir);
     struct store_sandbox row = get(s, full.id, &arena);
     same(&row, &full);

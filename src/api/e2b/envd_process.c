@@ -15,6 +15,7 @@ struct follower {
     usec_t last; /* when the client was sent something */
     uint64_t keepalive_ms;
     struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
+    json_t *message;       /* what spec borrows from; owned */
     bool may_try_shell;
 };
 
@@ -24,6 +25,7 @@ static void cleanup(struct call *c)
 
     if (f->follow)
         exec_close(TAKE_PTR(f->follow));
+    json_decref(f->message);
 }
 
 static void send_scratch(struct call *c)
@@ -167,11 +169,12 @@ static void start(struct call *c, const json_t *message)
     spec.user = c->user;
     spec.timeout_ms = c->timeout_ms;
     f = follower_new(c);
-    c->body = json_incref((json_t *)message); /* holds what spec borrows */
     f->spec = spec;
     f->may_try_shell = true;
     if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) < 0)
         rpc_fail_err(c, &err);
+    else
+        f->message = json_incref((json_t *)message);
 }
 
 void envd_start(struct call *c)

@@ -21,11 +21,12 @@ enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 10
 #define INPUT_MARKER "?" /* no base64 */
 
 struct input_body {
-    struct buf rest; /* received and not used yet */
+    struct buf rest;  /* received and not used yet */
+    struct buf bytes; /* for the process, until the core has them */
     struct exec_select which;
     enum { INPUT_GATHERED, INPUT_IN_STRING, INPUT_BEHIND_STRING } phase;
     unsigned depth; /* objects that are open around the string */
-    bool pty, padded, body_ended;
+    bool pty, padded, body_ended, is_stepping;
 };
 
 static void input_advance(struct call *c);
@@ -35,6 +36,7 @@ static void input_cleanup(struct call *c)
     struct input_body *s = c->state;
 
     buf_fini(&s->rest);
+    buf_fini(&s->bytes);
 }
 
 static void input_on_done(void *ctx, const struct err *err)
@@ -48,17 +50,29 @@ static void input_on_done(void *ctx, const struct err *err)
         input_advance(c);
 }
 
-static void input_send(struct call *c, struct str base64)
+static void input_step(struct call *c)
 {
-    AUTO_BUF struct buf bytes = BUF_INIT(WHOLE_MAX);
     struct input_body *s = c->state;
     struct err err;
 
-    if (rpc_append_bytes(&bytes, base64) < 0)
-        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
-    else if (exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&bytes), input_on_done, c, &c->exec, &err) <
-             0)
+    if (exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&s->bytes), input_on_done, c, &c->exec, &err) < 0)
         rpc_fail_err(c, &err);
+    else if (!s->is_stepping)
+        input_advance(c);
+}
+
+static void input_send(struct call *c, struct str base64)
+{
+    struct input_body *s = c->state;
+
+    buf_clear(&s->bytes);
+    if (rpc_append_bytes(&s->bytes, base64) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
+        return;
+    }
+    s->is_stepping = true;
+    call_step(c, input_step);
+    s->is_stepping = false;
 }
 
 /* A message that is there as a whole. */
@@ -177,16 +191,16 @@ static void input_advance(struct call *c)
 
     if (s->phase == INPUT_GATHERED)
         input_gathered(c);
-    while (!c->answered && !c->exec && s->phase == INPUT_IN_STRING && more)
+    while (!c->answered && !c->exec && !c->is_held && s->phase == INPUT_IN_STRING && more)
         more = input_piece(c);
-    if (!c->answered && !c->exec && s->phase == INPUT_BEHIND_STRING)
+    if (!c->answered && !c->exec && !c->is_held && s->phase == INPUT_BEHIND_STRING)
         input_behind(c);
     if (c->answered)
         return;
     if (s->body_ended) {
-        if (!c->exec)
+        if (!c->exec && !c->is_held)
             rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
-    } else if (c->exec) {
+    } else if (c->exec || c->is_held) {
         http_pause_body(c->req);
     } else {
         http_resume_body(c->req);
@@ -234,6 +248,7 @@ void envd_send_input(struct call *c)
         return;
     s = arena_alloc(http_arena(c->req), sizeof(*s));
     buf_init(&s->rest, REST_MAX);
+    buf_init(&s->bytes, WHOLE_MAX);
     c->state = s;
     c->cleanup = input_cleanup;
     http_stream_body(c->req, &callbacks, c);

@@ -15,7 +15,7 @@ void templates_tags_add(struct call *c)
     struct err err;
     if (json_get_str(c->body, "target", &target, &err) < 0 ||
         json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request c->body: %s", err.msg);
+        call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
     if (n == 0) {
@@ -52,7 +52,7 @@ void templates_tags_remove(struct call *c)
     struct err err;
     if (json_get_str(c->body, "name", &name, &err) < 0 ||
         json_get_strs(c->body, "tags", http_arena(c->req), &tags, &n, &err) < 0) {
-        call_fail(c, 400, "Invalid request c->body: %s", err.msg);
+        call_fail(c, 400, "Invalid request body: %s", err.msg);
         return;
     }
     if (core_template_untag(call_core(c), &c->actor, name, tags, n, &err) < 0)

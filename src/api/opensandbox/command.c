@@ -141,7 +141,7 @@ static void command_signalled(void *ctx, const struct err *err)
 static void command_kill(struct command *m, int signal)
 {
     struct exec_select which = {.pid = m->pid};
-    static const struct actor actor = {.name = "opensandbox:token"};
+    static const struct actor actor = {.name = "opensandbox"};
     struct exec_call *call;
     struct err err;
 
@@ -358,16 +358,16 @@ static void command_run(struct call *c, const struct exec_spec *spec, struct str
     "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
 #define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
 
-/* The same when the handler runs again, lest what was allowed be another action. */
-static char *id_once(struct call *c)
+/* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
+static const char *id_once(struct call *c)
 {
-    char *id = c->state;
+    if (!c->args[1].p) {
+        char *id = arena_alloc(http_arena(c->req), ID_LEN + 1);
 
-    if (!id) {
-        id = c->state = arena_alloc(http_arena(c->req), ID_LEN + 1);
         id_token(id, ID_LEN);
+        c->args[1] = str_of(id);
     }
-    return id;
+    return c->args[1].p;
 }
 
 static void run_command(struct call *c)
@@ -379,7 +379,7 @@ static void run_command(struct call *c)
     bool is_background = false;
     struct exec_spec spec = {.user = STR("root")};
     size_t argc = 0, n = 0;
-    char *id = id_once(c);
+    const char *id = id_once(c);
 
     if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
                     JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
@@ -428,10 +428,22 @@ static struct command *command_find(struct call *c, struct str id)
     return m && strcmp(m->sandbox, sandbox_info(c->sandbox)->id) == 0 ? m : NULL;
 }
 
+static void on_interrupted(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    c->exec = NULL;
+    if (err)
+        call_fail_err(c, err);
+    else
+        call_empty(c, 200);
+}
+
 static void interrupt(struct call *c)
 {
     struct str id = STR("");
     struct command *m;
+    struct err err;
 
     (void)call_query(c, "id", &id);
     m = command_find(c, id);
@@ -439,9 +451,11 @@ static void interrupt(struct call *c)
         call_fail(c, 500, "no command runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
         return;
     }
-    command_kill(m, SIGTERM);
-    timer_set(&c->facade->timers, &m->kill, TERM_MS);
-    call_empty(c, 200);
+    if (exec_signal(c->sandbox, &c->actor, &(struct exec_select){.pid = m->pid}, SIGTERM, on_interrupted, c, &c->exec,
+                    &err) < 0)
+        call_fail_err(c, &err);
+    else
+        timer_set(&c->facade->timers, &m->kill, TERM_MS);
 }
 
 static void command_status(struct call *c)
@@ -611,12 +625,10 @@ void script_run(struct call *c, const char *script, const struct str *args, size
 
 static void session_made(struct call *c, uint32_t code, struct str output)
 {
-    const char *id = output.n >= ID_LEN ? arena_printf(http_arena(c->req), "%.*s", ID_LEN, output.p) : "";
-
-    if (code || !is_id(str_of(id)))
+    if (code)
         call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
     else
-        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", id));
+        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
 }
 
 static void session_new_one(struct call *c)
@@ -628,7 +640,7 @@ static void session_new_one(struct call *c)
     script_run(c,
                "cd -- \"$2\" && mkdir -p " DIRECTORY " && export >" DIRECTORY
                "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
-               " \"$PWD\" >>" DIRECTORY "/\"$1\".session && echo \"$1\"",
+               " \"$PWD\" >>" DIRECTORY "/\"$1\".session",
                args, 2, session_made);
 }
 

@@ -59,6 +59,18 @@ static void set_policy(struct call *c, json_t *policy)
     json_decref(policy);
 }
 
+static void set_step(struct call *c)
+{
+    set_policy(c, json_incref(c->body));
+}
+
+/* The same as a step, for who has read the body itself. */
+static void set_later(struct call *c, json_t *policy)
+{
+    c->body = policy;
+    call_step(c, set_step);
+}
+
 static const char *target_of(const json_t *rule)
 {
     const json_t *allow = json_object_get(rule, "allow");
@@ -129,7 +141,7 @@ static void patch_body(struct http_request *req, int error, struct str body, voi
     if (!theirs)
         call_fail_err(c, &err);
     else
-        set_policy(c, merged(network_policy(c->sandbox), json_object_get(theirs, "rules")));
+        set_later(c, merged(network_policy(c->sandbox), json_object_get(theirs, "rules")));
 }
 
 static void patch_policy(struct call *c)
@@ -161,7 +173,7 @@ static void remove_body(struct http_request *req, int error, struct str body, vo
         json_t *policy = json_copy((json_t *)ours);
 
         (void)json_object_set(policy, "rules", kept);
-        set_policy(c, policy);
+        set_later(c, policy);
     } else if (list) {
         opensandbox_answer(c, 200, status_json(c->sandbox, "no rule has such a target"));
     }

@@ -184,6 +184,18 @@ static void set_permissions(struct call *c)
     script_run(c, c->route->what, args, n, files_script_done);
 }
 
+struct moves {
+    struct str *args;
+    size_t n;
+};
+
+static void move_step(struct call *c)
+{
+    const struct moves *m = c->state;
+
+    script_run(c, c->route->what, m->args, m->n, files_script_done);
+}
+
 /* Its body is a list, which no route of the kit takes. */
 static void move_body(struct http_request *req, int error, struct str body, void *ctx)
 {
@@ -199,6 +211,7 @@ static void move_body(struct http_request *req, int error, struct str body, void
         call_fail(c, 400, "the body is a list of {\"src\", \"dest\"}");
         return;
     }
+    struct moves *m = arena_alloc(http_arena(req), sizeof(*m));
     struct str *args = arena_alloc(http_arena(req), (2 * json_array_size(list) + 1) * sizeof(*args));
     json_array_foreach(list, i, one)
     {
@@ -212,7 +225,9 @@ static void move_body(struct http_request *req, int error, struct str body, void
         args[n++] = arena_str(http_arena(req), from);
         args[n++] = arena_str(http_arena(req), to);
     }
-    script_run(c, c->route->what, args, n, files_script_done);
+    *m = (struct moves){args, n};
+    c->state = m;
+    call_step(c, move_step);
 }
 
 static void move_files(struct call *c)

@@ -26,7 +26,7 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
     return 0;
 }
 
-static int check_spec(struct core *core, const struct sandbox_spec *spec, struct err *err)
+static int check_spec(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, struct err *err)
 {
     if (spec->timeout_ms > core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
@@ -42,7 +42,7 @@ static int check_spec(struct core *core, const struct sandbox_spec *spec, struct
         return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
     if (network_check_spec(core, spec, err) < 0)
         return -1;
-    if (mounts_check(core, spec->mounts, spec->n_mounts, err) < 0)
+    if (mounts_check(core, actor->who.view, spec->mounts, spec->n_mounts, err) < 0)
         return -1;
     if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
         return -1;
@@ -172,14 +172,25 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     const char *alias;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
-    if (check_spec(core, spec, err) < 0 || template_resolve(core->templates, spec->template_ref, &t, &alias, err) < 0)
+    if (check_spec(core, actor, spec, err) < 0 ||
+        template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     if (!spec->hidden && resume_limit(core, err) < 0)
+        return -1;
+    uint64_t tenant = actor->who.tenant;
+    struct charge charge = {0};
+    if (!spec->hidden &&
+        charge_sandbox(&charge, core, tenant,
+                       spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t),
+                       spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t),
+                       spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t), err) < 0)
         return -1;
     struct sandbox *sb = spare_take(core, t, spec);
     bool is_spare = sb != NULL;
     if (!sb)
         sb = make_sandbox(core, t, alias, spec);
+    sb->info.tenant = tenant;
+    sb->charge = charge;
     if (!spec->hidden && !spec->layer && !is_spare)
         make_launch(sb, t);
     int r = is_spare ? claim_begin(sb, actor, t, alias, spec, done, ctx, err)

@@ -7,6 +7,7 @@
 #include "event/log.h"
 #include "sandbox/action.h"
 #include "sandbox/guard.h"
+#include "sandbox/quota.h"
 #include "sandbox/session.h"
 #include "sandbox/start.h"
 #include "sandbox/supervisor.h"
@@ -35,6 +36,7 @@ struct core {
     size_t n_live, n_creating;
     size_t n_paused; /* of n_live */
     bool closing;
+    struct tenants *tenants;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;
@@ -53,6 +55,7 @@ struct sandbox {
     struct sandbox_info info;
     struct arena arena;    /* info's strings */
     struct arena metadata; /* those of metadata that was changed */
+    struct charge charge;
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     size_t n_mounted;           /* so many of them */
@@ -205,7 +208,8 @@ void volume_log_mounted(struct sandbox *sb);   /* the next of its volumes is */
 void volume_log_unmounted(struct sandbox *sb); /* all that were */
 
 /* mount.c */
-int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err) WARN_UNUSED;
+int mounts_check(struct core *core, uint64_t view, const struct volume_mount *mounts, size_t n,
+                 struct err *err) WARN_UNUSED;
 /* START_VOLUMES */
 void mounts_begin(struct sandbox *sb);
 

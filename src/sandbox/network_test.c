@@ -309,8 +309,9 @@ static void a_change_is_told_kept_and_survives_egress(void **state)
 
     world_close(w);
     world_open(w);
-    WAIT(w, has(egress_policy(w, json_string_value(json_object_get(network_policy(sandbox_only(w->core)), "default"))
-                                     ? id_of(sandbox_only(w->core))
+    WAIT(w, has(egress_policy(w, json_string_value(
+                                     json_object_get(network_policy(sandbox_only(w->core, &test_actor.who)), "default"))
+                                     ? id_of(sandbox_only(w->core, &test_actor.who))
                                      : ""),
                 "10.0.0.0/8"));
 }

@@ -57,7 +57,7 @@ static int take_away(struct retention *r, struct err *err)
     if (more == 0)
         more = artefact_erase(c->store, r->id, err);
     if (more == 0)
-        more = sandbox_rows_delete(c->store, r->id, err);
+        more = sandbox_rows_delete(c->store, r->id, err) < 0 ? -1 : owner_rows_delete(c->store, r->id, err);
     keeper_wrote(r->core->keeper);
     return more;
 }

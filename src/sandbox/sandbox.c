@@ -70,6 +70,7 @@ void sandbox_unref(struct sandbox *sb)
     usage_stop(sb);
     loop_alarm_clear(loop, &sb->kill_alarm);
     loop_alarm_clear(loop, &sb->forget_alarm);
+    charge_release(&sb->charge);
     network_free(sb);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
@@ -134,9 +135,17 @@ struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias)
     return known(map_get(&core->by_port_alias, alias));
 }
 
-struct sandbox *sandbox_only(struct core *core)
+struct sandbox *sandbox_only(struct core *core, const struct principal *who)
 {
-    return core->n_live == 1 ? LIST_FIRST(struct sandbox, &core->live, node) : NULL;
+    struct sandbox *only = NULL;
+    LIST_FOREACH (struct sandbox, sb, &core->live, node) {
+        if (!view_has(who->view, sb->info.tenant) || (who->sandbox && strcmp(who->sandbox, sb->info.id) != 0))
+            continue;
+        if (only)
+            return NULL;
+        only = sb;
+    }
+    return only;
 }
 
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)

@@ -61,6 +61,7 @@ struct sandbox_spec {
 
 /* What anybody may read. Strings live as long as the sandbox. */
 struct sandbox_info {
+    uint64_t tenant;
     char id[ID_SANDBOX_LEN + 1];
     char port_alias[ID_SANDBOX_LEN + 1]; /* leads to its ports, and to nothing else of it */
     enum sandbox_state state;
@@ -106,8 +107,8 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
 struct sandbox *sandbox_find(struct core *core, struct str id);
 struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias);
 
-/* The only live sandbox, when there is exactly one; else NULL. */
-struct sandbox *sandbox_only(struct core *core);
+/* The only live sandbox that there is for somebody, when that is exactly one; else NULL. */
+struct sandbox *sandbox_only(struct core *core, const struct principal *who);
 
 /* Calls fn for every living one, newest first (started, then id), until it returns false. */
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);

@@ -4,8 +4,7 @@
 
 #include "api/e2b/call.h"
 
-/* Answers when a route matches; false, with nothing done, when none does. */
-bool control_handle(struct e2b *e2b, struct http_request *req);
+extern const struct route control_routes[]; /* the last has no pattern */
 
 /* The sandbox that args[0] names, running or paused; NULL when there is none, and then the call was answered (400 or 404). */
 struct sandbox *control_sandbox(struct call *c);

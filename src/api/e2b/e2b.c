@@ -40,6 +40,7 @@ static bool e2b_is_lost(struct call *c, enum err_code code)
 
 static const struct facade_ops e2b_ops = {
     .name = "e2b",
+    .routes = control_routes,
     .body_max = BODY_MAX,
     .body_error = "validation error: request body has an error: ",
     .wants_json_type = true,
@@ -59,9 +60,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     struct e2b *e2b = mem_new(struct e2b);
 
     e2b->builder = config->builder;
-    e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
-    key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
     list_init(&e2b->creations);
     buf_init(&e2b->scratch, SCRATCH_MAX);
     if (facade_init(&e2b->facade, &e2b_ops, config->core, config->refusals) < 0) {
@@ -80,24 +79,8 @@ void e2b_free(struct e2b *e2b)
     control_creations_free(e2b);
     facade_fini(&e2b->facade);
     buf_fini(&e2b->scratch);
-    mem_wipe(e2b->api_key, strlen(e2b->api_key));
-    mem_free(e2b->api_key);
     mem_free(e2b->domain);
     mem_free(e2b);
-}
-
-bool e2b_key_is(const struct e2b *e2b, struct str given)
-{
-    return e2b->api_key[0] && str_eq_secret(given, str_of(e2b->api_key));
-}
-
-struct str e2b_key_given(const struct http_request *req)
-{
-    struct str key = http_header_get(req, "x-api-key"), bearer = http_header_get(req, "authorization");
-
-    if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
-        return key;
-    return str_trim(str_sub(bearer, 7));
 }
 
 /*
@@ -166,5 +149,5 @@ bool e2b_serve_api(void *facade, struct http_request *req)
         envd_handle_files(e2b, req);
         return true;
     }
-    return envd_handle_by_token(e2b, req) || volume_content_handle(e2b, req) || control_handle(e2b, req);
+    return envd_handle_by_token(e2b, req) || volume_content_handle(e2b, req) || facade_serve(&e2b->facade, req);
 }

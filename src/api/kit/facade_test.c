@@ -50,11 +50,12 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/echo/ping", echo_ping, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/echo/say", echo_say, ROUTE_BODY, NULL},
     {HTTP_METHOD_POST, "/echo/pause/{}", echo_pause, ROUTE_SANDBOX, NULL},
+    {0},
 };
 
 static bool echo_authenticate(struct call *c)
 {
-    c->actor.name = "echo";
+    access_as(c, "echo", &PRINCIPAL_OWNER);
     if (http_header_get(c->req, "password").n)
         return true;
     call_refuse(c, ERR_UNAUTHENTICATED, "who are you?");
@@ -63,7 +64,7 @@ static bool echo_authenticate(struct call *c)
 
 static struct sandbox *echo_sandbox(struct call *c)
 {
-    struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
+    struct sandbox *sb = access_find_sandbox(c, c->args[0]);
 
     if (!sb)
         call_refuse(c, ERR_NOT_FOUND, "there is no %.*s", STR_ARG(c->args[0]));
@@ -78,6 +79,7 @@ static void echo_error(struct buf *b, int status, enum err_code code, struct str
 
 static const struct facade_ops ops = {
     .name = "echo",
+    .routes = routes,
     .body_max = 1000,
     .body_error = "body: ",
     .refuses_unknown = true,
@@ -92,7 +94,7 @@ static bool echo_serve(void *facade, struct http_request *req)
 {
     struct echo *echo = facade;
 
-    return facade_serve(&echo->facade, routes, ARRAY_SIZE(routes), req);
+    return facade_serve(&echo->facade, req);
 }
 
 static void echo_free(void *facade)

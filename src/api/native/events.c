@@ -193,12 +193,13 @@ static bool find_log(struct call *c, bool may_be_volume)
         c->args[0] = STR(SERVICE_LOG_ID);
         return true;
     }
-    const struct volume *v = may_be_volume ? volume_find(call_core(c), c->args[0]) : NULL;
+    const struct volume *v = may_be_volume ? volume_find(call_core(c), c->actor.who.view, c->args[0]) : NULL;
     if (v)
         c->args[0] = arena_str(http_arena(c->req), str_of(v->id));
-    if (v || id_is_sandbox(c->args[0]) ||
-        (may_be_volume && c->args[0].n == VOLUME_ID_LEN && str_starts(c->args[0], STR("vol-")) &&
-         !str_has_nul(c->args[0])))
+    bool is_id = v || id_is_sandbox(c->args[0]) ||
+                 (may_be_volume && c->args[0].n == VOLUME_ID_LEN && str_starts(c->args[0], STR("vol-")) &&
+                  !str_has_nul(c->args[0]));
+    if (is_id && access_has_log(c, c->args[0].p))
         return true;
     call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
                 (int)MIN(c->args[0].n, 64), c->args[0].p);
@@ -214,8 +215,9 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
     if (!find_log(c, may_be_volume))
         return NULL;
     const struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
-    bool lives = sb ? sandbox_info(sb)->ended == 0
-                    : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), c->args[0]) != NULL;
+    bool lives =
+        sb ? sandbox_info(sb)->ended == 0
+           : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
     if (call_query_bool(c, "follow", &follow) < 0)
         return NULL;
     struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));

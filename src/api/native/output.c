@@ -30,7 +30,7 @@ void native_output_get(struct call *c)
     enum wire_channel channel;
     uint64_t seq, dropped;
     struct err err;
-    if (!id_is_sandbox(c->args[0])) {
+    if (!id_is_sandbox(c->args[0]) || !access_has_log(c, c->args[0].p)) {
         call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
         return;
     }

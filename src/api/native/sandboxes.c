@@ -123,7 +123,7 @@ void native_sandboxes_list(struct call *c)
         return;
     }
     buf_append_cstr(&p.b, "{\"sandboxes\":[");
-    sandbox_each(call_core(c), list_one, &p);
+    access_each_sandbox(c, list_one, &p);
     if (p.more)
         buf_printf(&p.b, "],\"next\":\"%llu-%s\"}", (unsigned long long)p.last_started, p.last_id);
     else

@@ -49,7 +49,6 @@ static void on_rolled_back(void *ctx)
 uint64_t sandbox_move_to_end(struct sandbox *sb, enum sandbox_state to, const struct event_draft *event)
 {
     struct core *core = sb->core;
-    charge_release(&sb->charge);
     if (!sb->stored)
         return sandbox_move(sb, to, event);
     struct end *oldest = LIST_FIRST(struct end, &core->ends, node);

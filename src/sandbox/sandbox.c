@@ -103,6 +103,7 @@ void sandbox_enlist(struct sandbox *sb)
 
 void sandbox_delist(struct sandbox *sb)
 {
+    charge_release(&sb->charge);
     if (list_empty(&sb->node))
         return;
     list_remove(&sb->node);

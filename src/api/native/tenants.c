@@ -20,6 +20,7 @@ static void append_tenant(struct buf *b, const struct tenant_info *info)
     used[QUOTA_TEMPLATES] = info->n_templates;
     buf_append_cstr(b, "{\"name\":");
     buf_append_json_string(b, str_of(info->name));
+    buf_printf(b, ",\"number\":%llu", (unsigned long long)info->number);
     native_append_time(b, "created_at", info->created);
     append_figures(b, "limits", info->quota->limits, QUOTA_MAX);
     append_figures(b, "used", used, QUOTA_MAX);

@@ -45,6 +45,9 @@ static int print_own(const struct context *ctx, struct str key)
 
 static int own(struct context *ctx)
 {
+    if (ctx->host || ctx->tenant)
+        return context_usage(ctx, "this key is read from the machine's own file: there is no --%s",
+                             ctx->host ? "host" : "tenant");
     const char *given = getenv("COVE_API_KEY");
     if (given && *given)
         return print_own(ctx, str_of(given));
@@ -203,8 +206,7 @@ static int run(struct context *ctx)
 const struct command cmd_key = {
     .name = "key",
     .summary = "print, create, list, rotate and revoke API keys",
-    .synopsis = "\ncreate --name NAME [--scope SCOPE] [--sandbox ID]\n       [--expires TIME]\nls [-q]\nrotate NAME "
-                "[--grace TIME]\nrevoke NAME...",
+    .synopsis = "\ncreate --name NAME [OPTION]...\nls [-q]\nrotate NAME [--grace TIME]\nrevoke NAME...",
     .description =
         "Without an operand: prints the service's own key, which E2B SDKs take as E2B_API_KEY. It was made when the service started for the first "
         "time and is kept in the state directory; COVE_API_KEY overrides it, here as in the service. It is an administrator's, and can't be revoked.\n"

@@ -207,7 +207,7 @@ static int run(struct context *ctx)
 const struct command cmd_tenant = {
     .name = "tenant",
     .summary = "create, list, limit and remove tenants",
-    .synopsis = "create NAME [LIMITS]\nls [-q]\nshow NAME\nset NAME LIMITS\nrm NAME...",
+    .synopsis = "create NAME [OPTION]...\nls [-q]\nshow NAME\nset NAME [OPTION]...\nrm NAME...",
     .description =
         "Tenants share a service and see nothing of each other: sandboxes, templates, snapshots, volumes, logs and names are each tenant's own. What was "
         "there before is the tenant 'default's, whose public templates all can use. A tenant gets in with its keys: 'cove key create --tenant NAME'.\n"

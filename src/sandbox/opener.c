@@ -185,7 +185,7 @@ static int make(struct vol *v, struct err *err)
     struct actor by = actor;
     by.who.tenant = v->v.tenant;
     struct volume_mount mount = {.name = str_of(v->v.id), .path = STR(OPENER_PATH)};
-    core_templates_each(v->core, TENANT_ANY, choose, &c);
+    core_templates_each(v->core, TENANT_DEFAULT, choose, &c);
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");

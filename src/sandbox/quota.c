@@ -38,12 +38,20 @@ static void charge_add(struct charge *charge, struct quota_user *user, struct co
     }
 }
 
-int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const uint64_t amounts[static QUOTA_CHARGED],
-                struct err *err)
+static struct quota_user *quota_user_of(struct core *core, uint64_t tenant, struct err *err)
 {
     struct quota_user *user = tenant_quota(core, tenant);
     if (!user)
-        return err_set(err, ERR_UNAUTHENTICATED, "the tenant was removed");
+        (void)err_set(err, ERR_UNAUTHENTICATED, "the tenant was removed");
+    return user;
+}
+
+int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const uint64_t amounts[static QUOTA_CHARGED],
+                struct err *err)
+{
+    struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
     for (size_t i = 0; i < QUOTA_CHARGED; i++) {
         uint64_t limit = user->limits[i], used = user->used[i];
         if (amounts[i] && limit && (used >= limit || amounts[i] > limit - used))
@@ -53,18 +61,21 @@ int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const
     return 0;
 }
 
-static int quota_needs_size(const struct quota_user *user, struct err *err)
+/* Of what may grow; 0: without an end, which a tenant whose disk is limited can't have. */
+static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant,
+                       const uint64_t amounts[static QUOTA_CHARGED], struct err *err)
 {
-    if (!user || !user->limits[QUOTA_DISK])
-        return 0;
-    return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: say how large this may become");
+    const struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
+    if (user->limits[QUOTA_DISK] && !amounts[QUOTA_DISK])
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: say how large this may become");
+    return charge_take(charge, core, tenant, amounts, err);
 }
 
 int charge_volume(struct charge *charge, struct core *core, uint64_t tenant, uint64_t limit_bytes, struct err *err)
 {
-    if (!limit_bytes && quota_needs_size(tenant_quota(core, tenant), err) < 0)
-        return -1;
-    return charge_take(charge, core, tenant, (const uint64_t[QUOTA_CHARGED]){[QUOTA_DISK] = limit_bytes}, err);
+    return charge_disk(charge, core, tenant, (const uint64_t[QUOTA_CHARGED]){[QUOTA_DISK] = limit_bytes}, err);
 }
 
 int charge_sandbox(struct charge *charge, struct core *core, uint64_t tenant, uint64_t memory_bytes, uint32_t cpu_milli,
@@ -72,15 +83,14 @@ int charge_sandbox(struct charge *charge, struct core *core, uint64_t tenant, ui
 {
     const uint64_t amounts[QUOTA_CHARGED] = {
         [QUOTA_SANDBOXES] = 1, [QUOTA_MEMORY] = memory_bytes, [QUOTA_CPU] = cpu_milli, [QUOTA_DISK] = disk_bytes};
-    struct quota_user *user = tenant_quota(core, tenant);
-    uint64_t rate = user ? user->limits[QUOTA_CREATES] : 0;
-    usec_t now = clock_mono(), step = rate ? MAX(60 * USEC_PER_SEC / rate, (usec_t)1) : 0;
-    usec_t due = user ? MAX(user->creates_at, now) : now;
+    struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
+    uint64_t rate = user->limits[QUOTA_CREATES];
+    usec_t now = clock_mono(), step = rate ? 60 * USEC_PER_SEC / rate : 0, due = MAX(user->creates_at, now);
     if (rate && due + step > now + 60 * USEC_PER_SEC)
         return quota_refuse(QUOTA_CREATES, rate, rate, 1, err);
-    if (!disk_bytes && quota_needs_size(user, err) < 0)
-        return -1;
-    if (charge_take(charge, core, tenant, amounts, err) < 0)
+    if (charge_disk(charge, core, tenant, amounts, err) < 0)
         return -1;
     user->creates_at = due + step;
     return 0;

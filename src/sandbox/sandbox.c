@@ -3,6 +3,7 @@
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/tenant.h"
 
 static void on_watch_job(struct loop_job *job)
 {
@@ -114,6 +115,11 @@ void sandbox_delist(struct sandbox *sb)
 const struct sandbox_info *sandbox_info(const struct sandbox *sb)
 {
     return &sb->info;
+}
+
+const char *sandbox_tenant(const struct sandbox *sb)
+{
+    return sb->info.tenant == TENANT_DEFAULT ? NULL : tenant_name(sb->core, sb->info.tenant);
 }
 
 /* Nobody was told the name of one that is being made, or is hidden. */

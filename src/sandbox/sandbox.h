@@ -92,6 +92,7 @@ struct sandbox_info {
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);
+const char *sandbox_tenant(const struct sandbox *sb); /* its tenant's name; NULL: the default one */
 
 /* ctx, the sandbox (NULL on failure), the error (NULL on success). */
 typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err);

@@ -85,6 +85,7 @@ def test_two_tenants(service):
     # The command line of the machine sees all, or one.
     assert ran(service, "ls", "-q") == box == ran(service, "ls", "-q", "--tenant", "acme")
     assert ran(service, "ls", "-q", "--tenant", "umbrella") == "" == ran(service, "ls", "-q", env={"COVE_TENANT": "umbrella"})
+    assert json.loads(ran(service, "ls", "--json"))[0]["tenant"] == "acme"
     assert "no sandbox" in refused(service, "exec", "--tenant", "umbrella", box, "true", status=125)
     assert ran(service, "exec", box, "--", "echo", "hi") == "hi" == ran(service, "exec", "--tenant", "acme", box, "--", "echo", "hi")
     assert "there is no tenant 'nobody'" in refused(service, "ls", "--tenant", "nobody")

@@ -11,6 +11,8 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
     buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
+    if (sandbox_tenant(sb))
+        native_append_text(b, "tenant", sandbox_tenant(sb));
     native_append_text(b, "port_alias", s->port_alias);
     buf_printf(b, ",\"secure\":%s", s->secure ? "true" : "false");
     native_append_text(b, "template", s->template_id);

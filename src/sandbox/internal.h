@@ -131,7 +131,7 @@ void sandbox_set_port_alias(struct sandbox *sb, const char *alias);
 void sandbox_untable(struct sandbox *sb); /* nobody finds it any more; the table's reference is the caller's */
 void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are hidden don't count */
 void sandbox_enlist(struct sandbox *sb);                      /* into the live list, at its place */
-void sandbox_delist(struct sandbox *sb); /* nor does it count any more */
+void sandbox_delist(struct sandbox *sb);                      /* nor does it count any more */
 struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n);
 
 /* state.c */

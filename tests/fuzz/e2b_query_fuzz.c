@@ -37,13 +37,14 @@ static void values(struct str text, struct arena *arena)
 {
     AUTO_BUF struct buf b = BUF_INIT(65536);
     struct pair pairs[2];
-    uint64_t offset, length;
-    size_t n = 0;
+    struct range ranges[RANGES_MAX];
+    size_t n = 0, n_ranges;
     usec_t date;
     struct err err;
 
-    if (range_parse(text, 1000, &offset, &length) == RANGE_PART)
-        assert(length > 0 && offset < 1000 && length <= 1000 - offset);
+    if (range_parse(text, 1000, ranges, &n_ranges) == RANGE_PART)
+        for (size_t i = 0; i < n_ranges; i++)
+            assert(ranges[i].length > 0 && ranges[i].offset < 1000 && ranges[i].length <= 1000 - ranges[i].offset);
     if (accept_encoding_choose(text) == ACCEPT_IDENTITY)
         assert(accept_encoding_allows_identity(text) || memmem(text.p, text.n, "q", 1) ||
                memmem(text.p, text.n, "Q", 1));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/test_facade.h"
 #include "api/opensandbox/opensandbox.h"
-#include "sandbox/tenant.h"
 #include "base/mem.h"
+#include "sandbox/tenant.h"
 
 #include <jansson.h>
 
@@ -11,8 +11,7 @@
 static int setup(void **state)
 {
     struct test_facade *f = facade_open();
-    struct opensandbox *o =
-        opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
+    struct opensandbox *o = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
     tenant_set_key(f->w->core, STR("key-of-the-tests"));
 
     facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = o});

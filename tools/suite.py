@@ -92,7 +92,7 @@ class Result:
         return "\n".join(text[-lines:])
 
 
-_suite_start = time.monotonic()
+_suite_start = _said = time.monotonic()
 
 
 def start_clock():
@@ -101,6 +101,8 @@ def start_clock():
 
 
 def say(text):
+    global _said
+    _said = time.monotonic()
     print(f"  {time.monotonic() - _suite_start:4.0f} s  {text}", flush=True)
 
 
@@ -113,6 +115,7 @@ class _Command:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.file = open(self.log, "wb")
         self.rest, self.spoke, self.ended, self.timed_out = b"", time.monotonic(), None, False
+        self.start = time.monotonic()
         self.process = subprocess.Popen([str(a) for a in argv], cwd=TOP, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
@@ -137,8 +140,8 @@ class _Command:
             self.timed_out = True
             self.tell(f"no end after {self.timeout_s} s: killed")
             self.kill()
-        elif now - self.spoke >= 3 * QUIET_S:
-            self.tell("...")
+        elif now - _said >= 3 * QUIET_S:
+            say("...")
         if self.process.poll() is None:
             return False
         self.kill()  # it has ended: so does what it left behind, unless that made itself a session
@@ -161,7 +164,7 @@ class _Command:
 
 
 def run_all(jobs, width, stop=None):
-    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end. stop: an event that ends it before."""
+    """Runs jobs (dicts of run()'s arguments), at most width at a time; yields (job, Result) as they end, with job["seconds"]. stop: an event that ends it before."""
     jobs, running = list(jobs), {}
     with selectors.DefaultSelector() as selector:
         try:
@@ -175,16 +178,20 @@ def run_all(jobs, width, stop=None):
                 done += [command for command in running if command.tick() and command not in done]
                 for command in done:
                     selector.unregister(command.process.stdout)
-                    yield running.pop(command), command.finish()
+                    job = running.pop(command)
+                    job["seconds"] = time.monotonic() - command.start
+                    yield job, command.finish()
         finally:
             for command in running:
                 command.kill()
 
 
-def run(argv, log, timeout_s, env=None, show="."):
+def run(argv, log, timeout_s, env=None, show=".", stop=None):
     """Runs one command, never longer than timeout_s. All its output goes to log, what matches show to the screen as it comes."""
     job = {"argv": argv, "log": log, "timeout_s": timeout_s, "env": env, "show": show}
-    return next(run_all([job], 1))[1]
+    for _, result in run_all([job], 1, stop):
+        return result
+    raise InterruptedError("stopped")
 
 
 def summary(reports, stream=sys.stdout):

@@ -6,6 +6,7 @@
 #include "agent/sink.h"
 #include "agent/spawn.h"
 #include "base/fd.h"
+#include "base/mem.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -16,7 +17,7 @@
 
 enum { REAPED_PER_TURN = 256, NOFILE_WANTED = 65536 };
 
-static void reap(struct agent *a)
+static void agent_reap(struct agent *a)
 {
     int status;
     a->zombies = true;
@@ -39,7 +40,7 @@ static void signals_ready(struct loop_io *io, uint32_t events)
     (void)events;
     while (read(io->fd, info, sizeof(info)) == sizeof(info))
         continue;
-    reap(a);
+    agent_reap(a);
 }
 
 static void control_ready(struct loop_io *io, uint32_t events)
@@ -68,8 +69,11 @@ static void control_ready(struct loop_io *io, uint32_t events)
 int agent_init(struct agent *a, const struct agent_config *config, int control)
 {
     sigset_t set;
-    *a = (struct agent){
-        .config = *config, .control = LOOP_IO(control_ready), .signals = LOOP_IO(signals_ready), .null_fd = -1};
+    *a = (struct agent){.config = *config,
+                        .control = LOOP_IO(control_ready),
+                        .signals = LOOP_IO(signals_ready),
+                        .null_fd = -1,
+                        .attributes = STR(WIRE_ATTRIBUTES)};
     a->control.fd = control;
     list_init(&a->processes);
     list_init(&a->ended);
@@ -116,7 +120,7 @@ int agent_run(struct agent *a)
         if (r < 0)
             return r;
         if (a->zombies)
-            reap(a);
+            agent_reap(a);
         busy = session_settle(&a->session);
     }
     return 0;
@@ -133,5 +137,6 @@ void agent_fini(struct agent *a)
     loop_close(&a->loop, &a->control);
     loop_close(&a->loop, &a->signals);
     a->null_fd = fd_close(a->null_fd);
+    mem_free(TAKE_PTR(a->hello));
     loop_fini(&a->loop);
 }

@@ -19,7 +19,7 @@
 
 struct agent_config {
     struct user_files users;
-    const char *const *environment; /* NULL-terminated; E2B_SANDBOX, LANG and PATH are taken from it. Borrowed. */
+    const char *const *environment; /* NULL-terminated; LANG and PATH are taken from it. Borrowed. */
     usec_t linger;                  /* how long pipes are read after the exit while others hold them */
     usec_t keep;                    /* how long an ended process can be attached */
 };
@@ -46,9 +46,12 @@ struct agent {
     struct list sinks;    /* agent/sink.h */
     size_t n_sinks;
     struct control_session identity; /* whose sandbox this is; what == 0: nobody's yet */
-    int null_fd;                     /* /dev/null, of the sandbox */
-    struct rlimit nofile;            /* what children get; the agent raises its own to the hard limit */
-    bool zombies;                    /* there may be more children to reap */
+    struct str attributes, env;      /* of the host's HELLO; env: its pairs without the count. Both in `hello`, owned */
+    uint32_t n_env;
+    char *hello;
+    int null_fd;          /* /dev/null, of the sandbox */
+    struct rlimit nofile; /* what children get; the agent raises its own to the hard limit */
+    bool zombies;         /* there may be more children to reap */
     bool control_lost;
 };
 

@@ -9,7 +9,7 @@
 
 /* ---- PROCESSES: a record at a time, so that many large ones are never in memory together ---- */
 
-struct listing {
+struct control_listing {
     struct stream stream;
     uint64_t next_seq;
     struct buf record; /* the rest of the record that is being sent */
@@ -37,7 +37,7 @@ static void put_record(struct buf *b, const struct process *p)
 
 static void processes_open(struct stream *s, struct wire_reader *r)
 {
-    struct listing *l = container_of(s, struct listing, stream);
+    struct control_listing *l = container_of(s, struct control_listing, stream);
     buf_init(&l->record, 2 * (size_t)WIRE_PAYLOAD_MAX);
     if (!wire_done(r)) {
         stream_malformed(s);
@@ -56,7 +56,7 @@ static void processes_credit(struct stream *s, uint32_t bytes, bool delivered)
 
 static bool processes_produce(struct stream *s)
 {
-    struct listing *l = container_of(s, struct listing, stream);
+    struct control_listing *l = container_of(s, struct control_listing, stream);
     struct process *p;
     while (buf_len(&l->record) < WIRE_PAYLOAD_MAX / 4 && (p = next_process(s->session->agent, l->next_seq))) {
         put_record(&l->record, p);
@@ -75,12 +75,12 @@ static bool processes_produce(struct stream *s)
 
 static void processes_fini(struct stream *s)
 {
-    buf_fini(&container_of(s, struct listing, stream)->record);
+    buf_fini(&container_of(s, struct control_listing, stream)->record);
 }
 
 /* ---- SIGNAL ---- */
 
-struct waiter {
+struct control_waiter {
     struct stream stream;
     struct list node; /* in process->waiters */
 };
@@ -88,7 +88,7 @@ struct waiter {
 /* SIGKILL is answered when its target is reaped: whoever looks then must not find a zombie. */
 static void signal_open(struct stream *s, struct wire_reader *r)
 {
-    struct waiter *w = container_of(s, struct waiter, stream);
+    struct control_waiter *w = container_of(s, struct control_waiter, stream);
     struct failure why;
     list_init(&w->node);
     struct process *p = process_find(s->session->agent, r, false, &why);
@@ -111,12 +111,12 @@ static void signal_open(struct stream *s, struct wire_reader *r)
 
 static void signal_fini(struct stream *s)
 {
-    list_remove(&container_of(s, struct waiter, stream)->node);
+    list_remove(&container_of(s, struct control_waiter, stream)->node);
 }
 
 void signal_reaped(struct process *p)
 {
-    LIST_FOREACH (struct waiter, w, &p->waiters, node)
+    LIST_FOREACH (struct control_waiter, w, &p->waiters, node)
         stream_end(&w->stream);
 }
 
@@ -142,11 +142,11 @@ static void resize_open(struct stream *s, struct wire_reader *r)
 }
 
 const struct verb verb_processes = {
-    .size = sizeof(struct listing),
+    .size = sizeof(struct control_listing),
     .open = processes_open,
     .credit = processes_credit,
     .produce = processes_produce,
     .fini = processes_fini,
 };
-const struct verb verb_signal = {.size = sizeof(struct waiter), .open = signal_open, .fini = signal_fini};
+const struct verb verb_signal = {.size = sizeof(struct control_waiter), .open = signal_open, .fini = signal_fini};
 const struct verb verb_resize = {.size = sizeof(struct stream), .open = resize_open};

@@ -27,17 +27,17 @@ static uint64_t time_ns(const struct timespec *t)
 }
 
 /* Names and values are the sandbox's: what doesn't fit, or is no text, is left out. */
-static uint32_t put_pairs(struct buf *b, const char *path, const char *list, size_t n)
+static uint32_t put_pairs(struct buf *b, struct str prefix, const char *path, const char *list, size_t n)
 {
     char value[VALUE_MAX];
     uint32_t count = 0;
-    size_t total = 0, prefix = strlen(ENTRY_XATTR_PREFIX);
+    size_t total = 0;
     for (const char *name = list; name < list + n; name += strlen(name) + 1) {
         struct str key = str_of(name);
-        if (!str_starts(key, STR(ENTRY_XATTR_PREFIX)) || key.n == prefix)
+        if (!str_starts(key, prefix) || key.n == prefix.n)
             continue;
         ssize_t got = getxattr(path, name, value, sizeof(value));
-        key = str_sub(key, prefix);
+        key = str_sub(key, prefix.n);
         struct str v = str_n(value, got < 0 ? 0 : (size_t)got);
         if (got < 0 || !str_is_utf8(key) || !str_is_utf8(v) || total + key.n + v.n > ENTRY_METADATA_MAX ||
             count >= 1024)
@@ -50,7 +50,7 @@ static uint32_t put_pairs(struct buf *b, const char *path, const char *list, siz
     return count;
 }
 
-static void put_metadata(struct buf *b, const char *path)
+static void put_metadata(struct buf *b, struct str prefix, const char *path)
 {
     char small[1024], *list = small;
     AUTO_FREE char *large = NULL;
@@ -65,7 +65,7 @@ static void put_metadata(struct buf *b, const char *path)
         return;
     if (list[n - 1]) /* a file system's mistake */
         return;
-    uint32_t count = put_pairs(b, path, list, (size_t)n);
+    uint32_t count = put_pairs(b, prefix, path, list, (size_t)n);
     if (buf_error(b))
         return;
     for (size_t i = 0; i < 4; i++)
@@ -103,6 +103,6 @@ int entry_put(struct buf *b, struct names *names, const char *path)
     if (broken)
         wire_put_u32(b, 0);
     else
-        put_metadata(b, path);
+        put_metadata(b, names->attributes, path);
     return S_ISDIR(own.st_mode);
 }

@@ -10,7 +10,5 @@ enum {
     ENTRY_MAX = 3 * PATH_TEXT_MAX + 2 * ENTRY_METADATA_MAX,
 };
 
-#define ENTRY_XATTR_PREFIX "user.e2b."
-
 /* Appends the entry of `path`, which is also the path that it shows. 1: it is a directory itself, 0: not; -errno of lstat(2), with nothing appended. */
 int entry_put(struct buf *b, struct names *names, const char *path) WARN_UNUSED;

@@ -43,7 +43,7 @@ static void test_environment(void **state)
     char want[512];
     (void)snprintf(
         want, sizeof(want),
-        "A=2\nE2B_SANDBOX=true\nE2B_SANDBOX_ID=i0123456789abcdefghij\nE2B_TEMPLATE_ID=base\nEMPTY=\nHOME=%s/home\nLANG=xx\nLOGNAME=user\n"
+        "A=2\nALIAS=i0123456789abcdefghij\nCOVE_SANDBOX=true\nCOVE_SANDBOX_ID=i0123456789abcdefghij\nCOVE_TEMPLATE_ID=base\nEMPTY=\nHOME=%s/home\nLANG=xx\nLOGNAME=user\n"
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nSHELL=/bin/sh\nUSER=user\n",
         rig.dir);
     (void)expect_output(&(struct exec_options){.env = env}, "env | grep -v -e ^PWD= -e ^_= -e ^OLDPWD= | LC_ALL=C sort",

@@ -60,6 +60,7 @@ int failure_set(struct failure *f, enum err_code code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     f->code = code;
+    f->reason = ERR_NO_REASON;
     (void)vsnprintf(f->text, sizeof(f->text), fmt, ap);
     va_end(ap);
     return -1;
@@ -110,5 +111,6 @@ int failure_errno(struct failure *f, enum err_code code, int errnum, const char 
     if (n >= 0 && (size_t)n < sizeof(f->text))
         (void)snprintf(f->text + n, sizeof(f->text) - (size_t)n, ": %s", errno_text(errnum));
     f->code = failure_code(code, errnum);
+    f->reason = err_reason_from_errno(errnum);
     return -1;
 }

@@ -9,6 +9,7 @@
 
 struct failure {
     enum err_code code;
+    enum err_reason reason;
     char text[2 * PATH_TEXT_MAX + 256];
 };
 

@@ -36,7 +36,7 @@ void file_end_with_entry(struct stream *s, const char *path)
 {
     struct names names;
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
-    names_init(&names, &s->session->agent->config.users);
+    names_init(&names, s->session->agent);
     int r = entry_put(&entry, &names, path);
     if (r == -ENOENT) {
         stream_failf(s, ERR_NOT_FOUND, "file not found: lstat %s: %s", path, errno_text(-r));

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct change {
+struct file_changing {
     uint8_t flags;
     uint32_t uid, gid, mode;
 };
 
-static int make(const char *path, const struct user *u, bool parents, struct failure *f)
+static int file_change_make(const char *path, const struct user *u, bool parents, struct failure *f)
 {
     struct stat st;
     if (parents && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
@@ -29,7 +29,7 @@ static int make(const char *path, const struct user *u, bool parents, struct fai
     return failure_errno(f, ERR_INTERNAL, errno, "error creating directory: mkdir %s", path);
 }
 
-static int apply(const char *path, const struct change *c, struct failure *f)
+static int file_change_apply(const char *path, const struct file_changing *c, struct failure *f)
 {
     struct stat st;
     uid_t uid = c->flags & WIRE_CHANGE_UID ? c->uid : (uid_t)-1;
@@ -49,15 +49,16 @@ static void change_open(struct stream *s, struct wire_reader *r)
     AUTO_REQUEST struct file_request q;
     struct failure why;
     int got = file_request_get(s, r, &q, &why);
-    struct change c = {.flags = wire_get_u8(r)};
+    struct file_changing c = {.flags = wire_get_u8(r)};
     c.uid = wire_get_u32(r);
     c.gid = wire_get_u32(r);
     c.mode = wire_get_u32(r);
     if (!wire_done(r))
         stream_malformed(s);
     else if (got < 0 ||
-             ((c.flags & WIRE_CHANGE_MAKE) && make(q.path, &q.user, c.flags & WIRE_CHANGE_PARENTS, &why) < 0) ||
-             apply(q.path, &c, &why) < 0)
+             ((c.flags & WIRE_CHANGE_MAKE) &&
+              file_change_make(q.path, &q.user, c.flags & WIRE_CHANGE_PARENTS, &why) < 0) ||
+             file_change_apply(q.path, &c, &why) < 0)
         file_refuse(s, &why);
     else
         file_end_with_entry(s, q.path);

@@ -14,15 +14,15 @@
 
 enum { NAMES_MAX = 256 * 1024 * 1024, FLUSH_AT = 32 * 1024 };
 
-struct listing {
+struct file_list_listing {
     struct job_stream js;
     char *path; /* owned */
     uint32_t depth;
 };
 
 /* A directory under way: its names, sorted, one after the other in `bytes`. */
-struct level {
-    struct level *up;
+struct file_list_level {
+    struct file_list_level *up;
     struct buf bytes;
     const char **names;
     size_t n, next;
@@ -34,7 +34,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void level_free(struct level *l)
+static void level_free(struct file_list_level *l)
 {
     buf_fini(&l->bytes);
     mem_free(l->names);
@@ -42,7 +42,7 @@ static void level_free(struct level *l)
 }
 
 /* -errno; -ENOBUFS when there are too many. */
-static int level_read(const char *path, struct level *l)
+static int level_read(const char *path, struct file_list_level *l)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC | (l->up ? O_NOFOLLOW : 0));
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -72,9 +72,9 @@ static int level_read(const char *path, struct level *l)
     return 0;
 }
 
-static struct level *level_enter(struct level *up, const char *path, int *ret_error)
+static struct file_list_level *level_enter(struct file_list_level *up, const char *path, int *ret_error)
 {
-    struct level *l = mem_new(struct level);
+    struct file_list_level *l = mem_new(struct file_list_level);
     l->up = up;
     l->bytes = BUF_INIT(NAMES_MAX);
     l->path_n = strlen(path);
@@ -90,18 +90,19 @@ static bool has_vanished(int r)
     return r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
 }
 
-static int walk(struct listing *li, char path[static PATH_TEXT_MAX], struct buf *out, struct failure *f)
+static int file_list_walk(struct file_list_listing *li, char path[static PATH_TEXT_MAX], struct buf *out,
+                          struct failure *f)
 {
     struct names names;
     int r;
     uint32_t depth = 1;
-    struct level *l = level_enter(NULL, path, &r);
-    names_init(&names, &li->js.stream.session->agent->config.users);
+    struct file_list_level *l = level_enter(NULL, path, &r);
+    names_init(&names, li->js.stream.session->agent);
     if (r == 0 && li->depth == 0)
         li->depth = 1;
     while (r == 0 && l) {
         if (l->next == l->n) {
-            struct level *up = l->up;
+            struct file_list_level *up = l->up;
             level_free(l);
             l = up;
             depth--;
@@ -118,7 +119,7 @@ static int walk(struct listing *li, char path[static PATH_TEXT_MAX], struct buf 
         job_flush(&li->js, out, FLUSH_AT);
         if (is_dir <= 0 || depth >= li->depth)
             continue;
-        struct level *below = level_enter(l, path, &r);
+        struct file_list_level *below = level_enter(l, path, &r);
         depth += below != l;
         l = below;
         r = has_vanished(r) ? 0 : r;
@@ -128,7 +129,7 @@ static int walk(struct listing *li, char path[static PATH_TEXT_MAX], struct buf 
         (void)failure_errno(f, ERR_INTERNAL, r == -ENOBUFS ? E2BIG : -r, "error reading directory %s: open %s", path,
                             path);
     while (l) {
-        struct level *up = l->up;
+        struct file_list_level *up = l->up;
         level_free(l);
         l = up;
     }
@@ -159,9 +160,9 @@ static void first_missing(const char *path, char ret_missing[static PATH_TEXT_MA
     }
 }
 
-static int run(struct job_stream *js, struct buf *out, struct failure *f)
+static int file_list_run(struct job_stream *js, struct buf *out, struct failure *f)
 {
-    struct listing *li = container_of(js, struct listing, js);
+    struct file_list_listing *li = container_of(js, struct file_list_listing, js);
     char resolved[PATH_MAX], base[PATH_TEXT_MAX];
     struct stat st, shown;
     if (!realpath(li->path, resolved)) {
@@ -182,14 +183,14 @@ static int run(struct job_stream *js, struct buf *out, struct failure *f)
     if (path_clean(str_of(li->path), base) < 0 || stat(base, &shown) < 0 || shown.st_dev != st.st_dev ||
         shown.st_ino != st.st_ino)
         memcpy(base, resolved, MIN(strlen(resolved) + 1, sizeof(base)));
-    int r = walk(li, base, out, f);
+    int r = file_list_walk(li, base, out, f);
     job_flush(js, out, 1);
     return r;
 }
 
 static void list_open(struct stream *s, struct wire_reader *r)
 {
-    struct listing *li = container_of(s, struct listing, js.stream);
+    struct file_list_listing *li = container_of(s, struct file_list_listing, js.stream);
     AUTO_REQUEST struct file_request q;
     struct failure why;
     int got = file_request_get(s, r, &q, &why);
@@ -200,7 +201,7 @@ static void list_open(struct stream *s, struct wire_reader *r)
         file_refuse(s, &why);
     } else {
         li->path = mem_strdup(q.path);
-        li->js.run = run;
+        li->js.run = file_list_run;
         li->js.has_head = true;
         job_submit(&li->js);
     }
@@ -208,12 +209,12 @@ static void list_open(struct stream *s, struct wire_reader *r)
 
 static void list_fini(struct stream *s)
 {
-    mem_free(container_of(s, struct listing, js.stream)->path);
+    mem_free(container_of(s, struct file_list_listing, js.stream)->path);
     job_stream_fini(s);
 }
 
 const struct verb verb_list = {
-    .size = sizeof(struct listing),
+    .size = sizeof(struct file_list_listing),
     .open = list_open,
     .credit = job_stream_credit,
     .produce = job_stream_produce,

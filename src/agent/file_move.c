@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct change {
+struct file_move_change {
     struct job_stream js;
     char *source, *destination; /* owned; REMOVE has no destination */
 };
@@ -29,7 +29,7 @@ static int move_failed(const char *source, const char *destination, int errnum, 
 /* A copy beside the destination takes its place in one step; then the source goes. */
 static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
 {
-    struct change *c = container_of(js, struct change, js);
+    struct file_move_change *c = container_of(js, struct file_move_change, js);
     char copy[PATH_TEXT_MAX], unique[17];
     struct str dir = path_dir(str_of(c->destination));
     struct failure ignored;
@@ -47,13 +47,13 @@ static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
     }
     if (tree_remove(c->source, f) < 0)
         return -1;
-    names_init(&names, &js->stream.session->agent->config.users);
+    names_init(&names, js->stream.session->agent);
     int r = entry_put(out, &names, c->destination);
     names_fini(&names);
     return r < 0 ? failure_errno(f, ERR_INTERNAL, -r, "error getting file info: lstat %s", c->destination) : 0;
 }
 
-static void submit(struct change *c, job_fn run, const char *source, const char *destination)
+static void submit(struct file_move_change *c, job_fn run, const char *source, const char *destination)
 {
     c->source = mem_strdup(source);
     c->destination = mem_strdup(destination);
@@ -64,7 +64,7 @@ static void submit(struct change *c, job_fn run, const char *source, const char 
 
 static void move_open(struct stream *s, struct wire_reader *r)
 {
-    struct change *c = container_of(s, struct change, js.stream);
+    struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     AUTO_REQUEST struct file_request q;
     struct failure why;
     char destination[PATH_TEXT_MAX];
@@ -89,7 +89,7 @@ static void move_open(struct stream *s, struct wire_reader *r)
 static int run_remove(struct job_stream *js, struct buf *out, struct failure *f)
 {
     (void)out;
-    return tree_remove(container_of(js, struct change, js)->source, f);
+    return tree_remove(container_of(js, struct file_move_change, js)->source, f);
 }
 
 static bool is_root(const char *path)
@@ -100,7 +100,7 @@ static bool is_root(const char *path)
 
 static void remove_open(struct stream *s, struct wire_reader *r)
 {
-    struct change *c = container_of(s, struct change, js.stream);
+    struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     AUTO_REQUEST struct file_request q;
     struct failure why;
     if (file_request_get(s, r, &q, &why) < 0) {
@@ -124,21 +124,21 @@ static void remove_open(struct stream *s, struct wire_reader *r)
 
 static void change_fini(struct stream *s)
 {
-    struct change *c = container_of(s, struct change, js.stream);
+    struct file_move_change *c = container_of(s, struct file_move_change, js.stream);
     mem_free(c->source);
     mem_free(c->destination);
     job_stream_fini(s);
 }
 
 const struct verb verb_move = {
-    .size = sizeof(struct change),
+    .size = sizeof(struct file_move_change),
     .open = move_open,
     .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = change_fini,
 };
 const struct verb verb_remove = {
-    .size = sizeof(struct change),
+    .size = sizeof(struct file_move_change),
     .open = remove_open,
     .credit = job_stream_credit,
     .produce = job_stream_produce,

@@ -13,7 +13,7 @@
 
 enum { AHEAD_BYTES = 4 << 20 };
 
-struct reading {
+struct file_read_reading {
     struct stream stream;
     int fd;     /* plus one, 0: none */
     char *path; /* owned */
@@ -40,8 +40,8 @@ static int open_regular(const char *path, struct stat *ret_st, struct failure *f
     return TAKE_FD(fd);
 }
 
-static int start(struct reading *rd, struct file_request *q, uint64_t offset, uint64_t length, struct buf *entry,
-                 struct failure *f)
+static int file_read_start(struct file_read_reading *rd, struct file_request *q, uint64_t offset, uint64_t length,
+                           struct buf *entry, struct failure *f)
 {
     struct stat st;
     struct names names;
@@ -55,7 +55,7 @@ static int start(struct reading *rd, struct file_request *q, uint64_t offset, ui
         return failure_errno(f, ERR_INTERNAL, offset > INT64_MAX ? EINVAL : errno, "error reading file '%s': seek %s",
                              q->path, q->path);
     rd->at = rd->asked = offset;
-    names_init(&names, &rd->stream.session->agent->config.users);
+    names_init(&names, rd->stream.session->agent);
     int r = entry_put(entry, &names, q->path);
     names_fini(&names);
     if (r < 0)
@@ -67,7 +67,7 @@ static int start(struct reading *rd, struct file_request *q, uint64_t offset, ui
 
 static void read_open(struct stream *s, struct wire_reader *r)
 {
-    struct reading *rd = container_of(s, struct reading, stream);
+    struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     AUTO_REQUEST struct file_request q;
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
     struct failure why;
@@ -75,7 +75,7 @@ static void read_open(struct stream *s, struct wire_reader *r)
     uint64_t offset = wire_get_u64(r), length = wire_get_u64(r);
     if (!wire_done(r)) {
         stream_malformed(s);
-    } else if (got < 0 || start(rd, &q, offset, length, &entry, &why) < 0) {
+    } else if (got < 0 || file_read_start(rd, &q, offset, length, &entry, &why) < 0) {
         file_refuse(s, &why);
     } else {
         (void)buf_append_str(stream_head(s), buf_str(&entry));
@@ -84,7 +84,7 @@ static void read_open(struct stream *s, struct wire_reader *r)
     }
 }
 
-static void read_ahead(struct reading *rd)
+static void read_ahead(struct file_read_reading *rd)
 {
     if (!rd->sized || rd->left <= AHEAD_BYTES || rd->at + AHEAD_BYTES <= rd->asked)
         return;
@@ -94,7 +94,7 @@ static void read_ahead(struct reading *rd)
 
 static bool read_produce(struct stream *s)
 {
-    struct reading *rd = container_of(s, struct reading, stream);
+    struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     size_t room = (size_t)MIN((uint64_t)stream_room(s), rd->left);
     if (rd->left == 0) {
         stream_end(s);
@@ -131,13 +131,13 @@ static void read_credit(struct stream *s, uint32_t bytes, bool delivered)
 
 static void read_fini(struct stream *s)
 {
-    struct reading *rd = container_of(s, struct reading, stream);
+    struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
     (void)fd_close(rd->fd - 1);
     mem_free(rd->path);
 }
 
 const struct verb verb_read = {
-    .size = sizeof(struct reading),
+    .size = sizeof(struct file_read_reading),
     .open = read_open,
     .credit = read_credit,
     .produce = read_produce,

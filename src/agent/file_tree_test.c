@@ -103,7 +103,7 @@ static void test_move_across(void **state)
     assert_int_equal(mkdir(rig_path(&rig, "home/t"), 0751), 0);
     assert_int_equal(mkdir(rig_path(&rig, "home/t/sub"), 0700), 0);
     rig_write(rig_path(&rig, "home/t/sub/f"), "content");
-    assert_int_equal(setxattr(rig_path(&rig, "home/t/sub/f"), "user.e2b.k", "v", 1, 0), 0);
+    assert_int_equal(setxattr(rig_path(&rig, "home/t/sub/f"), "user.rig.k", "v", 1, 0), 0);
     assert_int_equal(chown(rig_path(&rig, "home/t/sub/f"), 1001, 2000), 0);
     assert_int_equal(chmod(rig_path(&rig, "home/t/sub/f"), 04711), 0);
     assert_int_equal(symlink("../away", rig_path(&rig, "home/t/link")), 0);
@@ -117,7 +117,7 @@ static void test_move_across(void **state)
     assert_int_equal(moved.st_uid, 1001);
     assert_int_equal(moved.st_gid, 2000);
     assert_int_equal(moved.st_mtim.tv_nsec, st.st_mtim.tv_nsec);
-    if (getxattr(rig_path(&rig, "other/t2/sub/f"), "user.e2b.k", value, sizeof(value)) != 1)
+    if (getxattr(rig_path(&rig, "other/t2/sub/f"), "user.rig.k", value, sizeof(value)) != 1)
         assert_int_equal(errno, EOPNOTSUPP); /* tmpfs before Linux 6.6 */
     assert_int_equal(stat(rig_path(&rig, "other/t2"), &moved), 0);
     assert_int_equal(moved.st_mode, S_IFDIR | 0751);

@@ -22,19 +22,19 @@ struct writing {
     uint32_t n_metadata;
 };
 
-static int check_metadata(struct str pairs, uint32_t n, struct failure *f)
+static int check_metadata(size_t prefix, struct str pairs, uint32_t n, struct failure *f)
 {
     struct wire_reader r = wire_reader_of(pairs);
     size_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct str key = wire_get_str(&r), value = wire_get_str(&r);
-        size_t name = strlen(ENTRY_XATTR_PREFIX) + key.n;
+        size_t name = prefix + key.n;
         total += name + value.n;
         if (key.n == 0 || str_has_nul(key))
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: empty key or NUL in a key");
         if (name > XATTR_NAME_MAX)
             return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: metadata key \"%.*s\" exceeds %zu bytes",
-                               (int)MIN(key.n, (size_t)300), key.p, XATTR_NAME_MAX - strlen(ENTRY_XATTR_PREFIX));
+                               (int)MIN(key.n, (size_t)300), key.p, XATTR_NAME_MAX - prefix);
     }
     if (total > METADATA_MAX)
         return failure_set(f, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu exceeds %d bytes", total,
@@ -42,7 +42,7 @@ static int check_metadata(struct str pairs, uint32_t n, struct failure *f)
     return 0;
 }
 
-static void remove_metadata(int fd)
+static void remove_metadata(int fd, struct str prefix)
 {
     AUTO_FREE char *list = NULL;
     ssize_t n = flistxattr(fd, NULL, 0);
@@ -53,7 +53,7 @@ static void remove_metadata(int fd)
     if (n <= 0 || list[n - 1])
         return;
     for (const char *name = list; name < list + n; name += strlen(name) + 1)
-        if (str_starts(str_of(name), STR(ENTRY_XATTR_PREFIX)))
+        if (str_starts(str_of(name), prefix))
             (void)fremovexattr(fd, name);
 }
 
@@ -61,10 +61,11 @@ static int set_metadata(const struct writing *w, struct failure *f)
 {
     struct wire_reader r = wire_reader_of(str_n(w->metadata, w->metadata_bytes));
     char name[XATTR_NAME_MAX + 1];
-    remove_metadata(w->fd - 1);
+    struct str prefix = w->stream.session->agent->attributes;
+    remove_metadata(w->fd - 1, prefix);
     for (uint32_t i = 0; i < w->n_metadata; i++) {
         struct str key = wire_get_str(&r), value = wire_get_str(&r);
-        (void)snprintf(name, sizeof(name), "%s%.*s", ENTRY_XATTR_PREFIX, STR_ARG(key));
+        (void)snprintf(name, sizeof(name), "%.*s%.*s", STR_ARG(prefix), STR_ARG(key));
         if (fsetxattr(w->fd - 1, name, value.p ? value.p : "", value.n, 0) == 0)
             continue;
         if (errno == EOPNOTSUPP)
@@ -77,7 +78,7 @@ static int set_metadata(const struct writing *w, struct failure *f)
 /* One text, whichever of its limits the disk is at: clients go by it. */
 static int no_room(struct failure *f)
 {
-    return failure_set(f, ERR_RESOURCE_EXHAUSTED, "not enough disk space available: %s", errno_text(ENOSPC));
+    return failure_errno(f, ERR_RESOURCE_EXHAUSTED, ENOSPC, "not enough disk space available");
 }
 
 static bool is_full(int errnum)
@@ -85,7 +86,7 @@ static bool is_full(int errnum)
     return errnum == ENOSPC || errnum == EDQUOT;
 }
 
-static int open_file(const char *path, const struct user *u, struct failure *f)
+static int file_write_open_file(const char *path, const struct user *u, struct failure *f)
 {
     struct stat st;
     struct failure why;
@@ -128,7 +129,9 @@ static void write_open(struct stream *s, struct wire_reader *r)
         stream_malformed(s);
         return;
     }
-    int fd = got < 0 || check_metadata(pairs, n, &why) < 0 ? -1 : open_file(q.path, &q.user, &why);
+    int fd = got < 0 || check_metadata(s->session->agent->attributes.n, pairs, n, &why) < 0
+                 ? -1
+                 : file_write_open_file(q.path, &q.user, &why);
     if (fd < 0) {
         file_refuse(s, &why);
         return;

@@ -52,7 +52,7 @@ static void test_metadata(void **state)
     assert_int_equal(e.n_metadata, 2);
     result_fini(&x);
     assert_int_equal(setxattr(path, "user.foreign", "keep", 4, 0), 0);
-    assert_int_equal(setxattr(path, "user.e2b.bad", "\xff", 1, 0), 0);
+    assert_int_equal(setxattr(path, "user.rig.bad", "\xff", 1, 0), 0);
     e = rig_stat(&rig, path, &x);
     assert_int_equal(e.n_metadata, 2); /* foreign ones and what is no text are not told */
     bool first = str_eqc(e.metadata[0][0], "author");

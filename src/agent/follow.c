@@ -17,7 +17,7 @@ static struct follower *follower_of(struct stream *s)
 }
 
 /* An EXEC request; everything is borrowed from the payload. */
-struct exec_request {
+struct follow_exec_request {
     struct str cmd, args, env, user, cwd, tag; /* args, env: the items' bytes without the count */
     uint32_t n_args, n_env;
     uint8_t flags;
@@ -34,9 +34,9 @@ static struct str get_list(struct wire_reader *r, uint32_t *ret_count, int strs_
     return str_n(from, r->bad ? 0 : (size_t)(r->p - from));
 }
 
-static bool get_request(struct wire_reader *r, struct exec_request *ret_q)
+static bool get_request(struct wire_reader *r, struct follow_exec_request *ret_q)
 {
-    struct exec_request q = {.cmd = wire_get_str(r)};
+    struct follow_exec_request q = {.cmd = wire_get_str(r)};
     q.args = get_list(r, &q.n_args, 1);
     q.env = get_list(r, &q.n_env, 2);
     q.user = wire_get_str(r);
@@ -50,7 +50,7 @@ static bool get_request(struct wire_reader *r, struct exec_request *ret_q)
 }
 
 /* "cmd arg arg", as far as it is worth showing. */
-static char *command_text(const struct exec_request *q)
+static char *command_text(const struct follow_exec_request *q)
 {
     AUTO_BUF struct buf b = BUF_INIT(COMMAND_SHOWN_MAX);
     struct wire_reader r = wire_reader_of(q->args);
@@ -65,7 +65,7 @@ static char *command_text(const struct exec_request *q)
     return mem_strndup(buf_data(&b) ? buf_data(&b) : "", buf_len(&b));
 }
 
-static char **make_argv(struct arena *a, const struct exec_request *q, bool *ret_nul)
+static char **make_argv(struct arena *a, const struct follow_exec_request *q, bool *ret_nul)
 {
     struct wire_reader r = wire_reader_of(q->args);
     char **argv = arena_alloc(a, ((size_t)q->n_args + 2) * sizeof(*argv));
@@ -108,42 +108,44 @@ static const char *env_get(const struct env *e, struct str name)
     return at ? e->vars[at - 1] + name.n + 1 : NULL;
 }
 
-static bool is_inherited(struct str name)
+static void env_set_pairs(struct env *e, struct str pairs, uint32_t n, bool *ret_nul)
 {
-    return str_starts(name, STR("E2B_")) || str_eqc(name, "LANG");
-}
-
-static void make_env(struct env *e, const struct agent *a, const struct exec_request *q, const struct user *u,
-                     bool *ret_nul)
-{
-    struct wire_reader r = wire_reader_of(q->env);
-    size_t most = (size_t)q->n_env + 10;
-    for (const char *const *v = a->config.environment; v && *v; v++)
-        most++;
-    e->vars = arena_alloc(e->arena, most * sizeof(*e->vars));
-    env_set(e, STR("PATH"), STR(DEFAULT_PATH));
-    for (const char *const *v = a->config.environment; v && *v; v++) {
-        struct str value = str_of(*v), name;
-        if (str_split(&value, '=', &name) && value.p && (is_inherited(name) || str_eqc(name, "PATH")))
-            env_set(e, name, value);
-    }
-    if (a->identity.what) {
-        env_set(e, STR("E2B_SANDBOX_ID"), str_of(a->identity.id));
-        env_set(e, STR("E2B_TEMPLATE_ID"), str_of(a->identity.template_id));
-    }
-    env_set(e, STR("HOME"), str_of(u->home));
-    env_set(e, STR("USER"), str_of(u->name));
-    env_set(e, STR("LOGNAME"), str_of(u->name));
-    env_set(e, STR("SHELL"), str_of(u->shell));
-    for (uint32_t i = 0; i < q->n_env; i++) {
+    struct wire_reader r = wire_reader_of(pairs);
+    for (uint32_t i = 0; i < n; i++) {
         struct str name = wire_get_str(&r), value = wire_get_str(&r);
         *ret_nul |= str_has_nul(name) || str_has_nul(value);
         env_set(e, name, value);
     }
 }
 
+static void make_env(struct env *e, const struct agent *a, const struct follow_exec_request *q, const struct user *u,
+                     bool *ret_nul)
+{
+    size_t most = (size_t)q->n_env + a->n_env + 10;
+    for (const char *const *v = a->config.environment; v && *v; v++)
+        most++;
+    e->vars = arena_alloc(e->arena, most * sizeof(*e->vars));
+    env_set(e, STR("PATH"), STR(DEFAULT_PATH));
+    for (const char *const *v = a->config.environment; v && *v; v++) {
+        struct str value = str_of(*v), name;
+        if (str_split(&value, '=', &name) && value.p && (str_eqc(name, "LANG") || str_eqc(name, "PATH")))
+            env_set(e, name, value);
+    }
+    if (a->identity.what) {
+        env_set(e, STR("COVE_SANDBOX"), STR("true"));
+        env_set(e, STR("COVE_SANDBOX_ID"), str_of(a->identity.id));
+        env_set(e, STR("COVE_TEMPLATE_ID"), str_of(a->identity.template_id));
+    }
+    env_set_pairs(e, a->env, a->n_env, ret_nul);
+    env_set(e, STR("HOME"), str_of(u->home));
+    env_set(e, STR("USER"), str_of(u->name));
+    env_set(e, STR("LOGNAME"), str_of(u->name));
+    env_set(e, STR("SHELL"), str_of(u->shell));
+    env_set_pairs(e, q->env, q->n_env, ret_nul);
+}
+
 /* tag, cmd, args, env, cwd, user, as a record of WIRE_PROCESSES has them. */
-static char *make_record(const struct exec_request *q, const struct user *u, size_t *ret_n)
+static char *make_record(const struct follow_exec_request *q, const struct user *u, size_t *ret_n)
 {
     struct buf b = BUF_INIT(WIRE_PAYLOAD_MAX + 1024);
     wire_put_str(&b, q->tag);
@@ -160,7 +162,7 @@ static char *make_record(const struct exec_request *q, const struct user *u, siz
     return record;
 }
 
-static uint8_t process_flags(const struct exec_request *q)
+static uint8_t process_flags(const struct follow_exec_request *q)
 {
     bool pty = q->flags & WIRE_EXEC_PTY, stdin_pipe = !pty && q->flags & WIRE_EXEC_STDIN;
     return (uint8_t)((pty ? WIRE_PROC_PTY : 0) | (stdin_pipe ? WIRE_PROC_STDIN : 0) |
@@ -168,8 +170,8 @@ static uint8_t process_flags(const struct exec_request *q)
 }
 
 /* What the child needs, all of it in the arena. command: as it is shown. */
-static int make_spawn(const struct agent *a, const struct exec_request *q, const struct user *u, const char *command,
-                      struct arena *arena, struct spawn *ret_spawn, struct failure *why)
+static int make_spawn(const struct agent *a, const struct follow_exec_request *q, const struct user *u,
+                      const char *command, struct arena *arena, struct spawn *ret_spawn, struct failure *why)
 {
     char cwd[PATH_TEXT_MAX];
     struct env env = {.arena = arena};
@@ -205,7 +207,7 @@ static int make_spawn(const struct agent *a, const struct exec_request *q, const
     return 0;
 }
 
-static int start(struct follower *f, const struct exec_request *q, struct failure *why)
+static int follow_start(struct follower *f, const struct follow_exec_request *q, struct failure *why)
 {
     struct agent *a = f->stream.session->agent;
     AUTO_USER struct user user = {0};
@@ -235,11 +237,11 @@ static int start(struct follower *f, const struct exec_request *q, struct failur
 
 static void exec_open(struct stream *s, struct wire_reader *r)
 {
-    struct exec_request q;
+    struct follow_exec_request q;
     struct failure why;
     if (!get_request(r, &q))
         stream_malformed(s);
-    else if (start(follower_of(s), &q, &why) < 0)
+    else if (follow_start(follower_of(s), &q, &why) < 0)
         stream_fail(s, &why);
 }
 

@@ -17,7 +17,7 @@ struct input {
     size_t n, at;
 };
 
-static void fail(struct input *in, int errnum)
+static void input_fail(struct input *in, int errnum)
 {
     if (in->process->flags & WIRE_PROC_PTY)
         stream_failf(&in->stream, ERR_INTERNAL,
@@ -32,7 +32,7 @@ static void fail(struct input *in, int errnum)
 void input_fail_all(struct process *p, int errnum)
 {
     LIST_FOREACH (struct input, in, &p->inputs, node)
-        fail(in, errnum);
+        input_fail(in, errnum);
 }
 
 static void write_inputs(struct process *p)

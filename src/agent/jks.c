@@ -7,13 +7,13 @@
 
 enum { MAGIC = 0xfeedfeed, VERSION = 2, TAG_TRUSTED = 2, HEADER_BYTES = 12, DER_MAX = 64 * 1024 };
 
-static void put(struct buf *b, uint64_t value, unsigned bytes)
+static void jks_put(struct buf *b, uint64_t value, unsigned bytes)
 {
     while (bytes--)
         (void)buf_append_char(b, (char)(value >> (8 * bytes)));
 }
 
-static uint32_t get(const char *p)
+static uint32_t jks_get(const char *p)
 {
     const uint8_t *u = (const uint8_t *)p;
     return (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
@@ -21,14 +21,14 @@ static uint32_t get(const char *p)
 
 static void put_text(struct buf *b, struct str s)
 {
-    put(b, s.n, 2);
+    jks_put(b, s.n, 2);
     (void)buf_append_str(b, s);
 }
 
 bool jks_is(struct str s)
 {
-    return s.n >= HEADER_BYTES + SHA1_BYTES && get(s.p) == MAGIC && get(s.p + 4) == VERSION &&
-           get(s.p + 8) < UINT32_MAX / 2;
+    return s.n >= HEADER_BYTES + SHA1_BYTES && jks_get(s.p) == MAGIC && jks_get(s.p + 4) == VERSION &&
+           jks_get(s.p + 8) < UINT32_MAX / 2;
 }
 
 size_t jks_begin(struct buf *b, struct str old)
@@ -36,26 +36,26 @@ size_t jks_begin(struct buf *b, struct str old)
     if (jks_is(old)) {
         (void)buf_append(b, old.p, old.n - SHA1_BYTES);
     } else {
-        put(b, MAGIC, 4);
-        put(b, VERSION, 4);
-        put(b, 0, 4);
+        jks_put(b, MAGIC, 4);
+        jks_put(b, VERSION, 4);
+        jks_put(b, 0, 4);
     }
     return buf_len(b);
 }
 
-static void add(struct buf *b, size_t known, struct str der, const char *alias)
+static void jks_add(struct buf *b, size_t known, struct str der, const char *alias)
 {
     char name[64];
     /* Among the entries: the count in the header changes. */
     if (!der.n || buf_error(b) || memmem(buf_data(b) + HEADER_BYTES, known - HEADER_BYTES, der.p, der.n))
         return;
-    uint32_t n = get(buf_data(b) + 8) + 1;
+    uint32_t n = jks_get(buf_data(b) + 8) + 1;
     int length = snprintf(name, sizeof(name), "%.40s-%u", alias, n);
-    put(b, TAG_TRUSTED, 4);
+    jks_put(b, TAG_TRUSTED, 4);
     put_text(b, str_n(name, (size_t)length));
-    put(b, 0, 8); /* when it was added */
+    jks_put(b, 0, 8); /* when it was added */
     put_text(b, STR("X.509"));
-    put(b, der.n, 4);
+    jks_put(b, der.n, 4);
     (void)buf_append_str(b, der);
     for (unsigned i = 0; i < 4; i++)
         buf_data(b)[8 + i] = (char)(n >> (24 - 8 * i));
@@ -129,7 +129,7 @@ void jks_add_pem(struct buf *b, size_t known, struct str pem, const char *alias)
         if (!to)
             break;
         decode(&der, str_n(pem.p, (size_t)(to - pem.p)));
-        add(b, known, buf_str(&der), alias);
+        jks_add(b, known, buf_str(&der), alias);
         pem = str_sub(pem, (size_t)(to - pem.p) + end.n);
     }
 }

@@ -153,7 +153,7 @@ static int next_message(const struct job *j, uint8_t *ret_kind, struct str *ret_
     return r.n >= size;
 }
 
-static void refuse(struct stream *s, struct str payload)
+static void job_refuse(struct stream *s, struct str payload)
 {
     struct wire_reader r = wire_reader_of(payload);
     uint16_t code = wire_get_u16(&r);
@@ -164,11 +164,11 @@ static void refuse(struct stream *s, struct str payload)
 }
 
 /* False when the stream has ended or must wait for credit. */
-static bool relay(struct job_stream *js, uint8_t kind, struct str payload)
+static bool job_relay(struct job_stream *js, uint8_t kind, struct str payload)
 {
     struct stream *s = &js->stream;
     if (kind == JOB_FAIL) {
-        refuse(s, payload);
+        job_refuse(s, payload);
         return false;
     }
     if (js->has_head && !s->replied)
@@ -214,7 +214,7 @@ bool job_stream_produce(struct stream *s)
         stream_failf(s, ERR_INTERNAL, "the work on files ended without a result");
         return false;
     }
-    return relay(js, kind, payload);
+    return job_relay(js, kind, payload);
 }
 
 void job_stream_fini(struct stream *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cove-agent: PID 1 of every sandbox. It is executed inside the finished sandbox with descriptor 3 as its control socket (agent/agent.h)
- * and 0 to 2 on /dev/null; its environment is where its children's E2B_SANDBOX, LANG and PATH come from.
+ * and 0 to 2 on /dev/null; its environment is where its children's LANG and PATH come from.
  */
 #include "agent/agent.h"
 #include "base/fd.h"

@@ -24,7 +24,7 @@ static void wake_followers(struct process *p)
         stream_ready(&f->stream);
 }
 
-static void forget(struct process *p)
+static void process_forget(struct process *p)
 {
     struct loop *l = &p->agent->loop;
     assert(list_empty(&p->followers));
@@ -46,7 +46,7 @@ static void forget_ended_beyond_limit(struct agent *a)
 {
     LIST_FOREACH (struct process, p, &a->ended, ended_node)
         if (a->n_ended > PROCESS_ENDED_MAX && list_empty(&p->followers))
-            forget(p);
+            process_forget(p);
 }
 
 static void check_done(struct process *p)
@@ -140,7 +140,7 @@ static void timer_fired(struct loop_timer *t)
     struct process *p = process_of(t);
     if (p->done) {
         if (list_empty(&p->followers))
-            forget(p);
+            process_forget(p);
         else
             loop_timer_set(&p->agent->loop, t, p->agent->config.keep);
         return;
@@ -230,7 +230,7 @@ static void started(struct process *p)
         LIST_FOREACH (struct follower, f, &p->followers, node)
             follow_not_started(f, &report); /* ends the stream, which unfollows */
         /* The child is on its way out; if it is not reaped yet, that happens as for an orphan. */
-        forget(p);
+        process_forget(p);
         return;
     }
     LIST_FOREACH (struct follower, f, &p->followers, node)
@@ -255,7 +255,7 @@ static void supersede(struct agent *a, const struct process *by)
             continue;
         p->superseded = true;
         if (p->done && list_empty(&p->followers))
-            forget(p);
+            process_forget(p);
     }
 }
 
@@ -303,7 +303,7 @@ int process_start(struct agent *a, const struct spawn *s, struct arena *arena, c
         r = loop_set(&a->loop, &p->status, EPOLLIN);
     if (r < 0) {
         (void)kill(p->pid, SIGKILL);
-        forget(p);
+        process_forget(p);
         return r;
     }
     *ret_process = p;
@@ -364,6 +364,6 @@ void process_forget_all(struct agent *a)
             (void)waitpid(p->pid, NULL, 0);
             spawn_reaped(a, p->pid);
         }
-        forget(p);
+        process_forget(p);
     }
 }

@@ -25,7 +25,7 @@ enum {
 };
 
 static void session_ready(struct loop_io *io, uint32_t events);
-static void parse(struct session *s);
+static void session_parse(struct session *s);
 
 void session_init(struct session *s, struct agent *agent)
 {
@@ -60,7 +60,7 @@ static void trim(struct session *s)
         buf_fini(&s->out);
 }
 
-static void drop(struct session *s)
+static void agent_session_drop(struct session *s)
 {
     struct stream *st;
     size_t it = 0;
@@ -78,20 +78,20 @@ static void drop(struct session *s)
     buf_fini(&s->out);
     trim(s);
     s->data_left = 0;
-    s->broken = false;
+    s->broken = s->greeted = false;
 }
 
 void session_fini(struct session *s)
 {
-    drop(s);
+    agent_session_drop(s);
 }
 
 void session_start(struct session *s, int fd)
 {
-    drop(s);
+    agent_session_drop(s);
     s->io.fd = fd;
     if (fd_nonblock(fd, true) < 0 || loop_set(&s->agent->loop, &s->io, EPOLLIN) < 0) {
-        drop(s);
+        agent_session_drop(s);
         return;
     }
     size_t at = wire_begin(&s->out, WIRE_HELLO, 0, 0);
@@ -100,7 +100,7 @@ void session_start(struct session *s, int fd)
 }
 
 /* Sends what is in `out`, as far as the socket takes it. */
-static void flush(struct session *s)
+static void session_flush(struct session *s)
 {
     while (!s->broken && buf_len(&s->out)) {
         ssize_t r = send(s->io.fd, buf_data(&s->out), buf_len(&s->out), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -136,7 +136,7 @@ bool session_settle(struct session *s)
     int frames = 0;
     while (!s->broken && frames < FRAMES_PER_TURN && has_ready(s)) {
         if (buf_len(&s->out) >= OUT_PRODUCE)
-            flush(s);
+            session_flush(s);
         if (buf_len(&s->out) >= OUT_PRODUCE)
             break;
         struct stream *st = take_ready(s);
@@ -144,11 +144,11 @@ bool session_settle(struct session *s)
         if (st->verb->produce(st) && list_empty(&st->ready))
             list_append(&s->going, &st->ready);
     }
-    flush(s);
+    session_flush(s);
     if (was_stopped && buf_len(&s->out) < OUT_STOP)
-        parse(s); /* what had come before the stop */
+        session_parse(s); /* what had come before the stop */
     if (s->broken || buf_error(&s->out)) {
-        drop(s);
+        agent_session_drop(s);
         return false;
     }
     if (map_count(&s->streams) == 0)
@@ -156,7 +156,7 @@ bool session_settle(struct session *s)
     bool blocked = buf_len(&s->out) > 0;
     if (loop_set(&s->agent->loop, &s->io, (buf_len(&s->out) < OUT_STOP ? EPOLLIN : 0u) | (blocked ? EPOLLOUT : 0u)) <
         0) {
-        drop(s);
+        agent_session_drop(s);
         return false;
     }
     return !blocked && has_ready(s);
@@ -200,13 +200,38 @@ static bool add_credit(struct stream *st, uint32_t bytes, bool delivered)
     return true;
 }
 
+/* The host's HELLO. False: a violation. */
+static bool take_hello(struct session *s, struct str payload)
+{
+    struct agent *a = s->agent;
+    char *hello = mem_alloc(payload.n + 1);
+    memcpy(hello, payload.p, payload.n);
+    struct wire_reader r = wire_reader_of(str_n(hello, payload.n));
+    struct str attributes = wire_get_str(&r);
+    uint32_t n_env = wire_get_count(&r, 8);
+    struct str env = str_n(r.p, r.n);
+    for (uint32_t i = 0; i < 2 * (uint64_t)n_env && !r.bad; i++)
+        (void)wire_get_str(&r);
+    if (s->greeted || map_count(&s->streams) || !wire_done(&r) || attributes.n > WIRE_ATTRIBUTES_MAX) {
+        mem_free(hello);
+        return false;
+    }
+    s->greeted = true;
+    mem_free(a->hello);
+    a->hello = hello;
+    a->attributes = attributes.n ? attributes : STR(WIRE_ATTRIBUTES);
+    a->env = env;
+    a->n_env = n_env;
+    return true;
+}
+
 /* A frame other than DATA. False: a violation. */
-static bool take_frame(struct session *s, const struct wire_frame *f, struct str payload)
+static bool session_take_frame(struct session *s, const struct wire_frame *f, struct str payload)
 {
     struct stream *st = map_get_u64(&s->streams, f->stream);
     struct wire_reader r = wire_reader_of(payload);
     if (f->stream == 0)
-        return false;
+        return f->type == WIRE_HELLO && take_hello(s, payload);
     switch (f->type) {
     case WIRE_OPEN:
         open_stream(s, f->stream, payload);
@@ -259,7 +284,7 @@ static void take_data(struct session *s)
     buf_consume(&s->in, n);
 }
 
-static void parse(struct session *s)
+static void session_parse(struct session *s)
 {
     struct wire_frame f;
     while (!s->broken && buf_len(&s->in) && buf_len(&s->out) < OUT_STOP) {
@@ -280,7 +305,7 @@ static void parse(struct session *s)
         }
         if (buf_len(&s->in) < WIRE_HEADER_SIZE + f.size)
             break;
-        if (!take_frame(s, &f, str_n(buf_data(&s->in) + WIRE_HEADER_SIZE, f.size)))
+        if (!session_take_frame(s, &f, str_n(buf_data(&s->in) + WIRE_HEADER_SIZE, f.size)))
             s->broken = true;
         buf_consume(&s->in, WIRE_HEADER_SIZE + f.size);
     }
@@ -312,13 +337,13 @@ static void session_ready(struct loop_io *io, uint32_t events)
             return;
         }
         buf_commit(&s->in, (size_t)r);
-        parse(s);
+        session_parse(s);
         if ((size_t)r < room)
             return;
     }
 }
 
-static struct buf *begin(struct stream *st, uint8_t type)
+static struct buf *session_begin(struct stream *st, uint8_t type)
 {
     st->session->frame_at = wire_begin(&st->session->out, type, 0, st->id);
     return &st->session->out;
@@ -328,22 +353,22 @@ struct buf *stream_head(struct stream *s)
 {
     assert(!s->replied);
     s->replied = true;
-    return begin(s, WIRE_REPLY);
+    return session_begin(s, WIRE_REPLY);
 }
 
-static void commit(struct stream *s)
+static void session_commit(struct stream *s)
 {
     wire_end(&s->session->out, s->session->frame_at);
 }
 
 void stream_head_commit(struct stream *s)
 {
-    commit(s);
+    session_commit(s);
 }
 
 struct buf *stream_tail(struct stream *s)
 {
-    struct buf *b = begin(s, WIRE_END);
+    struct buf *b = session_begin(s, WIRE_END);
     wire_put_u16(b, ERR_OK);
     wire_put_str(b, STR_NULL);
     return b;
@@ -351,7 +376,7 @@ struct buf *stream_tail(struct stream *s)
 
 void stream_tail_commit(struct stream *s)
 {
-    commit(s);
+    session_commit(s);
     stream_free(s);
 }
 
@@ -363,8 +388,8 @@ void stream_reply(struct stream *s)
 
 void stream_eof(struct stream *s)
 {
-    (void)begin(s, WIRE_EOF);
-    commit(s);
+    (void)session_begin(s, WIRE_EOF);
+    session_commit(s);
 }
 
 void stream_end(struct stream *s)
@@ -375,8 +400,8 @@ void stream_end(struct stream *s)
 
 void stream_fail(struct stream *s, const struct failure *f)
 {
-    struct buf *b = begin(s, WIRE_END);
-    wire_put_u16(b, (uint16_t)f->code);
+    struct buf *b = session_begin(s, WIRE_END);
+    wire_put_u16(b, err_pack(f->code, f->reason));
     wire_put_str(b, str_of(f->text));
     stream_tail_commit(s);
 }
@@ -430,7 +455,7 @@ void stream_send(struct stream *s, uint8_t flags, const struct iovec *iov, int n
     wire_header_put(&(struct wire_frame){.size = (uint32_t)n, .stream = s->id, .type = WIRE_DATA, .flags = flags},
                     header);
     if (n > COPY_MAX) {
-        flush(se);
+        session_flush(se);
         if (!se->broken && buf_len(&se->out) == 0) {
             struct msghdr msg = {.msg_iov = all, .msg_iovlen = (size_t)n_iov + 1};
             ssize_t r = sendmsg(se->io.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -456,9 +481,9 @@ void stream_consumed(struct stream *s, size_t n)
     s->consumed += (uint32_t)n;
     if (s->consumed < CREDIT_STEP)
         return;
-    struct buf *b = begin(s, WIRE_CREDIT);
+    struct buf *b = session_begin(s, WIRE_CREDIT);
     wire_put_u32(b, s->consumed);
-    commit(s);
+    session_commit(s);
     s->window += s->consumed;
     s->consumed = 0;
 }

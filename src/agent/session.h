@@ -39,6 +39,7 @@ struct session {
     char *scratch;                   /* WIRE_PAYLOAD_MAX bytes for produce(), while there are streams */
     uint32_t data_stream, data_left; /* of the DATA frame that is coming in */
     size_t frame_at;                 /* of the frame that is being written at the end of `out` */
+    bool greeted;                    /* the host's HELLO came */
     bool broken;
 };
 

@@ -38,20 +38,21 @@ static void test_violations(void **state)
         size_t n;
     } bad[] = {
 #define BAD(literal) {literal, sizeof(literal) - 1}
-        BAD("\xff\xff\xff\xff\1\0\0\0\2\0\0\0"),     /* too large */
-        BAD("\1\0\4\0\1\0\0\0\2\0\0\0"),             /* by one */
-        BAD("\0\0\0\0\1\0\0\0\0\0\0\0"),             /* no type */
-        BAD("\0\0\0\0\1\0\0\0\x9\0\0\0"),            /* unknown type */
-        BAD("\0\0\0\0\1\0\0\0\2\0\1\0"),             /* reserved bytes */
-        BAD("\1\0\0\0\0\0\0\0\2\0\0\0\x22"),         /* OPEN of stream 0 */
-        BAD("\4\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0"),     /* the agent's own types: HELLO */
-        BAD("\0\0\0\0\1\0\0\0\3\0\0\0"),             /* REPLY */
-        BAD("\6\0\0\0\1\0\0\0\7\0\0\0\0\0\0\0\0\0"), /* END */
-        BAD("\3\0\0\0\1\0\0\0\5\0\0\0\0\0\0"),       /* a CREDIT that is short */
-        BAD("\5\0\0\0\1\0\0\0\5\0\0\0\0\0\0\0\0"),   /* long */
-        BAD("\1\0\0\0\1\0\0\0\6\0\0\0x"),            /* EOF with a payload */
-        BAD("\1\0\0\0\1\0\0\0\x8\0\0\0x"),           /* CLOSE with a payload */
-        BAD("\0\0\0\0\0\0\0\0\4\0\0\0"),             /* DATA on stream 0 */
+        BAD("\xff\xff\xff\xff\1\0\0\0\2\0\0\0"),          /* too large */
+        BAD("\1\0\4\0\1\0\0\0\2\0\0\0"),                  /* by one */
+        BAD("\0\0\0\0\1\0\0\0\0\0\0\0"),                  /* no type */
+        BAD("\0\0\0\0\1\0\0\0\x9\0\0\0"),                 /* unknown type */
+        BAD("\0\0\0\0\1\0\0\0\2\0\1\0"),                  /* reserved bytes */
+        BAD("\1\0\0\0\0\0\0\0\2\0\0\0\x22"),              /* OPEN of stream 0 */
+        BAD("\10\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0"), /* a second HELLO */
+        BAD("\10\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0"), /* on a stream */
+        BAD("\0\0\0\0\1\0\0\0\3\0\0\0"),                  /* the agent's own types: REPLY */
+        BAD("\6\0\0\0\1\0\0\0\7\0\0\0\0\0\0\0\0\0"),      /* END */
+        BAD("\3\0\0\0\1\0\0\0\5\0\0\0\0\0\0"),            /* a CREDIT that is short */
+        BAD("\5\0\0\0\1\0\0\0\5\0\0\0\0\0\0\0\0"),        /* long */
+        BAD("\1\0\0\0\1\0\0\0\6\0\0\0x"),                 /* EOF with a payload */
+        BAD("\1\0\0\0\1\0\0\0\x8\0\0\0x"),                /* CLOSE with a payload */
+        BAD("\0\0\0\0\0\0\0\0\4\0\0\0"),                  /* DATA on stream 0 */
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         rig_send_raw(&rig, bad[i].bytes, bad[i].n);

@@ -9,14 +9,14 @@
 /* One block, then a pause: a writer that never ends costs its sandbox next to nothing, and is slowed down to some megabytes a second. */
 enum { BLOCK = 16 * 1024, PAUSE_USEC = 2000 };
 
-struct sink {
+struct sink_sink {
     struct agent *agent;
     struct list node;
     struct loop_io io;
     struct loop_timer timer;
 };
 
-static void sink_free(struct sink *s)
+static void sink_free(struct sink_sink *s)
 {
     loop_close(&s->agent->loop, &s->io);
     loop_timer_clear(&s->timer);
@@ -27,7 +27,7 @@ static void sink_free(struct sink *s)
 
 static void readable(struct loop_io *io, uint32_t events)
 {
-    struct sink *s = container_of(io, struct sink, io);
+    struct sink_sink *s = container_of(io, struct sink_sink, io);
     char block[BLOCK];
     (void)events;
     ssize_t r = read(io->fd, block, sizeof(block));
@@ -42,7 +42,7 @@ static void readable(struct loop_io *io, uint32_t events)
 
 static void rested(struct loop_timer *t)
 {
-    struct sink *s = container_of(t, struct sink, timer);
+    struct sink_sink *s = container_of(t, struct sink_sink, timer);
     if (loop_set(&s->agent->loop, &s->io, EPOLLIN) < 0)
         sink_free(s);
 }
@@ -55,7 +55,7 @@ void sink_take(struct agent *a, struct loop_io *io)
         loop_close(&a->loop, io);
         return;
     }
-    struct sink *s = mem_new(struct sink);
+    struct sink_sink *s = mem_new(struct sink_sink);
     s->agent = a;
     s->io = LOOP_IO(readable);
     loop_move(&a->loop, io, &s->io);
@@ -68,6 +68,6 @@ void sink_take(struct agent *a, struct loop_io *io)
 
 void sink_close_all(struct agent *a)
 {
-    LIST_FOREACH (struct sink, s, &a->sinks, node)
+    LIST_FOREACH (struct sink_sink, s, &a->sinks, node)
         sink_free(s);
 }

@@ -28,7 +28,7 @@ struct pipes { /* [0] is read from, [1] written to */
 
 #define PIPES_NONE ((struct pipes){{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1, -1})
 
-static void close_all(struct pipes *p)
+static void spawn_close_all(struct pipes *p)
 {
     int *pairs[] = {p->in, p->out, p->err, p->status};
     for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
@@ -112,7 +112,7 @@ static inline ALONE long become(int fd, int number)
 }
 
 /* -errno of what failed; returns only then. */
-static inline ALONE long prepare(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
+static inline ALONE long spawn_prepare(struct launch *l, const struct spawn *s, enum spawn_stage *ret_stage)
 {
     static const struct kernel_sigaction standard = {0};
     static const uint64_t none = 0;
@@ -176,7 +176,7 @@ static ALONE int run_child(void *arg)
 {
     struct launch *l = arg;
     struct spawn_report report;
-    long r = prepare(l, l->s, &report.stage);
+    long r = spawn_prepare(l, l->s, &report.stage);
     if (r >= 0)
         r = execute(l, l->s, &report.stage);
     report.errnum = (int)-r;
@@ -290,6 +290,6 @@ int spawn(struct agent *a, const struct spawn *s, struct arena *arena, struct sp
         ret_spawned->err = TAKE_FD(p.err[0]);
     }
     (void)fd_close(in);
-    close_all(&p);
+    spawn_close_all(&p);
     return r;
 }

@@ -30,7 +30,7 @@ enum { PATIENCE_MS = 20000 };
 __attribute__((constructor)) static void run_agent(void)
 {
     static struct agent agent;
-    static const char *const environment[] = {"E2B_SANDBOX=true", "LANG=C.UTF-8", "SECRET_OF_THE_AGENT=1", NULL};
+    static const char *const environment[] = {"LANG=C.UTF-8", "SECRET_OF_THE_AGENT=1", NULL};
     const char *dir = getenv(AGENT_DIR);
     if (!dir)
         return;
@@ -126,6 +126,15 @@ void rig_connect(struct rig *r)
     assert_int_equal(fd_send(r->control, &order, sizeof(order), &ends[1], 1), 0);
     (void)close(ends[1]);
     r->session = ends[0];
+    struct buf *hello = rig_request(0);
+    buf_clear(hello);
+    wire_put_str(hello, STR("user.rig."));
+    wire_put_u32(hello, 2);
+    for (int i = 0; i < 2; i++) {
+        wire_put_str(hello, i ? STR("ALIAS") : STR("A"));
+        wire_put_str(hello, i ? STR("i0123456789abcdefghij") : STR("0"));
+    }
+    rig_send(r, WIRE_HELLO, 0, 0, buf_data(hello), buf_len(hello));
     struct frame *f = rig_expect(r, 0, WIRE_HELLO);
     struct wire_reader reader = wire_reader_of(str_n(f->payload, f->n));
     assert_int_equal(wire_get_u32(&reader), WIRE_VERSION);
@@ -393,7 +402,7 @@ void rig_result(struct rig *r, uint32_t stream, bool ack, struct result *ret)
             if (ack)
                 rig_credit(r, stream, (uint32_t)f->n, true);
         } else if (f->type == WIRE_END) {
-            ret->code = wire_get_u16(&reader);
+            ret->code = (uint16_t)(wire_get_u16(&reader) & 0xff);
             struct str message = wire_get_str(&reader);
             assert_false(reader.bad);
             ret->message = mem_strndup(message.p ? message.p : "", message.n);

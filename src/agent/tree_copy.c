@@ -12,12 +12,12 @@
 
 enum { DEPTH_MAX = 200, CHUNK = 256 * 1024, XATTR_MAX = 64 * 1024 };
 
-struct copy {
+struct tree_copying {
     const char *from, *to; /* of the whole, for messages */
     struct failure *f;
 };
 
-static int fail(const struct copy *c, int errnum, const char *name)
+static int tree_copy_fail(const struct tree_copying *c, int errnum, const char *name)
 {
     return failure_errno(c->f, ERR_INTERNAL, errnum, "error renaming: copy %s %s: %s", c->from, c->to, name);
 }
@@ -67,22 +67,22 @@ static int copy_attributes(int from, int to, const struct stat *st)
     return futimens(to, times) < 0 ? -errno : 0;
 }
 
-static int copy_file(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to)
+static int copy_file(const struct tree_copying *c, int from_dir, const char *from, int to_dir, const char *to)
 {
     struct stat st;
     AUTO_CLOSE int in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (in < 0 || fstat(in, &st) < 0)
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     AUTO_CLOSE int out = openat(to_dir, to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (out < 0)
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     int r = copy_bytes(in, out);
     if (r == 0)
         r = copy_attributes(in, out, &st);
-    return r < 0 ? fail(c, -r, from) : 0;
+    return r < 0 ? tree_copy_fail(c, -r, from) : 0;
 }
 
-static int copy_special(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to,
+static int copy_special(const struct tree_copying *c, int from_dir, const char *from, int to_dir, const char *to,
                         const struct stat *st)
 {
     struct timespec times[2] = {st->st_atim, st->st_mtim};
@@ -90,29 +90,30 @@ static int copy_special(const struct copy *c, int from_dir, const char *from, in
         char target[PATH_TEXT_MAX];
         ssize_t n = readlinkat(from_dir, from, target, sizeof(target) - 1);
         if (n < 0)
-            return fail(c, errno, from);
+            return tree_copy_fail(c, errno, from);
         target[n] = 0;
         if (symlinkat(target, to_dir, to) < 0)
-            return fail(c, errno, from);
+            return tree_copy_fail(c, errno, from);
     } else if (mknodat(to_dir, to, st->st_mode & (S_IFMT | 0777), st->st_rdev) < 0) {
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     }
     if (fchownat(to_dir, to, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0)
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     (void)utimensat(to_dir, to, times, AT_SYMLINK_NOFOLLOW);
     return 0;
 }
 
-static int copy_entry(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to, int depth);
+static int copy_entry(const struct tree_copying *c, int from_dir, const char *from, int to_dir, const char *to,
+                      int depth);
 
 /* A directory that can't be read to its end is no copy: its source is removed afterwards. */
-static int copy_entries(const struct copy *c, DIR *d, const char *name, int in, int out, int depth)
+static int copy_entries(const struct tree_copying *c, DIR *d, const char *name, int in, int out, int depth)
 {
     for (;;) {
         errno = 0;
         const struct dirent *e = readdir(d);
         if (!e)
-            return errno ? fail(c, errno, name) : 0;
+            return errno ? tree_copy_fail(c, errno, name) : 0;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         int r = copy_entry(c, in, e->d_name, out, e->d_name, depth);
@@ -121,34 +122,36 @@ static int copy_entries(const struct copy *c, DIR *d, const char *name, int in, 
     }
 }
 
-static int copy_directory(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to, int depth)
+static int copy_directory(const struct tree_copying *c, int from_dir, const char *from, int to_dir, const char *to,
+                          int depth)
 {
     struct stat st;
     if (depth >= DEPTH_MAX)
-        return fail(c, ENAMETOOLONG, from);
+        return tree_copy_fail(c, ENAMETOOLONG, from);
     AUTO_CLOSE int in = openat(from_dir, from, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (in < 0 || fstat(in, &st) < 0 || mkdirat(to_dir, to, 0700) < 0)
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     AUTO_CLOSE int out = openat(to_dir, to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int copy = out < 0 ? -1 : fcntl(in, F_DUPFD_CLOEXEC, 0);
     DIR *d = copy < 0 ? NULL : fdopendir(copy);
     if (!d) {
         (void)fd_close(copy);
-        return fail(c, errno, from);
+        return tree_copy_fail(c, errno, from);
     }
     int r = copy_entries(c, d, from, in, out, depth + 1);
     (void)closedir(d);
     if (r < 0)
         return r;
     r = copy_attributes(in, out, &st);
-    return r < 0 ? fail(c, -r, from) : 0;
+    return r < 0 ? tree_copy_fail(c, -r, from) : 0;
 }
 
-static int copy_entry(const struct copy *c, int from_dir, const char *from, int to_dir, const char *to, int depth)
+static int copy_entry(const struct tree_copying *c, int from_dir, const char *from, int to_dir, const char *to,
+                      int depth)
 {
     struct stat st;
     if (fstatat(from_dir, from, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT && depth ? 0 : fail(c, errno, from);
+        return errno == ENOENT && depth ? 0 : tree_copy_fail(c, errno, from);
     if (S_ISDIR(st.st_mode))
         return copy_directory(c, from_dir, from, to_dir, to, depth);
     if (S_ISREG(st.st_mode))
@@ -158,7 +161,7 @@ static int copy_entry(const struct copy *c, int from_dir, const char *from, int 
 
 int tree_copy(const char *from, const char *to, struct failure *f)
 {
-    struct copy c = {.from = from, .to = to, .f = f};
+    struct tree_copying c = {.from = from, .to = to, .f = f};
     struct failure ignored;
     if (copy_entry(&c, AT_FDCWD, from, AT_FDCWD, to, 0) == 0)
         return 0;

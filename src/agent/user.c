@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/user.h"
+#include "agent/agent.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/proto.h"
@@ -17,15 +18,15 @@ enum { FILE_BYTES_MAX = 1024 * 1024, KEEP_BYTES_MAX = 64 * 1024, SETTLED_S = 2 }
  * The two files as they were last read, because each start of a process needs them. A file that was read right after a change could change once more within
  * the resolution of its time stamps and look the same; so what changed less than SETTLED_S ago is not kept.
  */
-struct kept {
+struct user_kept {
     char *path; /* owned */
     struct stat st;
     struct buf text;
 };
 
-static struct kept kept[2];
+static struct user_kept kept[2];
 
-static bool is_same(const struct stat *a, const struct stat *b)
+static bool user_is_same(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
@@ -38,7 +39,7 @@ static bool is_settled(const struct stat *st)
     return clock_gettime(CLOCK_REALTIME, &now) == 0 && now.tv_sec - st->st_ctim.tv_sec > SETTLED_S;
 }
 
-static struct kept *kept_of(const char *path)
+static struct user_kept *kept_of(const char *path)
 {
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         if (!kept[i].path || strcmp(kept[i].path, path) == 0)
@@ -46,13 +47,13 @@ static struct kept *kept_of(const char *path)
     return NULL;
 }
 
-static void keep(const char *path, const struct stat *st, const struct buf *b)
+static void user_keep(const char *path, const struct stat *st, const struct buf *b)
 {
-    struct kept *k = kept_of(path);
+    struct user_kept *k = kept_of(path);
     if (!k || buf_len(b) > KEEP_BYTES_MAX || !is_settled(st))
         return;
     if (!k->path)
-        *k = (struct kept){.path = mem_strdup(path), .text = BUF_INIT(KEEP_BYTES_MAX)};
+        *k = (struct user_kept){.path = mem_strdup(path), .text = BUF_INIT(KEEP_BYTES_MAX)};
     buf_clear(&k->text);
     (void)buf_append_str(&k->text, buf_str(b));
     k->st = *st;
@@ -65,8 +66,8 @@ static void read_accounts(const char *path, struct buf *b)
     *b = BUF_INIT(FILE_BYTES_MAX);
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
         return;
-    const struct kept *k = kept_of(path);
-    if (k && k->path && is_same(&k->st, &st)) {
+    const struct user_kept *k = kept_of(path);
+    if (k && k->path && user_is_same(&k->st, &st)) {
         (void)buf_append_str(b, buf_str(&k->text));
         return;
     }
@@ -79,7 +80,7 @@ static void read_accounts(const char *path, struct buf *b)
     if (n > 0)
         buf_commit(b, (size_t)n);
     if (n >= 0 && (size_t)n == size) /* a read that failed, of memory perhaps, says nothing for the next time */
-        keep(path, &st, b);
+        user_keep(path, &st, b);
 }
 
 /* Splits the next line "a:b:c" into its fields; false at the end. Fields that are not there are empty. */
@@ -94,7 +95,7 @@ static bool next_line(struct str *text, struct str *fields, size_t n_fields)
     return true;
 }
 
-static bool number(struct str s, uint32_t *ret_n)
+static bool user_number(struct str s, uint32_t *ret_n)
 {
     uint64_t v;
     if (str_to_u64(s, &v) < 0 || v >= UINT32_MAX)
@@ -115,7 +116,7 @@ static void add_groups(const char *path, struct user *u)
     struct str text = buf_str(&file);
     while (u->n_groups < USER_GROUPS_MAX && next_line(&text, fields, GROUP_FIELDS)) {
         while (str_split(&fields[GROUP_MEMBERS], ',', &member)) {
-            if (!str_eqc(member, u->name) || !number(fields[GROUP_GID], &gid))
+            if (!str_eqc(member, u->name) || !user_number(fields[GROUP_GID], &gid))
                 continue;
             if (gid != u->gid)
                 u->groups[u->n_groups++] = gid;
@@ -144,8 +145,8 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
     read_accounts(files->passwd, &file);
     struct str text = buf_str(&file);
     while (!u->name && next_line(&text, fields, PASSWD_FIELDS)) {
-        if (!str_eq(fields[PASSWD_NAME], name) || !number(fields[PASSWD_UID], &uid) ||
-            !number(fields[PASSWD_GID], &gid))
+        if (!str_eq(fields[PASSWD_NAME], name) || !user_number(fields[PASSWD_UID], &uid) ||
+            !user_number(fields[PASSWD_GID], &gid))
             continue;
         u->name = mem_strndup(name.p, name.n);
         u->home = absolute_or(fields[PASSWD_HOME], "/");
@@ -196,9 +197,12 @@ int user_path(const struct user *u, struct str path, char ret_path[static PATH_T
     return 0;
 }
 
-void names_init(struct names *n, const struct user_files *files)
+void names_init(struct names *n, const struct agent *a)
 {
-    *n = (struct names){.files = *files, .passwd = BUF_INIT(FILE_BYTES_MAX), .group = BUF_INIT(FILE_BYTES_MAX)};
+    *n = (struct names){.files = a->config.users,
+                        .attributes = a->attributes,
+                        .passwd = BUF_INIT(FILE_BYTES_MAX),
+                        .group = BUF_INIT(FILE_BYTES_MAX)};
 }
 
 void names_fini(struct names *n)
@@ -208,18 +212,18 @@ void names_fini(struct names *n)
 }
 
 /* Field 2 is the number in both files. */
-static struct str name_of(struct str text, uint32_t id, char digits[static 12])
+static struct str user_name_of(struct str text, uint32_t id, char digits[static 12])
 {
     struct str fields[3];
     uint32_t have;
     while (next_line(&text, fields, ARRAY_SIZE(fields)))
-        if (number(fields[2], &have) && have == id && fields[0].n && fields[0].n <= 256)
+        if (user_number(fields[2], &have) && have == id && fields[0].n && fields[0].n <= 256)
             return fields[0];
     (void)snprintf(digits, 12, "%u", id);
     return str_of(digits);
 }
 
-static void load(struct names *n)
+static void user_load(struct names *n)
 {
     if (n->loaded)
         return;
@@ -230,16 +234,16 @@ static void load(struct names *n)
 
 struct str names_user(struct names *n, uid_t uid)
 {
-    load(n);
+    user_load(n);
     if (!n->last_owner.p || n->last_uid != uid)
-        n->last_owner = name_of(buf_str(&n->passwd), n->last_uid = uid, n->digits[0]);
+        n->last_owner = user_name_of(buf_str(&n->passwd), n->last_uid = uid, n->digits[0]);
     return n->last_owner;
 }
 
 struct str names_group(struct names *n, gid_t gid)
 {
-    load(n);
+    user_load(n);
     if (!n->last_group.p || n->last_gid != gid)
-        n->last_group = name_of(buf_str(&n->group), n->last_gid = gid, n->digits[1]);
+        n->last_group = user_name_of(buf_str(&n->group), n->last_gid = gid, n->digits[1]);
     return n->last_group;
 }

@@ -14,6 +14,8 @@ struct user_files { /* literals or the configuration's, borrowed */
     const char *passwd, *group;
 };
 
+struct agent;
+
 enum { USER_GROUPS_MAX = 128 };
 
 struct user {
@@ -42,9 +44,10 @@ static inline UNUSED void user_fini_auto_(struct user *u)
 int user_path(const struct user *u, struct str path, char ret_path[static PATH_TEXT_MAX],
               struct failure *f) WARN_UNUSED;
 
-/* Names for numbers, read on first use. */
+/* Names for numbers, read on first use; and the prefix of the attributes that hold metadata. */
 struct names {
     struct user_files files;
+    struct str attributes; /* borrowed from the agent */
     bool loaded;
     struct buf passwd, group;
     uint32_t last_uid, last_gid; /* of the two texts below, when they are not NULL */
@@ -52,7 +55,7 @@ struct names {
     char digits[2][12];
 };
 
-void names_init(struct names *n, const struct user_files *files);
+void names_init(struct names *n, const struct agent *a);
 void names_fini(struct names *n);
 /* The number as text when nobody has it. Borrowed until the next call of the same function. */
 struct str names_user(struct names *n, uid_t uid);

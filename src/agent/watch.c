@@ -36,7 +36,7 @@ enum {
     READS_PER_TURN = 8,
 };
 
-struct watch {
+struct watch_watch {
     struct stream stream;
     struct loop_io io;
     struct loop_timer step;
@@ -50,20 +50,20 @@ struct watch {
     struct names names;
 };
 
-static struct loop *loop_of(struct watch *w)
+static struct loop *loop_of(struct watch_watch *w)
 {
     return &w->stream.session->agent->loop;
 }
 
 /* The stream ends when the session has room for that; nothing is looked at until then. */
-static void overflow(struct watch *w)
+static void overflow(struct watch_watch *w)
 {
     w->overflowed = true;
     (void)loop_set(loop_of(w), &w->io, 0);
     stream_ready(&w->stream);
 }
 
-static void queue_event(struct watch *w, uint8_t kind, const struct watch_dir *d, const char *name)
+static void queue_event(struct watch_watch *w, uint8_t kind, const struct watch_dir *d, const char *name)
 {
     struct str dir = str_of(d->path), base = str_of(name);
     if (w->overflowed || dir.n + 1 + base.n >= PATH_TEXT_MAX) /* so long, no request could name it */
@@ -80,13 +80,13 @@ static void queue_event(struct watch *w, uint8_t kind, const struct watch_dir *d
         stream_ready(&w->stream);
 }
 
-static bool is_long(const struct watch *w)
+static bool is_long(const struct watch_watch *w)
 {
     return w->n_queued >= QUEUED_LONG || buf_len(&w->queue) >= QUEUED_BYTES_LONG;
 }
 
 /* The queue has become shorter: what waited for that goes on when half of it is free. */
-static void go_on(struct watch *w)
+static void watch_go_on(struct watch_watch *w)
 {
     if (w->overflowed || w->n_queued >= QUEUED_LONG / 2 || buf_len(&w->queue) >= QUEUED_BYTES_LONG / 2)
         return;
@@ -95,7 +95,7 @@ static void go_on(struct watch *w)
         loop_timer_set(loop_of(w), &w->step, 0);
 }
 
-static int fail(struct watch *w, int errnum)
+static int watch_fail(struct watch_watch *w, int errnum)
 {
     if (errnum == ENOSPC)
         stream_failf(&w->stream, ERR_RESOURCE_EXHAUSTED, "error watching %s: too many directories", w->dirs.root);
@@ -106,7 +106,7 @@ static int fail(struct watch *w, int errnum)
 }
 
 /* Reads some of the first directory that has to be read; how many entries, or -errno. */
-static int read_some(struct watch *w)
+static int read_some(struct watch_watch *w)
 {
     const struct watch_dir *d = watch_dirs_first(&w->dirs);
     const char *name;
@@ -127,13 +127,13 @@ static int read_some(struct watch *w)
 }
 
 /* -1: the stream is gone. */
-static int scan(struct watch *w)
+static int scan(struct watch_watch *w)
 {
     int entries = 0;
     for (int i = 0; i < DIRS_PER_STEP && entries < ENTRIES_PER_STEP && watch_dirs_first(&w->dirs) && !is_long(w); i++) {
         int r = read_some(w);
         if (r < 0)
-            return fail(w, -r);
+            return watch_fail(w, -r);
         entries += r;
     }
     if (watch_dirs_first(&w->dirs)) {
@@ -154,12 +154,12 @@ static int scan(struct watch *w)
 
 static void step_due(struct loop_timer *t)
 {
-    (void)scan(container_of(t, struct watch, step));
+    (void)scan(container_of(t, struct watch_watch, step));
 }
 
 /* ---- events ---- */
 
-static bool was_scanned(struct watch *w, int wd, const char *name)
+static bool was_scanned(struct watch_watch *w, int wd, const char *name)
 {
     struct wire_reader r = wire_reader_of(buf_str(&w->scanned));
     while (r.n && !r.bad) {
@@ -171,7 +171,8 @@ static bool was_scanned(struct watch *w, int wd, const char *name)
     return false;
 }
 
-static void queue_kinds(struct watch *w, const struct watch_dir *d, const struct inotify_event *e, const char *name)
+static void queue_kinds(struct watch_watch *w, const struct watch_dir *d, const struct inotify_event *e,
+                        const char *name)
 {
     static const struct {
         uint32_t mask;
@@ -191,7 +192,7 @@ static void queue_kinds(struct watch *w, const struct watch_dir *d, const struct
 }
 
 /* -1: the stream is gone. */
-static int take_event(struct watch *w, const struct inotify_event *e)
+static int take_event(struct watch_watch *w, const struct inotify_event *e)
 {
     const char *name = e->len ? e->name : "";
     bool recursive = w->flags & WIRE_WATCH_RECURSIVE;
@@ -209,7 +210,7 @@ static int take_event(struct watch *w, const struct inotify_event *e)
         if (e->mask & (IN_CREATE | IN_MOVED_TO) && !is_known) {
             queue_kinds(w, d, e, name);
             int r = watch_dirs_add(&w->dirs, d->path, name, true);
-            return r < 0 ? fail(w, -r) : scan(w);
+            return r < 0 ? watch_fail(w, -r) : scan(w);
         }
     }
     if (e->mask & IN_IGNORED) {
@@ -227,7 +228,7 @@ static int take_event(struct watch *w, const struct inotify_event *e)
 
 static void watch_ready(struct loop_io *io, uint32_t events)
 {
-    struct watch *w = container_of(io, struct watch, io);
+    struct watch_watch *w = container_of(io, struct watch_watch, io);
     union {
         struct inotify_event align;
         char bytes[4096];
@@ -264,7 +265,7 @@ static bool is_network(const struct statfs *fs)
     return false;
 }
 
-static int check(const struct watch *w, const char *path, struct failure *f)
+static int watch_check(const struct watch_watch *w, const char *path, struct failure *f)
 {
     struct stat st;
     struct statfs fs;
@@ -283,7 +284,7 @@ static int check(const struct watch *w, const char *path, struct failure *f)
 
 static void watch_open(struct stream *s, struct wire_reader *r)
 {
-    struct watch *w = container_of(s, struct watch, stream);
+    struct watch_watch *w = container_of(s, struct watch_watch, stream);
     struct agent *a = s->session->agent;
     AUTO_REQUEST struct file_request q;
     struct failure why;
@@ -294,12 +295,12 @@ static void watch_open(struct stream *s, struct wire_reader *r)
     loop_timer_init(&w->step, step_due);
     buf_init(&w->queue, QUEUED_BYTES_MAX);
     buf_init(&w->scanned, QUEUED_BYTES_MAX);
-    names_init(&w->names, &a->config.users);
+    names_init(&w->names, a);
     if (!wire_done(r)) {
         stream_malformed(s);
         return;
     }
-    if (got < 0 || check(w, q.path, &why) < 0) {
+    if (got < 0 || watch_check(w, q.path, &why) < 0) {
         file_refuse(s, &why);
         return;
     }
@@ -313,7 +314,7 @@ static void watch_open(struct stream *s, struct wire_reader *r)
     a->n_watches++;
     int e = watch_dirs_add(&w->dirs, "", "", false);
     if (e < 0) {
-        (void)fail(w, -e);
+        (void)watch_fail(w, -e);
         return;
     }
     if (!(w->flags & WIRE_WATCH_RECURSIVE)) /* nothing to find below */
@@ -328,7 +329,7 @@ static void watch_credit(struct stream *s, uint32_t bytes, bool delivered)
     stream_ready(s);
 }
 
-static bool wants_entry(const struct watch *w, uint8_t kind)
+static bool wants_entry(const struct watch_watch *w, uint8_t kind)
 {
     return w->flags & WIRE_WATCH_ENTRY &&
            (kind == WIRE_WATCH_CREATE || kind == WIRE_WATCH_WRITE || kind == WIRE_WATCH_CHMOD);
@@ -336,7 +337,7 @@ static bool wants_entry(const struct watch *w, uint8_t kind)
 
 static bool watch_produce(struct stream *s)
 {
-    struct watch *w = container_of(s, struct watch, stream);
+    struct watch_watch *w = container_of(s, struct watch_watch, stream);
     AUTO_BUF struct buf b = BUF_INIT(ENTRY_MAX + PATH_TEXT_MAX + 16), entry = BUF_INIT(ENTRY_MAX);
     char name[PATH_TEXT_MAX], path[PATH_TEXT_MAX];
     if (w->overflowed) {
@@ -370,18 +371,18 @@ static bool watch_produce(struct stream *s)
     stream_send_bytes(s, buf_data(&b), buf_len(&b));
     buf_consume(&w->queue, 5 + relative.n);
     w->n_queued--;
-    go_on(w);
+    watch_go_on(w);
     if (w->n_queued)
         return true;
     buf_fini(&w->queue);
     names_fini(&w->names);
-    names_init(&w->names, &s->session->agent->config.users);
+    names_init(&w->names, s->session->agent);
     return false;
 }
 
 static void watch_fini(struct stream *s)
 {
-    struct watch *w = container_of(s, struct watch, stream);
+    struct watch_watch *w = container_of(s, struct watch_watch, stream);
     loop_timer_clear(&w->step);
     watch_dirs_fini(&w->dirs);
     loop_close(loop_of(w), &w->io);
@@ -392,7 +393,7 @@ static void watch_fini(struct stream *s)
 }
 
 const struct verb verb_watch = {
-    .size = sizeof(struct watch),
+    .size = sizeof(struct watch_watch),
     .open = watch_open,
     .credit = watch_credit,
     .produce = watch_produce,

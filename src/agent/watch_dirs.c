@@ -42,7 +42,7 @@ static void dir_free(struct watch_dirs *w, struct watch_dir *d)
     mem_free(d);
 }
 
-static bool is_below(const char *path, const char *top)
+static bool watch_dirs_is_below(const char *path, const char *top)
 {
     size_t n = strlen(top);
     return n == 0 || (strncmp(path, top, n) == 0 && (path[n] == 0 || path[n] == '/'));
@@ -125,7 +125,7 @@ static void forget_tree(struct watch_dirs *w, const char *top)
     struct watch_dir *d;
     size_t n = 0;
     for (size_t it = 0; (d = map_next(&w->by_number, &it));)
-        if (is_below(d->path, top))
+        if (watch_dirs_is_below(d->path, top))
             gone[n++] = d;
     unwatch(w, gone, n);
 }
@@ -139,7 +139,7 @@ static bool rename_tree(struct watch_dirs *w, const char *from, const char *pare
     size_t n = 0;
     bool is_known = false;
     for (size_t it = 0; (d = map_next(&w->by_number, &it));) {
-        if (!is_below(d->path, from))
+        if (!watch_dirs_is_below(d->path, from))
             continue;
         is_known = true;
         const char *rest = d->path + strlen(from);

@@ -81,9 +81,24 @@ enum err_code err_code_from_errno(int errnum)
     }
 }
 
+enum err_reason err_reason_from_errno(int errnum)
+{
+    return abs(errnum) == ENOSPC ? ERR_NO_SPACE : abs(errnum) == EDQUOT ? ERR_NO_QUOTA : ERR_NO_REASON;
+}
+
+bool err_unpack(uint32_t packed, struct err *ret_err)
+{
+    if ((packed & 0xff) >= ERR_CODE_MAX || packed >> 8 >= ERR_REASON_MAX || packed >> 8 == ERR_HELD)
+        return false;
+    ret_err->code = (enum err_code)(packed & 0xff);
+    ret_err->reason = (enum err_reason)(packed >> 8);
+    return true;
+}
+
 PRINTF_LIKE(4, 0) static void vset(struct err *err, enum err_code code, int errnum, const char *fmt, va_list ap)
 {
     err->code = code;
+    err->reason = err_reason_from_errno(errnum);
     err->errnum = errnum;
     (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 }

@@ -31,10 +31,24 @@ enum err_code {
     ERR_CODE_MAX,
 };
 
+/* What some callers must tell apart, of errors with the same code. */
+enum err_reason {
+    ERR_NO_REASON = 0,
+    ERR_HELD,           /* ERR_PERMISSION_DENIED: the action waits for an answer (sandbox/hold.h) */
+    ERR_NO_SPACE,       /* ERR_RESOURCE_EXHAUSTED, as the next five: ENOSPC */
+    ERR_NO_QUOTA,       /* EDQUOT */
+    ERR_POOL_FULL,      /* no room for another layer */
+    ERR_SANDBOXES_FULL, /* as many run as may */
+    ERR_SLOTS_FULL,     /* as many as coved can have */
+    ERR_NEEDS_RESTART,  /* ERR_UNAVAILABLE: trying again doesn't help */
+    ERR_REASON_MAX,
+};
+
 struct err {
     enum err_code code;
+    enum err_reason reason;
     int errnum; /* positive errno, or 0 when the cause was not a system call */
-    char msg[248];
+    char msg[244];
 };
 
 /* Fills *err and returns -1. The message says what failed and, where it can be said, what to do next. */
@@ -46,7 +60,26 @@ int err_errno(struct err *err, int errnum, const char *fmt, ...) PRINTF_LIKE(3, 
 /* Prefixes the message with "<context>: ", keeping the code. Returns -1. */
 int err_prefix(struct err *err, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* Says why, of an error that was set. Returns -1. */
+static inline int err_because(struct err *err, enum err_reason reason)
+{
+    err->reason = reason;
+    return -1;
+}
+
 enum err_code err_code_from_errno(int errnum);
+
+enum err_reason err_reason_from_errno(int errnum);
+
+/*
+ * Code and reason as one number, for messages between processes. err_unpack() sets those two alone. False: there is no such code, or no such reason that leaves
+ * its process (ERR_HELD doesn't).
+ */
+static inline uint16_t err_pack(enum err_code code, enum err_reason reason)
+{
+    return (uint16_t)((unsigned)code | (unsigned)reason << 8);
+}
+bool err_unpack(uint32_t packed, struct err *ret_err) WARN_UNUSED;
 
 /* "not_found" and so on, as Connect spells them; never NULL. */
 const char *err_code_name(enum err_code code);

@@ -56,12 +56,31 @@ static void test_codes(void **state)
     assert_int_equal(err_code_from_errno(12345), ERR_INTERNAL);
 }
 
+static void test_reasons_go_along(void **state)
+{
+    struct err err, other = {.msg = "as it was"};
+    (void)state;
+    assert_int_equal(err_errno(&err, EDQUOT, "write"), -1);
+    assert_int_equal(err.reason, ERR_NO_QUOTA);
+    assert_true(err_unpack(err_pack(err.code, err.reason), &other));
+    assert_int_equal(other.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(other.reason, ERR_NO_QUOTA);
+    assert_string_equal(other.msg, "as it was");
+    assert_int_equal(err_set(&err, ERR_INTERNAL, "another"), -1);
+    assert_int_equal(err.reason, ERR_NO_REASON);
+    assert_false(err_unpack(ERR_CODE_MAX, &other));
+    assert_false(err_unpack(ERR_REASON_MAX << 8, &other));
+    assert_false(err_unpack(UINT32_MAX, &other));
+    assert_false(err_unpack(err_pack(ERR_PERMISSION_DENIED, ERR_HELD), &other));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_long_messages_are_cut),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_reasons_go_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,29 +53,29 @@ static uint64_t siphash(const void *data, size_t n)
     return v0 ^ v1 ^ v2 ^ v3;
 }
 
-struct probe {
+struct map_probe {
     const char *key;
     uint64_t n, hash;
 };
 
-static struct probe probe_bytes(struct str key)
+static struct map_probe probe_bytes(struct str key)
 {
-    return (struct probe){key.p ? key.p : "", key.n, siphash(key.p, key.n)};
+    return (struct map_probe){key.p ? key.p : "", key.n, siphash(key.p, key.n)};
 }
 
-static struct probe probe_u64(uint64_t key)
+static struct map_probe probe_u64(uint64_t key)
 {
-    return (struct probe){NULL, key, siphash(&key, sizeof(key))};
+    return (struct map_probe){NULL, key, siphash(&key, sizeof(key))};
 }
 
-static bool matches(const struct map_slot *s, const struct probe *k)
+static bool matches(const struct map_slot *s, const struct map_probe *k)
 {
     if (s->hash != k->hash || s->n != k->n || !s->key != !k->key)
         return false;
     return !k->key || k->n == 0 || memcmp(s->key, k->key, k->n) == 0;
 }
 
-static struct map_slot *find(const struct map *m, const struct probe *k)
+static struct map_slot *map_find(const struct map *m, const struct map_probe *k)
 {
     if (!m->cap)
         return NULL;
@@ -107,10 +107,10 @@ static void grow(struct map *m)
     mem_free(old.slots);
 }
 
-static void *put(struct map *m, const struct probe *k, void *value)
+static void *base_map_put(struct map *m, const struct map_probe *k, void *value)
 {
     assert(value);
-    struct map_slot *s = find(m, k);
+    struct map_slot *s = map_find(m, k);
     if (s) {
         void *old = s->value;
         s->value = value;
@@ -123,9 +123,9 @@ static void *put(struct map *m, const struct probe *k, void *value)
     return NULL;
 }
 
-static void *del(struct map *m, const struct probe *k)
+static void *del(struct map *m, const struct map_probe *k)
 {
-    struct map_slot *s = find(m, k);
+    struct map_slot *s = map_find(m, k);
     if (!s)
         return NULL;
     void *value = s->value;
@@ -154,39 +154,39 @@ void map_fini(struct map *m)
 
 void *map_get(const struct map *m, struct str key)
 {
-    struct probe k = probe_bytes(key);
-    struct map_slot *s = find(m, &k);
+    struct map_probe k = probe_bytes(key);
+    struct map_slot *s = map_find(m, &k);
     return s ? s->value : NULL;
 }
 
 void *map_put(struct map *m, struct str key, void *value)
 {
-    struct probe k = probe_bytes(key);
-    return put(m, &k, value);
+    struct map_probe k = probe_bytes(key);
+    return base_map_put(m, &k, value);
 }
 
 void *map_del(struct map *m, struct str key)
 {
-    struct probe k = probe_bytes(key);
+    struct map_probe k = probe_bytes(key);
     return del(m, &k);
 }
 
 void *map_get_u64(const struct map *m, uint64_t key)
 {
-    struct probe k = probe_u64(key);
-    struct map_slot *s = find(m, &k);
+    struct map_probe k = probe_u64(key);
+    struct map_slot *s = map_find(m, &k);
     return s ? s->value : NULL;
 }
 
 void *map_put_u64(struct map *m, uint64_t key, void *value)
 {
-    struct probe k = probe_u64(key);
-    return put(m, &k, value);
+    struct map_probe k = probe_u64(key);
+    return base_map_put(m, &k, value);
 }
 
 void *map_del_u64(struct map *m, uint64_t key)
 {
-    struct probe k = probe_u64(key);
+    struct map_probe k = probe_u64(key);
     return del(m, &k);
 }
 

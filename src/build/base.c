@@ -89,12 +89,12 @@ static const char *alias_of(struct build_job *j, const char *image)
     for (size_t i = 0; i < c->n_aliases; i++)
         if (str_eq(name, plain_image(j, c->aliases[i].image)))
             return c->aliases[i].template_ref;
-    return str_eqc(name, "e2bdev/base:latest") ? BASE_TEMPLATE : NULL;
+    return c->base_image && str_eqc(name, c->base_image) ? BASE_TEMPLATE : NULL;
 }
 
 /* ---- images ---- */
 
-/* What E2B gives an image before its first step: the account that everything runs as. */
+/* What an image gets before its first step: the account that everything runs as. */
 static const char account_script[] =
     "if ! id -u user >/dev/null 2>&1; then\n"
     "  if command -v useradd >/dev/null; then useradd --create-home --shell \"$1\" user\n"

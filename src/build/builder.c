@@ -18,7 +18,7 @@ static void job_free(struct build_job *j)
     mem_free(j);
 }
 
-static void begin(struct builder *b, struct build_job *j)
+static void builder_begin(struct builder *b, struct build_job *j)
 {
     list_remove(&j->node);
     list_append(&b->running, &j->node);
@@ -29,7 +29,7 @@ static void begin(struct builder *b, struct build_job *j)
     job_start(j);
 }
 
-static void on_tick(uv_timer_t *timer)
+static void builder_on_tick(uv_timer_t *timer)
 {
     struct builder *b = timer->data;
     usec_t now = clock_mono();
@@ -48,13 +48,13 @@ static void on_go(uv_idle_t *idle)
             job_free(over);
     struct build_job *j;
     while (!b->closing && b->n_running < b->config.concurrency && (j = LIST_FIRST(struct build_job, &b->waiting, node)))
-        begin(b, j);
+        builder_begin(b, j);
     if (b->n_running && !uv_is_active((uv_handle_t *)b->tick))
-        (void)uv_timer_start(b->tick, on_tick, TICK_MS, TICK_MS);
+        (void)uv_timer_start(b->tick, builder_on_tick, TICK_MS, TICK_MS);
 }
 
 /* While it closes: the last job that something held lets go of it. */
-static void collect(struct builder *b)
+static void builder_collect(struct builder *b)
 {
     LIST_FOREACH (struct build_job, j, &b->ended, node)
         if (!j->held)
@@ -68,7 +68,7 @@ static void collect(struct builder *b)
 void builder_wake(struct builder *b)
 {
     if (b->closing)
-        collect(b);
+        builder_collect(b);
     else
         (void)uv_idle_start(b->go, on_go);
 }
@@ -82,7 +82,7 @@ void builder_job_ended(struct build_job *j)
     builder_wake(b);
 }
 
-static struct build_job *find(struct builder *b, const char *id)
+static struct build_job *builder_find(struct builder *b, const char *id)
 {
     LIST_FOREACH (struct build_job, j, &b->waiting, node)
         if (strcmp(j->id, id) == 0)
@@ -187,11 +187,11 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
     event_data_str(&d, "build", str_of(build_id));
     event_data_str(&d, "from", str_of(base_of(spec)));
     event_data_u64(&d, "steps", spec->n_steps);
-    if (service_act(core, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
         return -1;
     int r = queue(b, actor, build_id, spec, seq, err);
     if (r < 0)
-        service_refused(core, seq, EVENT_TEMPLATE_BUILD, err);
+        action_fruitless(core, seq, EVENT_TEMPLATE_BUILD, err);
     return r;
 }
 
@@ -214,14 +214,14 @@ static void cancel(struct builder *b, struct build_job *j, const char *why)
 
 int builder_cancel(struct builder *b, const struct actor *actor, const char *build_id, struct err *err)
 {
-    struct build_job *j = find(b, build_id);
+    struct build_job *j = builder_find(b, build_id);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     if (!j)
         return err_set(err, ERR_FAILED_PRECONDITION, "build %s does not run", build_id);
     event_data_str(&d, "template", str_of(j->template_id));
     event_data_str(&d, "build", str_of(build_id));
-    if (service_act(b->config.core, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
+    if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
         return -1;
     cancel(b, j, "the build was cancelled");
     return 0;
@@ -242,10 +242,20 @@ struct uploads *builder_uploads(struct builder *b)
     return b->uploads;
 }
 
+int builder_upload(struct builder *b, const struct actor *actor, struct str hash, int64_t size, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t seq;
+    event_data_str(&d, "hash", hash);
+    if (size >= 0)
+        event_data_u64(&d, "bytes", (uint64_t)size);
+    return action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UPLOAD, event_data_end(&d), &seq, err);
+}
+
 int builder_forget_cache(struct builder *b, const struct actor *actor, struct err *err)
 {
     uint64_t seq;
-    if (service_act(b->config.core, actor, EVENT_TEMPLATE_FORGET, STR("{}"), &seq, err) < 0)
+    if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_FORGET, STR("{}"), &seq, err) < 0)
         return -1;
     return cache_trim(b->cache, true, err);
 }
@@ -327,5 +337,5 @@ void builder_free(struct builder *b)
     uv_close((uv_handle_t *)b->go, free_handle);
     cache_free(b->cache);
     uploads_free(b->uploads);
-    collect(b);
+    builder_collect(b);
 }

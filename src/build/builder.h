@@ -7,7 +7,7 @@
  *  2. A step is found in the cache by its key (context.h), unless it, or one before it, is forced. Once one step was run, all behind it are.
  *  3. Steps that follow each other share one sandbox; after each that may have changed files these are stored. ENV changes the context alone.
  *  4. The start command is tried in the end, until the ready command succeeds, and ended; what counts is stored before. Sandboxes run it again.
- *  5. That it began, and how it ended, stands in the log of the service (sandbox/service_log.h).
+ *  5. That it began, and how it ended, stands in the log of the service (sandbox/action.h).
  *  6. A sandbox of a build is hidden, has the build's limits, and ends with the build, whatever happened. A build that was interrupted by the end of the service has failed.
  */
 #pragma once
@@ -33,6 +33,8 @@ struct builder_config {
     uint64_t ready_timeout_ms;   /* 10 min */
     uint64_t disk_bytes;         /* of a build's sandbox; 0: the service's */
     uint64_t disk_reserve_bytes; /* what uploads leave free: build/uploads.h; 0: by the disk's size */
+    const char
+        *base_image; /* with its tag: the base template stands for it, unless an alias says otherwise; NULL: none */
     const struct build_alias *aliases;
     size_t n_aliases;
     const char *const *insecure; /* registries, as image/job.h says */
@@ -53,6 +55,9 @@ int builder_cancel(struct builder *b, const struct actor *actor, const char *bui
 void builder_cancel_template(struct builder *b, const char *template_id, const char *why);
 
 struct uploads *builder_uploads(struct builder *b);
+/* The action that comes before upload_begin(). size: as announced, -1: it was not. */
+int builder_upload(struct builder *b, const struct actor *actor, struct str hash, int64_t size,
+                   struct err *err) WARN_UNUSED;
 
 /*
  * What the steps of a build added, in their order: "base", "1" and on. Of the last 64 builds, as long as this process lives. is_known: the pool could say;

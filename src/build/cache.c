@@ -48,7 +48,7 @@ static struct item *item_new(struct cache *c, const struct cached *from)
     return item;
 }
 
-static void load(void *ctx, const struct store_cached *row)
+static void cache_load(void *ctx, const struct store_cached *row)
 {
     struct cache *c = ctx;
     struct item *item = item_new(c, &(struct cached){.key = row->key,
@@ -70,7 +70,7 @@ int cache_new(struct core *core, struct cache **ret_cache, struct err *err)
     c->core = core;
     c->store = core_config(core)->store;
     list_init(&c->by_use);
-    if (cache_rows_each(c->store, load, c, err) < 0 || cache_trim(c, false, err) < 0) {
+    if (cache_rows_each(c->store, cache_load, c, err) < 0 || cache_trim(c, false, err) < 0) {
         cache_free(c);
         return err_prefix(err, "read the cache of builds");
     }
@@ -116,7 +116,7 @@ const struct cached *cache_get(struct cache *c, const char *key)
     return &item->c;
 }
 
-static int forget(struct cache *c, struct item *item, struct err *err)
+static int cache_forget(struct cache *c, struct item *item, struct err *err)
 {
     if (cache_rows_delete(c->store, item->c.key, err) < 0)
         return -1;
@@ -133,7 +133,7 @@ int cache_trim(struct cache *c, bool all, struct err *err)
             all || item->c.used < oldest || map_count(&c->by_key) > CACHE_ENTRIES_MAX || c->bytes > CACHE_BYTES_MAX;
         if (!goes)
             break;
-        if (forget(c, item, err) < 0)
+        if (cache_forget(c, item, err) < 0)
             return -1;
     }
     return 0;

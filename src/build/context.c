@@ -97,7 +97,7 @@ int build_context_set_lines(struct build_context *c, const char *const *lines, s
     return 0;
 }
 
-static void replace(char **slot, const char *text)
+static void context_replace(char **slot, const char *text)
 {
     char *copy = text && *text ? mem_strdup(text) : NULL;
     mem_free(*slot);
@@ -106,12 +106,12 @@ static void replace(char **slot, const char *text)
 
 void build_context_set_user(struct build_context *c, const char *user)
 {
-    replace(&c->user, user);
+    context_replace(&c->user, user);
 }
 
 void build_context_set_workdir(struct build_context *c, const char *workdir)
 {
-    replace(&c->workdir, workdir);
+    context_replace(&c->workdir, workdir);
 }
 
 void build_context_format(const struct build_context *c, struct buf *b)

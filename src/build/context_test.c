@@ -92,7 +92,7 @@ static void keys(void **state)
 static int read_spec(const char *text, struct arena *arena, struct build_spec *spec, struct err *err)
 {
     json_t *json = json_loads(text, 0, NULL);
-    int r = build_spec_read(json, arena, spec, err);
+    int r = build_spec_read(json, &build_spec_names, arena, spec, err);
     json_decref(json);
     return r;
 }
@@ -103,18 +103,17 @@ static void specs(void **state)
 {
     static const char *const bad[] = {
         "{}",
-        "{\"fromImage\":\"a\",\"fromTemplate\":\"b\"}",
-        "{\"fromImage\":1}",
-        "{\"fromTemplate\":\"b\",\"steps\":{}}",
-        "{\"fromTemplate\":\"b\",\"steps\":[1]}",
-        "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"RUN\",\"args\":[\"\"]}]}",
-        "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"RUN\",\"args\":[\"a\\u0000b\"]}]}",
-        "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"ENV\",\"args\":[\"A=B\",\"c\"]}]}",
-        "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\",\"b\"],\"filesHash\":\"../x\"}]}",
-        "{\"fromTemplate\":\"b\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\",\"b\",\"\",\"9\"],\"filesHash\":\"" HASH
-        "\"}]}",
-        "{\"fromTemplate\":\"b\",\"force\":1}",
-        "{\"fromImage\":\"b\",\"fromImageRegistry\":{\"type\":\"aws\"}}",
+        "{\"image\":\"a\",\"template\":\"b\"}",
+        "{\"image\":1}",
+        "{\"template\":\"b\",\"steps\":{}}",
+        "{\"template\":\"b\",\"steps\":[1]}",
+        "{\"template\":\"b\",\"steps\":[{\"type\":\"RUN\",\"args\":[\"\"]}]}",
+        "{\"template\":\"b\",\"steps\":[{\"type\":\"RUN\",\"args\":[\"a\\u0000b\"]}]}",
+        "{\"template\":\"b\",\"steps\":[{\"type\":\"ENV\",\"args\":[\"A=B\",\"c\"]}]}",
+        "{\"template\":\"b\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\",\"b\"],\"files\":\"../x\"}]}",
+        "{\"template\":\"b\",\"steps\":[{\"type\":\"COPY\",\"args\":[\"a\",\"b\",\"\",\"9\"],\"files\":\"" HASH "\"}]}",
+        "{\"template\":\"b\",\"force\":1}",
+        "{\"image\":\"b\",\"registry\":{\"type\":\"aws\"}}",
         "{\"fromArchive\":\"x\"}",
     };
     AUTO_ARENA struct arena arena = ARENA_INIT;
@@ -124,10 +123,10 @@ static void specs(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         if (read_spec(bad[i], &arena, &spec, &err) == 0)
             fail_msg("taken: %s", bad[i]);
-    assert_int_equal(read_spec("{\"fromTemplate\":\"b\",\"force\":true,\"startCmd\":\"\",\"future\":[],\"steps\":["
-                               "{\"type\":\"copy\",\"args\":[\"a\",\"b\",\"\",\"0755\"],\"filesHash\":\"" HASH
+    assert_int_equal(read_spec("{\"template\":\"b\",\"force\":true,\"start_cmd\":\"\",\"future\":[],\"steps\":["
+                               "{\"type\":\"copy\",\"args\":[\"a\",\"b\",\"\",\"0755\"],\"files\":\"" HASH
                                "\",\"gzip\":true},"
-                               "{\"type\":\"RUN\",\"args\":[\"make all\"],\"force\":true,\"filesHash\":null}]}",
+                               "{\"type\":\"RUN\",\"args\":[\"make all\"],\"force\":true,\"files\":null}]}",
                                &arena, &spec, &err),
                      0);
     assert_true(spec.force);

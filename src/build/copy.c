@@ -121,7 +121,7 @@ static void unpack(struct build_job *j)
                                         .timeout_ms = j->b->config.step_timeout_ms});
 }
 
-static void on_ready(void *ctx)
+static void copy_on_ready(void *ctx)
 {
     struct build_job *j = ctx;
     char chunk[CHUNK];
@@ -145,7 +145,7 @@ static void on_ready(void *ctx)
     }
 }
 
-static void on_end(void *ctx, const struct file_entry *entry, const struct err *err)
+static void copy_on_end(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct build_job *j = ctx;
     (void)entry;
@@ -158,7 +158,7 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
         unpack(j);
 }
 
-static const struct file_write_ops ops = {.on_ready = on_ready, .on_end = on_end};
+static const struct file_write_ops ops = {.on_ready = copy_on_ready, .on_end = copy_on_end};
 
 void copy_start(struct build_job *j, const struct build_step *step)
 {

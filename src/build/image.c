@@ -27,7 +27,7 @@ struct image_link {
     unsigned open; /* the handle, coved's answer */
 };
 
-static void put(struct image_link *l)
+static void image_put(struct image_link *l)
 {
     if (--l->open)
         return;
@@ -38,9 +38,9 @@ static void put(struct image_link *l)
     mem_free(l);
 }
 
-static void on_closed(uv_handle_t *handle)
+static void image_on_closed(uv_handle_t *handle)
 {
-    put(container_of((uv_poll_t *)handle, struct image_link, poll));
+    image_put(container_of((uv_poll_t *)handle, struct image_link, poll));
 }
 
 static void hang_up(struct image_link *l)
@@ -48,7 +48,7 @@ static void hang_up(struct image_link *l)
     if (!uv_is_closing((uv_handle_t *)&l->poll)) {
         (void)uv_poll_stop(&l->poll);
         (void)shutdown(l->fd, SHUT_RDWR);
-        uv_close((uv_handle_t *)&l->poll, on_closed);
+        uv_close((uv_handle_t *)&l->poll, image_on_closed);
     }
 }
 
@@ -125,7 +125,7 @@ static void take_config(struct image_link *l, const json_t *line)
     l->told_ok = true;
 }
 
-static enum err_code code_of(const char *name)
+static enum err_code image_code_of(const char *name)
 {
     static const struct {
         const char *name;
@@ -148,7 +148,7 @@ static void on_line(struct image_link *l, struct str text)
     if (!json_is_object(line))
         set_failed(l, ERR_INTERNAL, "the process that unpacks the image says what makes no sense");
     else if (error)
-        set_failed(l, code_of(text_in(error, "code")), text_in(error, "message"));
+        set_failed(l, image_code_of(text_in(error, "code")), text_in(error, "message"));
     else if (json_is_true(json_object_get(line, "ok")))
         take_config(l, line);
     else if (json_object_get(line, "warning"))
@@ -159,7 +159,7 @@ static void on_line(struct image_link *l, struct str text)
 }
 
 /* Both sides have said what they have to say. The process knows better what went wrong than coved, which sees its exit code. */
-static void settle(struct image_link *l)
+static void image_settle(struct image_link *l)
 {
     struct build_job *j = l->job;
     if (!j || !l->eof || !l->layer_done)
@@ -182,20 +182,20 @@ static void settle(struct image_link *l)
     base_have_image(j);
 }
 
-static void on_layer(void *ctx, const struct err *err)
+static void image_on_layer(void *ctx, const struct err *err)
 {
     struct image_link *l = ctx;
     l->layer_done = true;
     l->layer_failed = err != NULL;
     if (err)
         l->layer_err = *err;
-    settle(l);
-    put(l);
+    image_settle(l);
+    image_put(l);
 }
 
 /* ---- the socket ---- */
 
-static void receive(struct image_link *l)
+static void image_receive(struct image_link *l)
 {
     char *at = buf_reserve(&l->in, 32 * 1024);
     ssize_t n = at ? recv(l->fd, at, 32 * 1024, MSG_DONTWAIT) : -1;
@@ -223,7 +223,7 @@ static void receive(struct image_link *l)
     }
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events);
+static void image_on_poll(uv_poll_t *handle, int status, int events);
 
 static int send_some(struct image_link *l)
 {
@@ -246,7 +246,7 @@ static int send_some(struct image_link *l)
     return 0;
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events)
+static void image_on_poll(uv_poll_t *handle, int status, int events)
 {
     struct image_link *l = container_of(handle, struct image_link, poll);
     if (status < 0)
@@ -256,14 +256,14 @@ static void on_poll(uv_poll_t *handle, int status, int events)
             buf_clear(&l->out); /* what it says, or that it ended, is read */
     }
     if (!l->eof && events & (UV_READABLE | UV_DISCONNECT))
-        receive(l);
+        image_receive(l);
     if (uv_is_closing((uv_handle_t *)handle))
         return;
     if (l->eof)
         (void)uv_poll_stop(handle);
     else
-        (void)uv_poll_start(handle, UV_READABLE | (buf_len(&l->out) ? UV_WRITABLE : 0), on_poll);
-    settle(l);
+        (void)uv_poll_start(handle, UV_READABLE | (buf_len(&l->out) ? UV_WRITABLE : 0), image_on_poll);
+    image_settle(l);
 }
 
 static int make_request(struct image_link *l, struct build_job *j, struct err *err)
@@ -303,12 +303,12 @@ void image_start(struct build_job *j)
     l->in = BUF_INIT(IMAGE_LINE_MAX + 32 * 1024);
     l->open = 1;
     if (make_request(l, j, &err) < 0) {
-        put(l);
+        image_put(l);
         job_fail(j, "%s", err.msg);
         return;
     }
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
-        put(l);
+        image_put(l);
         job_fail(j, "image: %s", strerror(errno));
         return;
     }
@@ -320,10 +320,10 @@ void image_start(struct build_job *j)
     l->job = j;
     j->image = l;
     l->open++;
-    if (layers_image(j->b->config.core, j->next, pair[1], on_layer, l, &err) < 0) {
+    if (layers_image(j->b->config.core, j->next, pair[1], image_on_layer, l, &err) < 0) {
         l->open--;
         job_fail(j, "image '%.200s': %s", j->spec.image ? j->spec.image : "archive", err.msg);
         return;
     }
-    (void)uv_poll_start(&l->poll, UV_READABLE | UV_WRITABLE, on_poll);
+    (void)uv_poll_start(&l->poll, UV_READABLE | UV_WRITABLE, image_on_poll);
 }

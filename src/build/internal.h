@@ -12,10 +12,10 @@
 #include "build/builder.h"
 #include "build/cache.h"
 #include "build/context.h"
+#include "sandbox/action.h"
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 #include "sandbox/layers.h"
-#include "sandbox/service_log.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
@@ -111,7 +111,7 @@ struct build_job {
     int upload_fd; /* -1: none */
     uint64_t upload_size, upload_sent;
 
-    /* fromImage */
+    /* an image */
     struct image_link *image;
 
     /* finalize */

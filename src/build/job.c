@@ -40,7 +40,7 @@ void job_log(struct build_job *j, enum template_level level, const char *fmt, ..
         log_text(j, level, str_n(at, MIN((size_t)n, (size_t)2 * LINE_MAX_BYTES - 1)));
 }
 
-static void let_go(struct build_job *j)
+static void job_let_go(struct build_job *j)
 {
     process_stop(&j->process);
     process_stop(&j->start);
@@ -60,16 +60,16 @@ void job_record(const struct build_job *j, const char *reason)
         event_data_str(&d, "reason", str_of(reason));
     if (j->began)
         event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
-    service_observe(j->b->config.core, j->cause, reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT,
-                    event_data_end(&d));
+    (void)action_note(j->b->config.core, SERVICE_LOG_ID, NULL, j->cause,
+                      reason ? EVENT_TEMPLATE_FAILED : EVENT_TEMPLATE_BUILT, event_data_end(&d));
 }
 
 /* The last thing: its end is in the store, whoever waits is next. */
-static void end(struct build_job *j)
+static void job_end(struct build_job *j)
 {
     struct err err;
     j->over = true;
-    let_go(j);
+    job_let_go(j);
     if (core_templates_commit(j->b->config.core, &err) < 0)
         log_error("build %s: its end could not be stored: %s", j->id, err.msg);
     builder_job_ended(j);
@@ -92,7 +92,7 @@ void job_fail(struct build_job *j, const char *fmt, ...)
     if (template_build_fail(registry(j), j->id, j->step_text, message, &err) < 0 && err.code != ERR_NOT_FOUND)
         log_error("build %s failed (%s), which could not be stored: %s", j->id, message, err.msg);
     job_record(j, message);
-    end(j);
+    job_end(j);
 }
 
 void job_put(struct build_job *j)
@@ -135,12 +135,12 @@ void job_done(struct build_job *j)
     }
     job_record(j, NULL);
     fault_point("build.job.done");
-    end(j);
+    job_end(j);
 }
 
 /* ---- the sandbox ---- */
 
-static void on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
+static void job_on_sandbox_end(struct sandbox_watch *w, struct sandbox *sb)
 {
     struct build_job *j = container_of(w, struct build_job, watch);
     const char *cause = sandbox_info(sb)->end_cause;
@@ -203,7 +203,7 @@ static void created(void *ctx, struct sandbox *sb, const struct err *err)
     } else if (err) {
         job_fail(j, "make a sandbox for the build: %s", err->msg);
     } else {
-        j->watch.fn = on_sandbox_end;
+        j->watch.fn = job_on_sandbox_end;
         sandbox_watch_end(j->sb, &j->watch);
         j->watching = true;
         if (file_stat(j->sb, &j->actor, STR("root"), STR("/bin/bash"), have_shell, j, &j->file, &e) < 0)
@@ -263,7 +263,7 @@ bool job_recall(struct build_job *j)
 }
 
 /* The sandbox's files come whole into each of its layers, which share their bytes: what is new is what the step did. */
-static void count(struct build_job *j, uint64_t bytes)
+static void job_count(struct build_job *j, uint64_t bytes)
 {
     uint64_t before = j->disk_bytes;
     j->stored = (struct build_step_size){.bytes = (bytes > before ? bytes - before : 0) + j->image_bytes,
@@ -286,7 +286,7 @@ static void stored(void *ctx, struct sandbox *sb, uint64_t bytes, const struct e
     }
     fault_point("build.step.stored");
     memcpy(j->layer, j->next, sizeof(j->next));
-    count(j, bytes);
+    job_count(j, bytes);
     job_remember(j);
     layers_settled(j->b->config.core,
                    j->layer); /* while the job runs it is the job's, then the cache's and the template's */
@@ -456,7 +456,7 @@ static bool do_step(struct build_job *j)
     return false;
 }
 
-static void go_on(struct build_job *j)
+static void job_go_on(struct build_job *j)
 {
     j->phase = PHASE_STEPS;
     for (; j->step < j->spec.n_steps; j->step++) {
@@ -474,7 +474,7 @@ void job_next(struct build_job *j)
     if (j->over)
         return;
     j->step++;
-    go_on(j);
+    job_go_on(j);
 }
 
 void job_steps(struct build_job *j)
@@ -482,7 +482,7 @@ void job_steps(struct build_job *j)
     if (j->over)
         return;
     j->step = 0;
-    go_on(j);
+    job_go_on(j);
 }
 
 void job_start(struct build_job *j)

@@ -6,7 +6,7 @@
 
 #define PATH_ALWAYS "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-static void tell(struct build_process *p, int channel)
+static void process_tell(struct build_process *p, int channel)
 {
     struct str line = str_trim(str_n(p->line[channel], p->n_line[channel]));
     p->n_line[channel] = 0;
@@ -16,7 +16,7 @@ static void tell(struct build_process *p, int channel)
         job_log(p->job, p->level, "[%s] [%s]: %.*s", p->prefix, channel ? "stderr" : "stdout", STR_ARG(line));
 }
 
-static void remember(struct build_process *p, struct str bytes)
+static void process_remember(struct build_process *p, struct str bytes)
 {
     size_t room = sizeof(p->output) - 1;
     if (bytes.n > room)
@@ -33,11 +33,11 @@ static void on_output(void *ctx, enum wire_channel wire_channel, struct str byte
     struct build_process *p = ctx;
     int channel = wire_channel == WIRE_STDERR;
     size_t n = bytes.n;
-    remember(p, bytes);
+    process_remember(p, bytes);
     for (size_t i = 0; i < bytes.n; i++) {
         p->line[channel][p->n_line[channel]++] = bytes.p[i];
         if (bytes.p[i] == '\n' || p->n_line[channel] == LINE_MAX_BYTES)
-            tell(p, channel);
+            process_tell(p, channel);
     }
     exec_ack(p->follow, n);
 }
@@ -46,8 +46,8 @@ static void finished(struct build_process *p, int code, const struct err *err)
 {
     struct build_job *j = p->job;
     p->follow = NULL;
-    tell(p, 0);
-    tell(p, 1);
+    process_tell(p, 0);
+    process_tell(p, 1);
     if (!job_is_over(j))
         p->done(j, code, err);
 }
@@ -57,12 +57,12 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
     finished(ctx, exit->signaled ? 128 + (int)exit->code : (int)exit->code, NULL);
 }
 
-static void on_error(void *ctx, const struct err *err)
+static void process_on_error(void *ctx, const struct err *err)
 {
     finished(ctx, -1, err);
 }
 
-static const struct exec_ops ops = {.on_output = on_output, .on_exit = on_exited, .on_error = on_error};
+static const struct exec_ops ops = {.on_output = on_output, .on_exit = on_exited, .on_error = process_on_error};
 
 void process_run(struct build_process *p, struct build_job *j, const struct build_command *c)
 {

@@ -8,14 +8,14 @@ struct row {
     struct build_step_size size;
 };
 
-struct report {
+struct build_report {
     struct list node;
     char id[ID_UUID_LEN + 1];
     struct row *rows;
     size_t n;
 };
 
-static void report_free(struct builder *b, struct report *r)
+static void report_free(struct builder *b, struct build_report *r)
 {
     list_remove(&r->node);
     b->n_reports--;
@@ -23,9 +23,9 @@ static void report_free(struct builder *b, struct report *r)
     mem_free(r);
 }
 
-static struct report *find(struct builder *b, const char *id)
+static struct build_report *report_find(struct builder *b, const char *id)
 {
-    LIST_FOREACH (struct report, r, &b->reports, node)
+    LIST_FOREACH (struct build_report, r, &b->reports, node)
         if (strcmp(r->id, id) == 0)
             return r;
     return NULL;
@@ -33,26 +33,26 @@ static struct report *find(struct builder *b, const char *id)
 
 void reports_forget(struct builder *b, const char *build_id)
 {
-    struct report *r = find(b, build_id);
+    struct build_report *r = report_find(b, build_id);
     if (r)
         report_free(b, r);
 }
 
 void reports_free(struct builder *b)
 {
-    LIST_FOREACH (struct report, r, &b->reports, node)
+    LIST_FOREACH (struct build_report, r, &b->reports, node)
         report_free(b, r);
 }
 
-static void add(struct build_job *j)
+static void report_add(struct build_job *j)
 {
     struct builder *b = j->b;
-    struct report *r = find(b, j->id);
+    struct build_report *r = report_find(b, j->id);
     if (!r) {
-        struct report *oldest = LIST_FIRST(struct report, &b->reports, node);
+        struct build_report *oldest = LIST_FIRST(struct build_report, &b->reports, node);
         if (oldest && b->n_reports >= REPORTS_MAX)
             report_free(b, oldest);
-        r = mem_new(struct report);
+        r = mem_new(struct build_report);
         memcpy(r->id, j->id, sizeof(r->id));
         list_append(&b->reports, &r->node);
         b->n_reports++;
@@ -75,21 +75,21 @@ const char *size_text(struct arena *arena, const struct build_step_size *size)
 
 void job_tell_done(struct build_job *j, const char *what)
 {
-    add(j);
+    report_add(j);
     job_log(j, TEMPLATE_INFO, "[%s] %s in %.2f s%s", j->prefix, what,
             (double)(clock_mono() - j->step_started) / USEC_PER_SEC, size_text(&j->arena, &j->stored));
 }
 
 void job_tell_cached(struct build_job *j, const char *text)
 {
-    add(j);
+    report_add(j);
     job_log(j, TEMPLATE_INFO, "CACHED [%s] %s%s", j->prefix, text, size_text(&j->arena, &j->stored));
 }
 
 void builder_each_step(struct builder *b, const char *build_id,
                        void (*fn)(void *ctx, const struct build_step_size *size), void *ctx)
 {
-    const struct report *r = find(b, build_id);
+    const struct build_report *r = report_find(b, build_id);
     for (size_t i = 0; r && i < r->n; i++) {
         struct build_step_size size = r->rows[i].size;
         size.step = r->rows[i].step;

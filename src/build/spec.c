@@ -10,6 +10,9 @@ static const struct {
     [BUILD_WORKDIR] = {"WORKDIR", 1, 1}, [BUILD_USER] = {"USER", 1, 2},
 };
 
+const struct build_spec_names build_spec_names = {"image",    "template",  "archive",   "from",
+                                                  "registry", "start_cmd", "ready_cmd", "files"};
+
 const char *build_step_name(enum build_step_type type)
 {
     return types[type].name;
@@ -29,7 +32,8 @@ static int wrong(struct err *err, const char *what, const char *why)
 }
 
 /* 1, 0 when it is absent, null or empty. */
-static int text_of(const json_t *object, const char *name, struct arena *arena, const char **ret_text, struct err *err)
+static int spec_text_of(const json_t *object, const char *name, struct arena *arena, const char **ret_text,
+                        struct err *err)
 {
     const json_t *value = json_object_get(object, name);
     if (!value || json_is_null(value))
@@ -101,13 +105,14 @@ static int check_args(const struct build_step *s, struct err *err)
     return 0;
 }
 
-static int read_step(const json_t *step, struct arena *arena, struct build_step *ret_step, struct err *err)
+static int read_step(const json_t *step, const struct build_spec_names *names, struct arena *arena,
+                     struct build_step *ret_step, struct err *err)
 {
     const char *type = NULL, *hash = NULL;
     struct build_step s = {0};
     if (!json_is_object(step))
         return wrong(err, "step", "must be an object");
-    if (text_of(step, "type", arena, &type, err) < 0 || text_of(step, "filesHash", arena, &hash, err) < 0 ||
+    if (spec_text_of(step, "type", arena, &type, err) < 0 || spec_text_of(step, names->files, arena, &hash, err) < 0 ||
         flag_of(step, "force", &s.force, err) < 0)
         return -1;
     size_t t = 0;
@@ -117,7 +122,7 @@ static int read_step(const json_t *step, struct arena *arena, struct build_step 
         return err_set(err, ERR_INVALID_ARGUMENT, "there are no steps of the type '%.32s'", type ? type : "");
     s.type = (enum build_step_type)t;
     if (hash && !build_is_hash(str_of(hash)))
-        return wrong(err, "filesHash", "must be 64 lower-case hexadecimal digits");
+        return wrong(err, names->files, "must be 64 lower-case hexadecimal digits");
     s.files_hash = s.type == BUILD_COPY ? hash : NULL;
     if (read_args(step, &s, arena, err) < 0 || check_args(&s, err) < 0)
         return -1;
@@ -125,7 +130,8 @@ static int read_step(const json_t *step, struct arena *arena, struct build_step 
     return 0;
 }
 
-static int read_steps(const json_t *body, struct arena *arena, struct build_spec *spec, struct err *err)
+static int read_steps(const json_t *body, const struct build_spec_names *names, struct arena *arena,
+                      struct build_spec *spec, struct err *err)
 {
     const json_t *steps = json_object_get(body, "steps"), *step;
     size_t i, n = json_array_size(steps);
@@ -136,7 +142,7 @@ static int read_steps(const json_t *body, struct arena *arena, struct build_spec
     struct build_step *list = arena_alloc(arena, (n + 1) * sizeof(*list));
     json_array_foreach(steps, i, step)
     {
-        if (read_step(step, arena, &list[i], err) < 0)
+        if (read_step(step, names, arena, &list[i], err) < 0)
             return err_prefix(err, "step %zu", i + 1);
     }
     spec->steps = list;
@@ -144,45 +150,48 @@ static int read_steps(const json_t *body, struct arena *arena, struct build_spec
     return 0;
 }
 
-static int read_registry(const json_t *body, struct arena *arena, struct build_spec *spec, struct err *err)
+static int read_registry(const json_t *body, const char *name, struct arena *arena, struct build_spec *spec,
+                         struct err *err)
 {
-    const json_t *registry = json_object_get(body, "fromImageRegistry");
+    const json_t *registry = json_object_get(body, name);
     const char *type = NULL;
     if (!registry || json_is_null(registry))
         return 0;
     if (!json_is_object(registry))
-        return wrong(err, "fromImageRegistry", "must be an object");
-    if (text_of(registry, "type", arena, &type, err) < 0)
+        return wrong(err, name, "must be an object");
+    if (spec_text_of(registry, "type", arena, &type, err) < 0)
         return -1;
-    if (!type || strcmp(type, "registry") != 0)
-        return err_set(err, ERR_UNIMPLEMENTED,
-                       "fromImageRegistry: only registries with a user name and a password are supported (type "
-                       "\"registry\"), not \"%.16s\"",
-                       type ? type : "");
-    if (text_of(registry, "username", arena, &spec->username, err) < 0 ||
-        text_of(registry, "password", arena, &spec->password, err) < 0)
+    if (type && strcmp(type, "registry") != 0)
+        return err_set(
+            err, ERR_UNIMPLEMENTED,
+            "%s: only registries with a user name and a password are supported (type \"registry\"), not \"%.16s\"",
+            name, type);
+    if (spec_text_of(registry, "username", arena, &spec->username, err) < 0 ||
+        spec_text_of(registry, "password", arena, &spec->password, err) < 0)
         return -1;
     return 0;
 }
 
-int build_spec_read(const json_t *body, struct arena *arena, struct build_spec *ret_spec, struct err *err)
+int build_spec_read(const json_t *body, const struct build_spec_names *names, struct arena *arena,
+                    struct build_spec *ret_spec, struct err *err)
 {
     struct build_spec spec = {0};
-    if (text_of(body, "fromImage", arena, &spec.image, err) < 0 ||
-        text_of(body, "fromTemplate", arena, &spec.template_ref, err) < 0 ||
-        text_of(body, "fromArchive", arena, &spec.archive, err) < 0 ||
-        text_of(body, "from", arena, &spec.from, err) < 0 ||
-        text_of(body, "startCmd", arena, &spec.start_cmd, err) < 0 ||
-        text_of(body, "readyCmd", arena, &spec.ready_cmd, err) < 0 || flag_of(body, "force", &spec.force, err) < 0 ||
-        read_registry(body, arena, &spec, err) < 0 || read_steps(body, arena, &spec, err) < 0)
+    if (spec_text_of(body, names->image, arena, &spec.image, err) < 0 ||
+        spec_text_of(body, names->template_ref, arena, &spec.template_ref, err) < 0 ||
+        spec_text_of(body, names->archive, arena, &spec.archive, err) < 0 ||
+        spec_text_of(body, names->from, arena, &spec.from, err) < 0 ||
+        spec_text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
+        spec_text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
+        flag_of(body, "force", &spec.force, err) < 0 || read_registry(body, names->registry, arena, &spec, err) < 0 ||
+        read_steps(body, names, arena, &spec, err) < 0)
         return -1;
     int n = (spec.image != NULL) + (spec.template_ref != NULL) + (spec.archive != NULL) + (spec.from != NULL);
     if (n == 0)
-        return err_set(err, ERR_INVALID_ARGUMENT, "must specify either fromImage or fromTemplate");
+        return err_set(err, ERR_INVALID_ARGUMENT, "must specify either %s or %s", names->image, names->template_ref);
     if (n > 1)
-        return err_set(err, ERR_INVALID_ARGUMENT, "cannot specify both fromImage and fromTemplate");
+        return err_set(err, ERR_INVALID_ARGUMENT, "cannot specify both %s and %s", names->image, names->template_ref);
     if (spec.archive && !build_is_hash(str_of(spec.archive)))
-        return wrong(err, "fromArchive", "must be 64 lower-case hexadecimal digits");
+        return wrong(err, names->archive, "must be 64 lower-case hexadecimal digits");
     *ret_spec = spec;
     return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a build is to do, as E2B's API says it in JSON. Members that are not known, and those of steps that are the client's own, are not looked at.
+ * What a build is to do, in JSON. Unknown members are ignored.
  *
- *   {"fromImage": "ubuntu:22.04" | "fromTemplate": "base" | "fromArchive": "<hash of an upload>" | "from": "base", "fromImageRegistry": {"type": "registry", "username": .., "password": ..},
- *    "force": false, "startCmd": "..", "readyCmd": "..",
+ *   {"image": "ubuntu:22.04" | "template": "base" | "archive": "<hash of an upload>" | "from": "base", "registry": {"username": .., "password": ..},
+ *    "force": false, "start_cmd": "..", "ready_cmd": "..",
  *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
- *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "filesHash": "<64 hex>"},
+ *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "files": "<64 hex>"},
  *              {"type": "ENV", "args": ["NAME", "value", ..]}, {"type": "WORKDIR", "args": ["/app"]}, {"type": "USER", "args": ["name"]}]}
  *
  * "from" is FROM as a Dockerfile has it: a template here when one has that name, else an image.
@@ -44,8 +44,15 @@ struct build_spec {
     const char *start_cmd, *ready_cmd; /* NULL: none */
 };
 
+/* What the members are called; NULL: there is no such member. A façade whose JSON only has other names brings its own. */
+struct build_spec_names {
+    const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files;
+};
+extern const struct build_spec_names build_spec_names; /* those above */
+
 /* All of it is copied into the arena. ERR_INVALID_ARGUMENT, ERR_UNIMPLEMENTED. */
-int build_spec_read(const json_t *body, struct arena *arena, struct build_spec *ret_spec, struct err *err) WARN_UNUSED;
+int build_spec_read(const json_t *body, const struct build_spec_names *names, struct arena *arena,
+                    struct build_spec *ret_spec, struct err *err) WARN_UNUSED;
 
 const char *build_step_name(enum build_step_type type);
 bool build_is_hash(struct str s); /* 64 lower-case hexadecimal digits */

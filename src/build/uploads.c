@@ -64,7 +64,7 @@ struct upload {
 
 /* ---- what there is ---- */
 
-static struct sent *add(struct uploads *u, const char *hash, usec_t at, uint64_t bytes)
+static struct sent *uploads_add(struct uploads *u, const char *hash, usec_t at, uint64_t bytes)
 {
     struct sent *s = mem_new(struct sent);
     memcpy(s->hash, hash, UPLOAD_HASH_LEN);
@@ -76,7 +76,7 @@ static struct sent *add(struct uploads *u, const char *hash, usec_t at, uint64_t
     return s;
 }
 
-static void forget(struct uploads *u, struct sent *s)
+static void uploads_forget(struct uploads *u, struct sent *s)
 {
     (void)map_del(&u->files, str_of(s->hash));
     list_remove(&s->node);
@@ -88,7 +88,7 @@ static bool discard(struct uploads *u, struct sent *s)
 {
     if (unlinkat(u->dirfd, s->hash, 0) < 0 && errno != ENOENT)
         return false;
-    forget(u, s);
+    uploads_forget(u, s);
     u->looked = 0;
     return true;
 }
@@ -114,7 +114,7 @@ static void sort(struct uploads *u)
 }
 
 /* What an earlier worker left: whole ones are known from here on, half ones go. */
-static int read_all(struct uploads *u, struct err *err)
+static int uploads_read_all(struct uploads *u, struct err *err)
 {
     AUTO_CLOSE int fd = openat(u->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -128,8 +128,9 @@ static int read_all(struct uploads *u, struct err *err)
         if (!build_is_hash(str_of(e->d_name)))
             (void)unlinkat(u->dirfd, e->d_name, 0);
         else if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-            (void)add(u, e->d_name, (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000,
-                      (uint64_t)st.st_size);
+            (void)uploads_add(u, e->d_name,
+                              (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000,
+                              (uint64_t)st.st_size);
     }
     (void)closedir(dir);
     sort(u);
@@ -145,7 +146,7 @@ static uint64_t reserve_of(const struct uploads *u, const struct statvfs *fs)
                                                     : MIN(MAX(fs->f_blocks / 50 * fs->f_frsize, least), most);
 }
 
-static int look(struct uploads *u, struct err *err)
+static int uploads_look(struct uploads *u, struct err *err)
 {
     struct statvfs fs;
     usec_t now = clock_mono();
@@ -174,7 +175,7 @@ static int need_room(struct uploads *u, uint64_t n, struct err *err)
     if (u->reserve_bytes == UPLOADS_RESERVE_NONE)
         return 0;
     for (;;) {
-        if (look(u, err) < 0)
+        if (uploads_look(u, err) < 0)
             return -1;
         struct sent *oldest = LIST_FIRST(struct sent, &u->by_time, node);
         if (u->room >= n)
@@ -224,7 +225,7 @@ int uploads_new(const char *data_dir, uint64_t reserve_bytes, struct uploads **r
     u->reserve_bytes = reserve_bytes;
     list_init(&u->by_age);
     list_init(&u->by_time);
-    if (read_all(u, err) < 0) {
+    if (uploads_read_all(u, err) < 0) {
         uploads_free(u);
         return -1;
     }
@@ -240,7 +241,7 @@ static void release(struct ticket *t)
         mem_free(t);
 }
 
-static void drop(struct uploads *u, struct ticket *t)
+static void uploads_drop(struct uploads *u, struct ticket *t)
 {
     (void)map_del(&u->tickets, str_of(t->token));
     list_remove(&t->node);
@@ -254,9 +255,9 @@ void uploads_free(struct uploads *u)
         return;
     assert(u->n_running == 0);
     LIST_FOREACH (struct ticket, t, &u->by_age, node)
-        drop(u, t);
+        uploads_drop(u, t);
     LIST_FOREACH (struct sent, s, &u->by_time, node)
-        forget(u, s);
+        uploads_forget(u, s);
     map_fini(&u->tickets);
     map_fini(&u->files);
     (void)fd_close(u->dirfd);
@@ -283,7 +284,7 @@ int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret
     struct sent *s = map_get(&u->files, str_of(hash));
     AUTO_CLOSE int fd = s ? openat(u->dirfd, hash, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (s && fd < 0 && errno == ENOENT)
-        forget(u, s); /* somebody has removed it */
+        uploads_forget(u, s); /* somebody has removed it */
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, ERR_NOT_FOUND, "the files %.12s... were not uploaded", hash);
     *ret_fd = TAKE_FD(fd);
@@ -307,7 +308,7 @@ void uploads_grant(struct uploads *u, const char *hash, char ret_token[static UP
     usec_t now = clock_mono();
     LIST_FOREACH (struct ticket, old, &u->by_age, node)
         if (old->until < now || map_count(&u->tickets) >= TICKETS_MAX)
-            drop(u, old);
+            uploads_drop(u, old);
     struct ticket *t = mem_new(struct ticket);
     memcpy(t->hash, hash, UPLOAD_HASH_LEN);
     id_token(t->token, UPLOAD_TOKEN_LEN);
@@ -334,7 +335,7 @@ static int too_large(struct err *err)
                    (unsigned long long)(UPLOAD_BYTES_MAX >> 30));
 }
 
-static void put(struct upload *up)
+static void uploads_put(struct upload *up)
 {
     up->all->n_running--;
     if (up->ticket) {
@@ -347,7 +348,7 @@ static void put(struct upload *up)
 }
 
 /* What its bytes are compared with, or the file they go to. */
-static int open_file(struct upload *up, int64_t size, struct err *err)
+static int uploads_open_file(struct upload *up, int64_t size, struct err *err)
 {
     struct uploads *u = up->all;
     uint64_t there = 0;
@@ -363,8 +364,8 @@ static int open_file(struct upload *up, int64_t size, struct err *err)
     return up->fd < 0 ? err_errno(err, errno, "make a file for the upload") : 0;
 }
 
-static int begin(struct uploads *u, const char *hash, struct ticket *t, int64_t size, struct upload **ret_upload,
-                 struct err *err)
+static int uploads_begin(struct uploads *u, const char *hash, struct ticket *t, int64_t size,
+                         struct upload **ret_upload, struct err *err)
 {
     if (size > 0 && (uint64_t)size > UPLOAD_BYTES_MAX)
         return too_large(err);
@@ -384,8 +385,8 @@ static int begin(struct uploads *u, const char *hash, struct ticket *t, int64_t 
         u->n_by_link++;
         t->refs++;
     }
-    if (open_file(up, size, err) < 0) {
-        put(up);
+    if (uploads_open_file(up, size, err) < 0) {
+        uploads_put(up);
         return -1;
     }
     *ret_upload = up;
@@ -394,7 +395,7 @@ static int begin(struct uploads *u, const char *hash, struct ticket *t, int64_t 
 
 int upload_begin(struct uploads *u, const char *hash, int64_t size, struct upload **ret_upload, struct err *err)
 {
-    return begin(u, hash, NULL, size, ret_upload, err);
+    return uploads_begin(u, hash, NULL, size, ret_upload, err);
 }
 
 int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, int64_t size, struct upload **ret_upload,
@@ -404,10 +405,10 @@ int upload_begin_by_link(struct uploads *u, struct str hash, struct str token, i
     if (!t || !str_eqc(hash, t->hash) || clock_mono() > t->until)
         return err_set(err, ERR_PERMISSION_DENIED,
                        "this link for an upload is not, or no longer, valid: ask for another");
-    return begin(u, t->hash, t, size, ret_upload, err);
+    return uploads_begin(u, t->hash, t, size, ret_upload, err);
 }
 
-static int compare(struct upload *up, struct str bytes, struct err *err)
+static int uploads_compare(struct upload *up, struct str bytes, struct err *err)
 {
     char there[COMPARE];
     while (bytes.n) {
@@ -437,7 +438,7 @@ int upload_write(struct upload *up, struct str bytes, struct err *err)
     if (up->bytes + bytes.n > UPLOAD_BYTES_MAX)
         return too_large(err);
     if (up->repeats)
-        return compare(up, bytes, err);
+        return uploads_compare(up, bytes, err);
     if (keep_bound(u, bytes.n, err) < 0 || need_room(u, bytes.n, err) < 0)
         return -1;
     int r = fd_write_all(up->fd, bytes.p, bytes.n);
@@ -477,12 +478,12 @@ int upload_end(struct upload *up, struct err *err)
     }
     struct sent *old = map_get(&u->files, str_of(up->hash));
     if (old)
-        forget(u, old);
-    u->bytes -= up->bytes; /* add() counts them again */
-    (void)add(u, up->hash, clock_real(), up->bytes);
+        uploads_forget(u, old);
+    u->bytes -= up->bytes; /* uploads_add() counts them again */
+    (void)uploads_add(u, up->hash, clock_real(), up->bytes);
     if (up->ticket)
         up->ticket->used = true;
-    put(up);
+    uploads_put(up);
     return 0;
 }
 
@@ -495,5 +496,5 @@ void upload_cancel(struct upload *up)
         up->all->bytes -= up->bytes;
         up->all->looked = 0;
     }
-    put(up);
+    uploads_put(up);
 }

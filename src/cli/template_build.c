@@ -143,10 +143,10 @@ static int add_auth(struct making *m, const char *image)
     }
     if (!auth.user)
         return 0;
-    json_t *given = json_pack("{s:s,s:s,s:s}", "type", "registry", "username", auth.user, "password", auth.password);
+    json_t *given = json_pack("{s:s,s:s}", "username", auth.user, "password", auth.password);
     if (!given)
         return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's user name or password is not UTF-8");
-    (void)json_object_set_new(m->spec, "fromImageRegistry", given);
+    (void)json_object_set_new(m->spec, "registry", given);
     return 0;
 }
 
@@ -166,7 +166,7 @@ static int read_password(struct making *m)
 
 static void forget_auth(struct making *m)
 {
-    const json_t *password = json_object_get(json_object_get(m->spec, "fromImageRegistry"), "password");
+    const json_t *password = json_object_get(json_object_get(m->spec, "registry"), "password");
     if (password)
         mem_wipe((char *)(uintptr_t)json_string_value(password), json_string_length(password));
     secret_input_wipe(&m->password);
@@ -255,7 +255,7 @@ static int send_archive(struct making *m)
     start_doing(m, "reading", m->o->from_oci, 0);
     if (build_context_hash_file(m->o->from_oci, show_bytes, m, hash, &m->ctx->err) < 0)
         return -1;
-    set_text(m->spec, "fromArchive", hash);
+    set_text(m->spec, "archive", hash);
     int r = is_present(m, hash);
     if (r)
         return r < 0 ? -1 : 0;
@@ -284,7 +284,7 @@ static int add_steps(struct making *m)
             continue;
         if (send_source(m, s->args[0], hash) < 0)
             return err_prefix(&m->ctx->err, "line %u", s->line);
-        set_text(step, "filesHash", hash);
+        set_text(step, "files", hash);
     }
     return 0;
 }
@@ -297,16 +297,16 @@ static int make_spec(struct making *m)
         if (send_archive(m) < 0)
             return -1;
     } else if (o->from_template) {
-        set_text(m->spec, "fromTemplate", o->from_template);
+        set_text(m->spec, "template", o->from_template);
     } else {
         const char *image = o->from_image ? o->from_image : m->file.image;
-        set_text(m->spec, o->from_image ? "fromImage" : "from", image);
+        set_text(m->spec, o->from_image ? "image" : "from", image);
         if (add_auth(m, image) < 0)
             return -1;
     }
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
-    set_text(m->spec, "startCmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
-    set_text(m->spec, "readyCmd", o->ready_cmd);
+    set_text(m->spec, "start_cmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
+    set_text(m->spec, "ready_cmd", o->ready_cmd);
     return add_steps(m);
 }
 

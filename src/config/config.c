@@ -15,12 +15,12 @@
 #define MIB (1024ULL * 1024)
 #define DAY_MS (86400ULL * 1000)
 
-struct field;
+struct config_field;
 
 /* A setter gets one scalar (lists: one for each item) and says in *err what is wrong with it, without file and line. */
-typedef int (*set_fn)(struct config *c, const struct field *f, struct str value, struct err *err);
+typedef int (*set_fn)(struct config *c, const struct config_field *f, struct str value, struct err *err);
 
-struct field {
+struct config_field {
     const char *name; /* with its section: "defaults.memory" */
     const char *env;
     set_fn set;
@@ -29,7 +29,7 @@ struct field {
     uint64_t least, most;
 };
 
-static void *member(struct config *c, const struct field *f)
+static void *config_member(struct config *c, const struct config_field *f)
 {
     return (char *)c + f->offset;
 }
@@ -46,7 +46,7 @@ static void format_cpus(uint64_t milli, char ret_text[static UNIT_TEXT_MAX])
     (void)snprintf(ret_text, UNIT_TEXT_MAX, "%g", (double)milli / 1000);
 }
 
-static int check_range(const struct field *f, uint64_t number, format_fn format, struct err *err)
+static int check_range(const struct config_field *f, uint64_t number, format_fn format, struct err *err)
 {
     char bound[UNIT_TEXT_MAX];
     if (number >= f->least && number <= f->most)
@@ -56,10 +56,10 @@ static int check_range(const struct field *f, uint64_t number, format_fn format,
                    number < f->least ? "least" : "most");
 }
 
-static int set_dir(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_dir(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     char path[PATH_TEXT_MAX];
-    char **slot = member(c, f);
+    char **slot = config_member(c, f);
     if (value.n == 0 || value.p[0] != '/' || path_clean(value, path) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute path", f->name);
     /* Socket addresses end at 107 bytes, and "/cove.sock" follows. */
@@ -70,7 +70,7 @@ static int set_dir(struct config *c, const struct field *f, struct str value, st
     return 0;
 }
 
-static int set_listen(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_listen(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     if (c->n_listen == CONFIG_LISTEN_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
@@ -80,7 +80,7 @@ static int set_listen(struct config *c, const struct field *f, struct str value,
     return 0;
 }
 
-static int set_listen_tls(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_listen_tls(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     if (c->n_listen_tls == CONFIG_LISTEN_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s has more than %d addresses", f->name, CONFIG_LISTEN_MAX);
@@ -91,15 +91,15 @@ static int set_listen_tls(struct config *c, const struct field *f, struct str va
     return 0;
 }
 
-static int set_bool(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_bool(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     if (!str_eqc(value, "true") && !str_eqc(value, "false"))
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be true or false", f->name);
-    *(bool *)member(c, f) = str_eqc(value, "true");
+    *(bool *)config_member(c, f) = str_eqc(value, "true");
     return 0;
 }
 
-static int set_domain(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_domain(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool ok = value.n > 0 && value.n <= 200 && value.p[0] != '.' && value.p[0] != '-' && value.p[value.n - 1] != '.';
     for (size_t i = 0; ok && i < value.n; i++) {
@@ -108,57 +108,57 @@ static int set_domain(struct config *c, const struct field *f, struct str value,
     }
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a host name in lower case, without port", f->name);
-    char **slot = member(c, f);
+    char **slot = config_member(c, f);
     mem_free(*slot);
     *slot = mem_strndup(value.p, value.n);
     return 0;
 }
 
-static int set_u32(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_u32(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     uint64_t number;
     if (str_to_u64(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a whole number", f->name);
     if (check_range(f, number, format_number, err) < 0)
         return -1;
-    *(uint32_t *)member(c, f) = (uint32_t)number;
+    *(uint32_t *)config_member(c, f) = (uint32_t)number;
     return 0;
 }
 
-static int set_size(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_size(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     uint64_t number;
     if (unit_parse_size(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a size such as 512MiB", f->name);
     if (number != 0 && check_range(f, number, unit_format_size, err) < 0)
         return -1;
-    *(uint64_t *)member(c, f) = number;
+    *(uint64_t *)config_member(c, f) = number;
     return 0;
 }
 
-static int set_duration(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_duration(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     uint64_t number;
     if (unit_parse_duration(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a duration such as 5m", f->name);
     if (check_range(f, number, unit_format_duration, err) < 0)
         return -1;
-    *(uint64_t *)member(c, f) = number;
+    *(uint64_t *)config_member(c, f) = number;
     return 0;
 }
 
-static int set_cpus(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_cpus(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     uint32_t number;
     if (unit_parse_cpus(value, &number) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number such as 1.5", f->name);
     if (number != 0 && check_range(f, number, format_cpus, err) < 0)
         return -1;
-    *(uint32_t *)member(c, f) = number;
+    *(uint32_t *)config_member(c, f) = number;
     return 0;
 }
 
-static int set_pool(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_pool(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     static const char *const names[] = {[CONFIG_POOL_AUTO] = "auto",
                                         [CONFIG_POOL_BTRFS] = "btrfs",
@@ -166,19 +166,19 @@ static int set_pool(struct config *c, const struct field *f, struct str value, s
                                         [CONFIG_POOL_COPY] = "copy"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         if (str_eqc(value, names[i])) {
-            *(enum config_pool *)member(c, f) = (enum config_pool)i;
+            *(enum config_pool *)config_member(c, f) = (enum config_pool)i;
             return 0;
         }
     }
     return err_set(err, ERR_INVALID_ARGUMENT, "%s must be auto, btrfs, reflink or copy", f->name);
 }
 
-static int set_level(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_level(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     static const char *const names[] = {"debug", "info", "warn", "error"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         if (str_eqc(value, names[i])) {
-            *(enum log_level *)member(c, f) = (enum log_level)i;
+            *(enum log_level *)config_member(c, f) = (enum log_level)i;
             return 0;
         }
     }
@@ -193,7 +193,7 @@ static void add_build_line(struct config *c, const char *key, struct str value)
     c->builds = all;
 }
 
-static int set_build_number(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_build_number(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     static const struct {
         const char *name, *key, *what;
@@ -218,7 +218,7 @@ static int set_build_number(struct config *c, const struct field *f, struct str 
     return 0;
 }
 
-static const char *image_key(const struct field *f)
+static const char *image_key(const struct config_field *f)
 {
     return strcmp(f->name, "images.aliases") == 0 ? "alias=" : "insecure=";
 }
@@ -247,7 +247,7 @@ static void forget_lines(char *lines, const char *key)
         *to = 0;
 }
 
-static int set_image(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_image(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool is_alias = strcmp(f->name, "images.aliases") == 0, has_eq = str_find_char(value, '=') > 0;
     bool ok = value.n > 0 && value.n <= 512 && is_alias == has_eq && value.p[value.n - 1] != '=';
@@ -263,7 +263,7 @@ static int set_image(struct config *c, const struct field *f, struct str value, 
     return 0;
 }
 
-static int set_mirror(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_mirror(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     bool ok = value.n <= 1024 && (str_starts(value, STR("http://")) || str_starts(value, STR("https://")) ||
                                   str_starts(value, STR("file:///")));
@@ -271,13 +271,13 @@ static int set_mirror(struct config *c, const struct field *f, struct str value,
         ok = value.p[i] > ' ' && value.p[i] < 0x7f;
     if (!ok)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http, https or file URL", f->name);
-    char **slot = member(c, f);
+    char **slot = config_member(c, f);
     mem_free(*slot);
     *slot = mem_strndup(value.p, value.n);
     return 0;
 }
 
-static int set_package(struct config *c, const struct field *f, struct str value, struct err *err)
+static int set_package(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
     /* Debian policy 5.6.1: lower case, digits, plus, minus, point; it never begins with a minus, so it is no option either. */
     bool ok = value.n >= 2 && value.n <= 128;
@@ -296,7 +296,7 @@ static int set_package(struct config *c, const struct field *f, struct str value
 
 #define AT(m) .offset = offsetof(struct config, m)
 
-static const struct field fields[] = {
+static const struct config_field fields[] = {
     {"state_dir", "COVE_STATE", set_dir, AT(state_dir), .most = 200},
     {"run_dir", "COVE_RUN", set_dir, AT(run_dir), .most = 80},
     {"listen", "COVE_LISTEN", set_listen, .is_list = true},
@@ -334,26 +334,26 @@ static bool is_section(struct str name)
            str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep");
 }
 
-static void forget(struct config_listen *all, size_t *n)
+static void config_forget(struct config_listen *all, size_t *n)
 {
     while (*n)
         mem_free(all[--*n].text);
 }
 
 /* One key and its value, as the document walker meets them. */
-static int apply(void *ctx, const char *key, struct str value, bool first, bool in_list, struct err *err)
+static int config_apply(void *ctx, const char *key, struct str value, bool first, bool in_list, struct err *err)
 {
     struct config *c = ctx;
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
-        const struct field *f = &fields[i];
+        const struct config_field *f = &fields[i];
         if (strcmp(f->name, key) != 0)
             continue;
         if (in_list && !f->is_list)
             return err_set(err, ERR_INVALID_ARGUMENT, "%s takes one value, not a list", key);
         if (first && f->set == set_listen)
-            forget(c->listen, &c->n_listen);
+            config_forget(c->listen, &c->n_listen);
         if (first && f->set == set_listen_tls)
-            forget(c->listen_tls, &c->n_listen_tls);
+            config_forget(c->listen_tls, &c->n_listen_tls);
         if (first && f->set == set_image)
             forget_lines(c->builds, image_key(f));
         return f->set(c, f, value, err);
@@ -394,8 +394,8 @@ void config_free(struct config *c)
     mem_free(c->domain);
     mem_free(c->builds);
     mem_free(c->template_mirror);
-    forget(c->listen, &c->n_listen);
-    forget(c->listen_tls, &c->n_listen_tls);
+    config_forget(c->listen, &c->n_listen);
+    config_forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
     mem_free(c);
@@ -411,7 +411,7 @@ static int check_whole(const struct config *c, struct err *err)
 int config_parse(const char *name, struct str text, struct config **ret_config, struct err *err)
 {
     AUTO(config_free) struct config *c = config_new();
-    if (document_walk(name, text, is_section, apply, c, err) < 0)
+    if (document_walk(name, text, is_section, config_apply, c, err) < 0)
         return -1;
     if (check_whole(c, err) < 0)
         return err_prefix(err, "%s", name);
@@ -429,7 +429,7 @@ static int apply_env(struct config *c, struct err *err)
         struct str rest = str_of(value), part = rest;
         bool first = true;
         while (!fields[i].is_list || str_split(&rest, ',', &part)) {
-            if (apply(c, fields[i].name, str_trim(part), first, fields[i].is_list, err) < 0)
+            if (config_apply(c, fields[i].name, str_trim(part), first, fields[i].is_list, err) < 0)
                 return err_prefix(err, "environment variable %s", fields[i].env);
             first = false;
             if (!fields[i].is_list)

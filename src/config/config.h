@@ -71,6 +71,10 @@ struct config {
 
     char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
 
+    /* Not of the file: main sets them behind config_load(). Borrowed. */
+    const char *key_prefix; /* of API keys that coved makes */
+    const char *marker;     /* the file in the base template by which programs know a sandbox */
+
     char *template_mirror; /* NULL: the builder's own */
     char *template_packages[CONFIG_PACKAGES_MAX];
     size_t n_template_packages;

@@ -8,7 +8,7 @@
 
 enum { KEY_MAX = 64 };
 
-struct walk {
+struct config_document_walk {
     const char *name;
     struct str text;
     bool (*is_section)(struct str key);
@@ -20,7 +20,7 @@ struct walk {
     struct map seen;    /* keys with section */
 };
 
-static int complain(struct walk *w, size_t line, const char *what)
+static int complain(struct config_document_walk *w, size_t line, const char *what)
 {
     return err_set(w->err, ERR_INVALID_ARGUMENT, "%s:%zu: %s", w->name, line + 1, what);
 }
@@ -34,7 +34,7 @@ static bool has_ipv6(struct str text, size_t line)
     return one.n > 0 && memmem(one.p, one.n, "::", 2);
 }
 
-static int next(struct walk *w)
+static int document_next(struct config_document_walk *w)
 {
     yaml_event_delete(&w->event);
     if (!yaml_parser_parse(&w->parser, &w->event)) {
@@ -53,12 +53,12 @@ static int next(struct walk *w)
     return 0;
 }
 
-static struct str scalar(const struct walk *w)
+static struct str scalar(const struct config_document_walk *w)
 {
     return str_n(w->event.data.scalar.value, w->event.data.scalar.length);
 }
 
-static int report(struct walk *w, const char *key, bool first, bool in_list)
+static int report(struct config_document_walk *w, const char *key, bool first, bool in_list)
 {
     size_t line = w->event.start_mark.line;
     if (str_has_nul(scalar(w)))
@@ -68,10 +68,10 @@ static int report(struct walk *w, const char *key, bool first, bool in_list)
     return 0;
 }
 
-static int walk_list(struct walk *w, const char *key)
+static int walk_list(struct config_document_walk *w, const char *key)
 {
     for (bool first = true;; first = false) {
-        if (next(w) < 0)
+        if (document_next(w) < 0)
             return -1;
         if (w->event.type == YAML_SEQUENCE_END_EVENT)
             return first ? complain(w, w->event.start_mark.line, "an empty list says nothing; leave the key out") : 0;
@@ -82,11 +82,11 @@ static int walk_list(struct walk *w, const char *key)
     }
 }
 
-static int walk_mapping(struct walk *w, const char *section, int depth)
+static int walk_mapping(struct config_document_walk *w, const char *section, int depth)
 {
     for (;;) {
         char key[2 * KEY_MAX + 2];
-        if (next(w) < 0)
+        if (document_next(w) < 0)
             return -1;
         if (w->event.type == YAML_MAPPING_END_EVENT)
             return 0;
@@ -102,7 +102,7 @@ static int walk_mapping(struct walk *w, const char *section, int depth)
             (void)snprintf(what, sizeof(what), "\"%s\" is given twice", key);
             return complain(w, line, what);
         }
-        if (next(w) < 0)
+        if (document_next(w) < 0)
             return -1;
         int r;
         if (named_section) {
@@ -126,15 +126,15 @@ static int walk_mapping(struct walk *w, const char *section, int depth)
     }
 }
 
-static int walk_document(struct walk *w)
+static int walk_document(struct config_document_walk *w)
 {
-    if (next(w) < 0) /* stream start */
+    if (document_next(w) < 0) /* stream start */
         return -1;
-    if (next(w) < 0)
+    if (document_next(w) < 0)
         return -1;
     if (w->event.type == YAML_STREAM_END_EVENT) /* nothing but comments */
         return 0;
-    if (next(w) < 0)
+    if (document_next(w) < 0)
         return -1;
     if (w->event.type == YAML_SCALAR_EVENT && scalar(w).n == 0)
         ;
@@ -142,7 +142,7 @@ static int walk_document(struct walk *w)
         return complain(w, w->event.start_mark.line, "expected keys and values");
     else if (walk_mapping(w, "", 0) < 0)
         return -1;
-    if (next(w) < 0 || next(w) < 0) /* document end, then the stream's */
+    if (document_next(w) < 0 || document_next(w) < 0) /* document end, then the stream's */
         return -1;
     if (w->event.type != YAML_STREAM_END_EVENT)
         return complain(w, w->event.start_mark.line, "one document only");
@@ -152,7 +152,7 @@ static int walk_document(struct walk *w)
 int document_walk(const char *name, struct str text, bool (*is_section)(struct str key), document_fn fn, void *ctx,
                   struct err *err)
 {
-    struct walk w = {
+    struct config_document_walk w = {
         .name = name, .text = text, .is_section = is_section, .fn = fn, .ctx = ctx, .err = err, .seen = MAP_INIT};
     if (text.n == 0)
         return 0;

@@ -7,20 +7,20 @@
 #include <unistd.h>
 #include <yaml.h>
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     const char *name;
     struct err *err;
     unsigned depth, values;
 };
 
-static json_t *refuse(struct reader *r, const yaml_event_t *event, const char *what)
+static json_t *yaml_refuse(struct yaml_reader *r, const yaml_event_t *event, const char *what)
 {
     (void)err_set(r->err, ERR_INVALID_ARGUMENT, "%.96s:%zu: %s", r->name, event->start_mark.line + 1, what);
     return NULL;
 }
 
-static bool next(struct reader *r, yaml_event_t *event)
+static bool yaml_next(struct yaml_reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event))
         return true;
@@ -31,14 +31,14 @@ static bool next(struct reader *r, yaml_event_t *event)
     return false;
 }
 
-static json_t *scalar(struct reader *r, const yaml_event_t *event)
+static json_t *scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_n(event->data.scalar.value, event->data.scalar.length);
     bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     int64_t number;
     json_t *value;
     if (event->data.scalar.anchor || event->data.scalar.tag)
-        return refuse(r, event, "anchors and tags are not known here");
+        return yaml_refuse(r, event, "anchors and tags are not known here");
     if (is_plain && (text.n == 0 || str_eqc(text, "null") || str_eqc(text, "~")))
         return json_null();
     if (is_plain && (str_eqc(text, "true") || str_eqc(text, "false")))
@@ -46,21 +46,21 @@ static json_t *scalar(struct reader *r, const yaml_event_t *event)
     if (is_plain && str_to_i64(text, &number) == 0)
         return json_integer(number);
     value = json_stringn(text.p, text.n);
-    return value ? value : refuse(r, event, "not UTF-8");
+    return value ? value : yaml_refuse(r, event, "not UTF-8");
 }
 
-static json_t *node(struct reader *r, const yaml_event_t *event);
+static json_t *node(struct yaml_reader *r, const yaml_event_t *event);
 
-static json_t *list(struct reader *r, const yaml_event_t *begin)
+static json_t *yaml_list(struct yaml_reader *r, const yaml_event_t *begin)
 {
     json_t *array = json_array();
     if (begin->data.sequence_start.anchor || begin->data.sequence_start.tag) {
         json_decref(array);
-        return refuse(r, begin, "anchors and tags are not known here");
+        return yaml_refuse(r, begin, "anchors and tags are not known here");
     }
     for (;;) {
         yaml_event_t event;
-        if (!next(r, &event))
+        if (!yaml_next(r, &event))
             break;
         if (event.type == YAML_SEQUENCE_END_EVENT) {
             yaml_event_delete(&event);
@@ -77,11 +77,11 @@ static json_t *list(struct reader *r, const yaml_event_t *begin)
 }
 
 /* One "key: value"; 0 at the end, -1 when it is malformed. */
-static int member(struct reader *r, json_t *object)
+static int yaml_member(struct yaml_reader *r, json_t *object)
 {
     yaml_event_t key, event;
     int result = -1;
-    if (!next(r, &key))
+    if (!yaml_next(r, &key))
         return -1;
     if (key.type == YAML_MAPPING_END_EVENT) {
         yaml_event_delete(&key);
@@ -90,10 +90,10 @@ static int member(struct reader *r, json_t *object)
     const char *name = (const char *)key.data.scalar.value;
     if (key.type != YAML_SCALAR_EVENT || key.data.scalar.anchor || key.data.scalar.tag ||
         strlen(name) != key.data.scalar.length || !str_is_utf8(str_of(name))) {
-        (void)refuse(r, &key, "a key must be a text");
+        (void)yaml_refuse(r, &key, "a key must be a text");
     } else if (json_object_get(object, name)) {
-        (void)refuse(r, &key, "the same key as before");
-    } else if (next(r, &event)) {
+        (void)yaml_refuse(r, &key, "the same key as before");
+    } else if (yaml_next(r, &event)) {
         json_t *value = node(r, &event);
         yaml_event_delete(&event);
         if (value && json_object_set_new(object, name, value) == 0)
@@ -103,43 +103,43 @@ static int member(struct reader *r, json_t *object)
     return result;
 }
 
-static json_t *mapping(struct reader *r, const yaml_event_t *begin)
+static json_t *mapping(struct yaml_reader *r, const yaml_event_t *begin)
 {
     json_t *object = json_object();
     int more = 1;
     if (begin->data.mapping_start.anchor || begin->data.mapping_start.tag) {
-        (void)refuse(r, begin, "anchors and tags are not known here");
+        (void)yaml_refuse(r, begin, "anchors and tags are not known here");
         more = -1;
     }
     while (more > 0)
-        more = member(r, object);
+        more = yaml_member(r, object);
     if (more == 0)
         return object;
     json_decref(object);
     return NULL;
 }
 
-static json_t *node(struct reader *r, const yaml_event_t *event)
+static json_t *node(struct yaml_reader *r, const yaml_event_t *event)
 {
     json_t *value;
     if (++r->values > YAML_VALUES_MAX || r->depth == YAML_DEPTH_MAX)
-        return refuse(r, event, "too many values, or nested too deep");
+        return yaml_refuse(r, event, "too many values, or nested too deep");
     r->depth++;
     switch (event->type) {
     case YAML_SCALAR_EVENT:
         value = scalar(r, event);
         break;
     case YAML_SEQUENCE_START_EVENT:
-        value = list(r, event);
+        value = yaml_list(r, event);
         break;
     case YAML_MAPPING_START_EVENT:
         value = mapping(r, event);
         break;
     case YAML_ALIAS_EVENT:
-        value = refuse(r, event, "an alias; write \"*.name\" in quotes");
+        value = yaml_refuse(r, event, "an alias; write \"*.name\" in quotes");
         break;
     default:
-        value = refuse(r, event, "nothing is here that could be read");
+        value = yaml_refuse(r, event, "nothing is here that could be read");
         break;
     }
     r->depth--;
@@ -147,22 +147,22 @@ static json_t *node(struct reader *r, const yaml_event_t *event)
 }
 
 /* The next event, which must be of this type. */
-static bool expect(struct reader *r, yaml_event_type_t type)
+static bool expect(struct yaml_reader *r, yaml_event_type_t type)
 {
     yaml_event_t event;
-    if (!next(r, &event))
+    if (!yaml_next(r, &event))
         return false;
     bool is_right = event.type == type;
     if (!is_right)
-        (void)refuse(r, &event, "there must be exactly one document");
+        (void)yaml_refuse(r, &event, "there must be exactly one document");
     yaml_event_delete(&event);
     return is_right;
 }
 
-static json_t *document(struct reader *r)
+static json_t *document(struct yaml_reader *r)
 {
     yaml_event_t event;
-    if (!expect(r, YAML_STREAM_START_EVENT) || !expect(r, YAML_DOCUMENT_START_EVENT) || !next(r, &event))
+    if (!expect(r, YAML_STREAM_START_EVENT) || !expect(r, YAML_DOCUMENT_START_EVENT) || !yaml_next(r, &event))
         return NULL;
     json_t *value = node(r, &event);
     yaml_event_delete(&event);
@@ -184,7 +184,7 @@ static int parse_json(const char *name, struct str text, json_t **ret_json, stru
 
 int yaml_parse(const char *name, struct str text, json_t **ret_json, struct err *err)
 {
-    struct reader r = {.name = name, .err = err};
+    struct yaml_reader r = {.name = name, .err = err};
     size_t blank = 0;
     if (!text.p)
         text = STR("");

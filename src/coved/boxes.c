@@ -258,9 +258,10 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
         }
         return;
     }
-    if (n > 0 && message[0] == TIER_FAILED) {
+    if (n > 1 + (ssize_t)sizeof(e->reason_errno) && message[0] == TIER_FAILED) {
         message[n] = 0;
-        (void)snprintf(e->reason, sizeof(e->reason), "%s", message + 1);
+        memcpy(&e->reason_errno, message + 1, sizeof(e->reason_errno));
+        (void)snprintf(e->reason, sizeof(e->reason), "%s", message + 1 + sizeof(e->reason_errno));
     }
     boxes_kill_body(e); /* its end comes through the pidfd */
 }
@@ -288,7 +289,8 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     if (r < 0) {
         netns_close(&e->box.net);
         mem_free(e);
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
+        return err_because(err, ERR_SLOTS_FULL);
     }
     list_init(&e->node);
     list_append(&b->lists[BOX_MAKING], &e->node);

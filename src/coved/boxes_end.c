@@ -73,7 +73,7 @@ static void abort_tasks(struct entry *e)
 /* It failed before it was anybody's. It says why in words alone, of the same C library as ours. */
 static void say_why(const struct entry *e, struct err *err)
 {
-    if (strstr(e->reason, strerror(KERNEL_ENOTSUPP)))
+    if (e->reason_errno == KERNEL_ENOTSUPP)
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
                       "the kernel has no room for another system call filter: raise the limit (sysctl "
                       "net.core.bpf_jit_limit), or end sandboxes, or what else has loaded many filters");

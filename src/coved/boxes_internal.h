@@ -120,6 +120,7 @@ struct entry {
     usec_t warm_since; /* monotonic */
     struct sup_ended ended;
     char reason[TIER_MESSAGE_MAX]; /* why the body failed */
+    uint16_t reason_errno;
 
     struct list tasks;
     size_t n_tasks;

@@ -53,7 +53,8 @@ static int store_error(const struct task *t, int r, struct err *err)
                        t->id, POOL_CHAIN_MAX - 1);
     case -ENOSPC:
     case -EDQUOT:
-        return err_set(err, ERR_RESOURCE_EXHAUSTED, "the storage pool is full");
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "the storage pool is full");
+        return err_because(err, ERR_POOL_FULL);
     case -ENOENT:
         return err_set(err, ERR_INTERNAL, "a layer that sandbox %s stands on is not in the storage pool", t->id);
     default:

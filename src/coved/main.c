@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/names.h"
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -261,6 +262,8 @@ static int run_command(const struct command *command, int argc, char **argv)
         log_init("coved", LOG_INFO);
         if (config_load(NULL, &config, &err) < 0)
             return fail(&err);
+        config->key_prefix = E2B_KEY_PREFIX;
+        config->marker = E2B_MARKER;
         log_init("coved", command->is_for_people && config->log_level == LOG_INFO ? LOG_WARN : config->log_level);
         if (geteuid() != 0) {
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");

@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "config/config.h"
 #include "coved/child.h"
 #include "coved/progress.h"
@@ -28,11 +29,11 @@
     "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,mount,nano,openssh-client,patch,procps,python-is-python3," \
     "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
 
-/* What E2B's users expect to find: the account, its rights, the marker of being in a sandbox; nothing of the machine that built it. */
-static const char customize[] =
+/* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file); nothing of the machine that built it. */
+static const char customize_format[] =
     "chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 user"
     " && echo 'user ALL=(ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\""
-    " && mkdir -p \"$1/run/e2b\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1/run/e2b/.E2B_SANDBOX\""
+    " && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1%s\""
     " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
     " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
     /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
@@ -142,11 +143,16 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
     return r;
 }
 
+static char *customize(const struct config *config)
+{
+    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker);
+}
+
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)
 {
     AUTO_FREE char *packages = package_list(m->config);
-    AUTO_FREE char *include = mem_printf("--include=%s", packages),
-                   *hook = mem_printf("--customize-hook=%s", customize);
+    AUTO_FREE char *script = customize(m->config), *include = mem_printf("--include=%s", packages),
+                   *hook = mem_printf("--customize-hook=%s", script);
     AUTO_FREE char *target = mem_strdup(dir);
     char *debstrap[] = {(char[]){"mmdebstrap"},
                         (char[]){"--variant=apt"},
@@ -204,8 +210,8 @@ static int build_tree(const struct making *m, const char *dir, char ret_digest[s
 /* Changes when what is built would. Not a security matter: the layer's digest is. */
 static uint64_t recipe_id(const struct config *config)
 {
-    AUTO_FREE char *packages = package_list(config);
-    const char *const parts[] = {SUITE, packages, customize, config->template_mirror ? config->template_mirror : ""};
+    AUTO_FREE char *packages = package_list(config), *script = customize(config);
+    const char *const parts[] = {SUITE, packages, script, config->template_mirror ? config->template_mirror : ""};
     uint64_t hash = 0xcbf29ce484222325ULL; /* FNV-1a */
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         for (const char *p = parts[i]; *p; p++)

@@ -51,7 +51,7 @@ void request_done(struct requests *r, uint32_t type, uint32_t tag, int fd, const
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){type, tag};
     if (err) {
-        m.code = (int32_t)err->code;
+        m.code = err_pack(err->code, err->reason);
         (void)snprintf(m.message, sizeof(m.message), "%s", err->msg);
     }
     worker_send(r->worker, &m, sizeof(m), fd);

@@ -14,7 +14,7 @@ void requests_stored(void *ctx, uint64_t asked, usec_t frozen, usec_t total, uin
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){SUP_STORED, tag};
     if (err) {
-        m.code = (int32_t)err->code;
+        m.code = err_pack(err->code, err->reason);
         (void)snprintf(m.message, sizeof(m.message), "%s", err->msg);
     } else {
         m.frozen_usec = frozen;

@@ -68,10 +68,12 @@ static int judge_pool(struct reserve *r, struct err *err)
     char has[UNIT_TEXT_MAX];
     if (!r->pool || !pool_is_backed(r->pool))
         return 0;
-    if (fstatvfs(pool_fd(r->pool), &fs) == 0 && (fs.f_flag & ST_RDONLY))
-        return err_set(err, ERR_UNAVAILABLE,
-                       "the storage pool's file system has become read-only: the disk under it failed or was full;"
-                       " restart the service once it has room, and see docs/STORAGE.md");
+    if (fstatvfs(pool_fd(r->pool), &fs) == 0 && (fs.f_flag & ST_RDONLY)) {
+        (void)err_set(err, ERR_UNAVAILABLE,
+                      "the storage pool's file system has become read-only: the disk under it failed or was full;"
+                      " restart the service once it has room, and see docs/STORAGE.md");
+        return err_because(err, ERR_NEEDS_RESTART);
+    }
     if (r->bytes == 0)
         return 0;
     int failed = pool_space(r->pool, &space);

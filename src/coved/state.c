@@ -108,13 +108,13 @@ static bool is_key(struct str s)
     return true;
 }
 
-static int make_key(const char *path, char ret_key[static STATE_KEY_MAX], struct err *err)
+static int make_key(const char *path, const char *prefix, char ret_key[static STATE_KEY_MAX], struct err *err)
 {
     unsigned char random[KEY_BYTES];
     char text[STATE_KEY_MAX];
     AUTO_BUF struct buf b = BUF_INIT(STATE_KEY_MAX);
     id_random_bytes(random, sizeof(random));
-    (void)buf_append_cstr(&b, "e2b_");
+    (void)buf_append_cstr(&b, prefix);
     (void)buf_append_hex(&b, str_n(random, sizeof(random)));
     (void)buf_append_char(&b, '\n');
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -151,7 +151,7 @@ int state_key(const struct config *config, char ret_key[static STATE_KEY_MAX], s
     (void)snprintf(path, sizeof(path), "%s/key", config->state_dir);
     int r = fd_read_file(AT_FDCWD, path, &b);
     if (r == -ENOENT)
-        return make_key(path, ret_key, err);
+        return make_key(path, config->key_prefix, ret_key, err);
     if (r < 0)
         return err_errno(err, r, "read the key file %s", path);
     struct str rest = buf_str(&b), line = STR_NULL;

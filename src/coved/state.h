@@ -34,5 +34,5 @@ int state_prepare(const struct config *config, struct err *err) WARN_UNUSED;
  */
 int state_lock(const struct config *config, int *ret_fd, struct err *err) WARN_UNUSED;
 
-/* COVE_API_KEY, else the key file, made at the first call: "e2b_" and 40 hexadecimal digits. */
+/* COVE_API_KEY, else the key file, made at the first call: config->key_prefix and 40 hexadecimal digits. */
 int state_key(const struct config *config, char ret_key[static STATE_KEY_MAX], struct err *err) WARN_UNUSED;

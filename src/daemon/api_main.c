@@ -8,6 +8,7 @@
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
+#include "api/e2b/names.h"
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
 #include "api/native/native.h"
@@ -24,8 +25,8 @@
 #include "http/server.h"
 #include "http/tls.h"
 #include "kernel/seccomp.h"
+#include "sandbox/action.h"
 #include "sandbox/sandbox.h"
-#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "store/store.h"
@@ -200,6 +201,7 @@ static int open_core(struct worker *w, struct err *err)
         .keep_ended_ms = o->keep_ended_ms,
         .version = o->version,
         .answers = &e2b_answers,
+        .guest = &e2b_guest,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }
@@ -217,7 +219,7 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir};
+    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
     if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
         return -1;
     return builder_new(&config, &w->builder, err);
@@ -249,7 +251,7 @@ static void on_refusal(void *ctx, const char *api, enum refusal why, const char 
         event_data_str(&d, "why", str_of(reasons[why]));
     }
     event_data_u64(&d, "count", count);
-    service_observe(w->core, 0, EVENT_SERVICE_DENIED, event_data_end(&d));
+    (void)action_note(w->core, SERVICE_LOG_ID, NULL, 0, EVENT_SERVICE_DENIED, event_data_end(&d));
 }
 
 /* For anybody who asks: no figures and no names. */

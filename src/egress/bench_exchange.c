@@ -34,11 +34,12 @@ static NORETURN void die(const char *what)
 
 /* ---- relay ---- */
 
-struct conn {
+struct bench_exchange_conn {
     struct exchange *x;
 };
 
-static bool on_request(void *ctx, uint64_t id, struct exchange_head *head, struct exchange_refusal *ret_refusal)
+static bool bench_exchange_on_request(void *ctx, uint64_t id, struct exchange_head *head,
+                                      struct exchange_refusal *ret_refusal)
 {
     (void)ctx, (void)id, (void)ret_refusal;
     requests++;
@@ -46,24 +47,24 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *head, struc
     return true;
 }
 
-static void on_answer(void *ctx, uint64_t id, int status)
+static void bench_exchange_on_answer(void *ctx, uint64_t id, int status)
 {
     (void)ctx, (void)id, (void)status;
 }
 
-static void on_end(void *ctx, const struct err *err)
+static void bench_exchange_on_end(void *ctx, const struct err *err)
 {
-    struct conn *c = ctx;
+    struct bench_exchange_conn *c = ctx;
     (void)err;
     exchange_close(c->x);
     mem_free(c);
 }
 
-static const struct exchange_ops ops = {on_request, on_answer, on_end};
+static const struct exchange_ops ops = {bench_exchange_on_request, bench_exchange_on_answer, bench_exchange_on_end};
 
 static void relay(int fd)
 {
-    struct conn *c = mem_new(struct conn);
+    struct bench_exchange_conn *c = mem_new(struct bench_exchange_conn);
     struct side *client = side_tcp_accept(&loop, fd);
     struct side *up = side_tcp_connect(&loop, (struct sockaddr *)&upstream, 5000, NULL, NULL);
     c->x = (is_h2 ? h2_exchange : h1_exchange)(&loop, client, up, STR_NULL, &ops, c);
@@ -76,7 +77,7 @@ struct served {
     int fd;
 };
 
-static void on_closed(uv_handle_t *h)
+static void bench_exchange_on_closed(uv_handle_t *h)
 {
     mem_free(h->data);
 }
@@ -92,7 +93,7 @@ static void on_asked(uv_poll_t *p, int status, int events)
         return;
     if (n <= 0) {
         (void)close(s->fd);
-        uv_close((uv_handle_t *)p, on_closed);
+        uv_close((uv_handle_t *)p, bench_exchange_on_closed);
         return;
     }
     if (n >= 4 && memcmp(text + n - 4, "\r\n\r\n", 4) == 0) {
@@ -126,7 +127,7 @@ static void on_client(uv_poll_t *p, int status, int events)
     }
 }
 
-static void on_signal(uv_signal_t *s, int signal)
+static void bench_exchange_on_signal(uv_signal_t *s, int signal)
 {
     struct rusage u;
     (void)signal;
@@ -158,7 +159,7 @@ int main(int argc, char **argv)
     poll.data = (void *)(intptr_t)fd;
     (void)uv_poll_start(&poll, UV_READABLE, on_client);
     (void)uv_signal_init(&loop, &term);
-    (void)uv_signal_start(&term, on_signal, SIGTERM);
+    (void)uv_signal_start(&term, bench_exchange_on_signal, SIGTERM);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     return 0;
 }

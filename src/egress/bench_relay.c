@@ -129,7 +129,7 @@ struct between {
     struct side *front, *up;
 };
 
-static void on_end(void *ctx, enum relay_end how, const struct err *err)
+static void bench_relay_on_end(void *ctx, enum relay_end how, const struct err *err)
 {
     struct between *w = ctx;
     if (how != RELAY_DONE)
@@ -137,9 +137,9 @@ static void on_end(void *ctx, enum relay_end how, const struct err *err)
     relay_close(w->relay);
 }
 
-static void start(struct between *w)
+static void bench_relay_start(struct between *w)
 {
-    w->relay = relay_start(w->pool, w->loop, w->front, w->up, STR_NULL, 0, on_end, w);
+    w->relay = relay_start(w->pool, w->loop, w->front, w->up, STR_NULL, 0, bench_relay_on_end, w);
 }
 
 static void on_up_ready(void *ctx)
@@ -150,7 +150,7 @@ static void on_up_ready(void *ctx)
     if (ca_leaf(w->bench->ca, NAME, &leaf, &err) < 0)
         die("leaf");
     w->front = side_tls_server(w->front, w->bench->sandbox, leaf, STR_NULL, STR_NULL, LIMIT_MS, NULL, NULL);
-    start(w);
+    bench_relay_start(w);
 }
 
 static void on_up_failed(void *ctx, const struct err *err)
@@ -174,7 +174,7 @@ static void run_between(struct bench *b, int times)
         if (is_tls(b))
             w.up = side_tls_client(w.up, b->world, NAME, STR_NULL, LIMIT_MS, &up_ops, &w);
         else
-            start(&w);
+            bench_relay_start(&w);
         (void)uv_run(&loop, UV_RUN_DEFAULT);
     }
     relay_pool_free(w.pool);
@@ -190,7 +190,7 @@ static double cpu_of(pid_t pid)
 }
 
 /* CPU seconds: of both ends when direct, of the process between them else. */
-static double run(struct bench *b, enum how how, uint64_t total, int times)
+static double bench_relay_run(struct bench *b, enum how how, uint64_t total, int times)
 {
     b->how = how;
     b->total = total;
@@ -239,9 +239,9 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < 3; i++) {
-        double direct = run(&b, DIRECT, mib << 20, 1), passed = run(&b, PASSED, mib << 20, 1);
-        double opened = run(&b, INTERCEPTED, mib << 20, 1), m = (double)mib;
-        double connected = run(&b, CONNECTED, 1, CONNECTIONS);
+        double direct = bench_relay_run(&b, DIRECT, mib << 20, 1), passed = bench_relay_run(&b, PASSED, mib << 20, 1);
+        double opened = bench_relay_run(&b, INTERCEPTED, mib << 20, 1), m = (double)mib;
+        double connected = bench_relay_run(&b, CONNECTED, 1, CONNECTIONS);
         (void)printf(
             "MiB per CPU second: direct %.0f, passed through %.0f (%.0f %%), intercepted %.0f (%.0f %%); a new "
             "connection intercepted: %.0f us\n",

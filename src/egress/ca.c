@@ -47,7 +47,7 @@ DEFINE_AUTO(X509_EXTENSION *, X509_EXTENSION_free)
 DEFINE_AUTO(BIO *, BIO_free_all)
 DEFINE_AUTO(struct ca *, ca_free)
 
-static int failed(struct err *err, const char *what)
+static int ca_failed(struct err *err, const char *what)
 {
     return tls_error(err, ERR_INTERNAL, what);
 }
@@ -124,13 +124,13 @@ static int make_certificate(struct ca *ca, const char *sandbox_id, struct err *e
     (void)snprintf(name, sizeof(name), "Cove sandbox %s", sandbox_id);
     AUTO(X509_free) X509 *cert = certificate_new(ca->key, CA_LIFE_S);
     if (!cert || !set_common_name(cert, name) || X509_set_issuer_name(cert, X509_get_subject_name(cert)) != 1)
-        return failed(err, "make a CA");
+        return ca_failed(err, "make a CA");
     for (size_t i = 0; i < ARRAY_SIZE(extensions); i++) {
         if (!add_extension(cert, cert, extensions[i].nid, extensions[i].value))
-            return failed(err, "make a CA");
+            return ca_failed(err, "make a CA");
     }
     if (X509_sign(cert, ca->key, EVP_sha256()) <= 0)
-        return failed(err, "make a CA");
+        return ca_failed(err, "make a CA");
     ca->certificate = TAKE_PTR(cert);
     return 0;
 }
@@ -174,7 +174,7 @@ int ca_new(const char *sandbox_id, struct ca **ret_ca, struct err *err)
 {
     AUTO(ca_free) struct ca *ca = ca_alloc(EVP_EC_gen("P-256"));
     if (!ca->key || !ca->leaf_key)
-        return failed(err, "make a key");
+        return ca_failed(err, "make a key");
     if (make_certificate(ca, sandbox_id, err) < 0)
         return -1;
     *ret_ca = TAKE_PTR(ca);
@@ -218,7 +218,7 @@ int ca_leaf(struct ca *ca, const char *name, const struct ca_leaf **ret_leaf, st
     if (!leaf) {
         X509 *cert = make_leaf(ca, name);
         if (!cert)
-            return failed(err, "make a certificate");
+            return ca_failed(err, "make a certificate");
         if (map_count(&ca->leaves) >= CA_LEAVES_MAX)
             leaf_free(ca, container_of(ca->used.prev, struct leaf, node));
         leaf = mem_new(struct leaf);
@@ -243,7 +243,7 @@ int ca_pem(const struct ca *ca, struct buf *to, struct err *err)
     AUTO(BIO_free_all) BIO *b = BIO_new(BIO_s_mem());
     char *p = NULL;
     if (!b || PEM_write_bio_X509(b, ca->certificate) != 1)
-        return failed(err, "write a certificate");
+        return ca_failed(err, "write a certificate");
     long n = BIO_get_mem_data(b, &p);
     int r = buf_append(to, p, (size_t)n);
     return r < 0 ? err_errno(err, r, "write a certificate") : 0;
@@ -318,7 +318,7 @@ static bool key_is_whole(EVP_PKEY *key)
     return is_whole;
 }
 
-static EVP_PKEY *read_key(struct str der)
+static EVP_PKEY *ca_read_key(struct str der)
 {
     const unsigned char *p = (const unsigned char *)der.p;
     char group[32] = "";
@@ -337,7 +337,7 @@ int ca_import(struct str bytes, struct ca **ret_ca, struct err *err)
     bool is_whole = bytes.n <= CA_EXPORT_MAX && cut_u32(&bytes, &magic) && magic == EXPORT_MAGIC &&
                     cut_part(&bytes, &key_der) && cut_part(&bytes, &cert_der) && bytes.n == 0;
     AUTO(X509_free) X509 *cert = is_whole ? read_certificate(cert_der) : NULL;
-    AUTO(EVP_PKEY_free) EVP_PKEY *key = is_whole ? read_key(key_der) : NULL;
+    AUTO(EVP_PKEY_free) EVP_PKEY *key = is_whole ? ca_read_key(key_der) : NULL;
     if (!cert || !key || X509_check_private_key(cert, key) != 1 || X509_verify(cert, key) != 1 ||
         X509_check_ca(cert) != 1) {
         ERR_clear_error();
@@ -348,7 +348,7 @@ int ca_import(struct str bytes, struct ca **ret_ca, struct err *err)
     AUTO(ca_free) struct ca *ca = ca_alloc(TAKE_PTR(key));
     ca->certificate = TAKE_PTR(cert);
     if (!ca->leaf_key)
-        return failed(err, "make a key");
+        return ca_failed(err, "make a key");
     *ret_ca = TAKE_PTR(ca);
     return 0;
 }

@@ -15,7 +15,7 @@ struct control {
     int fd;
 };
 
-static void on_closed(uv_handle_t *handle)
+static void control_on_closed(uv_handle_t *handle)
 {
     struct control *c = container_of((uv_poll_t *)handle, struct control, poll);
     (void)fd_close(c->fd);
@@ -28,11 +28,11 @@ void control_stop(struct egress *e)
     if (!c)
         return;
     (void)uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->poll, control_on_closed);
 }
 
 /* After an order that makes no sense cove-egress ends: coved starts another one, and until then nothing goes out. */
-static void lose(struct egress *e, const char *why)
+static void control_lose(struct egress *e, const char *why)
 {
     log_error("orders from coved: %s", why);
     control_stop(e);
@@ -76,12 +76,12 @@ static bool obey(struct egress *e, const struct egress_order *o, int *fds, size_
     }
 }
 
-static void on_readable(uv_poll_t *handle, int status, int events UNUSED)
+static void control_on_readable(uv_poll_t *handle, int status, int events UNUSED)
 {
     struct control *c = container_of(handle, struct control, poll);
     struct egress *e = c->egress;
     if (status < 0) {
-        lose(e, strerror(-status));
+        control_lose(e, strerror(-status));
         return;
     }
     for (int i = 0; i < ORDERS_PER_TURN; i++) {
@@ -92,12 +92,12 @@ static void on_readable(uv_poll_t *handle, int status, int events UNUSED)
         if (n == -EAGAIN || n == -EINTR)
             return;
         if (n <= 0) {
-            lose(e, n == 0 ? "coved is gone" : strerror((int)-n));
+            control_lose(e, n == 0 ? "coved is gone" : strerror((int)-n));
             return;
         }
         if (n != sizeof(o) || memchr(o.id, 0, sizeof(o.id)) == NULL || !obey(e, &o, fds, n_fds)) {
             close_all(fds, n_fds);
-            lose(e, "an order that makes no sense");
+            control_lose(e, "an order that makes no sense");
             return;
         }
     }
@@ -116,6 +116,6 @@ int control_start(struct egress *e, struct err *err)
         return err_errno(err, r, "watch coved's socket");
     }
     e->control = c;
-    r = uv_poll_start(&c->poll, UV_READABLE, on_readable);
+    r = uv_poll_start(&c->poll, UV_READABLE, control_on_readable);
     return r < 0 ? err_errno(err, r, "watch coved's socket") : 0;
 }

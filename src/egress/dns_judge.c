@@ -31,8 +31,8 @@ struct refusal {
     bool is_limit; /* for asking too much: a musl client gets no second answer, it may as well wait */
 };
 
-static void refuse(struct dns_server *s, const struct dns_query *q, const char *name, const struct dns_origin *to,
-                   const struct refusal *refusal)
+static void dns_judge_refuse(struct dns_server *s, const struct dns_query *q, const char *name,
+                             const struct dns_origin *to, const struct refusal *refusal)
 {
     char type[12];
     reply(s, q, to, &(struct dns_answer){.rcode = DNS_REFUSED, .ede = refusal->ede, .text = refusal->why.reason});
@@ -49,7 +49,7 @@ static struct refusal builtin(enum dns_ede ede)
     return (struct refusal){{.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN}, ede, true, false};
 }
 
-static struct refusal limit(bool is_told)
+static struct refusal dns_judge_limit(bool is_told)
 {
     return (struct refusal){{.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN}, DNS_EDE_BLOCKED, is_told, true};
 }
@@ -83,7 +83,7 @@ static bool answer_here(struct dns_server *s, const struct dns_query *q, const s
     return false;
 }
 
-static void on_resolved(void *ctx, const struct resolver_answer *found)
+static void dns_judge_on_resolved(void *ctx, const struct resolver_answer *found)
 {
     struct dns_ask *a = ctx;
     struct dns_server *s = a->s;
@@ -136,7 +136,7 @@ static void resolve(struct dns_server *s, const struct dns_query *q, const char 
     list_init(&a->of_conn);
     if (from->conn)
         list_append(dns_conn_asks(from->conn), &a->of_conn);
-    a->lookup = resolver_resolve(s->resolver, name, q->type == DNS_A ? 4 : 6, on_resolved, a);
+    a->lookup = resolver_resolve(s->resolver, name, q->type == DNS_A ? 4 : 6, dns_judge_on_resolved, a);
 }
 
 void dns_ask_free(struct dns_ask *a)
@@ -173,23 +173,23 @@ static void judge_name(struct dns_server *s, const struct dns_query *q, const ch
 {
     struct refusal refusal = {.ede = DNS_EDE_BLOCKED, .is_told = true};
     if (!s->ops->may(s->ctx, name, &refusal.why)) {
-        refuse(s, q, name, from, &refusal);
+        dns_judge_refuse(s, q, name, from, &refusal);
         return;
     }
     int rule = refusal.why.rule;
-    refusal = limit(true);
+    refusal = dns_judge_limit(true);
     size_t most = MIN((size_t)DNS_SERVER_OPEN_MAX, resolver_room(s->resolver));
     if (s->n_asks >= most) {
         SAY(refusal, "more than %zu DNS queries at a time", most);
         refusal.is_told = !s->told_open;
         s->told_open = true;
-        refuse(s, q, name, from, &refusal);
+        dns_judge_refuse(s, q, name, from, &refusal);
         return;
     }
     enum dns_names_verdict verdict = count_name(s, rule, name, &refusal.why);
     if (verdict != DNS_NAMES_FINE) {
         refusal.is_told = verdict == DNS_NAMES_OVER_NOW;
-        refuse(s, q, name, from, &refusal);
+        dns_judge_refuse(s, q, name, from, &refusal);
         return;
     }
     resolve(s, q, name, from);
@@ -208,10 +208,10 @@ void dns_judge(struct dns_server *s, struct str message, const struct dns_origin
     if (dns_bucket_is_half_full(&s->rate, now, DNS_SERVER_RATE, DNS_SERVER_BURST))
         s->told_rate = false;
     if (!dns_bucket_take(&s->rate, now, DNS_SERVER_RATE, DNS_SERVER_BURST)) {
-        struct refusal refusal = limit(!s->told_rate);
+        struct refusal refusal = dns_judge_limit(!s->told_rate);
         SAY(refusal, "more than %d DNS queries a second", DNS_SERVER_RATE);
         s->told_rate = true;
-        refuse(s, &q, q.name, from, &refusal);
+        dns_judge_refuse(s, &q, q.name, from, &refusal);
         return;
     }
     if (rcode > 0) {
@@ -231,5 +231,5 @@ void dns_judge(struct dns_server *s, struct str message, const struct dns_origin
         SAY(refusal, "not the name of a host");
     else
         SAY(refusal, "DNS here has addresses only, no %s", is_internet ? dns_type_name(q.type, type) : "other classes");
-    refuse(s, &q, is_name ? name : q.name, from, &refusal);
+    dns_judge_refuse(s, &q, is_name ? name : q.name, from, &refusal);
 }

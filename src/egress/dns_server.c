@@ -16,7 +16,7 @@
 
 enum { TURN_MAX = 32, PAUSE_MS = 100, EXPIRE_MS = 1000, READ_BURST = DNS_SERVER_READ_RATE / 10 };
 
-static void on_timer(uv_timer_t *timer);
+static void dns_server_on_timer(uv_timer_t *timer);
 static void on_udp(uv_poll_t *poll, int status, int events);
 static void on_tcp(uv_poll_t *poll, int status, int events);
 
@@ -26,7 +26,7 @@ void dns_server_set_timer(struct dns_server *s)
     if (!every)
         uv_timer_stop(&s->timer);
     else if (!uv_is_active((uv_handle_t *)&s->timer) || uv_timer_get_repeat(&s->timer) != every)
-        (void)uv_timer_start(&s->timer, on_timer, every, every);
+        (void)uv_timer_start(&s->timer, dns_server_on_timer, every, every);
 }
 
 static void set_paused(struct dns_server *s, bool paused)
@@ -49,7 +49,7 @@ void dns_server_was_read(struct dns_server *s)
         set_paused(s, true);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void dns_server_on_timer(uv_timer_t *timer)
 {
     struct dns_server *s = timer->data;
     set_paused(s, false);
@@ -200,7 +200,7 @@ int dns_server_new(uv_loop_t *loop, struct resolver *resolver, int udp_fd, int t
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void dns_server_on_closed(uv_handle_t *handle)
 {
     struct dns_server *s = handle->data;
     if (--s->handles == 0)
@@ -214,12 +214,12 @@ void dns_server_free(struct dns_server *s)
     while ((a = LIST_FIRST(struct dns_ask, &s->asks, node)))
         dns_ask_free(a);
     dns_names_fini(&s->names);
-    uv_close((uv_handle_t *)&s->udp, on_closed);
+    uv_close((uv_handle_t *)&s->udp, dns_server_on_closed);
     s->udp_fd = fd_close(s->udp_fd);
     if (s->tcp_fd < 0)
         return;
-    uv_close((uv_handle_t *)&s->tcp, on_closed);
-    uv_close((uv_handle_t *)&s->timer, on_closed);
+    uv_close((uv_handle_t *)&s->tcp, dns_server_on_closed);
+    uv_close((uv_handle_t *)&s->timer, dns_server_on_closed);
     s->tcp_fd = fd_close(s->tcp_fd);
 }
 

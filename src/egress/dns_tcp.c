@@ -30,7 +30,7 @@ struct dns_conn {
     char in[2 + DNS_QUERY_MAX];
 };
 
-static void on_closed(uv_handle_t *handle)
+static void dns_tcp_on_closed(uv_handle_t *handle)
 {
     mem_free(handle->data);
 }
@@ -47,7 +47,7 @@ static void conn_close(struct dns_conn *c)
     c->s->n_conns--;
     dns_server_set_timer(c->s);
     buf_fini(&c->out);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->poll, dns_tcp_on_closed);
     c->fd = fd_close(c->fd);
 }
 
@@ -111,16 +111,16 @@ static void read_in(struct dns_conn *c)
     }
 }
 
-static void on_event(uv_poll_t *poll, int status, int events);
+static void dns_tcp_on_event(uv_poll_t *poll, int status, int events);
 
-static void watch(struct dns_conn *c)
+static void dns_tcp_watch(struct dns_conn *c)
 {
     bool reads = !c->ended && !c->s->paused && can_take(c) && c->n_in < sizeof(c->in);
-    (void)uv_poll_start(&c->poll, (reads ? UV_READABLE : 0) | (buf_len(&c->out) ? UV_WRITABLE : 0), on_event);
+    (void)uv_poll_start(&c->poll, (reads ? UV_READABLE : 0) | (buf_len(&c->out) ? UV_WRITABLE : 0), dns_tcp_on_event);
 }
 
 /* After anything was done: judges what was held back, sends what can be sent, and then waits for what is needed next. */
-static void settle(struct dns_conn *c)
+static void dns_tcp_settle(struct dns_conn *c)
 {
     size_t before = SIZE_MAX;
     while (!c->closed && before != c->n_in) {
@@ -134,17 +134,17 @@ static void settle(struct dns_conn *c)
     if (c->ended && !c->s->paused && list_empty(&c->asks) && !buf_len(&c->out))
         conn_close(c);
     else
-        watch(c);
+        dns_tcp_watch(c);
 }
 
-static void on_event(uv_poll_t *poll, int status, int events)
+static void dns_tcp_on_event(uv_poll_t *poll, int status, int events)
 {
     struct dns_conn *c = poll->data;
     if (status < 0)
         conn_close(c);
     else if (events & UV_READABLE)
         read_in(c);
-    settle(c);
+    dns_tcp_settle(c);
 }
 
 void dns_conn_send(struct dns_conn *c, const void *message, size_t n)
@@ -157,7 +157,7 @@ void dns_conn_send(struct dns_conn *c, const void *message, size_t n)
 
 void dns_conn_ask_ended(struct dns_conn *c)
 {
-    settle(c);
+    dns_tcp_settle(c);
 }
 
 struct list *dns_conn_asks(struct dns_conn *c)
@@ -182,7 +182,7 @@ static void conn_new(struct dns_server *s, int fd)
     list_append(&s->conns, &c->node);
     s->n_conns++;
     dns_server_set_timer(s);
-    settle(c);
+    dns_tcp_settle(c);
 }
 
 void dns_tcp_accept(struct dns_server *s)
@@ -205,13 +205,13 @@ void dns_tcp_accept(struct dns_server *s)
 void dns_tcp_pause(struct dns_server *s)
 {
     LIST_FOREACH (struct dns_conn, c, &s->conns, node)
-        watch(c);
+        dns_tcp_watch(c);
 }
 
 void dns_tcp_resume(struct dns_server *s)
 {
     LIST_FOREACH (struct dns_conn, c, &s->conns, node)
-        settle(c);
+        dns_tcp_settle(c);
 }
 
 void dns_tcp_expire(struct dns_server *s)

@@ -7,7 +7,7 @@
 #include "egress/resolver.h"
 #include "egress/tls_context.h"
 
-static void let_go(struct egress *e)
+static void egress_let_go(struct egress *e)
 {
     relay_pool_free(e->pipes);
     mem_free(e->own);
@@ -19,7 +19,7 @@ void egress_handle_gone(struct egress *e)
 {
     e->handles--;
     if (e->closing && !e->handles)
-        let_go(e);
+        egress_let_go(e);
 }
 
 int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egress **ret_egress, struct err *err)

@@ -68,7 +68,7 @@ static void rounds(struct exchange *x)
     x->kind->settle(x, any);
 }
 
-static void run(struct exchange *x, bool late)
+static void exchange_run(struct exchange *x, bool late)
 {
     if (x->running || exchange_over(x))
         return;
@@ -86,20 +86,20 @@ static void run(struct exchange *x, bool late)
     }
 }
 
-static void on_timer(uv_timer_t *t)
+static void exchange_on_timer(uv_timer_t *t)
 {
     struct exchange *x = t->data;
     bool late = !x->kicked && uv_now(x->loop) >= x->deadline;
     x->kicked = false;
-    run(x, late);
+    exchange_run(x, late);
     if (!exchange_over(x) && !uv_is_active((uv_handle_t *)t))
-        (void)uv_timer_start(t, on_timer, MAX(x->deadline, uv_now(x->loop) + 1) - uv_now(x->loop), 0);
+        (void)uv_timer_start(t, exchange_on_timer, MAX(x->deadline, uv_now(x->loop) + 1) - uv_now(x->loop), 0);
 }
 
 void exchange_kick(struct exchange *x)
 {
     x->kicked = true;
-    (void)uv_timer_start(&x->timer, on_timer, 0, 0);
+    (void)uv_timer_start(&x->timer, exchange_on_timer, 0, 0);
 }
 
 /* The timer is not moved for a deadline that went further away: firing early costs less. */
@@ -109,7 +109,7 @@ void exchange_deadline(struct exchange *x, unsigned ms)
     if (x->kicked)
         return;
     if (!uv_is_active((uv_handle_t *)&x->timer) || uv_timer_get_due_in(&x->timer) > ms)
-        (void)uv_timer_start(&x->timer, on_timer, ms, 0);
+        (void)uv_timer_start(&x->timer, exchange_on_timer, ms, 0);
 }
 
 void exchange_end(struct exchange *x, const struct err *err)
@@ -124,40 +124,40 @@ void exchange_end(struct exchange *x, const struct err *err)
 
 /* ---- ends ---- */
 
-static void on_ready(void *ctx)
+static void exchange_on_ready(void *ctx)
 {
     struct end *e = ctx;
     e->may_read = true;
-    run(e->x, false);
+    exchange_run(e->x, false);
 }
 
-static void on_readable(void *ctx)
+static void exchange_on_readable(void *ctx)
 {
     struct end *e = ctx;
     e->may_read = true;
-    run(e->x, false);
+    exchange_run(e->x, false);
 }
 
-static void on_writable(void *ctx)
+static void exchange_on_writable(void *ctx)
 {
     struct end *e = ctx;
-    run(e->x, false);
+    exchange_run(e->x, false);
 }
 
-static void on_failed(void *ctx, const struct err *err)
+static void exchange_on_failed(void *ctx, const struct err *err)
 {
     struct end *e = ctx;
     e->failed = true;
     e->may_read = false;
     e->err = *err;
-    run(e->x, false);
+    exchange_run(e->x, false);
 }
 
 static const struct side_ops end_ops = {
-    .on_ready = on_ready,
-    .on_readable = on_readable,
-    .on_writable = on_writable,
-    .on_failed = on_failed,
+    .on_ready = exchange_on_ready,
+    .on_readable = exchange_on_readable,
+    .on_writable = exchange_on_writable,
+    .on_failed = exchange_on_failed,
 };
 
 static void end_attach(struct end *e, struct side *side)

@@ -70,7 +70,7 @@ static void tell_closed(struct flow *f, const char *error)
 
 /* ---- the end ---- */
 
-static void on_closed(uv_handle_t *handle)
+static void flow_on_closed(uv_handle_t *handle)
 {
     struct flow *f = container_of((uv_timer_t *)handle, struct flow, timer);
     struct egress *e = f->net->egress;
@@ -79,7 +79,7 @@ static void on_closed(uv_handle_t *handle)
     egress_handle_gone(e);
 }
 
-static void count(struct flow *f)
+static void flow_count(struct flow *f)
 {
     if (f->relay)
         relay_counts(f->relay, &f->sent, &f->received);
@@ -94,7 +94,7 @@ void flow_end(struct flow *f, const char *error)
     if (f->upstream)
         flow_tell_open(f);
     f->state = FLOW_ENDED;
-    count(f);
+    flow_count(f);
     flow_cancel_lookup(f);
     if (f->relay)
         relay_close(TAKE_PTR(f->relay));
@@ -116,7 +116,7 @@ void flow_end(struct flow *f, const char *error)
     f->net->n_intercepted -= f->intercepted_counted;
     f->net->egress->n_intercepted -= f->intercepted_counted;
     (void)uv_timer_stop(&f->timer);
-    uv_close((uv_handle_t *)&f->timer, on_closed);
+    uv_close((uv_handle_t *)&f->timer, flow_on_closed);
 }
 
 void flow_refuse(struct flow *f, const struct policy_answer *why)

@@ -76,7 +76,7 @@ void flow_requests_fini(struct flow *f)
         request_free(f, r);
 }
 
-static bool refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
+static bool flow_http_refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
 {
     to->status = status;
     (void)snprintf(to->text, sizeof(to->text), "%s%s%s", why->reason, why->suggestion[0] ? "; to allow it: " : "",
@@ -92,7 +92,7 @@ static bool deny(struct flow *f, const struct exchange_head *h, const char *name
         &(struct report_target){
             .proto = "http", .name = name, .addr = &f->to, .port = f->port, .method = h->method, .path = h->path},
         why);
-    return refuse(ret_refusal, status, why);
+    return flow_http_refuse(ret_refusal, status, why);
 }
 
 static bool denyf(struct flow *f, const struct exchange_head *h, const char *name, int status,
@@ -136,7 +136,7 @@ static bool next_sentinel(struct str *text, struct str sentinel, struct str *ret
 }
 
 /* Each place where the field holds the sentinel gets the value instead. False: it holds none, or failed. */
-static bool replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
+static bool flow_http_replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
 {
     struct str value, text = field->value, before, sentinel = str_of(p->sentinel);
     AUTO_BUF struct buf b = BUF_INIT(EXCHANGE_HEAD_MAX);
@@ -182,7 +182,7 @@ static void inject(struct injecting *i, const struct policy_inject *what)
         bool used = false;
         for (size_t h = 0; h < i->head->n_fields && !i->failed; h++)
             if (policy_placeholder_is_for(&what->placeholders[p], i->head->fields[h].name))
-                used |= replace(i, &i->head->fields[h], &what->placeholders[p]);
+                used |= flow_http_replace(i, &i->head->fields[h], &what->placeholders[p]);
         if (used)
             (void)json_array_append_new(i->names, json_string(what->placeholders[p].secret));
     }
@@ -209,7 +209,7 @@ static void notice_misuse(struct flow *f, const struct exchange_head *h, const c
 
 /* ---- what a server may take it for ---- */
 
-struct reading {
+struct flow_http_reading {
     struct str method, path;
 };
 
@@ -234,10 +234,11 @@ static void drop_origins(struct exchange_head *h)
  * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
  * and IIS's URL rewriting and what came after it, for paths. 0: too many.
  */
-static size_t read_request(const struct exchange_head *h, struct reading ret_all[static READINGS_MAX])
+static size_t flow_http_read_request(const struct exchange_head *h,
+                                     struct flow_http_reading ret_all[static READINGS_MAX])
 {
     size_t n = 1;
-    ret_all[0] = (struct reading){h->method, h->path};
+    ret_all[0] = (struct flow_http_reading){h->method, h->path};
     for (size_t i = 0; i < h->n_fields; i++) {
         const struct http_header *f = &h->fields[i];
         enum override_kind kind = override_of(f->name);
@@ -246,16 +247,16 @@ static size_t read_request(const struct exchange_head *h, struct reading ret_all
         if (2 * n > READINGS_MAX)
             return 0;
         for (size_t k = 0; k < n; k++)
-            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct reading){f->value, ret_all[k].path}
-                                                     : (struct reading){ret_all[k].method, f->value};
+            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct flow_http_reading){f->value, ret_all[k].path}
+                                                     : (struct flow_http_reading){ret_all[k].method, f->value};
         n *= 2;
     }
     return n;
 }
 
 /* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
-static void judge_readings(struct flow *f, const char *name, bool belongs, const struct reading *all, size_t n,
-                           struct policy_answer *ret_answer)
+static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_http_reading *all,
+                           size_t n, struct policy_answer *ret_answer)
 {
     for (size_t i = 0; i < n; i++) {
         if (!http_is_token(all[i].method)) {
@@ -288,7 +289,7 @@ static void note_injection(void *ctx, const struct policy_inject *what)
 }
 
 /* What is bound to one path or method goes to no other. */
-static void inject_all(struct injecting *i, const char *name, const struct reading *all, size_t n)
+static void inject_all(struct injecting *i, const char *name, const struct flow_http_reading *all, size_t n)
 {
     struct injections in = {.n = 0};
     for (size_t k = 0; k < n; k++) {
@@ -319,7 +320,7 @@ static void on_upstream_ready(void *ctx)
     exchange_upstream(f->exchange, TAKE_PTR(f->upstream), NULL);
 }
 
-static void dial(struct flow *f)
+static void flow_http_dial(struct flow *f)
 {
     static const struct side_ops ops = {.on_ready = on_upstream_ready, .on_failed = on_upstream_failed};
     if (f->told || f->intercepted)
@@ -364,7 +365,7 @@ static void remember(struct flow *f, uint64_t id, const struct exchange_head *h,
     f->n_requests++;
 }
 
-static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
+static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
 {
     struct flow *f = ctx;
     char room[HOSTNAME_MAX + 1];
@@ -381,10 +382,10 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
     bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
     struct policy_answer answer;
-    struct reading readings[READINGS_MAX] = {{h->method, h->path}};
+    struct flow_http_reading readings[READINGS_MAX] = {{h->method, h->path}};
     size_t n_readings = 1;
     if (is_told_apart(f, name, belongs)) {
-        n_readings = read_request(h, readings);
+        n_readings = flow_http_read_request(h, readings);
         drop_origins(h);
     }
     if (n_readings == 0)
@@ -405,11 +406,11 @@ static bool on_request(void *ctx, uint64_t id, struct exchange_head *h, struct e
         (void)snprintf(f->name, sizeof(f->name), "%s", name);
     f->rule = answer.rule;
     remember(f, id, h, name, belongs, answer.rule, i.names);
-    dial(f);
+    flow_http_dial(f);
     return true;
 }
 
-static void on_answer(void *ctx, uint64_t id, int status)
+static void flow_http_on_answer(void *ctx, uint64_t id, int status)
 {
     struct flow *f = ctx;
     LIST_FOREACH (struct flow_request, r, &f->requests, node) {
@@ -425,7 +426,7 @@ static void on_exchange_end(void *ctx, const struct err *err)
     flow_end(ctx, err ? err->msg : NULL);
 }
 
-static const struct exchange_ops exchange_ops = {on_request, on_answer, on_exchange_end};
+static const struct exchange_ops exchange_ops = {flow_http_on_request, flow_http_on_answer, on_exchange_end};
 
 void flow_http(struct flow *f)
 {

@@ -125,7 +125,7 @@ static void refuse_encrypted(struct flow *f)
     flow_refuse(f, &why);
 }
 
-static void go_on(struct flow *f, const struct policy_answer *answer)
+static void flow_judge_go_on(struct flow *f, const struct policy_answer *answer)
 {
     if (answer->verdict == POLICY_DENY) {
         flow_refuse(f, answer);
@@ -183,7 +183,7 @@ void flow_judge_address(struct flow *f)
 {
     struct policy_answer answer;
     judge_address(f, &answer);
-    go_on(f, &answer);
+    flow_judge_go_on(f, &answer);
 }
 
 /* ---- by name ---- */
@@ -193,10 +193,10 @@ static void judge_resolved(struct flow *f, bool belongs)
     struct policy_answer answer;
     f->belongs = belongs;
     flow_judge_pair(f, f->name, belongs, STR_NULL, STR_NULL, &answer);
-    go_on(f, &answer);
+    flow_judge_go_on(f, &answer);
 }
 
-static void on_resolved(void *ctx, const struct resolver_answer *answer)
+static void flow_judge_on_resolved(void *ctx, const struct resolver_answer *answer)
 {
     struct flow *f = ctx;
     bool belongs = false;
@@ -261,7 +261,7 @@ void flow_judge_name(struct flow *f, struct str sni)
     f->state = FLOW_RESOLVE;
     f->net->n_lookups++;
     flow_wait(f);
-    f->lookup = resolver_resolve(f->net->egress->resolver, f->name, f->to.family, on_resolved, f);
+    f->lookup = resolver_resolve(f->net->egress->resolver, f->name, f->to.family, flow_judge_on_resolved, f);
 }
 
 /* ---- again ---- */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-static void lose(struct h1 *h, const char *why)
+static void h1_answer_lose(struct h1 *h, const char *why)
 {
     h->dead = true;
     (void)snprintf(h->why, sizeof(h->why), "%s", why);
@@ -20,12 +20,12 @@ static void watch_idle(struct h1 *h)
     if (h->reused && !h1_parser_begun(&h->req) && buf_len(&h->x.client.in) == 0)
         h1_finish(h);
     else if (up->failed)
-        lose(h, up->err.msg);
+        h1_answer_lose(h, up->err.msg);
     else
-        lose(h, up->eof ? "the server closed the connection" : "the server spoke before it was asked");
+        h1_answer_lose(h, up->eof ? "the server closed the connection" : "the server spoke before it was asked");
 }
 
-static bool on_head(struct h1 *h)
+static bool h1_answer_on_head(struct h1 *h)
 {
     const struct h1_parser *p = &h->ans;
     if (p->status == 101) {
@@ -49,7 +49,7 @@ static bool on_head(struct h1 *h)
     return true;
 }
 
-static void on_end(struct h1 *h)
+static void h1_answer_on_end(struct h1 *h)
 {
     if (h->raw)
         return;
@@ -89,21 +89,21 @@ static void on_upstream_end(struct h1 *h)
 }
 
 /* False: nothing more for now. */
-static bool step(struct h1 *h)
+static bool egress_h1_answer_step(struct h1 *h)
 {
     struct end *up = &h->x.upstream;
     struct str in = buf_str(&up->in), piece;
     size_t before = in.n;
     switch (h1_parser_next(&h->ans, &in, &piece)) {
     case H1_HEAD:
-        if (!on_head(h))
+        if (!h1_answer_on_head(h))
             on_bad(h, "a switch of protocols that nobody asked for");
         break;
     case H1_BODY:
         h1_write_piece(&h->x.client, piece, h->chunked_out);
         break;
     case H1_END:
-        on_end(h);
+        h1_answer_on_end(h);
         break;
     case H1_BAD:
         on_bad(h, h->ans.bad);
@@ -139,7 +139,7 @@ bool h1_answer_step(struct h1 *h)
         return true;
     }
     while (!exchange_over(&h->x) && !h->raw && (h->answer == H1_ANSWER_WAIT || h->answer == H1_ANSWER_BODY) &&
-           up->side && buf_len(&h->x.client.out) < END_OUT_HIGH && step(h))
+           up->side && buf_len(&h->x.client.out) < END_OUT_HIGH && egress_h1_answer_step(h))
         moved = true;
     return moved;
 }

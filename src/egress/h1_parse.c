@@ -27,7 +27,7 @@ static int bad(struct h1_parser *p, int status, const char *text)
     return -1;
 }
 
-static int add(struct h1_parser *p, uint32_t *at, uint32_t *n, const char *from, size_t len)
+static int h1_parse_add(struct h1_parser *p, uint32_t *at, uint32_t *n, const char *from, size_t len)
 {
     if (*n == 0)
         *at = (uint32_t)buf_len(&p->text);
@@ -40,7 +40,7 @@ static int add(struct h1_parser *p, uint32_t *at, uint32_t *n, const char *from,
 static int on_line(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
-    return add(p, &p->line.at, &p->line.n, at, n);
+    return h1_parse_add(p, &p->line.at, &p->line.n, at, n);
 }
 
 static int on_name(llhttp_t *l, const char *at, size_t n)
@@ -53,7 +53,7 @@ static int on_name(llhttp_t *l, const char *at, size_t n)
         memset(&p->fields[p->n_fields - 1], 0, sizeof(p->fields[0]));
         p->name_done = false;
     }
-    return add(p, &p->fields[p->n_fields - 1].name_at, &p->fields[p->n_fields - 1].name_n, at, n);
+    return h1_parse_add(p, &p->fields[p->n_fields - 1].name_at, &p->fields[p->n_fields - 1].name_n, at, n);
 }
 
 static int on_name_done(llhttp_t *l)
@@ -70,7 +70,7 @@ static int on_value(llhttp_t *l, const char *at, size_t n)
     struct h1_parser *p = l->data;
     if (!p->name_done)
         return bad(p, 400, "a field has no name");
-    return add(p, &p->fields[p->n_fields - 1].value_at, &p->fields[p->n_fields - 1].value_n, at, n);
+    return h1_parse_add(p, &p->fields[p->n_fields - 1].value_at, &p->fields[p->n_fields - 1].value_n, at, n);
 }
 
 struct http_header h1_parser_field(const struct h1_parser *p, unsigned i)
@@ -143,7 +143,7 @@ static const char *frame(struct h1_parser *p)
     return NULL;
 }
 
-static int on_head(llhttp_t *l)
+static int h1_parse_on_head(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
     struct str line = p->line.n ? str_n(buf_data(&p->text) + p->line.at, p->line.n) : STR("");
@@ -171,7 +171,7 @@ static int on_head(llhttp_t *l)
     return p->framing == H1_NO_BODY ? 1 : HPE_PAUSED; /* 1: no body, whatever it says */
 }
 
-static int on_body(llhttp_t *l, const char *at, size_t n)
+static int h1_parse_on_body(llhttp_t *l, const char *at, size_t n)
 {
     struct h1_parser *p = l->data;
     p->body = str_n(at, n);
@@ -201,7 +201,7 @@ static int on_chunk_end(llhttp_t *l)
     return HPE_PAUSED;
 }
 
-static int on_end(llhttp_t *l)
+static int h1_parse_on_end(llhttp_t *l)
 {
     struct h1_parser *p = l->data;
     if (p->place == IN_TRAILERS) {
@@ -219,11 +219,11 @@ static const llhttp_settings_t settings = {
     .on_header_field = on_name,
     .on_header_field_complete = on_name_done,
     .on_header_value = on_value,
-    .on_headers_complete = on_head,
-    .on_body = on_body,
+    .on_headers_complete = h1_parse_on_head,
+    .on_body = h1_parse_on_body,
     .on_chunk_header = on_size,
     .on_chunk_complete = on_chunk_end,
-    .on_message_complete = on_end,
+    .on_message_complete = h1_parse_on_end,
 };
 
 void h1_parser_init(struct h1_parser *p, bool is_answer)

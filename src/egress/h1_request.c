@@ -67,7 +67,7 @@ static bool keeps_upgrade(const struct exchange_head *head)
 }
 
 /* Not allowed, or not possible: answered here. What is left of the body is dropped, or the connection with it. */
-static void refuse(struct h1 *h, int status, struct str text, bool close)
+static void h1_request_refuse(struct h1 *h, int status, struct str text, bool close)
 {
     const struct h1_parser *p = &h->req;
     h->close = h->close || close || !p->keep_alive || (p->framing == H1_LENGTH && p->length > EXCHANGE_SKIP_MAX);
@@ -75,7 +75,7 @@ static void refuse(struct h1 *h, int status, struct str text, bool close)
     h->request = H1_REQUEST_SKIP;
 }
 
-static void judge(struct h1 *h, struct exchange_head *head)
+static void h1_request_judge(struct h1 *h, struct exchange_head *head)
 {
     struct exchange_refusal refusal = {.status = 403};
     struct exchange *x = &h->x;
@@ -83,7 +83,7 @@ static void judge(struct h1 *h, struct exchange_head *head)
     bool waits = false;
     if (expect.p && !h->http10) {
         if (!str_eq_nocase(expect, STR("100-continue"))) {
-            refuse(h, 417, STR("this expectation can't be met"), true);
+            h1_request_refuse(h, 417, STR("this expectation can't be met"), true);
             return;
         }
         waits = h->req.framing != H1_NO_BODY;
@@ -93,15 +93,15 @@ static void judge(struct h1 *h, struct exchange_head *head)
     h->id = ++x->last_id;
     if (!x->ops->on_request(x->ctx, h->id, head, &refusal)) {
         if (!x->closed) /* a client that waits for 100 Continue may send the body after a refusal, or not: no way to know */
-            refuse(h, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))),
-                   refusal.close || waits);
+            h1_request_refuse(h, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))),
+                              refusal.close || waits);
         return;
     }
     h->owed = true;
     if (x->closed)
         return;
     if (!exchange_is_sendable(head)) {
-        refuse(h, 500, STR("what was put into this request can't be sent"), true);
+        h1_request_refuse(h, 500, STR("what was put into this request can't be sent"), true);
         return;
     }
     if (h->dead) {
@@ -119,18 +119,18 @@ static void judge(struct h1 *h, struct exchange_head *head)
     h1_write_request(h, head);
 }
 
-static void on_head(struct h1 *h)
+static void h1_request_on_head(struct h1 *h)
 {
     struct exchange_head head = {.arena = &h->arena};
     h->http10 = h->req.is_http10;
     h->head_only = str_eqc(h->req.method, "HEAD");
     const char *wrong = read_head(h, &head);
     if (exchange_is_refused_method(h->req.method))
-        refuse(h, 405, STR("this method is not passed on"), true);
+        h1_request_refuse(h, 405, STR("this method is not passed on"), true);
     else if (wrong)
-        refuse(h, 400, str_of(wrong), true);
+        h1_request_refuse(h, 400, str_of(wrong), true);
     else
-        judge(h, &head);
+        h1_request_judge(h, &head);
     arena_wipe(&h->arena);
 }
 
@@ -169,14 +169,14 @@ static void on_client_end(struct h1 *h)
 }
 
 /* False: nothing more for now. */
-static bool step(struct h1 *h)
+static bool egress_h1_request_step(struct h1 *h)
 {
     struct end *client = &h->x.client;
     struct str in = buf_str(&client->in), piece;
     size_t before = in.n;
     switch (h1_parser_next(&h->req, &in, &piece)) {
     case H1_HEAD:
-        on_head(h);
+        h1_request_on_head(h);
         break;
     case H1_BODY:
         on_piece(h, piece);
@@ -205,7 +205,7 @@ bool h1_request_step(struct h1 *h)
 {
     bool moved = false;
     while (!exchange_over(&h->x) && !h->raw && h->request != H1_REQUEST_DONE &&
-           buf_len(&h->x.upstream.out) < END_OUT_HIGH && step(h))
+           buf_len(&h->x.upstream.out) < END_OUT_HIGH && egress_h1_request_step(h))
         moved = true;
     return moved;
 }

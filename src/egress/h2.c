@@ -63,7 +63,7 @@ static void tell_all(struct h2 *h)
         h2_tell_answer(s, 0);
 }
 
-static void finish(struct h2 *h)
+static void h2_finish(struct h2 *h)
 {
     bool open = h->n_streams > 0;
     tell_all(h);
@@ -115,7 +115,7 @@ static void lose_upstream(struct h2 *h, const char *why)
 /* ---- bytes ---- */
 
 /* nghttp2 takes all that it is given, or fails for good. */
-static bool feed(struct h2_half *half)
+static bool h2_feed(struct h2_half *half)
 {
     struct h2 *h = half->h;
     struct buf *in = &half->end->in;
@@ -153,7 +153,7 @@ static bool fetch(struct h2_half *half)
     return moved;
 }
 
-static bool is_over(const struct h2_half *half)
+static bool h2_is_over(const struct h2_half *half)
 {
     return !nghttp2_session_want_read(half->session) && !nghttp2_session_want_write(half->session);
 }
@@ -189,25 +189,25 @@ static void look_for_end(struct h2 *h)
     if (!h->upstream_gone && buf_len(&x->upstream.in) == 0) {
         if (x->upstream.failed)
             lose_upstream(h, x->upstream.err.msg);
-        else if (x->upstream.eof || is_over(&h->upstream))
+        else if (x->upstream.eof || h2_is_over(&h->upstream))
             lose_upstream(h, "the server closed the connection");
         if (x->closed)
             return;
     }
     bool silent = buf_len(&x->client.out) == 0 && !nghttp2_session_want_write(h->client.session);
     if ((x->client.eof && buf_len(&x->client.in) == 0) ||
-        (silent && (is_over(&h->client) || (h->leaving && h->n_streams == 0))))
-        finish(h);
+        (silent && (h2_is_over(&h->client) || (h->leaving && h->n_streams == 0))))
+        h2_finish(h);
 }
 
 static bool h2_round(struct exchange *x)
 {
     struct h2 *h = h2_of(x);
     bool moved = end_read(&x->client);
-    moved |= feed(&h->client);
+    moved |= h2_feed(&h->client);
     if (!exchange_over(x) && !h->upstream_gone) {
         moved |= end_read(&x->upstream);
-        moved |= feed(&h->upstream);
+        moved |= h2_feed(&h->upstream);
     }
     moved |= fetch(&h->client);
     if (!h->upstream_gone)

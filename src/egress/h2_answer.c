@@ -78,7 +78,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return h->x.closed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
+static int h2_answer_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
 {
     (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), id);
@@ -94,7 +94,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *c
     return 0;
 }
 
-static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+static int h2_answer_on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->upstream, id);
@@ -119,8 +119,8 @@ void h2_answer_callbacks(nghttp2_session_callbacks *c)
     nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(c, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, on_data);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_answer_on_data);
     nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
-    nghttp2_session_callbacks_set_on_stream_close_callback(c, on_close);
+    nghttp2_session_callbacks_set_on_stream_close_callback(c, h2_answer_on_close);
 }

@@ -7,7 +7,7 @@ static struct h2_half *half_of(void *ctx)
     return ctx;
 }
 
-static int refuse(struct h2_stream *s, int status, struct str text)
+static int h2_request_refuse(struct h2_stream *s, int status, struct str text)
 {
     h2_respond(s, status, text);
     return 0;
@@ -53,16 +53,16 @@ static int forward(struct h2_stream *s, const struct exchange_head *head, struct
     return 0;
 }
 
-static int judge(struct h2_stream *s)
+static int h2_request_judge(struct h2_stream *s)
 {
     struct h2_block *b = &s->h->client.block;
     struct exchange *x = &s->h->x;
     struct exchange_head head = {.arena = &b->arena, .method = b->method, .authority = b->authority, .path = b->path};
     s->head_only = str_eqc(b->method, "HEAD");
     if (b->too_large)
-        return refuse(s, 431, STR("the head is too large"));
+        return h2_request_refuse(s, 431, STR("the head is too large"));
     if (exchange_is_refused_method(b->method) || b->protocol.p)
-        return refuse(s, 405, STR("this method is not passed on"));
+        return h2_request_refuse(s, 405, STR("this method is not passed on"));
     const char *wrong = exchange_fill_head(&head, b->fields, b->n);
     if (!wrong)
         wrong = exchange_check_target(&head);
@@ -71,7 +71,7 @@ static int judge(struct h2_stream *s)
     if (!wrong && !str_eqc(b->scheme, "https") && !str_eqc(b->scheme, "http"))
         wrong = "the scheme is not supported";
     if (wrong)
-        return refuse(s, 400, str_of(wrong));
+        return h2_request_refuse(s, 400, str_of(wrong));
     exchange_remove(&head, STR("upgrade"));
 
     struct exchange_refusal refusal = {.status = 403};
@@ -81,17 +81,17 @@ static int judge(struct h2_stream *s)
             return NGHTTP2_ERR_CALLBACK_FAILURE;
         if (refusal.close)
             h2_leave(s->h);
-        return refuse(s, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))));
+        return h2_request_refuse(s, refusal.status, str_n(refusal.text, strnlen(refusal.text, sizeof(refusal.text))));
     }
     s->owed = true;
     if (x->closed)
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     exchange_remove(&head, STR("upgrade"));
     if (!exchange_is_sendable(&head))
-        return refuse(s, 500, STR("what was put into this request can't be sent"));
+        return h2_request_refuse(s, 500, STR("what was put into this request can't be sent"));
     if (s->h->upstream_gone) {
         h2_leave(s->h);
-        return refuse(s, 502, str_of(s->h->why));
+        return h2_request_refuse(s, 502, str_of(s->h->why));
     }
     return forward(s, &head, b->scheme);
 }
@@ -163,13 +163,14 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         h2_flow_trailers(&s->up, b, exchange_is_trailer);
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         h2_flow_end(&s->up);
-    int r = is_request ? judge(s) : 0;
+    int r = is_request ? h2_request_judge(s) : 0;
     if (is_head)
         h2_block_end(&h->client);
     return r;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
+static int h2_request_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
+                              void *ctx)
 {
     (void)flags;
     struct h2_stream *s = h2_stream_of(half_of(ctx), id);
@@ -195,7 +196,7 @@ static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *c
     return 0;
 }
 
-static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+static int h2_request_on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
 {
     struct h2 *h = half_of(ctx)->h;
     struct h2_stream *s = h2_stream_of(&h->client, id);
@@ -220,8 +221,8 @@ void h2_request_callbacks(nghttp2_session_callbacks *c)
     nghttp2_session_callbacks_set_on_header_callback(c, on_header);
     nghttp2_session_callbacks_set_on_invalid_header_callback(c, on_invalid_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, on_data);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_request_on_data);
     nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
     nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
-    nghttp2_session_callbacks_set_on_stream_close_callback(c, on_close);
+    nghttp2_session_callbacks_set_on_stream_close_callback(c, h2_request_on_close);
 }

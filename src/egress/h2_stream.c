@@ -122,7 +122,7 @@ static size_t *counter(struct h2_flow *f)
 }
 
 /* What was in `body` and is not any more. */
-static void let_go(struct h2_flow *f, size_t n)
+static void h2_stream_let_go(struct h2_flow *f, size_t n)
 {
     *counter(f) -= n;
     give_back(f, n);
@@ -166,7 +166,7 @@ void h2_flow_drop(struct h2_flow *f)
 {
     size_t n = buf_len(&f->body);
     buf_fini(&f->body);
-    let_go(f, n);
+    h2_stream_let_go(f, n);
     drop_trailers(f);
 }
 
@@ -200,7 +200,7 @@ static ssize_t read_flow(nghttp2_session *session, int32_t id, uint8_t *to, size
     if (n) {
         memcpy(to, buf_data(&f->body), n);
         buf_consume(&f->body, n);
-        let_go(f, n);
+        h2_stream_let_go(f, n);
     }
     if (buf_len(&f->body) == 0 && f->ended) {
         *flags |= NGHTTP2_DATA_FLAG_EOF;

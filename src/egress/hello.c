@@ -36,7 +36,7 @@ struct reader {
     bool failed;
 };
 
-static uint32_t take(struct reader *r, size_t width)
+static uint32_t hello_take(struct reader *r, size_t width)
 {
     if (r->left < width) {
         r->failed = true;
@@ -59,13 +59,13 @@ static uint32_t take(struct reader *r, size_t width)
 static void skip(struct reader *r, size_t n)
 {
     for (; n && !r->failed; n--)
-        (void)take(r, 1);
+        (void)hello_take(r, 1);
 }
 
 /* A length of `width` bytes; until it is closed only that much can be read. Returns what close_length() needs. */
 static size_t open_length(struct reader *r, size_t width)
 {
-    size_t n = take(r, width);
+    size_t n = hello_take(r, width);
     if (r->left < n)
         r->failed = true;
     size_t outer = r->failed ? 0 : r->left - n;
@@ -89,7 +89,7 @@ static enum hello_result bad(struct hello *h, const char *reason)
 static const char *read_server_name(struct reader *r, struct hello *h)
 {
     size_t outer = open_length(r, 2);
-    uint32_t type = take(r, 1);
+    uint32_t type = hello_take(r, 1);
     size_t after = open_length(r, 2);
     if (r->failed)
         return "server name: cut";
@@ -100,7 +100,7 @@ static const char *read_server_name(struct reader *r, struct hello *h)
     if (r->left > HELLO_NAME_MAX)
         return "server name: too long";
     for (h->name_len = 0; r->left; h->name_len++)
-        h->name[h->name_len] = (char)take(r, 1);
+        h->name[h->name_len] = (char)hello_take(r, 1);
     close_length(r, after);
     if (r->left)
         return "server name: more than one";
@@ -116,7 +116,7 @@ static const char *read_alpn(struct reader *r, struct hello *h)
     if (r->left > HELLO_ALPN_MAX)
         return "ALPN: too long";
     for (h->alpn_len = 0; r->left; h->alpn_len++)
-        h->alpn[h->alpn_len] = (uint8_t)take(r, 1);
+        h->alpn[h->alpn_len] = (uint8_t)hello_take(r, 1);
     close_length(r, outer);
     for (size_t i = 0; i < h->alpn_len; i += 1 + (size_t)h->alpn[i])
         if (h->alpn[i] == 0 || h->alpn_len - i <= h->alpn[i])
@@ -131,7 +131,7 @@ static const char *read_versions(struct reader *r, struct hello *h)
     if (r->failed || r->left == 0 || r->left % 2)
         return "supported versions: empty or cut";
     while (r->left) {
-        uint32_t version = take(r, 2);
+        uint32_t version = hello_take(r, 2);
         if (version < VERSION_TLS10)
             return "SSLv3 or older is offered";
         if (version <= VERSION_TLS13)
@@ -165,7 +165,7 @@ static const char *read_extension(struct reader *r, struct hello *h, uint32_t ty
     case EXT_ECH_OUTER_EXTENSIONS:
         return "encrypted hello: the inner one, in the clear";
     case EXT_ECH:
-        if (take(r, 1) != 0)
+        if (hello_take(r, 1) != 0)
             return "encrypted hello: not an outer one";
         h->offers_ech = true;
         break;
@@ -184,7 +184,7 @@ static const char *read_extensions(struct reader *r, struct hello *h)
     uint16_t seen[HELLO_EXTENSIONS_MAX];
     size_t n = 0, outer = open_length(r, 2);
     while (r->left) {
-        uint16_t type = (uint16_t)take(r, 2);
+        uint16_t type = (uint16_t)hello_take(r, 2);
         size_t after = open_length(r, 2);
         if (r->failed)
             break;
@@ -207,7 +207,7 @@ static const char *read_extensions(struct reader *r, struct hello *h)
 
 static const char *read_message(struct reader *r, struct hello *h)
 {
-    h->version = h->best = (uint16_t)take(r, 2);
+    h->version = h->best = (uint16_t)hello_take(r, 2);
     if (h->version < VERSION_TLS10)
         return "SSLv3 or older is offered";
     if (h->version > VERSION_TLS13)
@@ -226,7 +226,7 @@ static const char *read_message(struct reader *r, struct hello *h)
     outer = open_length(r, 1);
     bool plain = false;
     while (r->left)
-        plain |= take(r, 1) == 0;
+        plain |= hello_take(r, 1) == 0;
     close_length(r, outer);
     if (r->failed || !plain)
         return "compression methods: none, or cut";
@@ -280,11 +280,11 @@ static enum hello_result check_record(struct hello *h, const uint8_t *p, size_t 
 static enum hello_result check_message(struct hello *h, const uint8_t *all, size_t n, size_t promised)
 {
     struct reader r = {.p = all, .left = n};
-    if (n >= 1 && take(&r, 1) != MESSAGE_CLIENT_HELLO)
+    if (n >= 1 && hello_take(&r, 1) != MESSAGE_CLIENT_HELLO)
         return bad(h, "a handshake message that is not a ClientHello");
     if (n < MESSAGE_HEADER)
         return HELLO_NEED_MORE;
-    size_t size = take(&r, 3);
+    size_t size = hello_take(&r, 3);
     if (size > HELLO_MESSAGE_MAX)
         return bad(h, "too long");
     if (promised > MESSAGE_HEADER + size)
@@ -298,7 +298,7 @@ static enum hello_result check_message(struct hello *h, const uint8_t *all, size
     return r.failed || r.left ? bad(h, "cut, or a wrong length") : HELLO_COMPLETE;
 }
 
-static enum hello_result feed(struct hello *h, struct str all)
+static enum hello_result egress_hello_feed(struct hello *h, struct str all)
 {
     const uint8_t *bytes = (const uint8_t *)all.p;
     for (;;) {
@@ -330,7 +330,7 @@ enum hello_result hello_feed(struct hello *h, struct str all)
         return h->result;
     assert(all.n >= h->at);
     all.n = MIN(all.n, HELLO_BYTES_MAX); /* in whatever pieces it comes, the answer is the same */
-    h->result = all.n ? feed(h, all) : HELLO_NEED_MORE;
+    h->result = all.n ? egress_hello_feed(h, all) : HELLO_NEED_MORE;
     if (h->result == HELLO_NEED_MORE && all.n >= HELLO_BYTES_MAX)
         h->result = bad(h, "too long");
     return h->result;

@@ -23,7 +23,7 @@ enum {
     SOON_BYTES = 64 * 1024
 };
 
-struct message {
+struct link_message {
     struct list node;
     size_t n;
     char text[];
@@ -31,32 +31,32 @@ struct message {
 
 struct link {
     struct egress *egress;
-    struct connection *now; /* NULL: nobody */
+    struct link_connection *now; /* NULL: nobody */
     struct list queue;
     size_t queued;
     uint64_t dropped;
 };
 
 /* One socket; its handle may outlive its time as the current one by a turn. */
-struct connection {
+struct link_connection {
     struct link *link;
     uv_poll_t poll;
     int fd;
     bool wants_write;
 };
 
-static void on_poll(uv_poll_t *handle, int status, int events);
+static void link_on_poll(uv_poll_t *handle, int status, int events);
 
-static void on_closed(uv_handle_t *handle)
+static void link_on_closed(uv_handle_t *handle)
 {
-    struct connection *c = container_of((uv_poll_t *)handle, struct connection, poll);
+    struct link_connection *c = container_of((uv_poll_t *)handle, struct link_connection, poll);
     (void)fd_close(c->fd);
     mem_free(c);
 }
 
 static void forget_queue(struct link *l)
 {
-    LIST_FOREACH (struct message, m, &l->queue, node) {
+    LIST_FOREACH (struct link_message, m, &l->queue, node) {
         list_remove(&m->node);
         mem_free(m);
     }
@@ -65,11 +65,11 @@ static void forget_queue(struct link *l)
 
 static void detach(struct link *l)
 {
-    struct connection *c = TAKE_PTR(l->now);
+    struct link_connection *c = TAKE_PTR(l->now);
     if (!c)
         return;
     (void)uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->poll, link_on_closed);
     forget_queue(l);
 }
 
@@ -83,19 +83,19 @@ struct link *link_new(struct egress *e)
     return l;
 }
 
-static void watch(struct connection *c)
+static void link_watch(struct link_connection *c)
 {
     bool want = !list_empty(&c->link->queue);
     if (want == c->wants_write)
         return;
     c->wants_write = want;
-    (void)uv_poll_start(&c->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+    (void)uv_poll_start(&c->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, link_on_poll);
 }
 
-static void send_queue(struct link *l)
+static void link_send_queue(struct link *l)
 {
-    struct message *m;
-    while (l->now && (m = LIST_FIRST(struct message, &l->queue, node))) {
+    struct link_message *m;
+    while (l->now && (m = LIST_FIRST(struct link_message, &l->queue, node))) {
         ssize_t n = send(l->now->fd, m->text, m->n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR))
             break;
@@ -116,12 +116,12 @@ static void send_queue(struct link *l)
                  (unsigned long long)l->dropped);
         l->dropped = 0;
     }
-    watch(l->now);
+    link_watch(l->now);
 }
 
 static void on_soon(uv_timer_t *timer)
 {
-    send_queue(container_of(timer, struct egress, soon_timer)->link);
+    link_send_queue(container_of(timer, struct egress, soon_timer)->link);
 }
 
 /* Steals it. */
@@ -141,7 +141,7 @@ static void enqueue(struct link *l, json_t *object, bool event, bool soon)
         detach(l);
         return;
     }
-    struct message *m = mem_alloc(sizeof(*m) + n);
+    struct link_message *m = mem_alloc(sizeof(*m) + n);
     list_init(&m->node);
     m->n = n;
     memcpy(m->text, text, n);
@@ -149,7 +149,7 @@ static void enqueue(struct link *l, json_t *object, bool event, bool soon)
     l->queued += n;
     uv_timer_t *timer = &l->egress->soon_timer;
     if (!soon || l->queued > SOON_BYTES)
-        send_queue(l);
+        link_send_queue(l);
     else if (!uv_is_active((uv_handle_t *)timer))
         (void)uv_timer_start(timer, on_soon, SOON_MS, 0);
 }
@@ -169,7 +169,7 @@ void link_answer(struct link *l, json_t *answer)
     enqueue(l, answer, false, false);
 }
 
-static bool read_one(struct connection *c, char *room)
+static bool read_one(struct link_connection *c, char *room)
 {
     struct link *l = c->link;
     ssize_t n = recv(c->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
@@ -193,9 +193,9 @@ static bool read_one(struct connection *c, char *room)
     return l->now == c;
 }
 
-static void on_poll(uv_poll_t *handle, int status, int events)
+static void link_on_poll(uv_poll_t *handle, int status, int events)
 {
-    struct connection *c = container_of(handle, struct connection, poll);
+    struct link_connection *c = container_of(handle, struct link_connection, poll);
     struct link *l = c->link;
     if (status < 0) {
         detach(l);
@@ -208,14 +208,14 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         mem_free(room);
     }
     if ((events & UV_WRITABLE) && l->now == c)
-        send_queue(l);
+        link_send_queue(l);
 }
 
 void link_attach(struct link *l, int fd)
 {
     static const int size = BUFFER_BYTES;
     detach(l);
-    struct connection *c = mem_new(struct connection);
+    struct link_connection *c = mem_new(struct link_connection);
     c->link = l;
     c->fd = fd;
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -228,7 +228,7 @@ void link_attach(struct link *l, int fd)
         return;
     }
     l->now = c;
-    (void)uv_poll_start(&c->poll, UV_READABLE, on_poll);
+    (void)uv_poll_start(&c->poll, UV_READABLE, link_on_poll);
     link_tell(l, json_pack("{s:s}", "op", "hello"));
 }
 
@@ -240,7 +240,7 @@ static void on_timer_closed(uv_handle_t *timer)
 void link_free(struct link *l)
 {
     uv_close((uv_handle_t *)&l->egress->soon_timer, on_timer_closed);
-    send_queue(l);
+    link_send_queue(l);
     detach(l);
     forget_queue(l);
     mem_free(l);

@@ -24,7 +24,7 @@ struct names {
 
 static_assert(sizeof(struct netaddr) == 17, "an address is a key: no padding in it");
 
-static struct str key_of(const struct netaddr *addr)
+static struct str names_key_of(const struct netaddr *addr)
 {
     return str_n(addr, sizeof(*addr));
 }
@@ -39,12 +39,12 @@ struct names *names_new(void)
     return m;
 }
 
-static void forget(struct names *m, struct known_address *a)
+static void names_forget(struct names *m, struct known_address *a)
 {
     for (size_t i = 0; i < a->n; i++)
         mem_free(a->names[i].text);
     list_remove(&a->node);
-    (void)map_del(&m->by_addr, key_of(&a->addr));
+    (void)map_del(&m->by_addr, names_key_of(&a->addr));
     mem_free(a);
 }
 
@@ -53,7 +53,7 @@ void names_free(struct names *m)
     if (!m)
         return;
     LIST_FOREACH (struct known_address, a, &m->recent, node)
-        forget(m, a);
+        names_forget(m, a);
     map_fini(&m->by_addr);
     mem_free(m);
 }
@@ -72,15 +72,15 @@ static void drop_expired(struct known_address *a, usec_t now)
 }
 
 /* NULL: nothing is known of it, not any more. */
-static struct known_address *find(struct names *m, const struct netaddr *addr)
+static struct known_address *names_find(struct names *m, const struct netaddr *addr)
 {
-    struct known_address *a = map_get(&m->by_addr, key_of(addr));
+    struct known_address *a = map_get(&m->by_addr, names_key_of(addr));
 
     if (!a)
         return NULL;
     drop_expired(a, m->clock());
     if (a->n == 0) {
-        forget(m, a);
+        names_forget(m, a);
         return NULL;
     }
     list_remove(&a->node);
@@ -88,29 +88,29 @@ static struct known_address *find(struct names *m, const struct netaddr *addr)
     return a;
 }
 
-static struct known_address *make(struct names *m, const struct netaddr *addr)
+static struct known_address *names_make(struct names *m, const struct netaddr *addr)
 {
     struct known_address *a;
 
     if (map_count(&m->by_addr) >= NAMES_ADDRESSES_MAX)
-        forget(m, container_of(m->recent.prev, struct known_address, node));
+        names_forget(m, container_of(m->recent.prev, struct known_address, node));
     a = mem_new(struct known_address);
     a->addr = *addr;
-    (void)map_put(&m->by_addr, key_of(addr), a);
+    (void)map_put(&m->by_addr, names_key_of(addr), a);
     list_prepend(&m->recent, &a->node);
     return a;
 }
 
 void names_add(struct names *m, const struct netaddr *addr, const char *name, uint32_t ttl_s)
 {
-    struct known_address *a = find(m, addr);
+    struct known_address *a = names_find(m, addr);
     uint32_t kept_s = MIN(ttl_s, (uint32_t)NAMES_TTL_MAX_S) + NAMES_KEPT_S;
     struct known_name added = {.until = m->clock() + kept_s * USEC_PER_SEC};
     size_t at = 0;
 
     assert(addr->family != 0 && strlen(name) <= HOSTNAME_MAX);
     if (!a)
-        a = make(m, addr);
+        a = names_make(m, addr);
     while (at < a->n && strcmp(a->names[at].text, name) != 0)
         at++;
     if (at < a->n) {
@@ -129,7 +129,7 @@ void names_add(struct names *m, const struct netaddr *addr, const char *name, ui
 
 bool names_has(struct names *m, const struct netaddr *addr, const char *name)
 {
-    struct known_address *a = find(m, addr);
+    struct known_address *a = names_find(m, addr);
 
     for (size_t i = 0; a && i < a->n; i++)
         if (strcmp(a->names[i].text, name) == 0)
@@ -139,7 +139,7 @@ bool names_has(struct names *m, const struct netaddr *addr, const char *name)
 
 void names_each_of(struct names *m, const struct netaddr *addr, bool (*fn)(void *ctx, const char *name), void *ctx)
 {
-    struct known_address *a = find(m, addr);
+    struct known_address *a = names_find(m, addr);
 
     for (size_t i = 0; a && i < a->n; i++)
         if (!fn(ctx, a->names[i].text))

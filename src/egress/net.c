@@ -190,7 +190,7 @@ static bool may_resolve(void *ctx, const char *name, struct policy_answer *ret_a
 }
 
 /* The sandbox may then connect to these addresses under this name, so it is told only those that it could be allowed to reach. */
-static size_t on_resolved(void *ctx, const char *name, struct netaddr *addrs, size_t n_addrs, unsigned ttl_s)
+static size_t net_on_resolved(void *ctx, const char *name, struct netaddr *addrs, size_t n_addrs, unsigned ttl_s)
 {
     struct net *n = ctx;
     size_t kept = 0;
@@ -215,14 +215,14 @@ static void on_refused(void *ctx, const char *name, const char *type UNUSED, con
     report_denied(ctx, &(struct report_target){.proto = "dns", .name = name}, why);
 }
 
-static void on_failed(void *ctx, const char *name, const char *why)
+static void net_on_failed(void *ctx, const char *name, const char *why)
 {
     report_unresolved(ctx, name, why);
 }
 
 void net_open(struct net *n, const int fds[static 3])
 {
-    static const struct dns_server_ops ops = {may_resolve, on_resolved, on_refused, on_failed};
+    static const struct dns_server_ops ops = {may_resolve, net_on_resolved, on_refused, net_on_failed};
     struct egress *e = n->egress;
     int copy[3] = {fds[0], fds[1], fds[2]};
     if (n->tcp_fd >= 0) {

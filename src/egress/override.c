@@ -45,7 +45,7 @@ static const struct {
     {"x-script-name", OVERRIDE_ORIGIN},
 };
 
-static char fold(char c)
+static char override_fold(char c)
 {
     if (c >= 'A' && c <= 'Z')
         return (char)(c - 'A' + 'a');
@@ -58,7 +58,7 @@ enum override_kind override_of(struct str name)
     size_t n = MIN(name.n, sizeof(folded)); /* no known name is as long, and those of a prefix are known by it */
 
     for (size_t i = 0; i < n; i++)
-        folded[i] = fold(name.p[i]);
+        folded[i] = override_fold(name.p[i]);
     for (size_t i = 0; i < ARRAY_SIZE(overrides); i++) {
         const char *known = overrides[i].name;
         size_t length = strlen(known);

@@ -211,7 +211,7 @@ static bool is_plain(const struct direction *d)
     return side_fd(d->from) >= 0 && side_fd(d->to) >= 0;
 }
 
-static void on_idle(uv_idle_t *h);
+static void relay_on_idle(uv_idle_t *h);
 
 static void pump(struct direction *d)
 {
@@ -221,7 +221,7 @@ static void pump(struct direction *d)
     while (write_held(d) && !d->ended) {
         if (turn >= TURN) {
             d->again = true;
-            (void)uv_idle_start(&r->idle, on_idle);
+            (void)uv_idle_start(&r->idle, relay_on_idle);
             return;
         }
         bool piped = d->volume >= VOLUME && is_plain(d) && take_pipe(d);
@@ -255,24 +255,24 @@ static void end(struct relay *r, enum relay_end how, const struct err *err)
     r->on_end(r->ctx, how, err);
 }
 
-static bool is_over(const struct direction *d)
+static bool relay_is_over(const struct direction *d)
 {
     return d->finished && d->to->kind->flushed(d->to);
 }
 
 static void end_if_finished(struct relay *r)
 {
-    if (is_over(&r->ways[0]) && is_over(&r->ways[1]))
+    if (relay_is_over(&r->ways[0]) && relay_is_over(&r->ways[1]))
         end(r, RELAY_DONE, NULL);
 }
 
-static void go_on(struct direction *d)
+static void relay_go_on(struct direction *d)
 {
     pump(d);
     end_if_finished(d->relay);
 }
 
-static void on_idle(uv_idle_t *h)
+static void relay_on_idle(uv_idle_t *h)
 {
     struct relay *r = h->data;
     (void)uv_idle_stop(h);
@@ -290,30 +290,31 @@ static struct direction *opposite(struct direction *d)
     return d == &d->relay->ways[0] ? &d->relay->ways[1] : &d->relay->ways[0];
 }
 
-static void on_readable(void *ctx)
+static void relay_on_readable(void *ctx)
 {
-    go_on(ctx);
+    relay_go_on(ctx);
 }
 
-static void on_writable(void *ctx)
+static void relay_on_writable(void *ctx)
 {
-    go_on(opposite(ctx));
+    relay_go_on(opposite(ctx));
 }
 
-static void on_failed(void *ctx, const struct err *err)
+static void relay_on_failed(void *ctx, const struct err *err)
 {
     struct direction *d = ctx;
     end(d->relay, d == &d->relay->ways[0] ? RELAY_A_FAILED : RELAY_B_FAILED, err);
 }
 
-static const struct side_ops ops = {.on_readable = on_readable, .on_writable = on_writable, .on_failed = on_failed};
+static const struct side_ops ops = {
+    .on_readable = relay_on_readable, .on_writable = relay_on_writable, .on_failed = relay_on_failed};
 
-static void on_timer(uv_timer_t *t)
+static void relay_on_timer(uv_timer_t *t)
 {
     struct relay *r = t->data;
     uint64_t still = uv_now(r->loop) - r->moved_at;
     if (still < r->idle_ms) {
-        (void)uv_timer_start(t, on_timer, r->idle_ms - still, 0);
+        (void)uv_timer_start(t, relay_on_timer, r->idle_ms - still, 0);
         return;
     }
     struct err err;
@@ -344,7 +345,7 @@ struct relay *relay_start(struct relay_pool *pool, uv_loop_t *loop, struct side 
         (void)write_held(&r->ways[0]);
     }
     if (idle_ms)
-        (void)uv_timer_start(&r->timer, on_timer, idle_ms, 0);
+        (void)uv_timer_start(&r->timer, relay_on_timer, idle_ms, 0);
     return r;
 }
 
@@ -354,7 +355,7 @@ void relay_counts(const struct relay *r, uint64_t *ret_ab, uint64_t *ret_ba)
     *ret_ba = r->ways[1].moved;
 }
 
-static void on_closed(uv_handle_t *h)
+static void relay_on_closed(uv_handle_t *h)
 {
     struct relay *r = h->data;
     if (--r->handles == 0)
@@ -376,6 +377,6 @@ void relay_close(struct relay *r)
         else
             side_reset(d->from);
     }
-    uv_close((uv_handle_t *)&r->idle, on_closed);
-    uv_close((uv_handle_t *)&r->timer, on_closed);
+    uv_close((uv_handle_t *)&r->idle, relay_on_closed);
+    uv_close((uv_handle_t *)&r->timer, relay_on_closed);
 }

@@ -19,7 +19,7 @@ static uint64_t mix(uint64_t h, const void *p, size_t n)
 }
 
 /* A collision makes one kind of denial count as another: harmless. */
-static uint64_t key_of(const struct report_target *t, const struct policy_answer *why)
+static uint64_t report_key_of(const struct report_target *t, const struct policy_answer *why)
 {
     uint64_t h = mix(0xcbf29ce484222325ULL, t->proto, strlen(t->proto));
     if (t->name)
@@ -31,7 +31,7 @@ static uint64_t key_of(const struct report_target *t, const struct policy_answer
 }
 
 /* What a client sent is cut, and shown as printable ASCII. */
-static json_t *text_of(struct str s)
+static json_t *report_text_of(struct str s)
 {
     char clean[TEXT_MAX];
     size_t n = MIN(s.n, sizeof(clean));
@@ -40,7 +40,7 @@ static json_t *text_of(struct str s)
     return json_stringn(clean, n);
 }
 
-static void tell(struct net *n, struct denial *d)
+static void egress_report_tell(struct net *n, struct denial *d)
 {
     json_t *event = TAKE_PTR(d->last);
     (void)json_object_set_new(event, "count", json_integer(d->count));
@@ -49,7 +49,7 @@ static void tell(struct net *n, struct denial *d)
     link_tell(n->egress->link, event);
 }
 
-static struct denial *find(struct net *n, uint64_t key)
+static struct denial *egress_report_find(struct net *n, uint64_t key)
 {
     struct denial *oldest = &n->denials[0];
     for (size_t i = 0; i < NET_DENIALS_MAX; i++) {
@@ -60,7 +60,7 @@ static struct denial *find(struct net *n, uint64_t key)
             oldest = d;
     }
     if (oldest->last)
-        tell(n, oldest);
+        egress_report_tell(n, oldest);
     *oldest = (struct denial){.key = key};
     return oldest;
 }
@@ -72,14 +72,14 @@ static void note(struct net *n, struct denial *d, json_t *event)
     d->last = event;
     d->count++;
     if (!d->told_at || clock_mono() - d->told_at >= TELL_USEC)
-        tell(n, d);
+        egress_report_tell(n, d);
     else if (list_empty(&n->denying))
         list_append(&n->egress->denying, &n->denying);
 }
 
 void report_denied(struct net *n, const struct report_target *t, const struct policy_answer *why)
 {
-    struct denial *d = find(n, key_of(t, why));
+    struct denial *d = egress_report_find(n, report_key_of(t, why));
     json_t *event = json_pack("{s:s,s:s,s:I,s:s,s:i,s:s}", "op", "denied", "id", n->id, "at", (json_int_t)clock_real(),
                               "proto", t->proto, "rule", why->rule, "reason", why->reason);
     if (t->name)
@@ -92,9 +92,9 @@ void report_denied(struct net *n, const struct report_target *t, const struct po
     if (t->port)
         (void)json_object_set_new(event, "port", json_integer(t->port));
     if (t->method.p)
-        (void)json_object_set_new(event, "method", text_of(t->method));
+        (void)json_object_set_new(event, "method", report_text_of(t->method));
     if (t->path.p)
-        (void)json_object_set_new(event, "path", text_of(t->path));
+        (void)json_object_set_new(event, "path", report_text_of(t->path));
     if (why->suggestion[0])
         (void)json_object_set_new(event, "suggestion", json_string(why->suggestion));
     note(n, d, event);
@@ -103,7 +103,7 @@ void report_denied(struct net *n, const struct report_target *t, const struct po
 void report_unresolved(struct net *n, const char *name, const char *why)
 {
     uint64_t key = mix(mix(0xcbf29ce484222325ULL, "unresolved", 10), name, strlen(name));
-    note(n, find(n, mix(key, why, strlen(why))),
+    note(n, egress_report_find(n, mix(key, why, strlen(why))),
          json_pack("{s:s,s:s,s:I,s:s,s:s}", "op", "unresolved", "id", n->id, "at", (json_int_t)clock_real(), "name",
                    name, "reason", why));
 }
@@ -121,7 +121,7 @@ static bool tell_due(struct net *n, usec_t now)
     for (size_t i = 0; i < NET_DENIALS_MAX; i++) {
         struct denial *d = &n->denials[i];
         if (d->last && now - d->told_at >= TELL_USEC)
-            tell(n, d);
+            egress_report_tell(n, d);
         more |= d->last != NULL;
     }
     return more;
@@ -145,7 +145,7 @@ void report_forget(struct net *n)
 {
     for (size_t i = 0; i < NET_DENIALS_MAX; i++)
         if (n->denials[i].last)
-            tell(n, &n->denials[i]);
+            egress_report_tell(n, &n->denials[i]);
     list_remove(&n->denying);
 }
 
@@ -157,12 +157,12 @@ void report_start(struct egress *e)
     e->handles++;
 }
 
-static void on_closed(uv_handle_t *timer)
+static void report_on_closed(uv_handle_t *timer)
 {
     egress_handle_gone(container_of((uv_timer_t *)timer, struct egress, denial_timer));
 }
 
 void report_stop(struct egress *e)
 {
-    uv_close((uv_handle_t *)&e->denial_timer, on_closed);
+    uv_close((uv_handle_t *)&e->denial_timer, report_on_closed);
 }

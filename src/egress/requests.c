@@ -21,7 +21,7 @@ static json_t *answer_to(const json_t *request, const char *op)
     return answer;
 }
 
-static void fail(struct egress *e, const json_t *request, const struct err *err)
+static void requests_fail(struct egress *e, const json_t *request, const struct err *err)
 {
     json_t *answer = answer_to(request, "failed");
     (void)json_object_set_new(answer, "code", json_string(err_code_name(err->code)));
@@ -98,28 +98,28 @@ static void on_policy(struct egress *e, const json_t *request)
     struct policy *p;
     struct err err;
     if (policy_parse(json_object_get(request, "policy"), &p, &err) < 0) {
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
     struct str sealed_for = text(request, "sealed_for");
     if (sealed_for.p && !id_is_sandbox(sealed_for)) {
         policy_unref(p);
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "sealed_for is no sandbox");
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
     struct net *n = net_get(e, id_of(request), true);
     if (!n) {
         policy_unref(p);
         (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "there are too many networks");
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
     json_t *answer = answer_to(request, "done");
     if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), &err) < 0 || tell_ca(n, answer, &err) < 0)) {
         json_decref(answer);
         policy_unref(p);
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
     (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", sealed_for.p ? sealed_for.p : n->id);
@@ -138,7 +138,7 @@ static void on_forget(struct egress *e, const json_t *request)
 
 /* ---- check: what would become of a request ---- */
 
-struct check {
+struct requests_check {
     struct list node;
     struct egress *egress;
     struct policy *policy; /* reference: the net's may be another one by the time, or none */
@@ -150,7 +150,7 @@ struct check {
     struct str path; /* in request */
 };
 
-static void check_free(struct check *c)
+static void check_free(struct requests_check *c)
 {
     if (c->lookup)
         resolver_cancel(c->lookup);
@@ -162,15 +162,15 @@ static void check_free(struct check *c)
 
 void requests_stop(struct egress *e)
 {
-    struct check *c;
-    while ((c = LIST_FIRST(struct check, &e->checks, node)))
+    struct requests_check *c;
+    while ((c = LIST_FIRST(struct requests_check, &e->checks, node)))
         check_free(c);
 }
 
 static const char *const verdicts[] = {
     [POLICY_DENY] = "deny", [POLICY_ALLOW] = "allow", [POLICY_NEEDS_REQUEST] = "needs-request"};
 
-static void judge(struct check *c, const struct netaddr *a, struct policy_answer *ret_answer)
+static void requests_judge(struct requests_check *c, const struct netaddr *a, struct policy_answer *ret_answer)
 {
     struct str method = text(c->request, "method");
     struct policy_query q = {
@@ -185,7 +185,7 @@ static void judge(struct check *c, const struct netaddr *a, struct policy_answer
 }
 
 /* Allowed when one of the addresses is: that is the one which would be dialled. */
-static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_addrs)
+static void check_answer(struct requests_check *c, const struct netaddr *addrs, size_t n_addrs)
 {
     struct policy_answer best = {
         .verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN, .reason = "the name has no address"};
@@ -193,7 +193,7 @@ static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_
     for (size_t i = 0; i < n_addrs; i++) {
         struct policy_answer one;
         char address[NETADDR_TEXT_MAX];
-        judge(c, &addrs[i], &one);
+        requests_judge(c, &addrs[i], &one);
         if (i == 0 || (best.verdict == POLICY_DENY && one.verdict != POLICY_DENY))
             best = one;
         if (!addrs[i].family)
@@ -214,20 +214,20 @@ static void check_answer(struct check *c, const struct netaddr *addrs, size_t n_
     check_free(c);
 }
 
-static void on_resolved(void *ctx, const struct resolver_answer *answer)
+static void requests_on_resolved(void *ctx, const struct resolver_answer *answer)
 {
-    struct check *c = ctx;
+    struct requests_check *c = ctx;
     c->lookup = NULL;
     if (!answer->n_addrs && !c->fell_back) {
         c->fell_back = true;
-        c->lookup = resolver_resolve(c->egress->resolver, c->name, 6, on_resolved, c);
+        c->lookup = resolver_resolve(c->egress->resolver, c->name, 6, requests_on_resolved, c);
         return;
     }
     check_answer(c, answer->addrs, answer->n_addrs);
 }
 
 /* scheme://host[:port][/path][?query][#fragment]; https and 443 when it says neither. What is sent of it to a server has no fragment. */
-static int parse_url(struct check *c, struct str url, struct netaddr *ret_literal, struct err *err)
+static int parse_url(struct requests_check *c, struct str url, struct netaddr *ret_literal, struct err *err)
 {
     struct str host, authority = STR_NULL;
     ssize_t fragment = str_find_char(url, '#');
@@ -262,17 +262,17 @@ static void on_check(struct egress *e, json_t *request)
     struct net *n = net_get(e, id_of(request), false);
     if (!n || !n->policy) {
         (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s has no policy", id_of(request));
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
-    struct check *c = mem_new(struct check);
+    struct requests_check *c = mem_new(struct requests_check);
     list_init(&c->node);
     list_append(&e->checks, &c->node);
     c->egress = e;
     c->policy = policy_ref(n->policy);
     c->request = json_incref(request);
     if (parse_url(c, text(request, "url"), &literal, &err) < 0) {
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         check_free(c);
         return;
     }
@@ -286,7 +286,7 @@ static void on_check(struct egress *e, json_t *request)
         check_answer(c, &none, 1);
         return;
     }
-    c->lookup = resolver_resolve(e->resolver, c->name, 4, on_resolved, c);
+    c->lookup = resolver_resolve(e->resolver, c->name, 4, requests_on_resolved, c);
 }
 
 /* ---- the vault ---- */
@@ -300,7 +300,7 @@ static void on_seal(struct egress *e, const json_t *request)
         vault_seal(e->config.vault, text(request, "id"), value, &sealed) < 0) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "this can't be sealed: empty, or longer than %d bytes",
                       SECRET_VALUE_MAX);
-        fail(e, request, &err);
+        requests_fail(e, request, &err);
         return;
     }
     json_t *answer = answer_to(request, "sealed");

@@ -73,7 +73,7 @@ static void question_unref(struct question *q)
 }
 
 /* Key of the map: the family's digit, then the name. */
-static struct str key_of(char buffer[static HOSTNAME_MAX + 2], const char *name, int family)
+static struct str resolver_key_of(char buffer[static HOSTNAME_MAX + 2], const char *name, int family)
 {
     size_t n = strlen(name);
     buffer[0] = (char)('0' + family);
@@ -82,14 +82,14 @@ static struct str key_of(char buffer[static HOSTNAME_MAX + 2], const char *name,
     return str_n(buffer, n + 1);
 }
 
-static void forget(struct question *q)
+static void resolver_forget(struct question *q)
 {
     char key[HOSTNAME_MAX + 2];
     if (!q->open) {
         list_remove(&q->used);
         q->r->stats.cached--;
     }
-    (void)map_del(&q->r->questions, key_of(key, q->name, q->family));
+    (void)map_del(&q->r->questions, resolver_key_of(key, q->name, q->family));
     question_unref(q);
 }
 
@@ -120,7 +120,7 @@ static void lookup_free(struct resolver_lookup *l)
 }
 
 /* Those that get ready by what is done meanwhile have the next turn. */
-static void on_idle(uv_idle_t *idle)
+static void resolver_on_idle(uv_idle_t *idle)
 {
     struct resolver *r = idle->data;
     struct list now = LIST_INIT(now);
@@ -142,10 +142,10 @@ static void make_ready(struct resolver_lookup *l)
     list_remove(&l->of_question);
     list_remove(&l->node);
     list_append(&l->r->ready, &l->node);
-    (void)uv_idle_start(&l->r->idle, on_idle);
+    (void)uv_idle_start(&l->r->idle, resolver_on_idle);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void resolver_on_timer(uv_timer_t *timer)
 {
     struct resolver *r = timer->data;
     struct resolver_lookup *l;
@@ -158,7 +158,7 @@ static void on_timer(uv_timer_t *timer)
         uv_timer_stop(&r->timer);
 }
 
-static void keep(struct question *q, const struct dns_reply *reply)
+static void resolver_keep(struct question *q, const struct dns_reply *reply)
 {
     q->n_addrs = reply->n_addrs;
     q->n_chain = reply->n_chain;
@@ -179,7 +179,7 @@ static void on_upstream(void *ctx, int status, struct str message)
     if (status == 0 && dns_reply_parse(message, q->name, q->family == 4 ? DNS_A : DNS_AAAA, &reply) < 0)
         status = -EPROTO;
     q->status = status == 0 && reply.n_addrs == 0 ? -ENODATA : status;
-    keep(q, &reply);
+    resolver_keep(q, &reply);
     bool is_no = q->status == -ENOENT || q->status == -ENODATA;
     unsigned ttl = MIN(MAX(reply.ttl_s, (unsigned)RESOLVER_TTL_MIN_S), (unsigned)RESOLVER_TTL_MAX_S);
     q->until = r->now() + (is_no ? RESOLVER_NEGATIVE_S : ttl) * USEC_PER_SEC;
@@ -191,10 +191,10 @@ static void on_upstream(void *ctx, int status, struct str message)
         list_append(&r->known, &q->used);
         r->stats.cached++;
         if (r->stats.cached > RESOLVER_CACHE_MAX)
-            forget(container_of(r->known.next, struct question, used));
+            resolver_forget(container_of(r->known.next, struct question, used));
     } else {
         r->stats.failed++;
-        forget(q);
+        resolver_forget(q);
     }
     question_unref(q);
 }
@@ -211,7 +211,7 @@ static struct question *question_new(struct resolver *r, const char *name, int f
     list_init(&q->used);
     memcpy(q->name, name, size);
     q->refs = 2; /* the map's and c-ares' */
-    (void)map_put(&r->questions, key_of(key, name, family), q);
+    (void)map_put(&r->questions, resolver_key_of(key, name, family), q);
     return q;
 }
 
@@ -234,9 +234,9 @@ struct resolver_lookup *resolver_resolve(struct resolver *r, const char *name, i
     list_init(&l->node);
     r->stats.lookups++;
     l->status = is_resolvable(name) ? 0 : -EPERM;
-    struct question *q = l->status ? NULL : map_get(&r->questions, key_of(key, name, family));
+    struct question *q = l->status ? NULL : map_get(&r->questions, resolver_key_of(key, name, family));
     if (q && !q->open && q->until <= now) {
-        forget(q);
+        resolver_forget(q);
         q = NULL;
     }
     bool is_new = !q && !l->status;
@@ -260,7 +260,7 @@ struct resolver_lookup *resolver_resolve(struct resolver *r, const char *name, i
     list_append(&q->lookups, &l->of_question);
     list_append(&r->waiting, &l->node);
     if (!uv_is_active((uv_handle_t *)&r->timer))
-        (void)uv_timer_start(&r->timer, on_timer, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&r->timer, resolver_on_timer, TICK_MS, TICK_MS);
     if (is_new) {
         r->stats.asked++;
         r->stats.open++;
@@ -300,7 +300,7 @@ int resolver_new(uv_loop_t *loop, const char *servers, struct resolver **ret_res
     return 0;
 }
 
-static void on_closed(uv_handle_t *handle)
+static void resolver_on_closed(uv_handle_t *handle)
 {
     struct resolver *r = handle->data;
     if (--r->handles == 0)
@@ -317,11 +317,11 @@ void resolver_free(struct resolver *r)
         lookup_free(l);
     upstream_free(r->upstream);
     while ((q = LIST_FIRST(struct question, &r->known, used)))
-        forget(q);
+        resolver_forget(q);
     assert(map_count(&r->questions) == 0);
     map_fini(&r->questions);
-    uv_close((uv_handle_t *)&r->idle, on_closed);
-    uv_close((uv_handle_t *)&r->timer, on_closed);
+    uv_close((uv_handle_t *)&r->idle, resolver_on_closed);
+    uv_close((uv_handle_t *)&r->timer, resolver_on_closed);
 }
 
 void resolver_stats(const struct resolver *r, struct resolver_stats *ret_stats)

@@ -143,7 +143,7 @@ void side_set(struct side *s, const struct side_ops *ops, void *ctx)
     s->kind->watch(s);
 }
 
-static ssize_t broken(const struct side *s)
+static ssize_t side_broken(const struct side *s)
 {
     return s->failure->errnum ? -s->failure->errnum : -EIO;
 }
@@ -152,7 +152,7 @@ ssize_t side_read(struct side *s, void *to, size_t room)
 {
     assert(!s->closed && room > 0);
     if (s->failure)
-        return broken(s);
+        return side_broken(s);
     if (s->ended)
         return 0;
     ssize_t n = -EAGAIN;
@@ -173,7 +173,7 @@ ssize_t side_write(struct side *s, const void *from, size_t n)
 {
     assert(!s->closed && !s->shut);
     if (s->failure)
-        return broken(s);
+        return side_broken(s);
     if (n == 0)
         return 0;
     ssize_t took = -EAGAIN;
@@ -199,7 +199,7 @@ void side_shut(struct side *s)
         s->kind->shut(s);
 }
 
-static void let_go(struct side *s, bool abandon)
+static void side_let_go(struct side *s, bool abandon)
 {
     if (!s)
         return;
@@ -213,7 +213,7 @@ static void let_go(struct side *s, bool abandon)
 
 void side_reset(struct side *s)
 {
-    let_go(s, true);
+    side_let_go(s, true);
 }
 
 static void linger_drop(void *ctx)
@@ -223,24 +223,24 @@ static void linger_drop(void *ctx)
     ssize_t n;
     while ((n = side_read(s, scrap, sizeof(scrap))) > 0) {
         if ((size_t)n > s->linger->left) {
-            let_go(s, false);
+            side_let_go(s, false);
             return;
         }
         s->linger->left -= (size_t)n;
     }
     if (n == 0 && s->kind->flushed(s))
-        let_go(s, false);
+        side_let_go(s, false);
 }
 
 static void linger_failed(void *ctx, const struct err *err)
 {
     (void)err;
-    let_go(ctx, false);
+    side_let_go(ctx, false);
 }
 
 static void on_linger_limit(uv_timer_t *t)
 {
-    let_go(t->data, false);
+    side_let_go(t->data, false);
 }
 
 static const struct side_ops linger_ops = {
@@ -252,7 +252,7 @@ static const struct side_ops linger_ops = {
 void side_linger(struct side *s)
 {
     if (!s || s->failure || !s->ready) {
-        let_go(s, false);
+        side_let_go(s, false);
         return;
     }
     s->linger = mem_new(struct side_linger);
@@ -271,7 +271,7 @@ void side_close(struct side *s)
     if (s && s->ready && !s->failure && !s->kind->flushed(s))
         side_linger(s);
     else
-        let_go(s, false);
+        side_let_go(s, false);
 }
 
 uint64_t side_bytes_in(const struct side *s)

@@ -32,7 +32,7 @@ struct tcp {
 };
 
 static const struct side_kind tcp_kind;
-static void on_poll(uv_poll_t *p, int status, int events);
+static void side_tcp_on_poll(uv_poll_t *p, int status, int events);
 
 static struct tcp *tcp_of(struct side *s)
 {
@@ -40,13 +40,13 @@ static struct tcp *tcp_of(struct side *s)
     return container_of(s, struct tcp, side);
 }
 
-static void arm(struct tcp *t, int events)
+static void side_tcp_arm(struct tcp *t, int events)
 {
     if (events == t->armed || t->fd < 0)
         return;
     t->armed = events;
     if (events)
-        (void)uv_poll_start(&t->poll, events, on_poll);
+        (void)uv_poll_start(&t->poll, events, side_tcp_on_poll);
     else
         (void)uv_poll_stop(&t->poll);
 }
@@ -67,9 +67,9 @@ static void tcp_watch(struct side *s)
 {
     struct tcp *t = tcp_of(s);
     if (s->failure)
-        arm(t, 0);
+        side_tcp_arm(t, 0);
     else
-        arm(t, wanted(t) | t->armed); /* invariant 1 */
+        side_tcp_arm(t, wanted(t) | t->armed); /* invariant 1 */
 }
 
 static void fail_connect(struct tcp *t, int errnum)
@@ -116,7 +116,7 @@ static void watch_peer(int fd)
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
 }
 
-static void on_poll(uv_poll_t *p, int status, int events)
+static void side_tcp_on_poll(uv_poll_t *p, int status, int events)
 {
     struct side *s = p->data;
     struct tcp *t = tcp_of(s);
@@ -128,7 +128,7 @@ static void on_poll(uv_poll_t *p, int status, int events)
         finish_connect(t);
         if (s->closed)
             return;
-        arm(t, wanted(t));
+        side_tcp_arm(t, wanted(t));
         watch_peer(t->fd); /* now that the first bytes are on their way */
         return;
     }
@@ -139,7 +139,7 @@ static void on_poll(uv_poll_t *p, int status, int events)
     if (s->closed)
         return;
     /* Only what fired is switched off: invariant 1. */
-    arm(t, wanted(t) | (t->armed & ~events & (s->failure ? 0 : -1)));
+    side_tcp_arm(t, wanted(t) | (t->armed & ~events & (s->failure ? 0 : -1)));
 }
 
 static ssize_t tcp_failed(struct tcp *t, int errnum, const char *what)
@@ -372,6 +372,6 @@ struct side *side_tcp_connect(uv_loop_t *loop, const struct sockaddr *to, unsign
     }
     t->limit_ms = timeout_ms;
     side_limit(&t->side, timeout_ms, on_limit);
-    arm(t, UV_WRITABLE);
+    side_tcp_arm(t, UV_WRITABLE);
     return &t->side;
 }

@@ -126,7 +126,7 @@ static bool offer(struct tls *t, struct buf *b)
     return true;
 }
 
-static bool flush(struct tls *t)
+static bool side_tls_flush(struct tls *t)
 {
     if (!offer(t, &t->out))
         return false;
@@ -142,7 +142,7 @@ static bool flush(struct tls *t)
 static void leave(struct tls *t)
 {
     struct buf *scratch = &t->context->scratch;
-    if (buf_len(scratch) && flush(t))
+    if (buf_len(scratch) && side_tls_flush(t))
         (void)offer(t, scratch);
     if (buf_len(scratch) && !t->write_error)
         (void)buf_append_str(&t->out, buf_str(scratch)); /* fits: bio_write() saw to it */
@@ -213,7 +213,7 @@ static int judge_failure(struct tls *t)
 }
 
 /* What side_read() gives when OpenSSL gave no byte; also for the handshake, where 0 can't be. */
-static int judge(struct tls *t, int result)
+static int side_tls_judge(struct tls *t, int result)
 {
     switch (SSL_get_error(t->ssl, result)) {
     case SSL_ERROR_WANT_READ:
@@ -240,7 +240,7 @@ static void handshake(struct tls *t)
     enter(t);
     int r = SSL_do_handshake(t->ssl);
     if (r != 1) {
-        if (judge(t, r) == 0)
+        if (side_tls_judge(t, r) == 0)
             fail_tls(t, ERR_UNAVAILABLE, ECONNABORTED, "TLS handshake: the peer ended it");
         leave(t); /* with an alert, perhaps */
         return;
@@ -286,7 +286,7 @@ static void on_under_writable(void *ctx)
 {
     struct tls *t = ctx;
     struct side *s = &t->side;
-    if (!flush(t) || s->failure)
+    if (!side_tls_flush(t) || s->failure)
         return;
     if (!s->ready) {
         if (t->read_waits) {
@@ -330,7 +330,7 @@ static ssize_t tls_read(struct side *s, void *to, size_t room)
     size_t n = 0;
     enter(t);
     int r = SSL_read_ex(t->ssl, to, room, &n);
-    ssize_t result = r == 1 ? (ssize_t)n : judge(t, r);
+    ssize_t result = r == 1 ? (ssize_t)n : side_tls_judge(t, r);
     leave(t);
     if (result == 0 && t->write_error) {
         side_fail_errno(s, t->write_error, "write");
@@ -343,11 +343,11 @@ static ssize_t tls_write(struct side *s, const void *from, size_t n)
 {
     struct tls *t = tls_of(s);
     size_t done = 0;
-    while (done < n && !t->write_error && flush(t)) {
+    while (done < n && !t->write_error && side_tls_flush(t)) {
         size_t wrote = 0;
         enter(t);
         int r = SSL_write_ex(t->ssl, (const char *)from + done, MIN(n - done, (size_t)TLS_WRITE), &wrote);
-        int failure = r == 1 ? 0 : judge(t, r);
+        int failure = r == 1 ? 0 : side_tls_judge(t, r);
         leave(t);
         if (r != 1)
             return failure;
@@ -363,7 +363,7 @@ static void tls_shut(struct side *s)
     (void)SSL_shutdown(t->ssl);
     leave(t);
     t->shut_waits = true;
-    (void)flush(t);
+    (void)side_tls_flush(t);
 }
 
 static void tls_watch(struct side *s)

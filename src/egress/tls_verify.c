@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* Appends as much of `more` as fits to the NUL-terminated text, which has room for cap bytes. */
-static void add(char *text, size_t cap, const char *more, size_t n)
+static void tls_verify_add(char *text, size_t cap, const char *more, size_t n)
 {
     size_t at = strlen(text);
     for (size_t i = 0; i < n && at + 1 < cap; i++)
@@ -16,7 +16,7 @@ static void add(char *text, size_t cap, const char *more, size_t n)
 
 static void add_text(char *text, size_t cap, const char *more)
 {
-    add(text, cap, more, strlen(more));
+    tls_verify_add(text, cap, more, strlen(more));
 }
 
 static void add_date(char *text, size_t cap, const ASN1_TIME *t)
@@ -38,7 +38,7 @@ static void add_issuer(char *text, size_t cap, const X509 *cert)
         if (at < 0)
             continue;
         const ASN1_STRING *s = X509_NAME_ENTRY_get_data(X509_NAME_get_entry(name, at));
-        add(text, cap, (const char *)ASN1_STRING_get0_data(s), (size_t)MIN(ASN1_STRING_length(s), 64));
+        tls_verify_add(text, cap, (const char *)ASN1_STRING_get0_data(s), (size_t)MIN(ASN1_STRING_length(s), 64));
         return;
     }
     add_text(text, cap, "an issuer without a name");
@@ -59,8 +59,8 @@ static void add_names(char *text, size_t cap, const X509 *cert)
         if (shown++ == SHOWN)
             add_text(text, cap, "...");
         else
-            add(text, cap, (const char *)ASN1_STRING_get0_data(name->d.dNSName),
-                (size_t)MIN(ASN1_STRING_length(name->d.dNSName), 48));
+            tls_verify_add(text, cap, (const char *)ASN1_STRING_get0_data(name->d.dNSName),
+                           (size_t)MIN(ASN1_STRING_length(name->d.dNSName), 48));
     }
     if (shown == 0)
         add_text(text, cap, "no name at all");

@@ -59,7 +59,7 @@ struct asked {
 };
 
 /* Of each handle here data is what it is part of. */
-static void on_closed(uv_handle_t *handle)
+static void upstream_on_closed(uv_handle_t *handle)
 {
     mem_free(handle->data);
 }
@@ -81,7 +81,7 @@ static void on_socket_wants(void *ctx, ares_socket_t fd, int readable, int writa
     if (!readable && !writable) {
         if (w) {
             list_remove(&w->node);
-            uv_close((uv_handle_t *)&w->poll, on_closed);
+            uv_close((uv_handle_t *)&w->poll, upstream_on_closed);
         }
         return;
     }
@@ -135,7 +135,7 @@ static int channel_open(struct upstream *u)
     return ARES_SUCCESS;
 }
 
-/* on_answer() is called with ARES_EDESTRUCTION for each question that is open in it. */
+/* upstream_on_answer() is called with ARES_EDESTRUCTION for each question that is open in it. */
 static void channel_close(struct channel *c)
 {
     list_remove(&c->node);
@@ -213,16 +213,16 @@ static int status_of(int status)
     }
 }
 
-static void ask(struct upstream *u, struct asked *a);
+static void egress_upstream_ask(struct upstream *u, struct asked *a);
 
-static void on_answer(void *ctx, int status, int timeouts, unsigned char *bytes, int n)
+static void upstream_on_answer(void *ctx, int status, int timeouts, unsigned char *bytes, int n)
 {
     struct asked *a = ctx;
     struct upstream *u = a->channel->u;
     (void)timeouts;
     a->channel->open--;
     if (status == ARES_EDESTRUCTION && !u->closing) {
-        ask(u, a);
+        egress_upstream_ask(u, a);
         return;
     }
     u->open--;
@@ -230,12 +230,12 @@ static void on_answer(void *ctx, int status, int timeouts, unsigned char *bytes,
     mem_free(a);
 }
 
-static void ask(struct upstream *u, struct asked *a)
+static void egress_upstream_ask(struct upstream *u, struct asked *a)
 {
     a->channel = channel_for_next(u);
     a->channel->open++;
     a->channel->taken++;
-    ares_query(a->channel->ares, a->name, CLASS_IN, a->type, on_answer, a);
+    ares_query(a->channel->ares, a->name, CLASS_IN, a->type, upstream_on_answer, a);
 }
 
 void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_fn fn, void *ctx)
@@ -248,7 +248,7 @@ void upstream_ask(struct upstream *u, const char *name, uint16_t type, upstream_
     put_away_what_is_through(u);
     if (u->open++ == 0)
         (void)uv_timer_start(&u->tick, on_tick, TICK_MS, TICK_MS);
-    ask(u, a);
+    egress_upstream_ask(u, a);
 }
 
 int upstream_new(uv_loop_t *loop, const char *servers, struct upstream **ret_upstream, struct err *err)
@@ -286,5 +286,5 @@ void upstream_free(struct upstream *u)
     ares_library_cleanup();
     assert(u->open == 0);
     mem_free(TAKE_PTR(u->servers));
-    uv_close((uv_handle_t *)&u->tick, on_closed);
+    uv_close((uv_handle_t *)&u->tick, upstream_on_closed);
 }

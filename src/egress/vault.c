@@ -32,7 +32,7 @@ void vault_close(struct vault *v)
 /* ---- named secrets ---- */
 
 /* Where it is, or where it belongs. */
-static size_t find(const struct secrets *all, struct str name, bool *ret_is_there)
+static size_t vault_find(const struct secrets *all, struct str name, bool *ret_is_there)
 {
     size_t from = 0, to = all->n;
     while (from < to) {
@@ -67,7 +67,7 @@ static int copy_with(const struct secrets *from, struct str name, struct str val
     char text[SECRET_NAME_MAX + 1] = {0};
     memcpy(text, name.p, name.n);
     bool is_there;
-    size_t place = find(from, name, &is_there), bytes = value.n, used = 0;
+    size_t place = vault_find(from, name, &is_there), bytes = value.n, used = 0;
     for (size_t i = 0; i < from->n; i++)
         bytes += i == place && is_there ? 0 : from->items[i].n;
     struct secrets all = SECRETS_NONE;
@@ -85,7 +85,7 @@ static int copy_with(const struct secrets *from, struct str name, struct str val
     return 0;
 }
 
-static int replace(struct vault *v, struct str name, struct str value, struct err *err)
+static int vault_replace(struct vault *v, struct str name, struct str value, struct err *err)
 {
     struct secrets all;
     bool is_in_force;
@@ -132,11 +132,11 @@ int vault_set(struct vault *v, struct str name, struct str value, struct err *er
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "the value of %.*s has a line break or a NUL in it: it could not go into a header field",
                        STR_ARG(name));
-    (void)find(&v->secrets, name, &is_there);
+    (void)vault_find(&v->secrets, name, &is_there);
     if (!is_there && v->secrets.n == SECRETS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d secrets already, which is the most: remove one",
                        SECRETS_MAX);
-    return replace(v, name, value, err);
+    return vault_replace(v, name, value, err);
 }
 
 int vault_remove(struct vault *v, struct str name, struct err *err)
@@ -144,10 +144,10 @@ int vault_remove(struct vault *v, struct str name, struct err *err)
     bool is_there;
     if (check_name(name, err) < 0)
         return -1;
-    (void)find(&v->secrets, name, &is_there);
+    (void)vault_find(&v->secrets, name, &is_there);
     if (!is_there)
         return err_set(err, ERR_NOT_FOUND, "there is no secret %.*s", STR_ARG(name));
-    return replace(v, name, STR_NULL, err);
+    return vault_replace(v, name, STR_NULL, err);
 }
 
 void vault_each(const struct vault *v, bool (*fn)(void *ctx, const char *name, uint64_t set_at_us), void *ctx)
@@ -160,7 +160,7 @@ void vault_each(const struct vault *v, bool (*fn)(void *ctx, const char *name, u
 bool vault_get(const struct vault *v, struct str name, struct str *ret_value)
 {
     bool is_there = false;
-    size_t at = secret_name_is_valid(name) ? find(&v->secrets, name, &is_there) : 0;
+    size_t at = secret_name_is_valid(name) ? vault_find(&v->secrets, name, &is_there) : 0;
     if (is_there)
         *ret_value = secret_value(&v->secrets, &v->secrets.items[at]);
     return is_there;
@@ -241,7 +241,8 @@ static int measure(const struct vault *v, const struct part *part, size_t *ret_n
     return 0;
 }
 
-static int put(const struct vault *v, struct str purpose, const struct part *part, struct buf *to, struct err *err)
+static int vault_put(const struct vault *v, struct str purpose, const struct part *part, struct buf *to,
+                     struct err *err)
 {
     struct str value = part->text;
     if (part->kind == PART_SEALED) {
@@ -280,7 +281,7 @@ int vault_expand(const struct vault *v, struct str purpose, struct str text, str
         return err_errno(err, buf_error(to), "expand a value");
     for (rest = text; r == 0 && rest.n > 0;) {
         r = next_part(&rest, &part, err);
-        r = r < 0 ? r : put(v, purpose, &part, to, err);
+        r = r < 0 ? r : vault_put(v, purpose, &part, to, err);
     }
     if (r < 0) {
         mem_wipe(buf_data(to) + from, buf_len(to) - from);

@@ -40,7 +40,8 @@ static int encode(const struct box_label *label, uint8_t ret_bytes[static LABEL_
 }
 
 /* A context with the box's key, its nonce and the label in it; NULL: out of memory. */
-static EVP_CIPHER_CTX *begin(const uint8_t *key, const uint8_t *box, const uint8_t *label, int n_label, bool seals)
+static EVP_CIPHER_CTX *vault_box_begin(const uint8_t *key, const uint8_t *box, const uint8_t *label, int n_label,
+                                       bool seals)
 {
     uint8_t own[BOX_KEY_BYTES];
     int n = 0;
@@ -70,7 +71,7 @@ int box_seal(const uint8_t key[static BOX_KEY_BYTES], const struct box_label *la
     box[0] = BOX_VERSION;
     id_random_bytes(box + 1, SALT + NONCE);
     uint8_t *out = box + 1 + SALT + NONCE;
-    EVP_CIPHER_CTX *c = begin(key, box, bytes, n_label, true);
+    EVP_CIPHER_CTX *c = vault_box_begin(key, box, bytes, n_label, true);
     bool is_done = c && (plain.n == 0 || EVP_CipherUpdate(c, out, &n, (const uint8_t *)plain.p, (int)plain.n) == 1) &&
                    EVP_CipherFinal_ex(c, out + plain.n, &n) == 1 &&
                    EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_GET_TAG, TAG, out + plain.n) == 1;
@@ -92,7 +93,7 @@ int box_open(const uint8_t key[static BOX_KEY_BYTES], const struct box_label *la
     const uint8_t *p = (const uint8_t *)box.p;
     size_t plain = box.n - BOX_OVERHEAD;
     memcpy(tag, p + box.n - TAG, TAG);
-    EVP_CIPHER_CTX *c = begin(key, p, bytes, n_label, false);
+    EVP_CIPHER_CTX *c = vault_box_begin(key, p, bytes, n_label, false);
     if (!c)
         return -ENOMEM;
     uint8_t end[TAG];

@@ -42,7 +42,7 @@ struct client {
     bool closing;
 };
 
-static void watch(struct vault_server *s);
+static void vault_server_watch(struct vault_server *s);
 
 /* ---- ends ---- */
 
@@ -76,7 +76,7 @@ static void client_end(struct client *c)
     c->server->n_clients--;
     uv_close((uv_handle_t *)&c->poll, client_closed);
     uv_close((uv_handle_t *)&c->patience, client_closed);
-    watch(c->server);
+    vault_server_watch(c->server);
 }
 
 static void server_closed(uv_handle_t *handle)
@@ -97,14 +97,14 @@ void vault_server_free(struct vault_server *s)
 
 /* ---- requests ---- */
 
-struct listing {
+struct vault_server_listing {
     struct buf *to;
     uint32_t n;
 };
 
-static bool list_one(void *ctx, const char *name, uint64_t set_at_us)
+static bool vault_server_list_one(void *ctx, const char *name, uint64_t set_at_us)
 {
-    struct listing *l = ctx;
+    struct vault_server_listing *l = ctx;
     vault_answer_append_name(l->to, str_of(name), set_at_us);
     l->n++;
     return true;
@@ -127,11 +127,11 @@ static int carry_out(struct client *c, const struct vault_request *request, stru
     return 0;
 }
 
-static void answer(struct client *c, struct str message)
+static void vault_server_answer(struct client *c, struct str message)
 {
     struct err err;
     struct vault_request request;
-    struct listing listing = {&c->answer, 0};
+    struct vault_server_listing listing = {&c->answer, 0};
     if (vault_request_parse(message, &request) < 0) {
         (void)err_set(&err, ERR_INVALID_ARGUMENT,
                       "the vault does not understand this request: is the client of another version?");
@@ -143,7 +143,7 @@ static void answer(struct client *c, struct str message)
     } else {
         size_t at = vault_answer_begin(&c->answer);
         if (request.op == VAULT_LIST)
-            vault_each(c->server->config.vault, list_one, &listing);
+            vault_each(c->server->config.vault, vault_server_list_one, &listing);
         vault_answer_end(&c->answer, at, listing.n);
     }
     locked_free(&c->input);
@@ -153,7 +153,7 @@ static void answer(struct client *c, struct str message)
 
 static void on_client(uv_poll_t *handle, int status, int events);
 
-static void wait_for(struct client *c, int events)
+static void vault_server_wait_for(struct client *c, int events)
 {
     if (uv_poll_start(&c->poll, events, on_client) < 0)
         client_end(c);
@@ -166,7 +166,7 @@ static void write_answer(struct client *c)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            wait_for(c, UV_WRITABLE);
+            vault_server_wait_for(c, UV_WRITABLE);
             return;
         }
         if (n < 0)
@@ -177,13 +177,13 @@ static void write_answer(struct client *c)
 }
 
 /* Never reads beyond the one request: first its size, then as much as that says. */
-static void read_request(struct client *c)
+static void vault_server_read_request(struct client *c)
 {
     for (;;) {
         struct str have = str_n(c->input.p, c->n_input);
         ssize_t whole = vault_message_size(have, VAULT_REQUEST_MAX);
         if (whole < 0 || (whole > 0 && c->n_input == (size_t)whole)) {
-            answer(c, have);
+            vault_server_answer(c, have);
             write_answer(c);
             return;
         }
@@ -208,7 +208,7 @@ static void on_client(uv_poll_t *handle, int status, int events)
     if (status < 0)
         client_end(c);
     else if (c->input.p)
-        read_request(c);
+        vault_server_read_request(c);
     else
         write_answer(c);
 }
@@ -256,7 +256,7 @@ static void client_new(struct vault_server *s, int fd)
     list_append(&s->clients, &c->node);
     (void)uv_timer_start(&c->patience, on_patience, VAULT_SERVER_TIMEOUT_MS, 0);
     if (admit(c, &err) == 0) {
-        wait_for(c, UV_READABLE);
+        vault_server_wait_for(c, UV_READABLE);
         return;
     }
     log_warn("vault: %s", err.msg);
@@ -266,7 +266,7 @@ static void client_new(struct vault_server *s, int fd)
 
 static void on_pause_end(uv_timer_t *handle)
 {
-    watch(handle->data);
+    vault_server_watch(handle->data);
 }
 
 static void on_listener(uv_poll_t *handle, int status, int events)
@@ -288,11 +288,11 @@ static void on_listener(uv_poll_t *handle, int status, int events)
         (void)uv_timer_start(&s->pause, on_pause_end, PAUSE_MS, 0);
         return;
     }
-    watch(s);
+    vault_server_watch(s);
 }
 
 /* Listens while there is room for another client. */
-static void watch(struct vault_server *s)
+static void vault_server_watch(struct vault_server *s)
 {
     if (s->closing || uv_is_active((uv_handle_t *)&s->pause))
         return;
@@ -330,7 +330,7 @@ int vault_server_new(uv_loop_t *loop, const struct vault_server_config *config, 
     (void)uv_timer_init(loop, &s->pause);
     s->listener.data = s->pause.data = s;
     s->n_handles = 2;
-    watch(s);
+    vault_server_watch(s);
     *ret_server = s;
     return 0;
 }

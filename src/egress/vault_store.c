@@ -50,24 +50,24 @@ static struct box_label secret_label(const struct secret *one)
 /* ---- the seal of the file ---- */
 
 /* Of each secret: name, NUL, time, the box's digest. Only the name varies in length, and the NUL ends it, so different secrets never give the same bytes. */
-struct digest {
+struct vault_store_digest {
     EVP_MD_CTX *ctx;
     bool failed;
 };
 
-static void digest_add(struct digest *d, const void *p, size_t n)
+static void digest_add(struct vault_store_digest *d, const void *p, size_t n)
 {
     if (!d->failed && EVP_DigestUpdate(d->ctx, p, n) != 1)
         d->failed = true;
 }
 
-static void digest_begin(struct digest *d)
+static void digest_begin(struct vault_store_digest *d)
 {
     d->ctx = EVP_MD_CTX_new();
     d->failed = !d->ctx || EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL) != 1;
 }
 
-static void digest_secret(struct digest *d, const struct secret *one, struct str box)
+static void digest_secret(struct vault_store_digest *d, const struct secret *one, struct str box)
 {
     uint8_t at[8], inner[DIGEST];
     unsigned n = 0;
@@ -81,7 +81,7 @@ static void digest_secret(struct digest *d, const struct secret *one, struct str
         digest_add(d, inner, sizeof(inner));
 }
 
-static int digest_end(struct digest *d, char ret_digest[static DIGEST])
+static int digest_end(struct vault_store_digest *d, char ret_digest[static DIGEST])
 {
     unsigned n = 0;
     if (!d->failed && EVP_DigestFinal_ex(d->ctx, (uint8_t *)ret_digest, &n) != 1)
@@ -101,7 +101,7 @@ static int damaged(struct err *err, const char *what)
                    what);
 }
 
-static int add_secret(const struct vault_store *s, const json_t *row, struct secrets *all, struct digest *d,
+static int add_secret(const struct vault_store *s, const json_t *row, struct secrets *all, struct vault_store_digest *d,
                       size_t *used, struct err *err)
 {
     const char *name = json_string_value(json_object_get(row, "name"));
@@ -143,7 +143,7 @@ static size_t values_bound(const json_t *rows)
     return n;
 }
 
-static int check_seal(struct vault_store *s, const json_t *root, struct digest *d, struct err *err)
+static int check_seal(struct vault_store *s, const json_t *root, struct vault_store_digest *d, struct err *err)
 {
     char digest[DIGEST];
     const char *text = json_string_value(json_object_get(root, "seal"));
@@ -174,7 +174,7 @@ static int take_rows(struct vault_store *s, const json_t *root, struct secrets *
     if (r < 0)
         return err_errno(err, r, "lock memory for the secrets (raise the limit on locked memory, RLIMIT_MEMLOCK)");
     all->items = mem_array(SECRETS_MAX, sizeof(all->items[0]));
-    struct digest d;
+    struct vault_store_digest d;
     size_t i, used = 0;
     json_t *row;
     digest_begin(&d);
@@ -188,7 +188,7 @@ static int take_rows(struct vault_store *s, const json_t *root, struct secrets *
     return check_seal(s, root, &d, err);
 }
 
-static int load(struct vault_store *s, struct secrets *ret_secrets, struct err *err)
+static int vault_store_load(struct vault_store *s, struct secrets *ret_secrets, struct err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(FILE_MAX);
     AUTO_CLOSE int fd = openat(s->dir_fd, FILE_, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -221,7 +221,7 @@ static int load(struct vault_store *s, struct secrets *ret_secrets, struct err *
 static int format(const struct vault_store *s, const struct secrets *all, struct buf *to)
 {
     AUTO_BUF struct buf box = BUF_INIT(SECRET_VALUE_MAX + BOX_OVERHEAD);
-    struct digest d;
+    struct vault_store_digest d;
     char digest[DIGEST];
     int r = 0;
     digest_begin(&d);
@@ -288,7 +288,7 @@ int vault_store_save(struct vault_store *s, const struct secrets *secrets, bool 
 
 /* ---- the key ---- */
 
-static int read_key(struct vault_store *s, const struct stat *st, struct err *err)
+static int vault_store_read_key(struct vault_store *s, const struct stat *st, struct err *err)
 {
     if (!S_ISREG(st->st_mode) || st->st_uid != geteuid())
         return err_set(err, ERR_FAILED_PRECONDITION,
@@ -345,7 +345,7 @@ static int open_key(struct vault_store *s, bool *ret_is_first, struct err *err)
     }
     if (s->key_fd < 0 || fstat(s->key_fd, &st) < 0)
         return err_errno(err, errno, "open " KEY " " WHERE);
-    if (read_key(s, &st, err) < 0)
+    if (vault_store_read_key(s, &st, err) < 0)
         return -1;
     if (flock(s->key_fd, LOCK_EX | LOCK_NB) < 0)
         return errno == EWOULDBLOCK ? err_set(err, ERR_UNAVAILABLE, KEY " is in use by another cove-egress")
@@ -370,7 +370,7 @@ static int finish_first(struct vault_store *s, struct err *err)
     return 0;
 }
 
-static int open_dir(int dir_fd, int *ret_fd, struct err *err)
+static int vault_store_open_dir(int dir_fd, int *ret_fd, struct err *err)
 {
     struct stat st;
     AUTO_CLOSE int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -400,13 +400,13 @@ int vault_store_open(int dir_fd, struct vault_store **ret_store, struct secrets 
     struct vault_store *s = mem_new(struct vault_store);
     bool is_first = false;
     s->dir_fd = s->key_fd = -1;
-    int r = open_dir(dir_fd, &s->dir_fd, err);
+    int r = vault_store_open_dir(dir_fd, &s->dir_fd, err);
     if (r == 0)
         r = open_key(s, &is_first, err);
     if (r == 0 && is_first)
         r = finish_first(s, err);
     if (r == 0)
-        r = load(s, ret_secrets, err);
+        r = vault_store_load(s, ret_secrets, err);
     if (r < 0) {
         vault_store_close(s);
         return -1;

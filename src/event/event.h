@@ -79,7 +79,7 @@ enum event_kind {
     EVENT_VOLUME_UNMOUNTED,
     EVENT_VOLUME_REFUSED, /* data.what: create, drop, mount */
 
-    /* In the log of the service (sandbox/service_log.h): templates, secrets, the pool. */
+    /* In the log of the service (sandbox/action.h): templates, secrets, the pool. */
     EVENT_TEMPLATE_REQUEST, /* actions, down to TEMPLATE_FORGET. A build to come: data.name, data.tags */
     EVENT_TEMPLATE_BUILD,   /* it begins: data.template, data.build */
     EVENT_TEMPLATE_CANCEL,
@@ -88,6 +88,7 @@ enum event_kind {
     EVENT_TEMPLATE_PUBLISH,
     EVENT_TEMPLATE_REMOVE,
     EVENT_TEMPLATE_FORGET, /* the cache of steps */
+    EVENT_TEMPLATE_UPLOAD, /* action: a file for builds */
     EVENT_TEMPLATE_BUILT,
     EVENT_TEMPLATE_FAILED, /* a build: data.reason */
     EVENT_SECRET_SET,
@@ -107,6 +108,8 @@ enum event_kind {
     EVENT_LIMIT_DISK,
 
     EVENT_GUARD_DENIED,
+    EVENT_GUARD_ASKED,    /* an action waits: data.hold */
+    EVENT_GUARD_ANSWERED, /* data.answer; the actor is who answered */
 
     EVENT_AGENT_VIOLATION, /* it broke the protocol */
     EVENT_AGENT_LOST,

@@ -76,6 +76,7 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_TEMPLATE_PUBLISH] = {.name = "template.publish", .action = true},
     [EVENT_TEMPLATE_REMOVE] = {.name = "template.remove", .action = true},
     [EVENT_TEMPLATE_FORGET] = {.name = "template.forget", .action = true},
+    [EVENT_TEMPLATE_UPLOAD] = {.name = "template.upload", .action = true},
     [EVENT_TEMPLATE_BUILT] = {.name = "template.built"},
     [EVENT_TEMPLATE_FAILED] = {.name = "template.failed"},
     [EVENT_SECRET_SET] = {.name = "secret.set"},
@@ -95,6 +96,8 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_LIMIT_DISK] = {.name = "limit.disk"},
 
     [EVENT_GUARD_DENIED] = {.name = "guard.denied"},
+    [EVENT_GUARD_ASKED] = {.name = "guard.asked"},
+    [EVENT_GUARD_ANSWERED] = {.name = "guard.answered"},
 
     [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},
     [EVENT_AGENT_LOST] = {.name = "agent.lost"},

@@ -141,25 +141,25 @@ static int on_begin(llhttp_t *parser)
     return 0;
 }
 
-static int on_field(llhttp_t *parser, const char *p, size_t n)
+static int client_on_field(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
     return c->phase == READING ? 0 : fields_add_name(&c->fields, p, n);
 }
 
-static int on_field_complete(llhttp_t *parser)
+static int client_on_field_complete(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
     return c->phase == READING ? 0 : fields_name_done(&c->fields);
 }
 
-static int on_value(llhttp_t *parser, const char *p, size_t n)
+static int client_on_value(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
     return c->phase == READING ? 0 : fields_add_value(&c->fields, p, n);
 }
 
-static int on_head(llhttp_t *parser)
+static int client_on_head(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
     if (parser->status_code < 200 && parser->status_code != 101)
@@ -172,7 +172,7 @@ static int on_head(llhttp_t *parser)
     return HPE_PAUSED;
 }
 
-static int on_body(llhttp_t *parser, const char *p, size_t n)
+static int client_on_body(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
     assert(n <= c->to_n);
@@ -183,7 +183,7 @@ static int on_body(llhttp_t *parser, const char *p, size_t n)
     return 0;
 }
 
-static int on_complete(llhttp_t *parser)
+static int client_on_complete(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
     if (c->phase != READING)
@@ -194,12 +194,12 @@ static int on_complete(llhttp_t *parser)
 
 static const llhttp_settings_t settings = {
     .on_message_begin = on_begin,
-    .on_header_field = on_field,
-    .on_header_field_complete = on_field_complete,
-    .on_header_value = on_value,
-    .on_headers_complete = on_head,
-    .on_body = on_body,
-    .on_message_complete = on_complete,
+    .on_header_field = client_on_field,
+    .on_header_field_complete = client_on_field_complete,
+    .on_header_value = client_on_value,
+    .on_headers_complete = client_on_head,
+    .on_body = client_on_body,
+    .on_message_complete = client_on_complete,
 };
 
 static int break_off(struct http_client *c, int error)
@@ -239,7 +239,7 @@ static int more(struct http_client *c)
         r = -EPIPE;
     if (r == 0 && c->eof && buf_len(&c->in) == 0 && c->phase != RAW) {
         if (c->phase == READING)
-            (void)llhttp_finish(&c->parser); /* ends a body that goes until close, by on_complete() */
+            (void)llhttp_finish(&c->parser); /* ends a body that goes until close, by client_on_complete() */
         r = c->phase == COMPLETE ? 0 : -EPIPE;
         c->keep_alive = false;
     }
@@ -258,8 +258,9 @@ static bool reusable(struct http_client *c)
     return recv(c->fd, &peek, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-static int append_request(const struct http_client *c, struct buf *b, const char *method, const char *target,
-                          const struct http_header *headers, size_t n_headers, int64_t content_length, bool has_body)
+static int client_append_request(const struct http_client *c, struct buf *b, const char *method, const char *target,
+                                 const struct http_header *headers, size_t n_headers, int64_t content_length,
+                                 bool has_body)
 {
     struct str path, query;
     if (!http_is_token(str_of(method)) || url_split_target(str_of(target), &path, &query) < 0)
@@ -280,13 +281,14 @@ static int append_request(const struct http_client *c, struct buf *b, const char
     return buf_error(b);
 }
 
-static int start(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
-                 size_t n_headers, int64_t content_length, struct str body)
+static int http_client_start(struct http_client *c, const char *method, const char *target,
+                             const struct http_header *headers, size_t n_headers, int64_t content_length,
+                             struct str body)
 {
     AUTO_BUF struct buf head = BUF_INIT(HEAD_MAX);
     bool bodiless = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0 || strcmp(method, "DELETE") == 0;
-    int r =
-        append_request(c, &head, method, target, headers, n_headers, content_length, content_length > 0 || !bodiless);
+    int r = client_append_request(c, &head, method, target, headers, n_headers, content_length,
+                                  content_length > 0 || !bodiless);
     if (r < 0)
         return r;
     if (!reusable(c)) {
@@ -309,7 +311,7 @@ static int start(struct http_client *c, const char *method, const char *target, 
 int http_client_send(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
                      size_t n_headers, struct str body)
 {
-    int r = start(c, method, target, headers, n_headers, (int64_t)body.n, body);
+    int r = http_client_start(c, method, target, headers, n_headers, (int64_t)body.n, body);
     if (r == 0)
         c->phase = WAITING;
     return r;
@@ -318,7 +320,7 @@ int http_client_send(struct http_client *c, const char *method, const char *targ
 int http_client_begin(struct http_client *c, const char *method, const char *target, const struct http_header *headers,
                       size_t n_headers, int64_t content_length)
 {
-    return start(c, method, target, headers, n_headers, content_length, STR_NULL);
+    return http_client_start(c, method, target, headers, n_headers, content_length, STR_NULL);
 }
 
 static int send_part(struct http_client *c, struct str data)

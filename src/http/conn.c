@@ -61,7 +61,7 @@ static void close_now(struct conn *c)
 }
 
 /* Our side of the connection: 1 it is shut, 0 it will be once there is room to say so, -1 it can't be. */
-static int shut_down(struct conn *c)
+static int conn_shut_down(struct conn *c)
 {
     c->notify_due = c->tls && !conn_tls_notify(c);
     if (c->notify_due)
@@ -72,7 +72,7 @@ static int shut_down(struct conn *c)
 /* Closing while the client still sends would make the kernel reset the connection and the client lose the answer. */
 static void linger(struct conn *c)
 {
-    if (c->eof || c->gone || shut_down(c) < 0) {
+    if (c->eof || c->gone || conn_shut_down(c) < 0) {
         close_now(c);
         return;
     }
@@ -82,7 +82,7 @@ static void linger(struct conn *c)
 }
 
 /* One read into the shared buffer when the input is used up. False when there is nothing to be had now. */
-static bool fill(struct conn *c, size_t want)
+static bool conn_fill(struct conn *c, size_t want)
 {
     assert(c->cur.n == 0);
     if (!c->can_read || c->eof)
@@ -120,7 +120,7 @@ static bool fill(struct conn *c, size_t want)
     return true;
 }
 
-static void body_error(struct http_request *req, int error)
+static void conn_body_error(struct http_request *req, int error)
 {
     if (req->body_over || req->reader == READER_NONE)
         return;
@@ -148,7 +148,7 @@ static void request_cut(struct conn *c)
     bool aborted = req->aborted;
     c->gone = true;
     if (!aborted && !req->ended)
-        body_error(req, -EPIPE);
+        conn_body_error(req, -EPIPE);
     /*
      * Where only the end of the connection would end the message, or there is no message, a FIN would look like
      * success.
@@ -188,7 +188,7 @@ static void body_fail(struct conn *c, int status, const char *text, int error)
     req->keep_alive = false;
     if (!req->responded)
         (void)http_respond_error(req, status, text);
-    body_error(req, error);
+    conn_body_error(req, error);
     c->again = true;
 }
 
@@ -196,14 +196,14 @@ static void step_raw(struct conn *c)
 {
     struct http_request *req = c->req;
     if (req->ended && buf_len(&c->out) == 0 && !c->shut)
-        c->shut = shut_down(c) != 0;
+        c->shut = conn_shut_down(c) != 0;
     if (c->shut && (req->body_over || req->reader == READER_NONE)) {
         request_done(c);
         return;
     }
     if (req->body_over || req->reader != READER_STREAM || req->paused)
         return;
-    if (c->cur.n == 0 && !c->eof && !fill(c, READ_BODY))
+    if (c->cur.n == 0 && !c->eof && !conn_fill(c, READ_BODY))
         return;
     c->again = true;
     if (c->cur.n) {
@@ -231,7 +231,7 @@ static void step_body(struct conn *c)
     }
     if (req->too_large) {
         req->keep_alive = false;
-        body_error(req, -EMSGSIZE);
+        conn_body_error(req, -EMSGSIZE);
         c->again = true;
         return;
     }
@@ -247,7 +247,7 @@ static void step_body(struct conn *c)
     if (c->cur.n == 0 && !c->stopped) {
         if (req->expects_continue && !req->body_begun)
             response_continue(c);
-        if (!fill(c, req->content_length < 0 ? READ_CHUNKED : READ_BODY))
+        if (!conn_fill(c, req->content_length < 0 ? READ_CHUNKED : READ_BODY))
             return;
         if (c->eof)
             c->gone = true;
@@ -265,6 +265,8 @@ static bool client_left(const struct conn *c)
         return true;
     if (c->raw)
         return c->hung_up && req->reader == READER_NONE;
+    if (req->watches_client && c->half_closed && !req->ended)
+        return true;
     if (!req->body_complete)
         return false;
     return c->hung_up || (c->half_closed && (req->chunked || req->until_close) && !req->ended);
@@ -327,7 +329,7 @@ static void step_head(struct conn *c)
         close_now(c);
         return;
     }
-    if (c->cur.n == 0 && !fill(c, READ_HEAD))
+    if (c->cur.n == 0 && !conn_fill(c, READ_HEAD))
         return;
     if (c->cur.n == 0) { /* EOF, or gone */
         close_now(c);
@@ -366,7 +368,7 @@ static void step_discard(struct conn *c)
         c->again = true;
         return;
     }
-    if (c->cur.n == 0 && !c->stopped && !fill(c, READ_BODY))
+    if (c->cur.n == 0 && !c->stopped && !conn_fill(c, READ_BODY))
         return;
     size_t before = c->cur.n;
     if (c->eof || c->gone || !parse_some(c)) {
@@ -382,11 +384,11 @@ static void step_discard(struct conn *c)
 static void step_linger(struct conn *c)
 {
     c->cur = STR_NULL;
-    if (c->notify_due && shut_down(c) < 0) {
+    if (c->notify_due && conn_shut_down(c) < 0) {
         close_now(c);
         return;
     }
-    if (!fill(c, READ_BODY))
+    if (!conn_fill(c, READ_BODY))
         return;
     c->skipped += c->cur.n;
     c->cur = STR_NULL;
@@ -395,7 +397,7 @@ static void step_linger(struct conn *c)
     c->again = true;
 }
 
-static void step(struct conn *c)
+static void conn_step(struct conn *c)
 {
     if (buf_len(&c->out))
         conn_flush(c);
@@ -487,7 +489,7 @@ void conn_run(struct conn *c)
     c->cur = buf_str(&c->in);
     do {
         c->again = false;
-        step(c);
+        conn_step(c);
     } while (c->again && c->state != CONN_DEAD);
     if (c->state != CONN_DEAD) {
         keep_input(c);

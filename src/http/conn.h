@@ -167,7 +167,7 @@ struct http_request {
     int64_t content_length;
     bool keep_alive : 1, http10 : 1, is_head : 1, upgrade : 1, expects_continue : 1, name_done : 1, path_decoded : 1;
     bool head_complete : 1, body_complete : 1, body_over : 1; /* over: its last callback was made or none is due */
-    bool paused : 1, too_large : 1, body_begun : 1, timed_out : 1;
+    bool paused : 1, too_large : 1, body_begun : 1, timed_out : 1, watches_client : 1;
 
     bool responded : 1, ended : 1, aborted : 1; /* responded: the response's head exists */
     bool chunked : 1, until_close : 1, no_body : 1, was_high : 1;

@@ -17,7 +17,7 @@ static struct http_request *parser_request(const llhttp_t *parser)
     return c->req;
 }
 
-static int refuse(struct http_request *req, int status, const char *text)
+static int http_parse_refuse(struct http_request *req, int status, const char *text)
 {
     if (!req->refuse_status) {
         req->refuse_status = status;
@@ -31,7 +31,7 @@ static int head_append(struct http_request *req, struct span *span, const char *
 {
     const struct http_limits *limits = &req->conn->server->limits;
     if (n > limits->header_bytes || req->head_len > limits->header_bytes - n)
-        return refuse(req, 431, "the headers are too large");
+        return http_parse_refuse(req, 431, "the headers are too large");
     if (req->head_len + n > req->head_cap) {
         size_t cap = MAX((size_t)req->head_cap * 2, (size_t)1024);
         while (cap < req->head_len + n)
@@ -50,51 +50,51 @@ static int on_url(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
     if (req->target.n + n > req->conn->server->limits.url_bytes)
-        return refuse(req, 414, "the URL is too long");
+        return http_parse_refuse(req, 414, "the URL is too long");
     return head_append(req, &req->target, p, n);
 }
 
 /* Trailers and chunk extensions: bounded, checked by llhttp, dropped. */
-static int skip(struct conn *c, size_t n)
+static int parse_skip(struct conn *c, size_t n)
 {
     if (n >= TRAILER_MAX || (c->overhead += (uint32_t)n + 1) > TRAILER_MAX)
-        return c->req ? refuse(c->req, 400, "the trailers or chunk extensions are too long") : -1;
+        return c->req ? http_parse_refuse(c->req, 400, "the trailers or chunk extensions are too long") : -1;
     return 0;
 }
 
-static int on_field(llhttp_t *parser, const char *p, size_t n)
+static int parse_on_field(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
     if (!req || req->head_complete)
-        return skip(parser->data, n);
+        return parse_skip(parser->data, n);
     if (req->n_fields == 0 || req->name_done) {
         if (req->n_fields == req->conn->server->limits.headers)
-            return refuse(req, 431, "too many headers");
+            return http_parse_refuse(req, 431, "too many headers");
         req->fields[req->n_fields++] = (struct field){.name.at = req->head_len};
         req->name_done = false;
     }
     return head_append(req, &req->fields[req->n_fields - 1].name, p, n);
 }
 
-static int on_field_complete(llhttp_t *parser)
+static int parse_on_field_complete(llhttp_t *parser)
 {
     struct http_request *req = parser_request(parser);
     if (!req || req->head_complete)
         return 0;
     if (req->n_fields == 0 || req->name_done)
-        return refuse(req, 400, "a header has no name");
+        return http_parse_refuse(req, 400, "a header has no name");
     req->name_done = true;
     req->fields[req->n_fields - 1].value.at = req->head_len;
     return 0;
 }
 
-static int on_value(llhttp_t *parser, const char *p, size_t n)
+static int parse_on_value(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_request *req = parser_request(parser);
     if (!req || req->head_complete)
-        return skip(parser->data, n);
+        return parse_skip(parser->data, n);
     if (req->n_fields == 0)
-        return refuse(req, 400, "a header has no name");
+        return http_parse_refuse(req, 400, "a header has no name");
     return head_append(req, &req->fields[req->n_fields - 1].value, p, n);
 }
 
@@ -139,23 +139,23 @@ static const char *check_fields(struct http_request *req)
     return hosts || req->http10 ? NULL : "the Host header is missing";
 }
 
-static int on_head(llhttp_t *parser)
+static int parse_on_head(llhttp_t *parser)
 {
     struct http_request *req = parser_request(parser);
     if (parser->http_major != 1)
-        return refuse(req, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return http_parse_refuse(req, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     req->http10 = parser->http_minor == 0;
     if (parser->method == HTTP_CONNECT || parser->method >= HTTP_SOURCE)
-        return refuse(req, 501, "the method is not supported");
+        return http_parse_refuse(req, 501, "the method is not supported");
     if (url_split_target(request_span(req, req->target), &req->path, &req->query) < 0)
-        return refuse(req, 400, "the URL is not valid");
+        return http_parse_refuse(req, 400, "the URL is not valid");
     const char *wrong = check_fields(req);
     if (wrong)
-        return refuse(req, 400, wrong);
+        return http_parse_refuse(req, 400, wrong);
 
     bool chunked = parser->flags & F_CHUNKED;
     if (!chunked && parser->content_length > INT64_MAX)
-        return refuse(req, 413, "the body is too large");
+        return http_parse_refuse(req, 413, "the body is too large");
     req->content_length = chunked ? -1 : (int64_t)parser->content_length;
     req->is_head = parser->method == HTTP_HEAD;
     req->upgrade = parser->upgrade && !req->http10;
@@ -165,7 +165,7 @@ static int on_head(llhttp_t *parser)
     return chunked || parser->content_length > 0 ? HPE_PAUSED : 0;
 }
 
-static int on_body(llhttp_t *parser, const char *p, size_t n)
+static int parse_on_body(llhttp_t *parser, const char *p, size_t n)
 {
     struct conn *c = parser->data;
     struct http_request *req = c->req;
@@ -201,10 +201,10 @@ static int on_chunk(llhttp_t *parser)
 static int on_chunk_extension(llhttp_t *parser, const char *p, size_t n)
 {
     (void)p;
-    return skip(parser->data, n);
+    return parse_skip(parser->data, n);
 }
 
-static int on_complete(llhttp_t *parser)
+static int parse_on_complete(llhttp_t *parser)
 {
     struct conn *c = parser->data;
     c->message_done = true;
@@ -215,15 +215,15 @@ static int on_complete(llhttp_t *parser)
 
 static const llhttp_settings_t settings = {
     .on_url = on_url,
-    .on_header_field = on_field,
-    .on_header_field_complete = on_field_complete,
-    .on_header_value = on_value,
-    .on_headers_complete = on_head,
-    .on_body = on_body,
+    .on_header_field = parse_on_field,
+    .on_header_field_complete = parse_on_field_complete,
+    .on_header_value = parse_on_value,
+    .on_headers_complete = parse_on_head,
+    .on_body = parse_on_body,
     .on_chunk_header = on_chunk,
     .on_chunk_extension_name = on_chunk_extension,
     .on_chunk_extension_value = on_chunk_extension,
-    .on_message_complete = on_complete,
+    .on_message_complete = parse_on_complete,
 };
 
 void parse_begin(struct conn *c)
@@ -271,16 +271,16 @@ bool parse_some(struct conn *c)
     if (req && in_head && !refused) {
         c->head_bytes += (uint32_t)used;
         if (c->head_bytes > c->server->limits.header_bytes)
-            refused = refuse(req, 431, "the headers are too large") < 0;
+            refused = http_parse_refuse(req, 431, "the headers are too large") < 0;
         else if (!lines_are_strict(c->last, p, used))
-            refused = refuse(req, 400, "a line of the headers is malformed") < 0;
+            refused = http_parse_refuse(req, 400, "a line of the headers is malformed") < 0;
     }
     /* "0\r\n\n" is the one loose end of a chunked body that llhttp accepts. */
     if (!in_head && c->message_done && (c->parser.flags & F_CHUNKED) && used &&
         (p[used - 1] != '\n' || (used > 1 ? p[used - 2] : c->last) != '\r'))
         refused = true;
     if (refused && req)
-        (void)refuse(req, 400, in_head ? "this is not valid HTTP" : "the body's framing is not valid");
+        (void)http_parse_refuse(req, 400, in_head ? "this is not valid HTTP" : "the body's framing is not valid");
     if (used)
         c->last = p[used - 1];
     c->cur = str_n(p + used, c->cur.n - used);

@@ -43,7 +43,7 @@ struct http_proxy {
     bool client_done; /* nothing more from the client's side */
 };
 
-static void fail(struct http_proxy *p, int error)
+static void proxy_fail(struct http_proxy *p, int error)
 {
     if (p->over)
         return;
@@ -62,7 +62,7 @@ static void write_upstream(struct http_proxy *p, const struct str *parts, size_t
         return;
     ssize_t queued = p->ops->write(p->upstream, parts, n);
     if (queued < 0)
-        fail(p, (int)queued);
+        proxy_fail(p, (int)queued);
     else if (queued > HTTP_PROXY_HIGH)
         http_pause_body(p->req);
 }
@@ -70,7 +70,7 @@ static void write_upstream(struct http_proxy *p, const struct str *parts, size_t
 static void relay_to_client(struct http_proxy *p, struct str data)
 {
     if (http_response_write(p->req, data) == -ENOBUFS) {
-        fail(p, -ENOBUFS); /* an upstream that does not listen to pause() */
+        proxy_fail(p, -ENOBUFS); /* an upstream that does not listen to pause() */
     } else if (http_response_full(p->req) && !p->paused) {
         p->paused = true;
         p->ops->pause(p->upstream);
@@ -150,19 +150,19 @@ static int on_begin(llhttp_t *parser)
     return 0;
 }
 
-static int on_field(llhttp_t *parser, const char *at, size_t n)
+static int proxy_on_field(llhttp_t *parser, const char *at, size_t n)
 {
     struct http_proxy *p = parser->data;
     return p->begun ? 0 : fields_add_name(&p->fields, at, n);
 }
 
-static int on_field_complete(llhttp_t *parser)
+static int proxy_on_field_complete(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
     return p->begun ? 0 : fields_name_done(&p->fields);
 }
 
-static int on_value(llhttp_t *parser, const char *at, size_t n)
+static int proxy_on_value(llhttp_t *parser, const char *at, size_t n)
 {
     struct http_proxy *p = parser->data;
     return p->begun ? 0 : fields_add_value(&p->fields, at, n);
@@ -198,7 +198,7 @@ static int begin_raw(struct http_proxy *p)
     return HPE_PAUSED;
 }
 
-static int on_head(llhttp_t *parser)
+static int proxy_on_head(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
     int status = parser->status_code;
@@ -218,7 +218,7 @@ static int on_head(llhttp_t *parser)
     return head_only ? BODILESS : 0;
 }
 
-static int on_body(llhttp_t *parser, const char *at, size_t n)
+static int proxy_on_body(llhttp_t *parser, const char *at, size_t n)
 {
     struct http_proxy *p = parser->data;
     if (n && !p->over)
@@ -226,7 +226,7 @@ static int on_body(llhttp_t *parser, const char *at, size_t n)
     return 0;
 }
 
-static int on_complete(llhttp_t *parser)
+static int proxy_on_complete(llhttp_t *parser)
 {
     struct http_proxy *p = parser->data;
     if (!p->begun || p->upgraded)
@@ -240,12 +240,12 @@ static int on_complete(llhttp_t *parser)
 
 static const llhttp_settings_t settings = {
     .on_message_begin = on_begin,
-    .on_header_field = on_field,
-    .on_header_field_complete = on_field_complete,
-    .on_header_value = on_value,
-    .on_headers_complete = on_head,
-    .on_body = on_body,
-    .on_message_complete = on_complete,
+    .on_header_field = proxy_on_field,
+    .on_header_field_complete = proxy_on_field_complete,
+    .on_header_value = proxy_on_value,
+    .on_headers_complete = proxy_on_head,
+    .on_body = proxy_on_body,
+    .on_message_complete = proxy_on_complete,
 };
 
 void http_proxy_feed(struct http_proxy *p, struct str data)
@@ -254,7 +254,7 @@ void http_proxy_feed(struct http_proxy *p, struct str data)
     if (!p->over && !p->upgraded && data.n) {
         enum llhttp_errno r = llhttp_execute(&p->parser, data.p, data.n);
         if (r != HPE_OK && r != HPE_PAUSED && r != HPE_PAUSED_UPGRADE) {
-            fail(p, -EPROTO);
+            proxy_fail(p, -EPROTO);
             return;
         }
         if (!p->upgraded)
@@ -275,15 +275,15 @@ void http_proxy_eof(struct http_proxy *p)
         p->over = true;
         (void)http_response_end(p->req);
     } else {
-        (void)llhttp_finish(&p->parser); /* ends a body that goes until close, by on_complete() */
-        fail(p, -EPIPE);
+        (void)llhttp_finish(&p->parser); /* ends a body that goes until close, by proxy_on_complete() */
+        proxy_fail(p, -EPIPE);
     }
 }
 
 void http_proxy_failed(struct http_proxy *p, int error)
 {
     assert(p->magic == HTTP_PROXY_MAGIC);
-    fail(p, error);
+    proxy_fail(p, error);
 }
 
 void http_proxy_writable(struct http_proxy *p)
@@ -330,7 +330,7 @@ static void append_header(struct buf *b, struct str name, struct str value)
     buf_append(b, "\r\n", 2);
 }
 
-static int append_request(struct http_proxy *p, const struct http_proxy_options *o, struct buf *b)
+static int proxy_append_request(struct http_proxy *p, const struct http_proxy_options *o, struct buf *b)
 {
     struct http_request *req = p->req;
     size_t n = http_header_count(req);
@@ -402,7 +402,7 @@ int http_proxy_start(struct http_request *req, const struct http_upstream_ops *o
     p->parser.data = p;
 
     AUTO_BUF struct buf head = BUF_INIT(REQUEST_HEAD_MAX);
-    if (append_request(p, options, &head) < 0) {
+    if (proxy_append_request(p, options, &head) < 0) {
         fields_fini(&p->fields);
         mem_free(p);
         return -EINVAL;

@@ -186,6 +186,13 @@ void http_stream_body(struct http_request *req, const struct http_body_ops *ops,
     conn_kick(c);
 }
 
+void http_watch_client(struct http_request *req, bool is_on)
+{
+    struct conn *c = request_conn(req);
+    req->watches_client = is_on;
+    conn_kick(c);
+}
+
 void http_pause_body(struct http_request *req)
 {
     (void)request_conn(req);

@@ -67,6 +67,9 @@ int http_peer_get(const struct http_request *req, struct http_peer *ret_peer) WA
 
 struct arena *http_arena(struct http_request *req); /* freed after on_close */
 
+/* While the answer may take as long as a person does, a client that closes its side of the connection has left: on_close. */
+void http_watch_client(struct http_request *req, bool is_on);
+
 /* ---- being told ---- */
 
 typedef void (*http_event_fn)(struct http_request *req, void *ctx);

@@ -68,7 +68,7 @@ void conn_flush(struct conn *c)
 }
 
 /* Small pieces are gathered: conn_run(), which was told, sends them at its next look. */
-static ssize_t enqueue(struct http_request *req, const struct iovec *iov, int n)
+static ssize_t response_enqueue(struct http_request *req, const struct iovec *iov, int n)
 {
     struct conn *c = req->conn;
     size_t total = 0;
@@ -242,7 +242,7 @@ int http_response_begin(struct http_request *req, int status, const struct http_
     if (buf_error(head))
         return give_up(req);
     struct iovec iov = iov_of(buf_data(head), buf_len(head));
-    ssize_t r = enqueue(req, &iov, 1);
+    ssize_t r = response_enqueue(req, &iov, 1);
     return r < 0 ? (int)r : 0;
 }
 
@@ -270,7 +270,7 @@ ssize_t http_response_writev(struct http_request *req, const struct str *parts, 
     }
     if (req->chunked)
         iov[used++] = iov_of("\r\n", 2);
-    ssize_t r = enqueue(req, iov, used);
+    ssize_t r = response_enqueue(req, iov, used);
     if (r >= 0 && req->response_left != UINT64_MAX)
         req->response_left -= total;
     return r;
@@ -357,7 +357,7 @@ int http_upgrade(struct http_request *req, const struct http_header *headers, si
     req->paused = req->body_over = false;
     c->raw = true;
     struct iovec iov = iov_of(buf_data(b), buf_len(b));
-    ssize_t r = enqueue(req, &iov, 1);
+    ssize_t r = response_enqueue(req, &iov, 1);
     return r < 0 ? (int)r : 0;
 }
 

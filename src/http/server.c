@@ -129,7 +129,7 @@ static void handle_closed(uv_handle_t *handle)
         done(ctx);
 }
 
-static void close_handle(struct http_server *s, uv_handle_t *handle)
+static void server_close_handle(struct http_server *s, uv_handle_t *handle)
 {
     handle->data = s;
     s->handles++;
@@ -159,12 +159,12 @@ static void finish_close(struct http_server *s)
 {
     if (!s->closing || s->n_conns || uv_is_closing((uv_handle_t *)&s->epoll))
         return;
-    close_handle(s, (uv_handle_t *)&s->epoll);
-    close_handle(s, (uv_handle_t *)&s->idle);
-    close_handle(s, (uv_handle_t *)&s->timer);
+    server_close_handle(s, (uv_handle_t *)&s->epoll);
+    server_close_handle(s, (uv_handle_t *)&s->idle);
+    server_close_handle(s, (uv_handle_t *)&s->timer);
 }
 
-static void on_idle(uv_idle_t *idle)
+static void server_on_idle(uv_idle_t *idle)
 {
     struct http_server *s = idle->data;
     /* Those that are put on the list by these runs wait for the next turn. */
@@ -201,7 +201,7 @@ void server_schedule(struct http_server *s, struct conn *c)
         return;
     list_append(&s->pending, &c->pending);
     if (!uv_is_active((uv_handle_t *)&s->idle))
-        uv_idle_start(&s->idle, on_idle);
+        uv_idle_start(&s->idle, server_on_idle);
 }
 
 void server_conn_gone(struct http_server *s, struct conn *c)
@@ -234,7 +234,7 @@ static void on_epoll(uv_poll_t *poll, int status, int events)
 
 static void on_accept(uv_poll_t *poll, int status, int events);
 
-static void on_timer(uv_timer_t *timer)
+static void server_on_timer(uv_timer_t *timer)
 {
     struct http_server *s = timer->data;
     uint64_t now = uv_now(s->loop);
@@ -265,7 +265,7 @@ static void on_timer(uv_timer_t *timer)
  * Drops the connection that has been idle for longest; without one, one that only waits for its end; without one, the one whose head has been on its way for
  * longest, for whom opening connections and saying little costs nothing. One with a request that is being answered is never dropped. False: there are only those.
  */
-static bool make_room(struct http_server *s)
+static bool server_make_room(struct http_server *s)
 {
     static const enum timed order[] = {TIMED_IDLE, TIMED_DISCARD, TIMED_LINGER, TIMED_HEAD};
     for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
@@ -312,7 +312,7 @@ static void on_accept(uv_poll_t *poll, int status, int events)
             uv_poll_stop(poll);
             return;
         }
-        if (s->n_conns < s->limits.connections || make_room(s))
+        if (s->n_conns < s->limits.connections || server_make_room(s))
             conn_open(s, l, fd);
         else if (l->tls)
             (void)close(fd);
@@ -354,7 +354,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
     uv_idle_init(loop, &s->idle);
     uv_timer_init(loop, &s->timer);
     uv_poll_start(&s->epoll, UV_READABLE, on_epoll);
-    uv_timer_start(&s->timer, on_timer, s->tick_ms, s->tick_ms);
+    uv_timer_start(&s->timer, server_on_timer, s->tick_ms, s->tick_ms);
     return s;
 }
 
@@ -421,7 +421,7 @@ void http_server_close(struct http_server *s, void (*done)(void *ctx), void *ctx
         conn_kick(c);
     }
     /* From the loop also when there is no connection. */
-    uv_idle_start(&s->idle, on_idle);
+    uv_idle_start(&s->idle, server_on_idle);
 }
 
 unsigned http_server_connections(const struct http_server *s)

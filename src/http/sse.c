@@ -6,7 +6,7 @@ static bool is_one_line(struct str s)
     return str_find_char(s, '\n') < 0 && str_find_char(s, '\r') < 0 && !str_has_nul(s);
 }
 
-static void append_line(struct buf *b, const char *field, struct str value)
+static void sse_append_line(struct buf *b, const char *field, struct str value)
 {
     buf_append_cstr(b, field);
     buf_append_str(b, value);
@@ -18,16 +18,16 @@ int sse_append(struct buf *b, const struct sse_event *event)
     if (!is_one_line(event->id) || !is_one_line(event->event))
         return -EINVAL;
     if (event->id.p)
-        append_line(b, "id: ", event->id);
+        sse_append_line(b, "id: ", event->id);
     if (event->event.p)
-        append_line(b, "event: ", event->event);
+        sse_append_line(b, "event: ", event->event);
     /* A client ends lines at CR, LF and CR LF alike and joins them with LF. */
     struct str rest = event->data;
     for (;;) {
         size_t n = 0;
         while (n < rest.n && rest.p[n] != '\n' && rest.p[n] != '\r')
             n++;
-        append_line(b, "data: ", str_n(rest.p, n));
+        sse_append_line(b, "data: ", str_n(rest.p, n));
         if (n == rest.n)
             break;
         n += rest.p[n] == '\r' && n + 1 < rest.n && rest.p[n + 1] == '\n' ? 2 : 1;

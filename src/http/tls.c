@@ -120,7 +120,7 @@ static int use_pem(SSL_CTX *ctx, struct str pem, int (*use)(SSL_CTX *ctx, BIO *i
     return r;
 }
 
-static int configure(struct http_tls *tls, struct str chain, struct str key)
+static int tls_configure(struct http_tls *tls, struct str chain, struct str key)
 {
     SSL_CTX *ctx = tls->ctx;
     if (SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION) != 1 ||
@@ -149,7 +149,7 @@ int http_tls_new(struct str chain, struct str key, struct http_tls **ret_tls)
     ticket_key_make(&tls->now, clock_mono());
     tls->ctx = SSL_CTX_new(TLS_server_method());
     tls->socket = conn_tls_method();
-    int r = tls->ctx && tls->socket ? configure(tls, chain, key) : -ENOMEM;
+    int r = tls->ctx && tls->socket ? tls_configure(tls, chain, key) : -ENOMEM;
     ERR_clear_error();
     if (r < 0)
         return r;

@@ -80,7 +80,7 @@ static bool extend(X509 *cert, X509 *issuer, int what, const char *value)
     return ok;
 }
 
-static bool number(X509 *cert)
+static bool tls_cert_number(X509 *cert)
 {
     unsigned char bytes[SERIAL_BYTES];
     id_random_bytes(bytes, sizeof(bytes));
@@ -95,7 +95,7 @@ static bool number(X509 *cert)
 static X509 *blank(const char *name, EVP_PKEY *key, int days)
 {
     AUTO(X509_free) X509 *cert = X509_new();
-    if (!cert || X509_set_version(cert, X509_VERSION_3) != 1 || !number(cert) ||
+    if (!cert || X509_set_version(cert, X509_VERSION_3) != 1 || !tls_cert_number(cert) ||
         !X509_gmtime_adj(X509_getm_notBefore(cert), -HOUR_S) ||
         !X509_time_adj_ex(X509_getm_notAfter(cert), days, 0, NULL) || X509_set_pubkey(cert, key) != 1)
         return NULL;
@@ -108,7 +108,7 @@ static X509 *blank(const char *name, EVP_PKEY *key, int days)
     return TAKE_PTR(cert);
 }
 
-static int finish(X509 *cert, EVP_PKEY *signer, EVP_PKEY *key, struct buf *ret_cert, struct buf *ret_key)
+static int tls_cert_finish(X509 *cert, EVP_PKEY *signer, EVP_PKEY *key, struct buf *ret_cert, struct buf *ret_key)
 {
     if (X509_sign(cert, signer, EVP_sha256()) == 0)
         return -ENOMEM;
@@ -132,7 +132,7 @@ int tls_ca_make(const char *domain, struct buf *ret_cert, struct buf *ret_key)
         extend(cert, cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
         extend(cert, cert, NID_key_usage, "critical,keyCertSign,cRLSign") &&
         extend(cert, cert, NID_subject_key_identifier, "hash") && extend(cert, cert, NID_name_constraints, only))
-        r = finish(cert, key, key, ret_cert, ret_key);
+        r = tls_cert_finish(cert, key, key, ret_cert, ret_key);
     ERR_clear_error();
     return r;
 }
@@ -155,7 +155,7 @@ int tls_cert_issue(struct str ca_cert, struct str ca_key, const char *domain, st
         extend(cert, ca, NID_key_usage, "critical,digitalSignature") &&
         extend(cert, ca, NID_ext_key_usage, "serverAuth") && extend(cert, ca, NID_subject_key_identifier, "hash") &&
         extend(cert, ca, NID_authority_key_identifier, "keyid:always") && extend(cert, ca, NID_subject_alt_name, names))
-        r = finish(cert, signer, key, ret_cert, ret_key);
+        r = tls_cert_finish(cert, signer, key, ret_cert, ret_key);
     ERR_clear_error();
     return r;
 }

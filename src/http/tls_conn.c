@@ -115,7 +115,7 @@ int conn_tls_open(struct conn *c, const struct http_tls *tls)
     return 0;
 }
 
-static void begin(struct conn *c, size_t budget)
+static void tls_conn_begin(struct conn *c, size_t budget)
 {
     ERR_clear_error();
     c->tls_dry = false;
@@ -133,7 +133,7 @@ static void wait_for_socket(struct conn *c, int wanted)
 
 enum conn_tls_step conn_tls_handshake(struct conn *c)
 {
-    begin(c, RECORD_EXTRA);
+    tls_conn_begin(c, RECORD_EXTRA);
     int r = SSL_do_handshake(c->tls);
     if (r == 1) {
         c->tls_ready = true;
@@ -150,7 +150,7 @@ enum conn_tls_step conn_tls_handshake(struct conn *c)
 ssize_t conn_tls_read(struct conn *c, void *to, size_t want)
 {
     size_t got = 0, n;
-    begin(c, want + RECORD_EXTRA);
+    tls_conn_begin(c, want + RECORD_EXTRA);
     while (got < want && !c->tls_broken) {
         if (SSL_read_ex(c->tls, (char *)to + got, want - got, &n) == 1) {
             got += n;
@@ -197,7 +197,7 @@ static struct str gather(struct conn *c, const struct iovec *v, size_t n, size_t
 ssize_t conn_tls_send(struct conn *c, const struct iovec *v, size_t n)
 {
     size_t sent = 0, done;
-    begin(c, RECORD_EXTRA);
+    tls_conn_begin(c, RECORD_EXTRA);
     for (struct str s; !c->tls_broken && (s = gather(c, v, n, sent)).n;) {
         if (SSL_write_ex(c->tls, s.p, s.n, &done) == 1) {
             sent += done;
@@ -223,7 +223,7 @@ bool conn_tls_notify(struct conn *c)
         return true;
     if (!c->can_write)
         return false;
-    begin(c, 0);
+    tls_conn_begin(c, 0);
     int r = SSL_shutdown(c->tls);
     c->tls_notified = r >= 0 || SSL_get_error(c->tls, r) != SSL_ERROR_WANT_WRITE;
     return c->tls_notified;

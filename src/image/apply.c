@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct stream {
+struct image_apply_stream {
     apply_read_fn read;
     void *ctx;
     bool ended;
@@ -50,7 +50,7 @@ uint64_t apply_entries(const struct apply *a)
 
 /* ---- failures ---- */
 
-static int bad(struct err *err, const char *path, const char *why)
+static int apply_bad(struct err *err, const char *path, const char *why)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "%.150s: %s", path, why);
 }
@@ -68,21 +68,21 @@ static int too_large(struct apply *a, const char *path, struct err *err)
 }
 
 /* What a system call said about a name of the stream. */
-static int refused(struct apply *a, const char *path, const char *what, int r, struct err *err)
+static int apply_refused(struct apply *a, const char *path, const char *what, int r, struct err *err)
 {
     switch (-r) {
     case E2BIG:
         return too_many(a, err);
     case ENOTDIR:
-        return bad(err, path, "what should be a directory above it is none");
+        return apply_bad(err, path, "what should be a directory above it is none");
     case ELOOP:
-        return bad(err, path, "too many links, or directories too deep");
+        return apply_bad(err, path, "too many links, or directories too deep");
     case EXDEV:
-        return bad(err, path, "leads to another file system");
+        return apply_bad(err, path, "leads to another file system");
     case ENAMETOOLONG:
-        return bad(err, path, "its name is too long");
+        return apply_bad(err, path, "its name is too long");
     case EMLINK:
-        return bad(err, path, "more hard links to one file than the file system can hold");
+        return apply_bad(err, path, "more hard links to one file than the file system can hold");
     case EFBIG:
         return too_large(a, path, err);
     default:
@@ -143,7 +143,7 @@ static int write_at(int fd, const char *p, size_t n, int64_t offset)
 }
 
 /* The archive's own failure: the tar's, unless the stream under it broke. */
-static int stream_failed(struct archive *in, const struct stream *s, const char *where, struct err *err)
+static int stream_failed(struct archive *in, const struct image_apply_stream *s, const char *where, struct err *err)
 {
     if (s->error)
         return err_errno(err, s->error, "the layer's bytes ended early");
@@ -152,8 +152,8 @@ static int stream_failed(struct archive *in, const struct stream *s, const char 
 }
 
 /* Holes stay holes. */
-static int put_data(struct apply *a, struct archive *in, const struct stream *s, int fd, int64_t size, const char *path,
-                    struct err *err)
+static int put_data(struct apply *a, struct archive *in, const struct image_apply_stream *s, int fd, int64_t size,
+                    const char *path, struct err *err)
 {
     const void *block;
     size_t n;
@@ -163,37 +163,37 @@ static int put_data(struct apply *a, struct archive *in, const struct stream *s,
         if (n == 0)
             continue;
         if (offset < 0 || offset > size || (int64_t)n > size - offset)
-            return bad(err, path, "holds more than its size says");
+            return apply_bad(err, path, "holds more than its size says");
         if (n > a->config.max_bytes - a->bytes)
             return too_large(a, path, err);
         a->bytes += n;
         int w = write_at(fd, block, n, offset);
         if (w < 0)
-            return refused(a, path, "write", w, err);
+            return apply_refused(a, path, "write", w, err);
         end = MAX(end, offset + (int64_t)n);
     }
     if (r != ARCHIVE_EOF)
         return stream_failed(in, s, path, err);
     if (end < size && ftruncate(fd, size) < 0)
-        return refused(a, path, "write", -errno, err);
+        return apply_refused(a, path, "write", -errno, err);
     return 0;
 }
 
-static int put_file(struct apply *a, struct archive *in, const struct stream *s, struct archive_entry *e,
+static int put_file(struct apply *a, struct archive *in, const struct image_apply_stream *s, struct archive_entry *e,
                     const struct place *at, const char *path, struct err *err)
 {
     int64_t size = archive_entry_size(e);
     if (size < 0)
-        return bad(err, path, "has a negative size");
+        return apply_bad(err, path, "has a negative size");
     if ((uint64_t)size > a->config.max_bytes)
         return too_large(a, path, err);
     AUTO_CLOSE int fd = make_at(a, at, make_file, NULL);
     if (fd < 0)
-        return refused(a, path, "create", fd, err);
+        return apply_refused(a, path, "create", fd, err);
     if (put_data(a, in, s, fd, size, path, err) < 0 || meta_apply(a, fd, e, path, false, err) < 0)
         return -1;
     int r = meta_times(fd, e);
-    return r < 0 ? refused(a, path, "set its time", r, err) : 0;
+    return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
 static int put_directory(struct apply *a, struct archive_entry *e, const struct place *at, const char *path,
@@ -210,12 +210,12 @@ static int put_directory(struct apply *a, struct archive_entry *e, const struct 
                 r = -errno;
         }
         if (r < 0)
-            return refused(a, path, "create", r, err);
+            return apply_refused(a, path, "create", r, err);
     }
     AUTO_CLOSE int fd = at ? openat(at->dir, at->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
                            : openat(a->config.root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return refused(a, path, "open", -errno, err);
+        return apply_refused(a, path, "open", -errno, err);
     if (meta_apply(a, fd, e, path, had || !at, err) < 0)
         return -1;
     meta_later(a, path, e);
@@ -227,27 +227,27 @@ static int put_symlink(struct apply *a, struct archive_entry *e, const struct pl
 {
     const char *target = archive_entry_symlink(e);
     if (!target || !target[0] || strlen(target) >= PATH_TEXT_MAX)
-        return bad(err, path, "is a link to nothing, or to a name that is too long");
+        return apply_bad(err, path, "is a link to nothing, or to a name that is too long");
     int r = make_at(a, at, make_symlink, target);
     if (r < 0)
-        return refused(a, path, "create", r, err);
+        return apply_refused(a, path, "create", r, err);
     if (meta_apply_link(at->dir, at->name, e, path, err) < 0)
         return -1;
     r = meta_times_at(at->dir, at->name, e);
-    return r < 0 ? refused(a, path, "set its time", r, err) : 0;
+    return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
 static int put_fifo(struct apply *a, struct archive_entry *e, const struct place *at, const char *path, struct err *err)
 {
     int r = make_at(a, at, make_fifo, NULL);
     if (r < 0)
-        return refused(a, path, "create", r, err);
+        return apply_refused(a, path, "create", r, err);
     if (meta_apply_link(at->dir, at->name, e, path, err) < 0)
         return -1;
     if (fchmodat(at->dir, at->name, archive_entry_perm(e) & 07777, 0) < 0)
-        return refused(a, path, "change its mode", -errno, err);
+        return apply_refused(a, path, "change its mode", -errno, err);
     r = meta_times_at(at->dir, at->name, e);
-    return r < 0 ? refused(a, path, "set its time", r, err) : 0;
+    return r < 0 ? apply_refused(a, path, "set its time", r, err) : 0;
 }
 
 static bool is_same_file(const struct place *x, const struct place *y)
@@ -262,18 +262,18 @@ static int put_hard_link(struct apply *a, const char *target, const struct place
     char clean[PATH_TEXT_MAX];
     struct place to;
     if (!place_clean(target, clean) || !clean[0])
-        return bad(err, path, "is a hard link with a bad target");
+        return apply_bad(err, path, "is a hard link with a bad target");
     int r = place_find(a, 1, clean, false, &to);
     struct stat st;
     if (r == 0 && fstatat(to.dir, to.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         r = -errno;
     if (r == -ENOENT)
-        return bad(err, path, "is a hard link to a file that is not there");
+        return apply_bad(err, path, "is a hard link to a file that is not there");
     if (r == 0 && S_ISDIR(st.st_mode))
-        return bad(err, path, "is a hard link to a directory");
+        return apply_bad(err, path, "is a hard link to a directory");
     if (r == 0 && !is_same_file(&to, at))
         r = make_at(a, at, make_hard_link, &to);
-    return r < 0 ? refused(a, path, "link", r, err) : 0;
+    return r < 0 ? apply_refused(a, path, "link", r, err) : 0;
 }
 
 /* True: it was one, and *ret_result says how it went. */
@@ -288,7 +288,7 @@ static bool whiteout(struct apply *a, const char *path, struct err *err, int *re
     if (!opaque && strncmp(hidden, ".wh.", 4) == 0) /* of aufs, for itself */
         return true;
     if (!hidden[0] || strcmp(hidden, ".") == 0 || strcmp(hidden, "..") == 0) {
-        *ret_result = bad(err, path, "is a whiteout of nothing");
+        *ret_result = apply_bad(err, path, "is a whiteout of nothing");
         return true;
     }
     struct place at;
@@ -296,7 +296,7 @@ static bool whiteout(struct apply *a, const char *path, struct err *err, int *re
     if (r == 0)
         r = opaque ? place_hide_below(a, at.dir, 0) : place_hide(a, at.dir, at.ino, hidden, 0);
     if (r < 0 && r != -ENOENT && r != -ENOTDIR)
-        *ret_result = refused(a, path, "delete what it hides", r, err);
+        *ret_result = apply_refused(a, path, "delete what it hides", r, err);
     return true;
 }
 
@@ -307,7 +307,7 @@ static void leave_out(struct apply *a, const char *path)
     a->config.warn(a->config.ctx, text);
 }
 
-static int put_entry(struct apply *a, struct archive *in, const struct stream *s, struct archive_entry *e,
+static int put_entry(struct apply *a, struct archive *in, const struct image_apply_stream *s, struct archive_entry *e,
                      struct err *err)
 {
     char path[PATH_TEXT_MAX];
@@ -316,18 +316,20 @@ static int put_entry(struct apply *a, struct archive *in, const struct stream *s
     int result;
     struct place at;
     if (!name || !place_clean(name, path))
-        return bad(err, name ? name : "an entry", "its name is empty, too long, or has \"..\" or a whiteout in it");
+        return apply_bad(err, name ? name : "an entry",
+                         "its name is empty, too long, or has \"..\" or a whiteout in it");
     if (whiteout(a, path, err, &result))
         return result;
     if (!path[0])
-        return type == AE_IFDIR && !target ? put_directory(a, e, NULL, "/", err) : bad(err, "/", "is no directory");
+        return type == AE_IFDIR && !target ? put_directory(a, e, NULL, "/", err)
+                                           : apply_bad(err, "/", "is no directory");
     if (!target && (type == AE_IFBLK || type == AE_IFCHR || type == AE_IFSOCK)) {
         leave_out(a, path);
         return 0;
     }
     int r = place_find(a, 0, path, true, &at);
     if (r < 0)
-        return refused(a, path, "find its directory", r, err);
+        return apply_refused(a, path, "find its directory", r, err);
     place_saw(a, &at);
     if (target)
         return put_hard_link(a, target, &at, path, err);
@@ -341,13 +343,13 @@ static int put_entry(struct apply *a, struct archive *in, const struct stream *s
     case AE_IFIFO:
         return put_fifo(a, e, &at, path, err);
     default:
-        return bad(err, path, "is of no known type");
+        return apply_bad(err, path, "is of no known type");
     }
 }
 
 /* ---- streams ---- */
 
-static ssize_t read_more(struct stream *s, const void **ret_p)
+static ssize_t read_more(struct image_apply_stream *s, const void **ret_p)
 {
     if (s->ended || s->error)
         return s->error;
@@ -366,7 +368,7 @@ static la_ssize_t read_stream(struct archive *in, void *ctx, const void **ret_p)
     return ARCHIVE_FATAL;
 }
 
-static struct archive *open_stream(struct stream *s)
+static struct archive *open_stream(struct image_apply_stream *s)
 {
     struct archive *in = archive_read_new();
     if (in && archive_read_support_filter_none(in) == ARCHIVE_OK && archive_read_support_format_tar(in) == ARCHIVE_OK &&
@@ -380,7 +382,7 @@ static struct archive *open_stream(struct stream *s)
 }
 
 /* What follows the end of the archive is nobody's, but must be taken. */
-static int drain(struct stream *s)
+static int apply_drain(struct image_apply_stream *s)
 {
     const void *p;
     ssize_t n;
@@ -389,7 +391,7 @@ static int drain(struct stream *s)
     return (int)n;
 }
 
-static int put_all(struct apply *a, struct archive *in, struct stream *s, struct err *err)
+static int put_all(struct apply *a, struct archive *in, struct image_apply_stream *s, struct err *err)
 {
     struct archive_entry *e;
     int r;
@@ -402,13 +404,13 @@ static int put_all(struct apply *a, struct archive *in, struct stream *s, struct
     }
     if (r != ARCHIVE_EOF)
         return stream_failed(in, s, "the layer", err);
-    r = drain(s);
+    r = apply_drain(s);
     return r < 0 ? err_errno(err, r, "the layer's bytes ended early") : 0;
 }
 
 int apply_layer(struct apply *a, apply_read_fn read, void *ctx, struct err *err)
 {
-    struct stream s = {.read = read, .ctx = ctx};
+    struct image_apply_stream s = {.read = read, .ctx = ctx};
     struct archive *in = open_stream(&s);
     if (!in)
         return s.error ? err_errno(err, s.error, "the layer's bytes ended early")

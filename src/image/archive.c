@@ -125,7 +125,8 @@ static void name_of(const struct image_blob *blob, char ret_name[static REF_NAME
         (void)snprintf(ret_name, REF_NAME_MAX, "blobs/sha256/%s", blob->digest + strlen("sha256:"));
 }
 
-static int find(struct archive_image *a, const char *name, uint64_t *ret_offset, uint64_t *ret_size, struct err *err)
+static int archive_find(struct archive_image *a, const char *name, uint64_t *ret_offset, uint64_t *ret_size,
+                        struct err *err)
 {
     if (tarindex_find(a->index, name, ret_offset, ret_size))
         return 0;
@@ -135,7 +136,7 @@ static int find(struct archive_image *a, const char *name, uint64_t *ret_offset,
 int archive_read_text(struct archive_image *a, const char *name, struct buf *ret_text, struct err *err)
 {
     uint64_t offset, size;
-    if (find(a, name, &offset, &size, err) < 0)
+    if (archive_find(a, name, &offset, &size, err) < 0)
         return -1;
     if (size > MANIFEST_BYTES_MAX)
         return err_set(err, ERR_OUT_OF_RANGE, "%.150s in the archive is larger than %d bytes", name,
@@ -158,7 +159,7 @@ int archive_blob_size(struct archive_image *a, const struct image_blob *blob, ui
     char name[REF_NAME_MAX];
     uint64_t offset;
     name_of(blob, name);
-    return find(a, name, &offset, ret_size, err);
+    return archive_find(a, name, &offset, ret_size, err);
 }
 
 int archive_blob(struct archive_image *a, const struct image_blob *blob, archive_fn fn, void *ctx, struct err *err)
@@ -166,7 +167,7 @@ int archive_blob(struct archive_image *a, const struct image_blob *blob, archive
     char name[REF_NAME_MAX];
     uint64_t offset, size;
     name_of(blob, name);
-    if (find(a, name, &offset, &size, err) < 0)
+    if (archive_find(a, name, &offset, &size, err) < 0)
         return -1;
     if (blob->size != UINT64_MAX && blob->size != size)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.100s has %llu bytes, its manifest says %llu", name,

@@ -39,7 +39,7 @@ static int lost(struct err *err)
 }
 
 /* 1: a note; 0: none now; -1: the other half is gone. */
-static int receive(struct feed *f, struct link_note *ret_note, int flags)
+static int feed_receive(struct feed *f, struct link_note *ret_note, int flags)
 {
     ssize_t n = recv(f->config.notes_fd, ret_note, sizeof(*ret_note), flags);
     if (n < 0)
@@ -56,7 +56,7 @@ static enum err_code code_of(uint32_t code)
 }
 
 /* Warnings are passed on; another kind than `until` is an error, and its text the reason. */
-static int take(struct feed *f, const struct link_note *note, enum note_kind until, struct err *err)
+static int feed_take(struct feed *f, const struct link_note *note, enum note_kind until, struct err *err)
 {
     if (note->kind == NOTE_WARNING) {
         f->config.warn(f->config.ctx, note->text);
@@ -70,7 +70,7 @@ static int take(struct feed *f, const struct link_note *note, enum note_kind unt
     return 1;
 }
 
-static int await(struct feed *f, enum note_kind until, struct err *err)
+static int feed_await(struct feed *f, enum note_kind until, struct err *err)
 {
     for (;;) {
         struct link_note note;
@@ -79,20 +79,20 @@ static int await(struct feed *f, enum note_kind until, struct err *err)
             return lost(err);
         if (f->config.canceled(f->config.ctx))
             return err_set(err, ERR_CANCELED, "canceled");
-        int r = receive(f, &note, MSG_DONTWAIT);
+        int r = feed_receive(f, &note, MSG_DONTWAIT);
         if (r < 0)
             return lost(err);
-        if (r > 0 && (r = take(f, &note, until, err)) != 0)
+        if (r > 0 && (r = feed_take(f, &note, until, err)) != 0)
             return r < 0 ? -1 : 0;
     }
 }
 
 /* What is there already, so that the socket never fills. */
-static int drain(struct feed *f, struct err *err)
+static int feed_drain(struct feed *f, struct err *err)
 {
     struct link_note note;
-    while (receive(f, &note, MSG_DONTWAIT) > 0)
-        if (take(f, &note, NOTE_WARNING, err) < 0)
+    while (feed_receive(f, &note, MSG_DONTWAIT) > 0)
+        if (feed_take(f, &note, NOTE_WARNING, err) < 0)
             return -1;
     return 0;
 }
@@ -107,7 +107,7 @@ static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) /* its last note says why */
-            return await(f, NOTE_FAILED, err) < 0 ? -1 : lost(err);
+            return feed_await(f, NOTE_FAILED, err) < 0 ? -1 : lost(err);
         left -= (size_t)sent;
         for (size_t done = (size_t)sent; done > 0 && part < parts + ARRAY_SIZE(parts);) {
             size_t step = MIN(done, part->iov_len);
@@ -117,7 +117,7 @@ static int send_frame(struct feed *f, enum link_kind kind, const void *p, size_t
             part += part->iov_len == 0;
         }
     }
-    return kind == LINK_DATA ? drain(f, err) : 0; /* the answer to an end is awaited */
+    return kind == LINK_DATA ? feed_drain(f, err) : 0; /* the answer to an end is awaited */
 }
 
 int feed_layer(struct feed *f, struct err *err)
@@ -138,10 +138,10 @@ int feed_data(struct feed *f, const void *p, size_t n, struct err *err)
 
 int feed_layer_end(struct feed *f, struct err *err)
 {
-    return send_frame(f, LINK_LAYER_END, NULL, 0, err) < 0 ? -1 : await(f, NOTE_LAYER, err);
+    return send_frame(f, LINK_LAYER_END, NULL, 0, err) < 0 ? -1 : feed_await(f, NOTE_LAYER, err);
 }
 
 int feed_finish(struct feed *f, struct err *err)
 {
-    return send_frame(f, LINK_FINISH, NULL, 0, err) < 0 ? -1 : await(f, NOTE_FINISHED, err);
+    return send_frame(f, LINK_FINISH, NULL, 0, err) < 0 ? -1 : feed_await(f, NOTE_FINISHED, err);
 }

@@ -16,7 +16,7 @@
 enum { INDEX_HOPS = 3 };
 
 /* One job. Either registry or archive is where the image comes from. */
-struct job {
+struct fetch_job {
     const struct fetch_config *config;
     struct report *report;
     struct feed *feed;
@@ -31,7 +31,7 @@ struct job {
 
 /* A layer on its way. */
 struct passage {
-    struct job *job;
+    struct fetch_job *job;
     struct report_layer told;
     struct digest *stored, *plain; /* of its bytes as they are stored; unpacked. NULL where the other says it all */
     struct inflate *inflate;
@@ -39,13 +39,13 @@ struct passage {
 
 static bool canceled(void *ctx)
 {
-    struct job *j = ctx;
+    struct fetch_job *j = ctx;
     return report_canceled(j->report);
 }
 
 static void on_warning(void *ctx, const char *text)
 {
-    struct job *j = ctx;
+    struct fetch_job *j = ctx;
     if (!j->registry || !registry_is_told(j->registry, text))
         report_warning(j->report, text);
 }
@@ -54,19 +54,19 @@ static void on_warning(void *ctx, const char *text)
 
 typedef int (*blob_fn)(void *ctx, const void *p, size_t n, struct err *err);
 
-static int get_blob(struct job *j, const struct image_blob *blob, blob_fn fn, void *ctx, struct err *err)
+static int get_blob(struct fetch_job *j, const struct image_blob *blob, blob_fn fn, void *ctx, struct err *err)
 {
     return j->registry ? registry_blob(j->registry, blob, fn, ctx, err) : archive_blob(j->archive, blob, fn, ctx, err);
 }
 
-static int keep(void *ctx, const void *p, size_t n, struct err *err)
+static int fetch_keep(void *ctx, const void *p, size_t n, struct err *err)
 {
     return buf_append(ctx, p, n) < 0
                ? err_set(err, ERR_OUT_OF_RANGE, "a document of the image is larger than %d bytes", MANIFEST_BYTES_MAX)
                : 0;
 }
 
-static int verify(const char *what, const char *is, const char *should, struct err *err)
+static int fetch_verify(const char *what, const char *is, const char *should, struct err *err)
 {
     if (strcmp(is, should) == 0)
         return 0;
@@ -75,21 +75,21 @@ static int verify(const char *what, const char *is, const char *should, struct e
 }
 
 /* A small one as a whole, verified. */
-static int get_document(struct job *j, const struct image_blob *blob, const char *what, struct buf *text,
+static int get_document(struct fetch_job *j, const struct image_blob *blob, const char *what, struct buf *text,
                         struct err *err)
 {
     char digest[DIGEST_TEXT_MAX];
     if (blob->size != UINT64_MAX && blob->size > MANIFEST_BYTES_MAX)
         return err_set(err, ERR_OUT_OF_RANGE, "%s is larger than %d bytes", what, MANIFEST_BYTES_MAX);
-    if (get_blob(j, blob, keep, text, err) < 0)
+    if (get_blob(j, blob, fetch_keep, text, err) < 0)
         return -1;
     digest_of(buf_str(text), digest);
-    return blob->digest[0] ? verify(what, digest, blob->digest, err) : 0;
+    return blob->digest[0] ? fetch_verify(what, digest, blob->digest, err) : 0;
 }
 
 /* ---- the manifest ---- */
 
-static int pull_manifest(struct job *j, struct err *err)
+static int pull_manifest(struct fetch_job *j, struct err *err)
 {
     const struct reference *ref = &j->request.image;
     char name[REFERENCE_TAG_MAX];
@@ -114,7 +114,7 @@ static int pull_manifest(struct job *j, struct err *err)
     return err_set(err, ERR_INVALID_ARGUMENT, "the image is an index of indexes of indexes");
 }
 
-static int read_layout(struct job *j, struct err *err)
+static int read_layout(struct fetch_job *j, struct err *err)
 {
     struct image_blob blob = {.size = UINT64_MAX};
     const char *ref = j->request.ref;
@@ -134,7 +134,7 @@ static int read_layout(struct job *j, struct err *err)
     return err_set(err, ERR_INVALID_ARGUMENT, "the archive's image is an index of indexes of indexes");
 }
 
-static int find_manifest(struct job *j, struct err *err)
+static int find_manifest(struct fetch_job *j, struct err *err)
 {
     if (j->registry)
         return pull_manifest(j, err);
@@ -158,10 +158,10 @@ static int check_config_name(const char *name, const char *digest, struct err *e
     if (base.n != 64)
         return 0;
     (void)snprintf(named, sizeof(named), "sha256:%.*s", STR_ARG(base));
-    return digest_is(str_of(named)) ? verify("the image's configuration", digest, named, err) : 0;
+    return digest_is(str_of(named)) ? fetch_verify("the image's configuration", digest, named, err) : 0;
 }
 
-static int find_config(struct job *j, struct err *err)
+static int find_config(struct fetch_job *j, struct err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(MANIFEST_BYTES_MAX);
     const struct platform *want = &j->request.platform, *has = &j->image.platform;
@@ -213,15 +213,15 @@ static int verify_layer(struct passage *s, const struct image_blob *blob, const 
     char digest[DIGEST_TEXT_MAX];
     if (s->stored) {
         digest_take(s->stored, digest);
-        if (verify("a layer", digest, blob->digest, err) < 0)
+        if (fetch_verify("a layer", digest, blob->digest, err) < 0)
             return -1;
     }
     if (s->plain)
         digest_take(s->plain, digest);
-    return verify("an unpacked layer", digest, diff_id, err);
+    return fetch_verify("an unpacked layer", digest, diff_id, err);
 }
 
-static int pass_layer(struct job *j, size_t i, struct err *err)
+static int pass_layer(struct fetch_job *j, size_t i, struct err *err)
 {
     const struct image_blob *blob = &j->manifest.layers[i];
     const char *diff_id = j->image.diff_ids[i];
@@ -250,7 +250,7 @@ static int pass_layer(struct job *j, size_t i, struct err *err)
 }
 
 /* What the manifest promises is too much already? */
-static int check_sizes(const struct job *j, struct err *err)
+static int check_sizes(const struct fetch_job *j, struct err *err)
 {
     uint64_t left = j->config->max_bytes;
     for (size_t i = 0; i < j->manifest.n_layers; i++) {
@@ -267,7 +267,7 @@ static int check_sizes(const struct job *j, struct err *err)
 
 /* ---- the job ---- */
 
-static int open_source(struct job *j, struct err *err)
+static int open_source(struct fetch_job *j, struct err *err)
 {
     const struct fetch_config *o = j->config;
     const struct job_request *q = &j->request;
@@ -292,7 +292,7 @@ static int open_source(struct job *j, struct err *err)
     return 0;
 }
 
-static int run(struct job *j, struct err *err)
+static int image_fetch_run(struct fetch_job *j, struct err *err)
 {
     if (job_request_read(j->config->job_fd, &j->request, err) < 0)
         return -1;
@@ -311,13 +311,13 @@ static int run(struct job *j, struct err *err)
 
 int fetch_run(const struct fetch_config *config)
 {
-    struct job j = {.config = config, .request = {.archive_fd = -1}};
+    struct fetch_job j = {.config = config, .request = {.archive_fd = -1}};
     struct err err;
     j.report = report_new(config->job_fd);
     const struct feed_config feed = {
         .data_fd = config->data_fd, .notes_fd = config->notes_fd, .canceled = canceled, .warn = on_warning, .ctx = &j};
     j.feed = feed_new(&feed);
-    int r = run(&j, &err);
+    int r = image_fetch_run(&j, &err);
     if (r < 0 && j.registry)
         registry_withhold(j.registry, &err);
     if (r < 0)

@@ -72,98 +72,98 @@ static const int unpack[] = {
 
 /* ---- writing ---- */
 
-static void put(struct program *p, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
+static void filter_put(struct program *p, uint16_t code, uint8_t jt, uint8_t jf, uint32_t k)
 {
     assert(p->n < PROGRAM_MAX);
     p->code[p->n++] = (struct sock_filter){code, jt, jf, k};
 }
 
-static void give(struct program *p, uint32_t what)
+static void filter_give(struct program *p, uint32_t what)
 {
-    put(p, BPF_RET | BPF_K, 0, 0, what);
+    filter_put(p, BPF_RET | BPF_K, 0, 0, what);
 }
 
 static void load_number(struct program *p)
 {
-    put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr));
+    filter_put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr));
 }
 
 static void load_argument(struct program *p, int i)
 {
-    put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)i));
+    filter_put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * (size_t)i));
 }
 
 static void allow(struct program *p, const int *calls, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)calls[i]);
-        give(p, SECCOMP_RET_ALLOW);
+        filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)calls[i]);
+        filter_give(p, SECCOMP_RET_ALLOW);
     }
 }
 
-static void begin(struct program *p)
+static void filter_begin(struct program *p)
 {
-    put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, arch));
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
-    give(p, SECCOMP_RET_ERRNO | ENOSYS);
+    filter_put(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, arch));
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
+    filter_give(p, SECCOMP_RET_ERRNO | ENOSYS);
     load_number(p);
-    put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
-    give(p, SECCOMP_RET_ERRNO | ENOSYS);
+    filter_put(p, BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
+    filter_give(p, SECCOMP_RET_ERRNO | ENOSYS);
     allow(p, both, ARRAY_SIZE(both));
 }
 
 /* Memory may come, but not to be executed. */
 static void allow_memory(struct program *p, int call)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
     load_argument(p, 2);
-    put(p, BPF_JMP | BPF_JSET | BPF_K, 1, 0, PROT_EXEC);
-    give(p, SECCOMP_RET_ALLOW);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_put(p, BPF_JMP | BPF_JSET | BPF_K, 1, 0, PROT_EXEC);
+    filter_give(p, SECCOMP_RET_ALLOW);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
 }
 
 /* TCP and UDP. */
 static void allow_sockets(struct program *p)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 15, SYS_socket);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 15, SYS_socket);
     load_argument(p, 0);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AF_INET);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 11, AF_INET6);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AF_INET);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 11, AF_INET6);
     load_argument(p, 2);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 0);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, IPPROTO_TCP);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 7, IPPROTO_UDP);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 0);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, IPPROTO_TCP);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 7, IPPROTO_UDP);
     load_argument(p, 1);
-    put(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, (uint32_t)TYPE_BITS);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_DGRAM);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
-    give(p, SECCOMP_RET_ALLOW);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_put(p, BPF_ALU | BPF_AND | BPF_K, 0, 0, (uint32_t)TYPE_BITS);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, SOCK_STREAM);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_DGRAM);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_give(p, SECCOMP_RET_ALLOW);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
 }
 
 static void allow_ioctls(struct program *p)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, SYS_ioctl);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 5, SYS_ioctl);
     load_argument(p, 1);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, FIONBIO);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, FIONREAD);
-    give(p, SECCOMP_RET_ALLOW);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, FIONBIO);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, FIONREAD);
+    filter_give(p, SECCOMP_RET_ALLOW);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
 }
 
 /* A socket that lingers could be sent to cove-api, which would wait when it closes it. */
 static void allow_options(struct program *p)
 {
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, SYS_setsockopt);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, SYS_setsockopt);
     load_argument(p, 2);
-    put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SO_LINGER);
-    give(p, SECCOMP_RET_ALLOW);
-    give(p, SECCOMP_RET_ERRNO | EPERM);
+    filter_put(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SO_LINGER);
+    filter_give(p, SECCOMP_RET_ALLOW);
+    filter_give(p, SECCOMP_RET_ERRNO | EPERM);
 }
 
-static int load(const struct program *p)
+static int filter_load(const struct program *p)
 {
     struct sock_fprog prog = {.len = (unsigned short)p->n, .filter = (struct sock_filter *)(uintptr_t)p->code};
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0 ? -errno : 0;
@@ -173,25 +173,25 @@ int filter_load_fetch(void)
 {
     static struct program p;
     p.n = 0;
-    begin(&p);
+    filter_begin(&p);
     allow(&p, fetch, ARRAY_SIZE(fetch));
     allow_memory(&p, SYS_mmap);
     allow_memory(&p, SYS_mprotect);
     allow_ioctls(&p);
     allow_sockets(&p);
     allow_options(&p);
-    give(&p, SECCOMP_RET_ERRNO | EPERM);
-    return load(&p);
+    filter_give(&p, SECCOMP_RET_ERRNO | EPERM);
+    return filter_load(&p);
 }
 
 int filter_load_unpack(void)
 {
     static struct program p;
     p.n = 0;
-    begin(&p);
+    filter_begin(&p);
     allow(&p, unpack, ARRAY_SIZE(unpack));
     allow_memory(&p, SYS_mmap);
     allow_memory(&p, SYS_mprotect);
-    give(&p, SECCOMP_RET_ERRNO | EPERM);
-    return load(&p);
+    filter_give(&p, SECCOMP_RET_ERRNO | EPERM);
+    return filter_load(&p);
 }

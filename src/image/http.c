@@ -26,7 +26,7 @@ struct http {
 };
 
 /* Where a URL leads. */
-struct target {
+struct http_target {
     char name[REFERENCE_HOST_MAX];
     uint16_t port;
     bool tls;
@@ -35,10 +35,10 @@ struct target {
 };
 
 /* One request under way. */
-struct call {
+struct http_call {
     struct http *h;
     const struct http_request *q;
-    struct target *target;
+    struct http_target *target;
     struct http_answer *answer;
     struct err *err;
     bool failed; /* *err is filled */
@@ -122,10 +122,10 @@ static bool has_part(CURLU *url, CURLUPart what)
 }
 
 /* Only absolute URLs of http and https, without user and password. */
-static bool parse_url(const char *text, struct target *ret_target)
+static bool parse_url(const char *text, struct http_target *ret_target)
 {
     char scheme[8], host[REFERENCE_HOST_MAX], port[8];
-    struct target t = {.tls = true};
+    struct http_target t = {.tls = true};
     uint64_t number;
     uint16_t none;
     CURLU *url = strlen(text) < HTTP_URL_MAX ? curl_url() : NULL;
@@ -148,7 +148,7 @@ static bool parse_url(const char *text, struct target *ret_target)
 
 bool http_url_host(const char *url, char ret_host[static REFERENCE_HOST_MAX])
 {
-    struct target t;
+    struct http_target t;
     if (!parse_url(url, &t))
         return false;
     const char *open = strchr(t.name, ':') ? "[" : "", *close = strchr(t.name, ':') ? "]" : "";
@@ -169,14 +169,14 @@ static enum net_class class_of(const struct http *h, const struct netaddr *addr)
     return netaddr_class(addr);
 }
 
-static bool may_dial(const struct http *h, const struct target *t, const struct netaddr *addr)
+static bool may_dial(const struct http *h, const struct http_target *t, const struct netaddr *addr)
 {
     enum net_class c = class_of(h, addr);
     return c == NET_PUBLIC || (t->allowed && (c == NET_HOST || c == NET_PRIVATE || c == NET_LOOPBACK ||
                                               c == NET_SHARED || c == NET_LINK_LOCAL));
 }
 
-static int refuse(const struct http *h, const struct target *t, const struct netaddr *addr, struct err *err)
+static int http_refuse(const struct http *h, const struct http_target *t, const struct netaddr *addr, struct err *err)
 {
     char text[NETADDR_TEXT_MAX];
     netaddr_print(addr, text);
@@ -185,7 +185,7 @@ static int refuse(const struct http *h, const struct target *t, const struct net
                    net_class_name(class_of(h, addr)));
 }
 
-static int prepare(struct http *h, const char *url, struct target *t, struct err *err)
+static int prepare(struct http *h, const char *url, struct http_target *t, struct err *err)
 {
     struct netaddr addrs[RESOLVE_ADDRESSES_MAX];
     size_t n_addrs = 0, n_good = 0;
@@ -208,14 +208,14 @@ static int prepare(struct http *h, const char *url, struct target *t, struct err
                               n_good ? "," : "", text);
         n_good++;
     }
-    return n_good > 0 ? 0 : refuse(h, t, &addrs[0], err);
+    return n_good > 0 ? 0 : http_refuse(h, t, &addrs[0], err);
 }
 
 /* ---- what libcurl calls ---- */
 
-static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *to)
+static curl_socket_t http_on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *to)
 {
-    struct call *c = ctx;
+    struct http_call *c = ctx;
     struct netaddr addr;
     if (purpose != CURLSOCKTYPE_IPCXN || !netaddr_from_sockaddr(&to->addr, &addr, NULL) ||
         !may_dial(c->h, c->target, &addr)) {
@@ -225,7 +225,7 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
     return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-static int begin_body(struct call *c, long status)
+static int begin_body(struct http_call *c, long status)
 {
     uint64_t from = status == 206 ? c->answer->range_from : 0;
     c->begun = true;
@@ -236,7 +236,7 @@ static int begin_body(struct call *c, long status)
     return 0;
 }
 
-static int take_body(struct call *c, const char *p, size_t n)
+static int take_body(struct http_call *c, const char *p, size_t n)
 {
     size_t skipped = (size_t)MIN((uint64_t)n, c->skip);
     c->skip -= skipped;
@@ -250,9 +250,9 @@ static int take_body(struct call *c, const char *p, size_t n)
     return c->q->body(c->q->ctx, p + skipped, n, c->err);
 }
 
-static size_t on_body(char *p, size_t size, size_t n, void *ctx)
+static size_t http_on_body(char *p, size_t size, size_t n, void *ctx)
 {
-    struct call *c = ctx;
+    struct http_call *c = ctx;
     (void)size;
     long status = 0;
     (void)curl_easy_getinfo(c->h->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -315,9 +315,9 @@ static void reset_answer(struct http_answer *a)
     *a = (struct http_answer){.length = UINT64_MAX, .reason = reason};
 }
 
-static size_t on_header(char *p, size_t size, size_t n, void *ctx)
+static size_t http_on_header(char *p, size_t size, size_t n, void *ctx)
 {
-    struct call *c = ctx;
+    struct http_call *c = ctx;
     struct str line = str_n(p, n * size);
     while (line.n > 0 && (line.p[line.n - 1] == '\r' || line.p[line.n - 1] == '\n'))
         line.n--;
@@ -335,7 +335,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 
 static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t d, curl_off_t e)
 {
-    struct call *c = ctx;
+    struct http_call *c = ctx;
     (void)a, (void)b, (void)d, (void)e;
     if (c->h->config.canceled(c->h->config.ctx))
         c->failed = err_set(c->err, ERR_CANCELED, "canceled");
@@ -346,7 +346,7 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t d, curl
 
 /* ---- requests ---- */
 
-static bool set_up(struct call *c, struct curl_slist *headers, struct curl_slist *resolve)
+static bool set_up(struct http_call *c, struct curl_slist *headers, struct curl_slist *resolve)
 {
     CURL *curl = c->h->curl;
     const struct http_config *o = &c->h->config;
@@ -363,15 +363,15 @@ static bool set_up(struct call *c, struct curl_slist *headers, struct curl_slist
            SET(CURLOPT_USERAGENT, "cove/" COVE_VERSION) && SET(CURLOPT_CONNECTTIMEOUT, (long)HTTP_CONNECT_S) &&
            SET(CURLOPT_LOW_SPEED_LIMIT, (long)STALL_BYTES) && SET(CURLOPT_LOW_SPEED_TIME, (long)o->stall_s) &&
            SET(CURLOPT_BUFFERSIZE, 256L * 1024) && SET(CURLOPT_CAINFO, NULL) && SET(CURLOPT_CAPATH, NULL) &&
-           (o->ca.n == 0 || SET(CURLOPT_CAINFO_BLOB, &ca)) && SET(CURLOPT_OPENSOCKETFUNCTION, on_open) &&
-           SET(CURLOPT_OPENSOCKETDATA, c) && SET(CURLOPT_WRITEFUNCTION, on_body) && SET(CURLOPT_WRITEDATA, c) &&
-           SET(CURLOPT_HEADERFUNCTION, on_header) && SET(CURLOPT_HEADERDATA, c) && SET(CURLOPT_NOPROGRESS, 0L) &&
+           (o->ca.n == 0 || SET(CURLOPT_CAINFO_BLOB, &ca)) && SET(CURLOPT_OPENSOCKETFUNCTION, http_on_open) &&
+           SET(CURLOPT_OPENSOCKETDATA, c) && SET(CURLOPT_WRITEFUNCTION, http_on_body) && SET(CURLOPT_WRITEDATA, c) &&
+           SET(CURLOPT_HEADERFUNCTION, http_on_header) && SET(CURLOPT_HEADERDATA, c) && SET(CURLOPT_NOPROGRESS, 0L) &&
            SET(CURLOPT_XFERINFOFUNCTION, on_progress) && SET(CURLOPT_XFERINFODATA, c) &&
            SET(CURLOPT_DNS_CACHE_TIMEOUT, 0L) && (c->q->offset == 0 || SET(CURLOPT_RANGE, range));
 #undef SET
 }
 
-static int explain(const struct call *c, CURLcode code, const char *detail)
+static int http_explain(const struct http_call *c, CURLcode code, const char *detail)
 {
     const char *host = c->target->name;
     switch (code) {
@@ -385,7 +385,7 @@ static int explain(const struct call *c, CURLcode code, const char *detail)
     }
 }
 
-static int perform(struct call *c, struct curl_slist *headers, struct curl_slist *resolve)
+static int perform(struct http_call *c, struct curl_slist *headers, struct curl_slist *resolve)
 {
     char detail[CURL_ERROR_SIZE] = "";
     long status = 0;
@@ -400,7 +400,7 @@ static int perform(struct call *c, struct curl_slist *headers, struct curl_slist
                        c->target->name);
     bool enough = code == CURLE_WRITE_ERROR && status != 200 && status != 206 && status >= 300;
     if (code != CURLE_OK && !enough)
-        return explain(c, code, detail);
+        return http_explain(c, code, detail);
     c->answer->status = (int)status;
     return 0;
 }
@@ -416,9 +416,9 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
 
 int http_get(struct http *h, const struct http_request *q, struct http_answer *ret_answer, struct err *err)
 {
-    struct target target = {.port = 0};
+    struct http_target target = {.port = 0};
     struct http_answer answer = {.length = UINT64_MAX, .reason = BUF_INIT(HTTP_REASON_MAX)};
-    struct call c = {.h = h, .q = q, .target = &target, .answer = &answer, .err = err};
+    struct http_call c = {.h = h, .q = q, .target = &target, .answer = &answer, .err = err};
     struct curl_slist *headers = NULL;
     if (h->config.canceled(h->config.ctx))
         return err_set(err, ERR_CANCELED, "canceled");

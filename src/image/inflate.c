@@ -49,12 +49,12 @@ uint64_t inflate_bytes(const struct inflate *f)
     return f->out;
 }
 
-static int broken(struct err *err, const char *what)
+static int inflate_broken(struct err *err, const char *what)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "the layer is no good %s", what);
 }
 
-static int emit(struct inflate *f, const void *p, size_t n, struct err *err)
+static int inflate_emit(struct inflate *f, const void *p, size_t n, struct err *err)
 {
     if (n == 0)
         return 0;
@@ -90,8 +90,8 @@ static int push_gzip(struct inflate *f, const unsigned char *p, size_t n, struct
         f->z.avail_out = INFLATE_CHUNK;
         int r = inflate(&f->z, Z_NO_FLUSH);
         if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-            return broken(err, "gzip");
-        if (emit(f, f->room, INFLATE_CHUNK - f->z.avail_out, err) < 0)
+            return inflate_broken(err, "gzip");
+        if (inflate_emit(f, f->room, INFLATE_CHUNK - f->z.avail_out, err) < 0)
             return -1;
         if (r == Z_STREAM_END)
             f->open = false;
@@ -110,8 +110,8 @@ static int push_zstd(struct inflate *f, const unsigned char *p, size_t n, struct
         out = (ZSTD_outBuffer){f->room, INFLATE_CHUNK, 0};
         r = ZSTD_decompressStream(f->zstd, &out, &in);
         if (ZSTD_isError(r))
-            return broken(err, "zstd");
-        if (emit(f, f->room, out.pos, err) < 0)
+            return inflate_broken(err, "zstd");
+        if (inflate_emit(f, f->room, out.pos, err) < 0)
             return -1;
         f->open = r != 0;
     } while (in.pos < in.size || (f->open && out.pos == out.size));
@@ -129,14 +129,14 @@ static enum packing sniff(const unsigned char *p, size_t n)
     return n >= 4 && (p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", 3) == 0 ? PACKING_ZSTD : PACKING_NONE;
 }
 
-static int start(struct inflate *f, struct err *err)
+static int inflate_start(struct inflate *f, struct err *err)
 {
     enum packing is = sniff(f->magic, f->n_magic);
     if (f->packing == PACKING_ANY)
         f->packing = is;
     else if (f->packing != PACKING_NONE && f->packing != is)
-        return broken(err, f->packing == PACKING_GZIP ? "gzip, although its media type says so"
-                                                      : "zstd, although its media type says so");
+        return inflate_broken(err, f->packing == PACKING_GZIP ? "gzip, although its media type says so"
+                                                              : "zstd, although its media type says so");
     if (f->packing == PACKING_GZIP && inflateInit2(&f->z, 15 + 16) != Z_OK)
         return err_set(err, ERR_INTERNAL, "zlib does not start");
     f->started = true;
@@ -149,7 +149,7 @@ static int start(struct inflate *f, struct err *err)
     return 0;
 }
 
-static int push(struct inflate *f, const unsigned char *p, size_t n, struct err *err)
+static int image_inflate_push(struct inflate *f, const unsigned char *p, size_t n, struct err *err)
 {
     switch (f->packing) {
     case PACKING_GZIP:
@@ -162,7 +162,7 @@ static int push(struct inflate *f, const unsigned char *p, size_t n, struct err 
     }
     for (size_t part; n > 0; p += part, n -= part) {
         part = MIN(n, (size_t)INFLATE_CHUNK);
-        if (emit(f, p, part, err) < 0)
+        if (inflate_emit(f, p, part, err) < 0)
             return -1;
     }
     return 0;
@@ -180,12 +180,12 @@ int inflate_push(struct inflate *f, const void *p, size_t n, struct err *err)
             n--;
             continue;
         }
-        if (start(f, err) < 0 || push(f, f->magic, f->n_magic, err) < 0)
+        if (inflate_start(f, err) < 0 || image_inflate_push(f, f->magic, f->n_magic, err) < 0)
             return -1;
     }
     for (size_t part; n > 0; from += part, n -= part) { /* zlib counts in int */
         part = MIN(n, (size_t)1 << 20);
-        if (push(f, from, part, err) < 0)
+        if (image_inflate_push(f, from, part, err) < 0)
             return -1;
     }
     return 0;
@@ -193,9 +193,10 @@ int inflate_push(struct inflate *f, const void *p, size_t n, struct err *err)
 
 int inflate_end(struct inflate *f, struct err *err)
 {
-    if (!f->started && f->n_magic > 0 && (start(f, err) < 0 || push(f, f->magic, f->n_magic, err) < 0))
+    if (!f->started && f->n_magic > 0 &&
+        (inflate_start(f, err) < 0 || image_inflate_push(f, f->magic, f->n_magic, err) < 0))
         return -1;
     if (f->open || (f->n_magic == 0 && f->packing != PACKING_NONE && f->packing != PACKING_ANY))
-        return broken(err, "stream: it ends in the middle");
+        return inflate_broken(err, "stream: it ends in the middle");
     return 0;
 }

@@ -24,7 +24,7 @@ enum { FILES_FETCH = 64, FILES_UNPACK = 2048 };
 
 static const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 
-static int limit(struct err *err, uint64_t files, uint64_t file_bytes)
+static int jail_limit(struct err *err, uint64_t files, uint64_t file_bytes)
 {
     const struct {
         __rlimit_resource_t resource;
@@ -47,7 +47,7 @@ static int limit(struct err *err, uint64_t files, uint64_t file_bytes)
 }
 
 /* Makes a mount the root: on top of the old one, which goes. */
-static int enter(int mount_fd)
+static int jail_enter(int mount_fd)
 {
     int r = mount_attach(mount_fd, AT_FDCWD, "/");
     return r < 0 ? r : mount_pivot(mount_fd);
@@ -71,7 +71,7 @@ static int enter_nothing(void)
         r = -errno;
     if (r == 0)
         r = mount_new("tmpfs", options, plain | MOUNT_ATTR_RDONLY, &fd);
-    return r < 0 ? r : enter(fd);
+    return r < 0 ? r : jail_enter(fd);
 }
 
 int jail_fetch(uid_t uid, pid_t parent, struct err *err)
@@ -81,7 +81,7 @@ int jail_fetch(uid_t uid, pid_t parent, struct err *err)
         return err_errno(err, r, "enter an empty file system");
     if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0)
         return err_errno(err, errno, "leave all groups");
-    if (limit(err, FILES_FETCH, RLIM_INFINITY) < 0)
+    if (jail_limit(err, FILES_FETCH, RLIM_INFINITY) < 0)
         return -1;
     r = caps_keep_only(0, uid);
     if (r < 0)
@@ -147,10 +147,10 @@ int jail_unpack(const struct jail_door *door, uint64_t max_bytes, int *ret_root,
     if (r == 0 && unshare(CLONE_NEWNET) < 0)
         r = -errno;
     if (r == 0)
-        r = enter(mount);
+        r = jail_enter(mount);
     if (r < 0)
         return err_errno(err, r, "enter the layer's directory");
-    if (limit(err, FILES_UNPACK, max_bytes) < 0)
+    if (jail_limit(err, FILES_UNPACK, max_bytes) < 0)
         return -1;
     r = caps_keep_only(caps, 0);
     if (r < 0)

@@ -162,7 +162,7 @@ static int start_fetch(const struct image_options *o, const struct links *l, str
 
 /* ---- the end ---- */
 
-static void reap(struct half *h, bool kill_it)
+static void image_main_reap(struct half *h, bool kill_it)
 {
     int status;
     if (h->pid <= 0 || h->ended)
@@ -179,7 +179,7 @@ static void reap(struct half *h, bool kill_it)
 }
 
 /* Until fetch has ended; unpack is nothing without it. Returns false when the time is over. */
-static bool await(struct half *fetch, struct half *unpack, unsigned timeout_s)
+static bool image_main_await(struct half *fetch, struct half *unpack, unsigned timeout_s)
 {
     usec_t until = clock_mono() + (timeout_s + GRACE_S) * USEC_PER_SEC, now;
     while (!fetch->ended && (now = clock_mono()) < until) {
@@ -188,23 +188,23 @@ static bool await(struct half *fetch, struct half *unpack, unsigned timeout_s)
         if (poll(polls, 2, (int)MIN((until - now) / USEC_PER_MS + 1, 60000ULL)) < 0)
             continue;
         if (polls[1].revents)
-            reap(unpack, false);
+            image_main_reap(unpack, false);
         if (polls[0].revents)
-            reap(fetch, false);
+            image_main_reap(fetch, false);
     }
     return fetch->ended;
 }
 
-static int finish(const struct image_options *o, struct half *fetch, struct half *unpack, bool in_time)
+static int image_main_finish(const struct image_options *o, struct half *fetch, struct half *unpack, bool in_time)
 {
     struct err err;
     bool good = in_time && fetch->code == 0;
-    reap(fetch, true);
+    image_main_reap(fetch, true);
     if (good) { /* it has said that it finished; it is about to end */
         struct pollfd p = {.fd = unpack->pidfd, .events = POLLIN};
         good = unpack->ended || poll(&p, 1, GRACE_S * 1000) > 0;
     }
-    reap(unpack, !good);
+    image_main_reap(unpack, !good);
     fault_point("image.job.unpacked");
     if (good && unpack->code == 0)
         return 0;
@@ -227,20 +227,20 @@ static void settle_streams(void)
             (void)close(fd);
 }
 
-static int run(const struct image_options *o, struct err *err)
+static int image_main_run(const struct image_options *o, struct err *err)
 {
     struct links l = {.data = {-1, -1}, .notes = {-1, -1}, .spool = -1};
     struct half fetch = {.name = "fetches", .pidfd = -1}, unpack = {.name = "unpacks", .pidfd = -1};
     if (open_links(o, &l, err) < 0)
         return -1;
     if (start_unpack(o, &l, &unpack, err) < 0 || start_fetch(o, &l, &fetch, err) < 0) {
-        reap(&unpack, true);
+        image_main_reap(&unpack, true);
         return -1;
     }
     const int theirs[] = {l.data[0], l.data[1], l.notes[0], l.notes[1], l.spool};
     for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
         (void)fd_close(theirs[i]);
-    return finish(o, &fetch, &unpack, await(&fetch, &unpack, o->timeout_s));
+    return image_main_finish(o, &fetch, &unpack, image_main_await(&fetch, &unpack, o->timeout_s));
 }
 
 int main(int argc, char **argv)
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     (void)umask(0);
     (void)clearenv();
     settle_streams();
-    int r = run(&o, &err);
+    int r = image_main_run(&o, &err);
     if (r < 0) {
         AUTO(report_free) struct report *report = report_new(o.job_fd);
         log_error("%s", err.msg);

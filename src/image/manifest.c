@@ -130,7 +130,7 @@ static int suits(const json_t *entry, const struct platform *want, bool alone)
     return strcmp(want->variant, has.variant) == 0 ? 3 : 2;
 }
 
-static const json_t *choose(const json_t *list, const struct platform *want, const char *ref, struct err *err)
+static const json_t *manifest_choose(const json_t *list, const struct platform *want, const char *ref, struct err *err)
 {
     const json_t *best = NULL, *entry;
     int best_suits = 0, equals = 0;
@@ -168,7 +168,7 @@ static int parse_index(const json_t *json, const struct platform *want, const ch
     if (!json_is_array(list) || json_array_size(list) > MANIFEST_ENTRIES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "the image's index has no list of manifests, or one of more than %d",
                        MANIFEST_ENTRIES_MAX);
-    const json_t *entry = choose(list, want, ref, err);
+    const json_t *entry = manifest_choose(list, want, ref, err);
     m->is_index = true;
     if (!entry || take_blob(entry, "the manifest in the image's index", &m->config, err) < 0)
         return -1;
@@ -194,8 +194,8 @@ static int parse_manifest(const json_t *json, struct manifest *m, struct err *er
     return 0;
 }
 
-static int parse(const json_t *json, const char *media_type, const struct platform *want, const char *ref,
-                 struct manifest *m, struct err *err)
+static int image_manifest_parse(const json_t *json, const char *media_type, const struct platform *want,
+                                const char *ref, struct manifest *m, struct err *err)
 {
     const char *own = json_string_value(json_object_get(json, "mediaType"));
     enum kind said = kind_of(media_type), says = kind_of(own);
@@ -221,7 +221,7 @@ int manifest_parse(struct str text, const char *media_type, const struct platfor
     json_t *json = manifest_load(text, "the image's manifest", err);
     if (!json)
         return -1;
-    int r = parse(json, media_type, want, ref, &m, err);
+    int r = image_manifest_parse(json, media_type, want, ref, &m, err);
     json_decref(json);
     if (r < 0)
         manifest_fini(&m);

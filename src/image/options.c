@@ -25,7 +25,7 @@ static const struct {
     [STALL_S] = {"--stall-s", false, 1, 3600, JOB_STALL_S_DEFAULT},
 };
 
-static int find(const char *name)
+static int options_find(const char *name)
 {
     for (int i = 0; i < N_OPTIONS; i++)
         if (strcmp(table[i].name, name) == 0)
@@ -42,7 +42,7 @@ int image_options_parse(int argc, char *const *argv, struct image_options *ret_o
         values[i] = table[i].absent;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        int which = find(argv[i]);
+        int which = options_find(argv[i]);
         if (!value)
             return err_set(err, ERR_INVALID_ARGUMENT, "%.40s needs a value", argv[i]);
         if (strcmp(argv[i], "--ca") == 0) {

@@ -117,7 +117,7 @@ static bool is_tag(struct str tag)
     return true;
 }
 
-static void copy(char *to, struct str from)
+static void reference_copy(char *to, struct str from)
 {
     memcpy(to, from.p, from.n);
     to[from.n] = '\0';
@@ -146,13 +146,13 @@ int reference_parse(struct str text, struct reference *ret_ref, struct err *err)
         if (!digest_is(digest))
             return err_set(err, ERR_INVALID_ARGUMENT,
                            "the image's digest is not \"sha256:\" and 64 hexadecimal digits");
-        copy(r.digest, digest);
+        reference_copy(r.digest, digest);
     }
     if (cut_last(&rest, ':', &tag)) {
         if (!is_tag(tag))
             return err_set(err, ERR_INVALID_ARGUMENT,
                            "the image's tag is not up to 128 of letters, digits, \"_\", \".\", \"-\"");
-        copy(r.tag, tag);
+        reference_copy(r.tag, tag);
     }
     ssize_t slash = str_find_char(rest, '/');
     struct str host = slash < 0 ? STR_NULL : str_n(rest.p, (size_t)slash);

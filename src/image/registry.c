@@ -73,7 +73,7 @@ void registry_reason(const struct registry *r, const struct buf *body, char ret_
 
 /* ---- one answer ---- */
 
-static int on_body(void *ctx, const void *p, size_t n, struct err *err)
+static int registry_on_body(void *ctx, const void *p, size_t n, struct err *err)
 {
     struct fetch *f = ctx;
     if (f->size != UINT64_MAX && n > f->size - f->got)
@@ -104,7 +104,7 @@ static char *follow(const char *from, const char *location)
     return result;
 }
 
-static int refused(const struct fetch *f, const struct http_answer *a, struct err *err)
+static int registry_refused(const struct fetch *f, const struct http_answer *a, struct err *err)
 {
     char reason[REGISTRY_REASON_MAX];
     registry_reason(f->r, &a->reason, reason);
@@ -126,15 +126,15 @@ static int refused(const struct fetch *f, const struct http_answer *a, struct er
                    a->status, f->what, sep, reason);
 }
 
-static int ask(struct fetch *f, const char *url, const char *accept, bool with_auth, struct http_answer *ret_answer,
-               struct err *err)
+static int registry_ask(struct fetch *f, const char *url, const char *accept, bool with_auth,
+                        struct http_answer *ret_answer, struct err *err)
 {
     struct http_request q = {.url = url,
                              .accept = accept,
                              .authorization = with_auth ? f->r->authorization : NULL,
                              .offset = f->got,
                              .max_bytes = UINT64_MAX,
-                             .body = on_body,
+                             .body = registry_on_body,
                              .ctx = f};
     return http_get(f->r->config.http, &q, ret_answer, err);
 }
@@ -149,7 +149,7 @@ static int try_once(struct fetch *f, const char *first, const char *accept, char
         struct http_answer a;
         bool home = http_url_host(url, host) && strcmp(host, f->r->host) == 0 &&
                     (strncmp(url, "https:", 6) == 0 || f->r->plain);
-        if (ask(f, url, accept, home, &a, err) < 0)
+        if (registry_ask(f, url, accept, home, &a, err) < 0)
             return -1;
         int r = 0;
         f->wait_s = a.retry_after_s;
@@ -170,7 +170,7 @@ static int try_once(struct fetch *f, const char *first, const char *accept, char
                 r = err_set(err, ERR_FAILED_PRECONDITION, "%.80s redirects to nowhere for %s", host, f->what);
             }
         } else {
-            r = refused(f, &a, err);
+            r = registry_refused(f, &a, err);
         }
         http_answer_fini(&a);
         if (r < 0)
@@ -227,7 +227,7 @@ static int fetch(struct fetch *f, const char *url, const char *accept, char ret_
 
 /* ---- what is fetched ---- */
 
-static int keep(void *ctx, const void *p, size_t n, struct err *err)
+static int registry_keep(void *ctx, const void *p, size_t n, struct err *err)
 {
     return buf_append(ctx, p, n) < 0
                ? err_set(err, ERR_OUT_OF_RANGE, "the manifest is larger than %d bytes", MANIFEST_BYTES_MAX)
@@ -238,7 +238,7 @@ int registry_manifest(struct registry *r, const char *name, struct buf *ret_text
                       struct err *err)
 {
     struct fetch f = {.r = r,
-                      .fn = keep,
+                      .fn = registry_keep,
                       .ctx = ret_text,
                       .whole = ret_text,
                       .size = UINT64_MAX,

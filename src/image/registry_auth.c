@@ -134,7 +134,7 @@ static void append_escaped(struct buf *out, const char *key, const char *value)
     }
 }
 
-static int keep(void *ctx, const void *p, size_t n, struct err *err)
+static int registry_auth_keep(void *ctx, const void *p, size_t n, struct err *err)
 {
     return buf_append(ctx, p, n) < 0
                ? err_set(err, ERR_OUT_OF_RANGE, "a token of more than %d bytes", REGISTRY_TOKEN_MAX)
@@ -181,8 +181,11 @@ static int ask_for_token(struct registry *r, const struct challenge *c, const ch
     AUTO_FREE char *text = buf_take(&url);
     if (!text)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.80s names a token service with too long a URL", r->host);
-    const struct http_request q = {
-        .url = text, .authorization = authorization, .max_bytes = REGISTRY_TOKEN_MAX, .body = keep, .ctx = &body};
+    const struct http_request q = {.url = text,
+                                   .authorization = authorization,
+                                   .max_bytes = REGISTRY_TOKEN_MAX,
+                                   .body = registry_auth_keep,
+                                   .ctx = &body};
     if (http_get(r->config.http, &q, &answer, err) < 0)
         return err_prefix(err, "ask the registry's token service");
     int status = answer.status;

@@ -72,7 +72,7 @@ bool report_canceled(struct report *r)
 }
 
 /* The whole line, or the job is canceled. */
-static void tell(struct report *r, const struct buf *line)
+static void report_tell(struct report *r, const struct buf *line)
 {
     struct str rest = buf_str(line);
     usec_t until = clock_mono() + SEND_MS * USEC_PER_MS;
@@ -96,7 +96,7 @@ void report_resolve(struct report *r)
 {
     AUTO_BUF struct buf line = BUF_INIT(256);
     buf_append_cstr(&line, "{\"phase\":\"resolve\"}\n");
-    tell(r, &line);
+    report_tell(r, &line);
 }
 
 static void tell_layer(struct report *r, const char *phase, const struct report_layer *l, const char *counts)
@@ -106,7 +106,7 @@ static void tell_layer(struct report *r, const char *phase, const struct report_
     buf_append_json_string(&line, str_of(l->name));
     buf_printf(&line, ",\"index\":%zu,\"layers\":%zu,\"unpacked\":%llu%s}\n", l->index, l->layers,
                (unsigned long long)l->unpacked, counts);
-    tell(r, &line);
+    report_tell(r, &line);
 }
 
 void report_pull(struct report *r, const struct report_layer *l)
@@ -138,7 +138,7 @@ void report_warning(struct report *r, const char *text)
     buf_append_cstr(&line, "{\"warning\":");
     buf_append_json_string(&line, str_of(text));
     buf_append_cstr(&line, "}\n");
-    tell(r, &line);
+    report_tell(r, &line);
 }
 
 int report_ok(struct report *r, const struct report_result *result)
@@ -150,7 +150,7 @@ int report_ok(struct report *r, const struct report_result *result)
     buf_append_str(&line, result->config);
     buf_printf(&line, ",\"bytes\":%llu,\"entries\":%llu}\n", (unsigned long long)result->bytes,
                (unsigned long long)result->entries);
-    tell(r, &line);
+    report_tell(r, &line);
     return r->canceled ? -1 : 0;
 }
 
@@ -161,5 +161,5 @@ void report_error(struct report *r, const struct err *err)
     buf_append_json_string(&line, str_of(err->msg));
     buf_append_cstr(&line, "}}\n");
     r->canceled = false; /* whoever half closed may still read */
-    tell(r, &line);
+    report_tell(r, &line);
 }

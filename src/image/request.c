@@ -12,7 +12,7 @@
 
 enum { SECRET_MAX = 16 * 1024, WAIT_MS = 10000 };
 
-static int bad(struct err *err, const char *what)
+static int request_bad(struct err *err, const char *what)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "the request: %s", what);
 }
@@ -40,10 +40,10 @@ static int take_secret(const json_t *json, const char *key, char **ret_text, str
         return 0;
     const char *text = json_string_value(value);
     if (!text || json_string_length(value) > SECRET_MAX)
-        return bad(err, "credentials are texts of at most 16 KiB");
+        return request_bad(err, "credentials are texts of at most 16 KiB");
     for (const char *p = text; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            return bad(err, "credentials hold control characters");
+            return request_bad(err, "credentials hold control characters");
     *ret_text = mem_strdup(text);
     return 0;
 }
@@ -54,16 +54,16 @@ static int take_auth(const json_t *json, struct job_request *q, struct err *err)
     if (!json)
         return 0;
     if (!json_is_object(json))
-        return bad(err, "\"auth\" is no object");
+        return request_bad(err, "\"auth\" is no object");
     if (refuse_unknown(json, known, err) < 0 || take_secret(json, "username", &q->username, err) < 0 ||
         take_secret(json, "password", &q->password, err) < 0 || take_secret(json, "token", &q->token, err) < 0)
         return -1;
     if (!q->username != !q->password || !q->username == !q->token)
-        return bad(err, "\"auth\" holds either \"username\" and \"password\", or \"token\"");
+        return request_bad(err, "\"auth\" holds either \"username\" and \"password\", or \"token\"");
     if (q->username && strchr(q->username, ':'))
-        return bad(err, "a user name holds no \":\"");
+        return request_bad(err, "a user name holds no \":\"");
     if (q->token && (!q->token[0] || strchr(q->token, ' ')))
-        return bad(err, "a token is one word");
+        return request_bad(err, "a token is one word");
     return 0;
 }
 
@@ -74,7 +74,7 @@ static int take_hosts(const json_t *json, struct job_request *q, struct err *err
     if (!json)
         return 0;
     if (!json_is_array(json))
-        return bad(err, "\"insecure\" is no list");
+        return request_bad(err, "\"insecure\" is no list");
     json_array_foreach(json, i, entry)
     {
         if (!json_is_string(entry) ||
@@ -92,28 +92,28 @@ static int take_what(const json_t *json, struct job_request *q, struct err *err)
                  *ref = json_object_get(json, "ref");
     q->archive = json_is_true(archive);
     if (archive && !json_is_boolean(archive))
-        return bad(err, "\"archive\" is neither true nor false");
+        return request_bad(err, "\"archive\" is neither true nor false");
     if (q->archive == (image != NULL))
-        return bad(err, "it holds either \"image\" or \"archive\":true");
+        return request_bad(err, "it holds either \"image\" or \"archive\":true");
     if (ref) {
         size_t n = json_string_length(ref);
         if (!q->archive || !json_is_string(ref) || n == 0 || n >= sizeof(q->ref))
-            return bad(err, "\"ref\" is the name of an image in an archive");
+            return request_bad(err, "\"ref\" is the name of an image in an archive");
         memcpy(q->ref, json_string_value(ref), n + 1);
     }
     if (q->archive)
         return 0;
     if (!json_is_string(image))
-        return bad(err, "\"image\" is no text");
+        return request_bad(err, "\"image\" is no text");
     return reference_parse(str_n(json_string_value(image), json_string_length(image)), &q->image, err);
 }
 
-static int take(const json_t *json, struct job_request *q, struct err *err)
+static int request_take(const json_t *json, struct job_request *q, struct err *err)
 {
     static const char *const known[] = {"image", "archive", "ref", "platform", "auth", "insecure", NULL};
     const json_t *platform = json_object_get(json, "platform");
     if (!json_is_object(json))
-        return bad(err, "it is no JSON object");
+        return request_bad(err, "it is no JSON object");
     if (refuse_unknown(json, known, err) < 0 || take_what(json, q, err) < 0 ||
         take_auth(json_object_get(json, "auth"), q, err) < 0 ||
         take_hosts(json_object_get(json, "insecure"), q, err) < 0)
@@ -123,7 +123,7 @@ static int take(const json_t *json, struct job_request *q, struct err *err)
         return 0;
     }
     if (!json_is_string(platform))
-        return bad(err, "\"platform\" is no text");
+        return request_bad(err, "\"platform\" is no text");
     return platform_parse(str_n(json_string_value(platform), json_string_length(platform)), &q->platform, err);
 }
 
@@ -132,7 +132,7 @@ int job_request_parse(struct str line, struct job_request *ret_request, struct e
     struct job_request q = {.archive_fd = -1};
     json_error_t error;
     json_t *json = json_loadb(line.p ? line.p : "", line.n, JSON_REJECT_DUPLICATES, &error);
-    int r = json ? take(json, &q, err)
+    int r = json ? request_take(json, &q, err)
                  : err_set(err, ERR_INVALID_ARGUMENT, "the request is no good JSON: %.100s", error.text);
     json_decref(json);
     if (r < 0)
@@ -171,7 +171,7 @@ static int read_line(int sock, struct buf *line, int *archive_fd, struct err *er
         struct pollfd p = {.fd = sock, .events = POLLIN};
         usec_t now = clock_mono();
         if (now >= until || poll(&p, 1, (int)((until - now) / USEC_PER_MS) + 1) <= 0)
-            return bad(err, "it did not come within 10 s");
+            return request_bad(err, "it did not come within 10 s");
         ssize_t n = fd_recv(sock, part, sizeof(part), &fd, 1, &n_fds);
         if (n_fds == 1 && *archive_fd < 0)
             *archive_fd = fd;
@@ -180,7 +180,7 @@ static int read_line(int sock, struct buf *line, int *archive_fd, struct err *er
         if (n <= 0)
             return n < 0 ? err_errno(err, (int)n, "read the request") : err_set(err, ERR_CANCELED, "no request came");
         if (buf_append(line, part, (size_t)n) < 0)
-            return bad(err, "it is longer than 64 KiB");
+            return request_bad(err, "it is longer than 64 KiB");
         if (str_find_char(str_n(part, (size_t)n), '\n') >= 0)
             return 0;
     }
@@ -203,7 +203,7 @@ int job_request_read(int sock, struct job_request *ret_request, struct err *err)
         return -1;
     if (q.archive != (fd >= 0)) {
         job_request_fini(&q);
-        return bad(err, "an archive comes with a descriptor, an image without");
+        return request_bad(err, "an archive comes with a descriptor, an image without");
     }
     q.archive_fd = TAKE_FD(fd);
     *ret_request = q;

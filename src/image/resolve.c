@@ -133,7 +133,7 @@ static void turn(struct resolve *r, usec_t left)
         ares_process_fd(r->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
 }
 
-static void ask(struct resolve *r, const char *name, usec_t until, struct answer *a)
+static void resolve_ask(struct resolve *r, const char *name, usec_t until, struct answer *a)
 {
     const struct ares_addrinfo_hints hints = {
         .ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT, .ai_socktype = SOCK_STREAM};
@@ -147,7 +147,7 @@ static void ask(struct resolve *r, const char *name, usec_t until, struct answer
 }
 
 /* Whoever wrote an image without a registry has not got its name wrong. */
-static int refuse(const char *name, struct err *err)
+static int resolve_refuse(const char *name, struct err *err)
 {
     if (strcmp(name, REFERENCE_HUB_SERVER) == 0)
         return err_set(err, ERR_NOT_FOUND,
@@ -167,13 +167,13 @@ int resolve_name(struct resolve *r, const char *name, usec_t until,
     else
         find_in_hosts(r, name, &a);
     if (a.n == 0)
-        ask(r, name, until, &a);
+        resolve_ask(r, name, until, &a);
     if (a.n > 0) {
         *ret_n = a.n;
         return 0;
     }
     if (a.status == ARES_ENOTFOUND || a.status == ARES_ENODATA)
-        return refuse(name, err);
+        return resolve_refuse(name, err);
     return err_set(err, ERR_UNAVAILABLE, "resolve %.120s: %s: does the machine's DNS work?", name,
                    ares_strerror(a.status));
 }

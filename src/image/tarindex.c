@@ -43,7 +43,7 @@ static void drop_extension(struct extension *x)
     *x = (struct extension){.name = NULL};
 }
 
-static int bad(struct err *err, const char *why)
+static int tarindex_bad(struct err *err, const char *why)
 {
     return err_set(err, ERR_INVALID_ARGUMENT, "the archive is no good tar: %s", why);
 }
@@ -143,12 +143,12 @@ static bool take_pax(struct str text, struct extension *x)
 static int take_extension(int fd, char type, uint64_t offset, uint64_t size, struct extension *x, struct err *err)
 {
     if (size > TEXT_MAX)
-        return bad(err, "an extended header is too large");
+        return tarindex_bad(err, "an extended header is too large");
     AUTO_FREE char *text = mem_zalloc((size_t)size + 1);
     if (read_at(fd, text, (size_t)size, offset) < 0)
-        return bad(err, "it ends early");
+        return tarindex_bad(err, "it ends early");
     if (type == 'x')
-        return take_pax(str_n(text, (size_t)size), x) ? 0 : bad(err, "an extended header is broken");
+        return take_pax(str_n(text, (size_t)size), x) ? 0 : tarindex_bad(err, "an extended header is broken");
     char **to = type == 'L' ? &x->name : &x->link;
     mem_free(*to);
     *to = mem_strdup(text);
@@ -156,7 +156,7 @@ static int take_extension(int fd, char type, uint64_t offset, uint64_t size, str
 }
 
 /* The names that archives use have neither "..", nor anything but "./" in front. */
-static const char *plain(const char *name)
+static const char *tarindex_plain(const char *name)
 {
     while (strncmp(name, "./", 2) == 0)
         name += 2;
@@ -191,8 +191,8 @@ static int take_file(struct tarindex *t, const struct header *h, const struct ex
             x->link ? mem_strdup(x->link) : mem_strndup(h->link, strnlen(h->link, sizeof(h->link)));
         char joined[PATH_TEXT_MAX];
         if (h->type == '1')
-            link = mem_strdup(plain(target));
-        else if (path_join(path_dir(str_of(plain(name))), str_of(target), joined) ==
+            link = mem_strdup(tarindex_plain(target));
+        else if (path_join(path_dir(str_of(tarindex_plain(name))), str_of(target), joined) ==
                  0) /* symbolic: from where it lies */
             link = mem_strdup(joined);
         if (!link)
@@ -200,10 +200,11 @@ static int take_file(struct tarindex *t, const struct header *h, const struct ex
     } else if (h->type != '0' && h->type != '\0' && h->type != '7') {
         return 0;
     }
-    return name[0] ? add_file(t, plain(name), (struct file){.offset = offset, .size = size, .link = link}, err) : 0;
+    return name[0] ? add_file(t, tarindex_plain(name), (struct file){.offset = offset, .size = size, .link = link}, err)
+                   : 0;
 }
 
-static int read_all(struct tarindex *t, int fd, uint64_t end, struct extension *x, struct err *err)
+static int tarindex_read_all(struct tarindex *t, int fd, uint64_t end, struct extension *x, struct err *err)
 {
     static const char zeros[BLOCK];
     struct header h;
@@ -212,22 +213,22 @@ static int read_all(struct tarindex *t, int fd, uint64_t end, struct extension *
         if (r == -ENODATA && at > 0) /* some writers leave out the blocks that mark the end */
             return 0;
         if (r < 0)
-            return r == -ENODATA ? bad(err, "it is empty") : err_errno(err, r, "read the archive");
+            return r == -ENODATA ? tarindex_bad(err, "it is empty") : err_errno(err, r, "read the archive");
         if (memcmp(&h, zeros, BLOCK) == 0)
             return 0;
         uint64_t size;
         if (!checksum_is_right(&h))
-            return bad(err, "a header's checksum is wrong");
+            return tarindex_bad(err, "a header's checksum is wrong");
         bool is_extension = h.type == 'x' || h.type == 'L' || h.type == 'K' || h.type == 'g';
         if (!take_number(h.size, sizeof(h.size), &size))
-            return bad(err, "a size is no number");
+            return tarindex_bad(err, "a size is no number");
         if (x->has_size && !is_extension)
             size = x->size;
         at += BLOCK;
         if (h.type == '1' || h.type == '2' || h.type == '5')
             size = 0;
         if (size > end || at > end - size)
-            return bad(err, "a file ends behind its end");
+            return tarindex_bad(err, "a file ends behind its end");
         if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
             if (take_extension(fd, h.type, at, size, x, err) < 0)
                 return -1;
@@ -246,7 +247,7 @@ int tarindex_open(int fd, const struct tarindex_limits *limits, struct tarindex 
     struct tarindex *t = mem_new(struct tarindex);
     off_t end = lseek(fd, 0, SEEK_END);
     t->limits = *limits;
-    int r = end < 0 ? err_errno(err, errno, "the archive's size") : read_all(t, fd, (uint64_t)end, &x, err);
+    int r = end < 0 ? err_errno(err, errno, "the archive's size") : tarindex_read_all(t, fd, (uint64_t)end, &x, err);
     drop_extension(&x);
     if (r < 0)
         tarindex_free(t);

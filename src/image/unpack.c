@@ -17,7 +17,7 @@ struct unpack {
     char *room; /* LINK_DATA_MAX bytes */
 };
 
-static void note(struct unpack *u, enum note_kind kind, enum err_code code, const char *text)
+static void unpack_note(struct unpack *u, enum note_kind kind, enum err_code code, const char *text)
 {
     struct link_note n = {.kind = (uint32_t)kind,
                           .code = (uint32_t)code,
@@ -31,10 +31,10 @@ static void on_warning(void *ctx, const char *text)
 {
     struct unpack *u = ctx;
     if (u->warnings++ < JOB_WARNINGS_MAX)
-        note(u, NOTE_WARNING, ERR_OK, text);
+        unpack_note(u, NOTE_WARNING, ERR_OK, text);
 }
 
-static int read_all(int fd, void *p, size_t n)
+static int unpack_read_all(int fd, void *p, size_t n)
 {
     char *to = p;
     while (n > 0) {
@@ -52,7 +52,7 @@ static int read_all(int fd, void *p, size_t n)
 static int read_frame(struct unpack *u, struct link_frame *ret_frame)
 {
     struct link_frame f;
-    int r = read_all(u->config.data_fd, &f, sizeof(f));
+    int r = unpack_read_all(u->config.data_fd, &f, sizeof(f));
     if (r < 0)
         return r;
     if (f.kind == LINK_DATA ? f.n == 0 || f.n > LINK_DATA_MAX : f.n != 0)
@@ -72,12 +72,12 @@ static ssize_t read_layer(void *ctx, const void **ret_p)
         return 0;
     if (f.kind != LINK_DATA)
         return -EPROTO;
-    r = read_all(u->config.data_fd, u->room, f.n);
+    r = unpack_read_all(u->config.data_fd, u->room, f.n);
     *ret_p = u->room;
     return r < 0 ? r : (ssize_t)f.n;
 }
 
-static int run(struct unpack *u, struct err *err)
+static int image_unpack_run(struct unpack *u, struct err *err)
 {
     for (;;) {
         struct link_frame f;
@@ -90,7 +90,7 @@ static int run(struct unpack *u, struct err *err)
             return err_errno(err, r, "hear from the process that fetches");
         if (apply_layer(u->apply, read_layer, u, err) < 0)
             return -1;
-        note(u, NOTE_LAYER, ERR_OK, "");
+        unpack_note(u, NOTE_LAYER, ERR_OK, "");
     }
 }
 
@@ -104,11 +104,11 @@ int unpack_run(const struct unpack_config *config)
                                        .ctx = &u};
     struct err err;
     u.apply = apply_new(&apply);
-    int r = run(&u, &err);
+    int r = image_unpack_run(&u, &err);
     if (r == 0)
-        note(&u, NOTE_FINISHED, ERR_OK, "");
+        unpack_note(&u, NOTE_FINISHED, ERR_OK, "");
     else
-        note(&u, NOTE_FAILED, err.code, err.msg);
+        unpack_note(&u, NOTE_FAILED, err.code, err.msg);
     apply_free(u.apply);
     mem_free(u.room);
     return r == 0 ? 0 : 1;

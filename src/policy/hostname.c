@@ -11,7 +11,7 @@ static bool is_hex_digit(char c)
     return is_digit(c) || (c >= 'a' && c <= 'f');
 }
 
-static char lower(char c)
+static char hostname_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -51,7 +51,7 @@ bool hostname_normalise(struct str text, char ret_name[static HOSTNAME_MAX + 1])
     if (text.n == 0 || text.n > HOSTNAME_MAX)
         return false;
     for (size_t i = 0; i < text.n; i++)
-        name[i] = lower(text.p[i]);
+        name[i] = hostname_lower(text.p[i]);
     name[text.n] = '\0';
 
     rest = str_n(name, text.n);

@@ -11,7 +11,7 @@ static bool is_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-static char lower(char c)
+static char placeholder_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -44,7 +44,7 @@ static bool carries_credentials(struct str name)
     if (name.n > sizeof(text))
         return false;
     for (size_t i = 0; i < name.n; i++)
-        text[i] = lower(name.p[i]);
+        text[i] = placeholder_lower(name.p[i]);
     name.p = text;
     if (str_starts(name, STR("sec-")) || str_starts(name, STR("access-control-")))
         return false;

@@ -24,14 +24,14 @@ void policy_unref(struct policy *p)
 }
 
 /* Like mem_alloc(), these do not fail: texts were checked, and running out of memory for a bounded object is not survivable. */
-static void put(json_t *object, const char *name, json_t *value)
+static void policy_put(json_t *object, const char *name, json_t *value)
 {
     int r = json_object_set_new(object, name, value);
 
     assert(r == 0);
 }
 
-static void append(json_t *array, json_t *value)
+static void policy_append(json_t *array, json_t *value)
 {
     int r = json_array_append_new(array, value);
 
@@ -49,29 +49,29 @@ static void put_scope(json_t *object, const struct scope *s)
 
             if (r->first != r->last)
                 snprintf(text, sizeof(text), "%u-%u", (unsigned)r->first, (unsigned)r->last);
-            append(ports, r->first == r->last ? json_integer(r->first) : json_string(text));
+            policy_append(ports, r->first == r->last ? json_integer(r->first) : json_string(text));
         }
-        put(object, "ports", ports);
+        policy_put(object, "ports", ports);
     }
     if (s->n_methods > 0) {
         json_t *methods = json_array();
 
         for (size_t i = 0; i < s->n_methods; i++)
-            append(methods, json_string(s->methods[i]));
-        put(object, "methods", methods);
+            policy_append(methods, json_string(s->methods[i]));
+        policy_put(object, "methods", methods);
     }
     if (s->path)
-        put(object, "path", json_string(s->path->text));
+        policy_put(object, "path", json_string(s->path->text));
 }
 
 static json_t *rule_json(const struct rule *r)
 {
     json_t *object = json_object();
 
-    put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
+    policy_put(object, r->is_allow ? "allow" : "deny", json_string(r->target.text));
     put_scope(object, &r->scope);
     if (r->allows_ech)
-        put(object, "ech", json_string("allow"));
+        policy_put(object, "ech", json_string("allow"));
     return object;
 }
 
@@ -79,12 +79,12 @@ static json_t *placeholder_json(const struct policy_placeholder *p)
 {
     json_t *object = json_object(), *headers = json_array();
 
-    put(object, "sentinel", json_string(p->sentinel));
-    put(object, "secret", json_string(p->secret));
+    policy_put(object, "sentinel", json_string(p->sentinel));
+    policy_put(object, "secret", json_string(p->secret));
     for (size_t i = 0; i < p->n_headers; i++)
-        append(headers, json_string(p->headers[i]));
+        policy_append(headers, json_string(p->headers[i]));
     if (p->n_headers > 0)
-        put(object, "headers", json_incref(headers));
+        policy_put(object, "headers", json_incref(headers));
     json_decref(headers);
     return object;
 }
@@ -94,19 +94,19 @@ static json_t *injection_json(const struct injection *in)
     const struct policy_inject *what = &in->what;
     json_t *object = json_object(), *headers = json_array(), *placeholders = json_array(), *item;
 
-    put(object, "host", json_string(in->host.text));
+    policy_put(object, "host", json_string(in->host.text));
     put_scope(object, &in->scope);
     for (size_t i = 0; i < what->n_headers; i++) {
-        append(headers, item = json_object());
-        put(item, "name", json_string(what->headers[i].name));
-        put(item, "value", json_string(what->headers[i].value));
+        policy_append(headers, item = json_object());
+        policy_put(item, "name", json_string(what->headers[i].name));
+        policy_put(item, "value", json_string(what->headers[i].value));
     }
     for (size_t i = 0; i < what->n_placeholders; i++)
-        append(placeholders, placeholder_json(&what->placeholders[i]));
+        policy_append(placeholders, placeholder_json(&what->placeholders[i]));
     if (what->n_headers > 0)
-        put(object, "headers", json_incref(headers));
+        policy_put(object, "headers", json_incref(headers));
     if (what->n_placeholders > 0)
-        put(object, "placeholders", json_incref(placeholders));
+        policy_put(object, "placeholders", json_incref(placeholders));
     json_decref(headers);
     json_decref(placeholders);
     return object;
@@ -116,14 +116,14 @@ json_t *policy_json(const struct policy *p)
 {
     json_t *object = json_object(), *rules = json_array(), *injections = json_array();
 
-    put(object, "default", json_string(p->allows_by_default ? "allow" : "deny"));
+    policy_put(object, "default", json_string(p->allows_by_default ? "allow" : "deny"));
     for (size_t i = 0; i < p->n_rules; i++)
-        append(rules, rule_json(&p->rules[i]));
-    put(object, "rules", rules);
+        policy_append(rules, rule_json(&p->rules[i]));
+    policy_put(object, "rules", rules);
     for (size_t i = 0; i < p->n_injections; i++)
-        append(injections, injection_json(&p->injections[i]));
+        policy_append(injections, injection_json(&p->injections[i]));
     if (p->n_injections > 0)
-        put(object, "inject", json_incref(injections));
+        policy_put(object, "inject", json_incref(injections));
     json_decref(injections);
     return object;
 }
@@ -165,7 +165,7 @@ json_t *policy_warnings(const struct policy *p)
         (size_t)(first - p->rules), first->target.text, first->target.net.addr.family == 4 ? 6 : 4,
         n > 1 ? ", as others do" : "");
     json_t *all = json_array();
-    append(all, json_string(text));
+    policy_append(all, json_string(text));
     return all;
 }
 

@@ -125,7 +125,7 @@ static bool passes_over(const struct judging *j, const struct rule *r)
 }
 
 /* Returns the rule that decides, NULL: none. *ret_verdict is the rule's, or POLICY_NEEDS_REQUEST. */
-static const struct rule *walk(const struct policy *p, struct judging *j, enum policy_verdict *ret_verdict)
+static const struct rule *policy_judge_walk(const struct policy *p, struct judging *j, enum policy_verdict *ret_verdict)
 {
     bool is_denied_v4 = false, is_denied_v6 = false;
 
@@ -162,9 +162,9 @@ static const struct rule *walk(const struct policy *p, struct judging *j, enum p
     return NULL;
 }
 
-static void say(struct policy_answer *answer, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void policy_judge_say(struct policy_answer *answer, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-static void say(struct policy_answer *answer, const char *fmt, ...)
+static void policy_judge_say(struct policy_answer *answer, const char *fmt, ...)
 {
     va_list ap;
 
@@ -179,11 +179,11 @@ static void say_not_public(const struct judging *j, struct policy_answer *answer
 
     netaddr_print(&j->q->addr, address);
     if (j->class == NET_HOST)
-        say(answer, "%s is this machine's own: no rule names this very address", address);
+        policy_judge_say(answer, "%s is this machine's own: no rule names this very address", address);
     else if (j->class == NET_METADATA)
-        say(answer, "%s tells a cloud's machines their secrets: no rule names this very address", address);
+        policy_judge_say(answer, "%s tells a cloud's machines their secrets: no rule names this very address", address);
     else
-        say(answer, "%s is %s: no rule names it", address, net_class_name(j->class));
+        policy_judge_say(answer, "%s is %s: no rule names it", address, net_class_name(j->class));
 }
 
 /* Text that could not be put into JSON as it is, or that would mean more in a rule than it says, is not suggested. */
@@ -198,9 +198,9 @@ static bool is_suggestible(struct str text, const char *also)
     return text.n > 0;
 }
 
-static bool add(struct policy_answer *answer, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static bool policy_judge_add(struct policy_answer *answer, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-static bool add(struct policy_answer *answer, const char *fmt, ...)
+static bool policy_judge_add(struct policy_answer *answer, const char *fmt, ...)
 {
     size_t n = strlen(answer->suggestion), room = sizeof(answer->suggestion) - n;
     va_list ap;
@@ -225,7 +225,7 @@ static bool add_request(struct judging *j, struct policy_answer *answer)
             return false;
     if (path->n != 1 || !is_suggestible(path->readings[0], "-._~!$&'()+,=:@/%") || strlen(method) > POLICY_METHOD_MAX)
         return false;
-    return add(answer, ",\"methods\":[\"%s\"],\"path\":\"%.*s\"", method, STR_ARG(path->readings[0]));
+    return policy_judge_add(answer, ",\"methods\":[\"%s\"],\"path\":\"%.*s\"", method, STR_ARG(path->readings[0]));
 }
 
 static void suggest(struct judging *j, struct policy_answer *answer)
@@ -235,29 +235,29 @@ static void suggest(struct judging *j, struct policy_answer *answer)
 
     netaddr_print(&j->q->addr, address);
     if (j->class == NET_PRIVATE || j->class == NET_SHARED)
-        fits = add(answer, "{\"allow\":\"%s\"", address);
+        fits = policy_judge_add(answer, "{\"allow\":\"%s\"", address);
     else if (j->class == NET_PUBLIC && (j->name.p || j->q->addr.family != 0))
-        fits = add(answer, "{\"allow\":\"%s\"", j->name.p ? j->name.p : address);
+        fits = policy_judge_add(answer, "{\"allow\":\"%s\"", j->name.p ? j->name.p : address);
     else
         return;
     if (fits && j->q->port != 0)
-        fits = add(answer, ",\"ports\":[%u]", (unsigned)j->q->port);
+        fits = policy_judge_add(answer, ",\"ports\":[%u]", (unsigned)j->q->port);
     if (fits && j->was_request_refused)
         fits = add_request(j, answer);
-    if (!fits || !add(answer, "}"))
+    if (!fits || !policy_judge_add(answer, "}"))
         answer->suggestion[0] = '\0';
 }
 
-static void judge(const struct policy *p, struct judging *j, struct policy_answer *ret_answer)
+static void policy_judge_judge(const struct policy *p, struct judging *j, struct policy_answer *ret_answer)
 {
-    const struct rule *r = walk(p, j, &ret_answer->verdict);
+    const struct rule *r = policy_judge_walk(p, j, &ret_answer->verdict);
 
     ret_answer->reason[0] = ret_answer->suggestion[0] = '\0';
     ret_answer->allows_ech = r && r->allows_ech;
     if (r) {
         ret_answer->rule = (int)(r - p->rules);
-        say(ret_answer, "rule %d (%s %s)%s", ret_answer->rule, r->is_allow ? "allow" : "deny", r->target.text,
-            ret_answer->verdict == POLICY_NEEDS_REQUEST ? " is about requests" : "");
+        policy_judge_say(ret_answer, "rule %d (%s %s)%s", ret_answer->rule, r->is_allow ? "allow" : "deny",
+                         r->target.text, ret_answer->verdict == POLICY_NEEDS_REQUEST ? " is about requests" : "");
         if (ret_answer->verdict == POLICY_DENY && is_about_everything(r))
             suggest(j, ret_answer);
         return;
@@ -267,7 +267,8 @@ static void judge(const struct policy *p, struct judging *j, struct policy_answe
     if (j->class != NET_PUBLIC)
         say_not_public(j, ret_answer);
     else
-        say(ret_answer, "no rule matches, and the default is to %s", p->allows_by_default ? "allow" : "deny");
+        policy_judge_say(ret_answer, "no rule matches, and the default is to %s",
+                         p->allows_by_default ? "allow" : "deny");
     if (ret_answer->verdict == POLICY_DENY)
         suggest(j, ret_answer);
 }
@@ -278,7 +279,7 @@ void policy_judge(const struct policy *p, const struct policy_query *q, struct p
     struct judging j;
 
     judging_init(&j, q, UNSEEN_DECIDES, &path);
-    judge(p, &j, ret_answer);
+    policy_judge_judge(p, &j, ret_answer);
 }
 
 void policy_judge_worst(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer)
@@ -288,7 +289,7 @@ void policy_judge_worst(const struct policy *p, const struct policy_query *q, st
 
     assert(q->addr.family != 0);
     judging_init(&j, q, UNSEEN_WORST, &path);
-    judge(p, &j, ret_answer);
+    policy_judge_judge(p, &j, ret_answer);
 }
 
 void policy_judge_any_name(const struct policy *p, const struct policy_query *q, struct policy_answer *ret_answer)
@@ -299,7 +300,7 @@ void policy_judge_any_name(const struct policy *p, const struct policy_query *q,
     assert(q->addr.family != 0 && !q->name);
     judging_init(&j, q, UNSEEN_WORST, &path);
     j.is_any_name = true;
-    judge(p, &j, ret_answer);
+    policy_judge_judge(p, &j, ret_answer);
 }
 
 void policy_judge_name(const struct policy *p, const char *name, struct policy_answer *ret_answer)
@@ -310,7 +311,7 @@ void policy_judge_name(const struct policy *p, const char *name, struct policy_a
 
     assert(name);
     judging_init(&j, &q, UNSEEN_BEST, &path);
-    judge(p, &j, ret_answer);
+    policy_judge_judge(p, &j, ret_answer);
 }
 
 bool policy_intercepts(const struct policy *p, const char *name, uint16_t port)
@@ -324,7 +325,7 @@ bool policy_intercepts(const struct policy *p, const char *name, uint16_t port)
     if (!p->intercepts)
         return false;
     judging_init(&j, &q, UNSEEN_DECIDES, &path);
-    if (walk(p, &j, &verdict) && verdict == POLICY_NEEDS_REQUEST)
+    if (policy_judge_walk(p, &j, &verdict) && verdict == POLICY_NEEDS_REQUEST)
         return true;
     for (size_t i = 0; i < p->n_injections; i++)
         if (target_has_name(&p->injections[i].host, j.name) && match_port(&p->injections[i].scope, port) != MATCH_NO)

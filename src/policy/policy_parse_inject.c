@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/policy_parse.h"
 
-static char lower(char c)
+static char policy_parse_inject_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -23,7 +23,7 @@ static bool is_secret_name(struct str name)
     if (name.n == 0 || name.n > POLICY_SECRET_NAME_MAX)
         return false;
     for (size_t i = 0; i < name.n; i++) {
-        char c = lower(name.p[i]);
+        char c = policy_parse_inject_lower(name.p[i]);
         bool may_begin = (c >= 'a' && c <= 'z') || c == '_';
 
         if (!may_begin && (i == 0 || !((c >= '0' && c <= '9') || c == '.' || c == '-')))
@@ -76,7 +76,7 @@ static char *in_lower_case(struct parse *p, struct str text)
     char *copy = arena_strndup(&p->policy->arena, text.p, text.n);
 
     for (char *c = copy; *c; c++)
-        *c = lower(*c);
+        *c = policy_parse_inject_lower(*c);
     return copy;
 }
 

@@ -38,7 +38,7 @@ struct text {
     size_t n; /* never above REQUEST_PATH_MAX */
 };
 
-static bool append(struct text *to, const void *p, size_t n)
+static bool request_path_append(struct text *to, const void *p, size_t n)
 {
     if (REQUEST_PATH_MAX - to->n < n)
         return false;
@@ -51,7 +51,7 @@ static bool append_canonical(struct text *to, unsigned char c)
 {
     const char encoded[3] = {'%', hex_digits[c >> 4], hex_digits[c & 15]};
 
-    return is_plain(c) ? append(to, &c, 1) : append(to, encoded, 3);
+    return is_plain(c) ? request_path_append(to, &c, 1) : request_path_append(to, encoded, 3);
 }
 
 /* Every byte in its one form; slashes stay as they were, "/" or "%2F". */
@@ -67,7 +67,7 @@ static bool canonicalise(struct str raw, struct text *to)
 
         if (c == '/') {
             decoded[n++] = '/';
-            if (!append(to, "/", 1))
+            if (!request_path_append(to, "/", 1))
                 return false;
             continue;
         }
@@ -213,7 +213,7 @@ bool path_pattern_parse(struct str text, struct arena *arena, struct path_patter
     return true;
 }
 
-static bool matches(const struct path_pattern *pattern, const struct request_path *path, size_t reading)
+static bool request_path_matches(const struct path_pattern *pattern, const struct request_path *path, size_t reading)
 {
     struct str have = path->readings[path->n == 1 ? 0 : reading];
     struct str want = pattern->readings[pattern->n == 1 ? 0 : reading];
@@ -228,7 +228,7 @@ bool path_pattern_matches_all(const struct path_pattern *pattern, const struct r
     if (path->n == 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!matches(pattern, path, i))
+        if (!request_path_matches(pattern, path, i))
             return false;
     return true;
 }
@@ -240,7 +240,7 @@ bool path_pattern_matches_any(const struct path_pattern *pattern, const struct r
     if (path->n == 0)
         return true;
     for (size_t i = 0; i < n; i++)
-        if (matches(pattern, path, i))
+        if (request_path_matches(pattern, path, i))
             return true;
     return false;
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/action.h"
 #include "base/log.h"
+#include "sandbox/hold.h"
 #include "sandbox/internal.h"
+
+enum { PRUNE_EACH = 500, NOTES_MAX = 20, NOTES_MS = 10000, DENIALS_MAX = 100, DENIALS_MS = 1000 };
 
 void core_unrecorded(struct core *core, const struct err *err)
 {
@@ -20,26 +24,34 @@ int sandbox_usable(const struct sandbox *sb, struct err *err)
     return 0;
 }
 
-/* limit NULL: none. */
-static int record(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
-                  uint64_t *ret_seq, struct err *err)
+/* ---- the log ---- */
+
+/* limit NULL: none. The log of a sandbox is shortened by history.c. */
+static int action_append(struct core *core, const struct event_draft *draft, const struct event_limit *limit,
+                         uint64_t *ret_seq, struct err *err)
 {
-    int r = limit ? event_append_limited(sb->core->config.events, draft, limit, ret_seq, err)
-                  : event_append(sb->core->config.events, draft, ret_seq, err);
-    if (r < 0)
-        core_unrecorded(sb->core, err);
-    else
-        keeper_wrote(sb->core->keeper);
-    return MIN(r, 0);
+    struct event_log *log = core->config.events;
+    int r = limit ? event_append_limited(log, draft, limit, ret_seq, err) : event_append(log, draft, ret_seq, err);
+    if (r < 0) {
+        core_unrecorded(core, err);
+        return -1;
+    }
+    keeper_wrote(core->keeper);
+    uint64_t seq = *ret_seq;
+    struct err local;
+    if (seq > LOG_KEEP && seq % PRUNE_EACH == 0 && !id_is_sandbox(str_of(draft->sandbox)) &&
+        event_prune(log, draft->sandbox, seq - LOG_KEEP, &local) < 0)
+        core_unrecorded(core, &local);
+    return 0;
 }
 
 /* An action that can't be recorded is not done. While the last batch was lost nobody can know before trying. */
-static int record_action(struct sandbox *sb, const struct event_draft *draft, const struct event_limit *limit,
-                         uint64_t *ret_seq, struct err *err)
+static int action_append_action(struct core *core, const struct event_draft *draft, const struct event_limit *limit,
+                                uint64_t *ret_seq, struct err *err)
 {
-    struct keeper *k = sb->core->keeper;
+    struct keeper *k = core->keeper;
     *ret_seq = 0;
-    int r = record(sb, draft, limit, ret_seq, err);
+    int r = action_append(core, draft, limit, ret_seq, err);
     if (r == 0)
         keeper_acts(k);
     if (r == 0 && keeper_fails(k))
@@ -48,35 +60,95 @@ static int record_action(struct sandbox *sb, const struct event_draft *draft, co
     return r < 0 && draft->kind != EVENT_SANDBOX_KILL ? err_prefix(err, "record the action") : 0;
 }
 
-static int permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
-                  const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
+static struct event_draft action_draft(const char *id, const struct actor *actor, enum event_kind kind, struct str data)
 {
-    const char *rule;
-    uint64_t seq;
-    struct event_draft draft = {.sandbox = sb->info.id,
+    return (struct event_draft){.sandbox = id,
                                 .kind = kind,
                                 .source = EVENT_CLIENT,
                                 .grade = EVENT_OBSERVED_HOST,
                                 .actor = str_of(actor->name),
                                 .data = data};
-    if (guard_decide(sb->core->guard, kind, draft.actor, &rule) == GUARD_DENY) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_str(&d, "kind", str_of(event_kind_name(kind)));
-        event_data_str(&d, "rule", str_of(rule));
-        event_data_json(&d, "action", data);
-        draft.kind = EVENT_GUARD_DENIED;
-        draft.source = EVENT_HOST;
-        draft.data = event_data_end(&d);
-        (void)!record(sb, &draft, limit, &seq, err);
-        return err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
+}
+
+/* ---- the guard ---- */
+
+static void action_note_denial(struct core *core, const struct guard_question *q, const char *actor, const char *rule,
+                               const char *why)
+{
+    static const struct event_limit limit = {DENIALS_MAX, DENIALS_MS * USEC_PER_MS};
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "kind", str_of(event_kind_name(q->kind)));
+    event_data_str(&d, "rule", str_of(rule));
+    if (why)
+        event_data_str(&d, "why", str_of(why));
+    event_data_json(&d, "action", q->data);
+    struct event_draft draft =
+        action_draft(q->id, &(struct actor){.name = actor}, EVENT_GUARD_DENIED, event_data_end(&d));
+    struct err err;
+    uint64_t seq;
+    draft.source = EVENT_HOST;
+    (void)!action_append(core, &draft, &limit, &seq, &err);
+}
+
+/* *ret_hold: what allowed it; NULL: the guard by itself. */
+static int action_gate(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
+                       struct str data, struct hold **ret_hold, struct err *err)
+{
+    const struct guard_question q = {.id = id, .kind = kind, .actor = str_of(actor->name), .data = data};
+    const char *rule = "default", *why = NULL;
+    *ret_hold = NULL;
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &rule);
+    if (verdict == GUARD_ALLOW && !hold_was_answered(actor->holder, &q))
+        return 0;
+    if (verdict != GUARD_DENY) {
+        int r = hold_ask(core, actor->holder, &q, rule, ret_hold, &why, err);
+        if (r == 0 || !why)
+            return r;
+    } else {
+        (void)err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
     }
-    return record_action(sb, &draft, limit, ret_seq, err);
+    action_note_denial(core, &q, actor->name, rule, why);
+    return -1;
+}
+
+static int action_pass(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
+                       struct str data, const struct event_limit *limit, uint64_t *ret_seq, struct err *err)
+{
+    struct event_draft draft = action_draft(id, actor, kind, data);
+    struct hold *hold;
+    if (action_gate(core, id, actor, kind, data, &hold, err) < 0)
+        return -1;
+    if (hold)
+        draft.cause = hold_use(hold);
+    return action_append_action(core, &draft, limit, ret_seq, err);
+}
+
+int action_allow(struct core *core, const struct actor *actor, enum event_kind kind, struct str data, struct err *err)
+{
+    struct hold
+        *hold; /* is not used up: what makes a thing may be several actions, of which the next one is asked about */
+    return action_gate(core, SERVICE_LOG_ID, actor, kind, data, &hold, err);
+}
+
+int action_record(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
+                  uint64_t *ret_seq, struct err *err)
+{
+    const struct event_draft draft = action_draft(id, actor, kind, data);
+    return action_append_action(core, &draft, NULL, ret_seq, err);
+}
+
+int action_on(struct core *core, const char *id, const struct actor *actor, enum event_kind kind, struct str data,
+              uint64_t *ret_seq, struct err *err)
+{
+    return action_pass(core, id, actor, kind, data, NULL, ret_seq, err);
 }
 
 int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                   uint64_t *ret_seq, struct err *err)
 {
-    return permit(sb, actor, kind, data, NULL, ret_seq, err);
+    return action_on(sb->core, sb->info.id, actor, kind, data, ret_seq, err);
 }
 
 int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
@@ -85,7 +157,7 @@ int action_begin_limited(struct sandbox *sb, const struct actor *actor, enum eve
     bool sets_up = actor->sets_up && start_is_under_way(sb) && !sb->core->closing;
     if (!sets_up && sandbox_usable(sb, err) < 0)
         return -1;
-    return permit(sb, actor, kind, data, limit, ret_seq, err);
+    return action_pass(sb->core, sb->info.id, actor, kind, data, limit, ret_seq, err);
 }
 
 int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
@@ -94,14 +166,58 @@ int action_begin(struct sandbox *sb, const struct actor *actor, enum event_kind 
     return action_begin_limited(sb, actor, kind, data, NULL, ret_seq, err);
 }
 
+/* ---- what came of it ---- */
+
 void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, enum event_grade grade, struct str data)
 {
     enum event_source source = grade == EVENT_CLAIMED           ? EVENT_AGENT
                                : grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL
                                                                 : EVENT_HOST;
-    struct event_draft draft = {
+    const struct event_draft draft = {
         .sandbox = sb->info.id, .kind = kind, .source = source, .grade = grade, .cause = cause, .data = data};
     struct err err;
     uint64_t seq;
-    (void)!record(sb, &draft, NULL, &seq, &err);
+    (void)!action_append(sb->core, &draft, NULL, &seq, &err);
+}
+
+static uint64_t action_note_with(struct core *core, const char *id, const char *actor, uint64_t cause,
+                                 enum event_kind kind, struct str data, const struct event_limit *limit)
+{
+    const struct event_draft draft = {.sandbox = id,
+                                      .kind = kind,
+                                      .source = EVENT_HOST,
+                                      .grade = EVENT_OBSERVED_HOST,
+                                      .actor = actor ? str_of(actor) : STR_NULL,
+                                      .cause = cause,
+                                      .data = data};
+    struct err err;
+    uint64_t seq = 0;
+    return action_append(core, &draft, limit, &seq, &err) < 0 ? 0 : seq;
+}
+
+uint64_t action_note(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
+                     struct str data)
+{
+    return action_note_with(core, id, actor, cause, kind, data, NULL);
+}
+
+void action_note_limited(struct core *core, const char *id, const char *actor, uint64_t cause, enum event_kind kind,
+                         struct str data)
+{
+    static const struct event_limit limit = {NOTES_MAX, NOTES_MS * USEC_PER_MS};
+    (void)action_note_with(core, id, actor, cause, kind, data, &limit);
+}
+
+void action_describe_error(struct event_data *d, const struct err *err)
+{
+    event_data_str(d, "code", str_of(err_code_name(err->code)));
+    event_data_str(d, "message", str_of(err->msg));
+}
+
+void action_fruitless(struct core *core, uint64_t cause, enum event_kind action, const struct err *why)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "what", str_of(event_kind_name(action)));
+    action_describe_error(&d, why);
+    action_note_limited(core, SERVICE_LOG_ID, NULL, cause, EVENT_SERVICE_REFUSED, event_data_end(&d));
 }

@@ -3,8 +3,9 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/action.h"
+#include "sandbox/hold.h"
 #include "sandbox/internal.h"
-#include "sandbox/service_log.h"
 #include "sandbox/tenant.h"
 
 static void on_lost(void *ctx)
@@ -22,6 +23,13 @@ static void on_egress(void *ctx, int fd)
 static const struct supervisor_ops supervisor_ops = {
     .on_ended = sandbox_on_ended, .on_egress = on_egress, .on_lost = on_lost};
 
+static void core_log_started(struct core *core)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "version", str_of(core->config.version));
+    (void)action_note(core, SERVICE_LOG_ID, NULL, 0, EVENT_SERVICE_STARTED, event_data_end(&d));
+}
+
 int core_open(uv_loop_t *loop, const struct core_config *config, struct core **ret_core, struct err *err)
 {
     struct core *core = mem_new(struct core);
@@ -29,7 +37,8 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->config.state_dir = mem_strdup(config->state_dir);
     core->config.domain = mem_strdup(config->domain);
     core->config.version = mem_strdup(config->version);
-    core->guard = &guard_open;
+    core->guard = config->guard ? config->guard : &guard_open;
+    list_init(&core->holds);
     core->loop = loop_new(loop);
     list_init(&core->live);
     ends_open(core);
@@ -50,7 +59,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
         core_close(core);
         return err_prefix(err, "start");
     }
-    service_log_started(core);
+    core_log_started(core);
     *ret_core = core;
     return 0;
 }
@@ -69,6 +78,7 @@ void core_close(struct core *core)
     size_t it = 0;
     for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
         sandbox_abandon(sb, &why);
+    holds_end(core, NULL, "stopped");
     volumes_abandon(core, &why);
     loop_drain(core->loop); /* sessions of sandboxes that have just ended */
     if (core->supervisor)

@@ -21,6 +21,8 @@
 struct core;
 struct store;
 struct event_log;
+struct guard;
+struct holder;
 struct sandbox;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
@@ -36,6 +38,14 @@ struct core_answer {
 struct core_answers {
     uint16_t port;
     size_t (*list)(const struct sandbox_info *info, struct arena *arena, struct core_answer **ret_all);
+};
+
+/* Names of ours that a façade's clients look for inside, beside Cove's own (wire/proto.h). NULL: none. */
+struct core_guest {
+    const char *marker, *id,
+        *template_id; /* variables of every process: "true", the ids of the sandbox and its template */
+    const char
+        *attributes; /* the prefix of the extended attributes that are a file's metadata; NULL: WIRE_ATTRIBUTES */
 };
 
 struct core_config {
@@ -54,6 +64,9 @@ struct core_config {
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
     const char *version;
     const struct core_answers *answers; /* borrowed; NULL: none */
+    const struct core_guest *guest;     /* borrowed; may be NULL */
+    const struct guard *guard;          /* sandbox/guard.h, borrowed; NULL: allows everything */
+    uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
     void *supervisor_lost_ctx;
@@ -78,5 +91,6 @@ uv_loop_t *core_loop(const struct core *core);
 struct actor {
     const char *name; /* for the record: "native:<first 8 of the key>", "e2b:<id of the key>", "cli:uid=0", "timer" */
     struct principal who;
-    bool sets_up; /* part of its start: may act in a sandbox that is being resumed */
+    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

@@ -69,8 +69,22 @@ void create_message(const struct sandbox *sb, union sup_message *ret_message)
     ret_message->create.disk_bytes = sb->info.disk_bytes;
 }
 
-int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
-                 struct err *err)
+/* It is gone when this fails, as below. */
+static int create_allow(struct sandbox *sb, const struct actor *actor, const char *fork_of, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    make_describe(sb, &d);
+    if (fork_of)
+        event_data_str(&d, "fork_of", str_of(fork_of));
+    if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), err) == 0 &&
+        network_allow(sb, actor, err) == 0)
+        return 0;
+    unmake(sb);
+    return -1;
+}
+
+static int create_allowed(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done,
+                          void *ctx, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     make_describe(sb, &d);
@@ -82,8 +96,9 @@ int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork
     }
     uint64_t seq;
     sandbox_count_creating(sb, true);
-    if (action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0 ||
-        network_authorise(sb, actor, &seq, err) < 0) {
+    struct str data = event_data_end(&d);
+    if (action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, data, &sb->create_seq, err) < 0 ||
+        network_record(sb, actor, &seq, err) < 0) {
         sandbox_failed(sb, err);
         return -1;
     }
@@ -91,6 +106,12 @@ int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork
     sandbox_arm_end(sb);
     start_begin(sb, START_CREATE, seq);
     return 0;
+}
+
+int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
+                 struct err *err)
+{
+    return create_allow(sb, actor, fork_of, err) < 0 ? -1 : create_allowed(sb, actor, fork_of, done, ctx, err);
 }
 
 /* ---- a spare becomes somebody's: rule 3 of spare.c ---- */
@@ -102,11 +123,11 @@ static int claim_record(struct sandbox *sb, const struct actor *actor, uint64_t 
     make_describe(sb, &d);
     event_data_bool(&d, "spare", true);
     if (rows_replace(sb, err) < 0 ||
-        action_permit(sb, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0)
+        action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0)
         return -1;
     event_data_u64(&started, "ms", 0);
     action_observe(sb, sb->create_seq, EVENT_SANDBOX_STARTED, EVENT_OBSERVED_HOST, event_data_end(&started));
-    return network_authorise(sb, actor, ret_seq, err);
+    return network_record(sb, actor, ret_seq, err);
 }
 
 static int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
@@ -177,25 +198,28 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
         return -1;
     if (!spec->hidden && resume_limit(core, err) < 0)
         return -1;
-    uint64_t tenant = actor->who.tenant;
-    struct charge charge = {0};
-    if (!spec->hidden &&
-        charge_sandbox(&charge, core, tenant,
-                       spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t),
-                       spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t),
-                       spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t), err) < 0)
+    struct sandbox *sb = make_sandbox(core, t, alias, spec);
+    struct sandbox_info *i = &sb->info;
+    i->tenant = actor->who.tenant;
+    if (create_allow(sb, actor, NULL, err) < 0)
         return -1;
-    struct sandbox *sb = spare_take(core, t, spec);
-    bool is_spare = sb != NULL;
-    if (!sb)
-        sb = make_sandbox(core, t, alias, spec);
-    sb->info.tenant = tenant;
-    sb->charge = charge;
-    if (!spec->hidden && !spec->layer && !is_spare)
+    if (!spec->hidden &&
+        charge_sandbox(&sb->charge, core, i->tenant, i->memory_bytes, i->cpu_milli, i->disk_bytes, err) < 0) {
+        unmake(sb);
+        return -1;
+    }
+    struct sandbox *spare = spare_take(core, t, spec);
+    if (spare) {
+        spare->info.tenant = i->tenant;
+        spare->charge = sb->charge;
+        sb->charge = (struct charge){0};
+        unmake(sb);
+    } else if (!spec->hidden && !spec->layer) {
         make_launch(sb, t);
-    int r = is_spare ? claim_begin(sb, actor, t, alias, spec, done, ctx, err)
-                     : create_begin(sb, actor, NULL, done, ctx, err);
+    }
+    int r = spare ? claim_begin(spare, actor, t, alias, spec, done, ctx, err)
+                  : create_allowed(sb, actor, NULL, done, ctx, err);
     if (r == 0 && !spec->hidden)
-        template_spawned(core->templates, sb->info.template_id);
+        template_spawned(core->templates, t->id);
     return r;
 }

@@ -552,15 +552,51 @@ static void fails_for_want_of_room(void **state)
     fini(&c);
 }
 
+/* What a façade's clients look for inside goes to the agent with every session, before anything else. */
+static void names_of_the_facade(void **state)
+{
+    static const struct core_guest guest = {.marker = "X_BOX", .id = "X_ID", .attributes = "user.x."};
+    struct world *w = *state;
+    struct client c = {0};
+    struct sandbox *sb = world_sandbox(w, NULL);
+    run(sb, &c, "count", "1", NULL);
+    WAIT(w, c.exits);
+    fini(&c);
+    assert_string_equal(world_agent(w, sb)->hello, ";");
+    world_close(w);
+    w->config.guest = &guest;
+    world_open(w);
+    sb = world_sandbox(w, NULL);
+    run(sb, &c, "count", "1", NULL);
+    WAIT(w, c.exits);
+    fini(&c);
+    char want[64];
+    (void)snprintf(want, sizeof(want), "user.x.;X_BOX=true;X_ID=%s;", id_of(sb));
+    assert_string_equal(world_agent(w, sb)->hello, want);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(echo),        TEST(fails_to_start),         TEST(long_output),          TEST(binary_output),
-        TEST(slow_client), TEST(client_leaves),          TEST(leaves_within_output), TEST(delivered_is_not_repeated),
-        TEST(deadline),    TEST(fails_for_want_of_room), TEST(never_answered),       TEST(input),
-        TEST(list),        TEST(sandbox_ends),           TEST(cancel_at_each_step),  TEST(many_processes),
+        TEST(echo),
+        TEST(names_of_the_facade),
+        TEST(fails_to_start),
+        TEST(long_output),
+        TEST(binary_output),
+        TEST(slow_client),
+        TEST(client_leaves),
+        TEST(leaves_within_output),
+        TEST(delivered_is_not_repeated),
+        TEST(deadline),
+        TEST(fails_for_want_of_room),
+        TEST(never_answered),
+        TEST(input),
+        TEST(list),
+        TEST(sandbox_ends),
+        TEST(cancel_at_each_step),
+        TEST(many_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

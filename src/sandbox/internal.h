@@ -30,6 +30,8 @@ struct core {
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
+    struct list holds; /* struct hold (hold.c), oldest first */
+    size_t n_holds, hold_bytes;
     struct map by_id;         /* every struct sandbox in memory; holds a reference */
     struct map by_port_alias; /* the same; holds none */
     struct list live;         /* running (or paused) ones, newest first */
@@ -246,7 +248,7 @@ void make_own(struct sandbox *sb, const struct template *t, const char *alias, c
 void make_describe(const struct sandbox *sb, struct event_data *d);
 const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n);
 
-/* create.c: row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
+/* create.c: gate, row, action, network and coved for a new object; it is gone when this fails. fork_of: NULL or an id, for the record */
 int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
                  struct err *err) WARN_UNUSED;
 void create_message(const struct sandbox *sb, union sup_message *ret_message);
@@ -270,7 +272,7 @@ void sandbox_forget_later(struct sandbox *sb, usec_t after);
 void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
 void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
 void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
-extern const struct session_ops sandbox_session_ops;
+struct session *sandbox_session_new(struct sandbox *sb);
 
 /* answers.c */
 void answers_give(struct sandbox *sb); /* nothing while its agent can't be asked */
@@ -354,8 +356,9 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
 bool network_is_plain(const struct sandbox *sb); /* all of the Internet, and nothing under way */
 void network_replace(struct sandbox *sb, const struct sandbox_spec *spec);
 void network_new_like(struct sandbox *sb, const struct sandbox *of);
-/* Whoever asks may have the policy that is asked for; it goes on record. *ret_seq: the event, or create_seq. */
-int network_authorise(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+/* Whoever asks may have the policy that is asked for: the guard is asked before there is a sandbox. Then it goes on record. *ret_seq: the event, or create_seq. */
+int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
+int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 /* START_NETWORK: tells the policy, also after network_forget(). seq: of the action that wants it. 1: was told. */
 int network_begin(struct sandbox *sb, uint64_t seq, struct err *err) WARN_UNUSED;
 bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */

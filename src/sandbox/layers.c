@@ -13,9 +13,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/action.h"
 #include "sandbox/internal.h"
-#include "sandbox/record.h"
-#include "sandbox/service_log.h"
 
 #include <stdlib.h>
 
@@ -206,8 +205,8 @@ static void record(const struct collecting *c, const struct err *err)
     event_data_u64(&d, "layers", n);
     event_data_u64(&d, "bytes", bytes);
     if (err)
-        record_error(&d, err);
-    service_observe(c->core, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));
+        action_describe_error(&d, err);
+    (void)action_note(c->core, SERVICE_LOG_ID, NULL, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));
 }
 
 static void finish(struct collecting *c, const struct err *err)
@@ -308,11 +307,11 @@ int layers_collect(struct core *core, const struct actor *actor, bool dry_run, l
                    struct err *err)
 {
     uint64_t seq = 0;
-    if (!dry_run && service_act(core, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
+    if (!dry_run && action_on(core, SERVICE_LOG_ID, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
         return -1;
     int r = collect(core, dry_run, seq, done, ctx, err);
     if (r < 0 && seq)
-        service_refused(core, seq, EVENT_POOL_COLLECT, err);
+        action_fruitless(core, seq, EVENT_POOL_COLLECT, err);
     return r;
 }
 

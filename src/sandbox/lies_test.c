@@ -73,11 +73,11 @@ static void stream_zero(struct fake_agent *a, uint32_t st)
 static void second_hello(struct fake_agent *a, uint32_t st)
 {
     (void)st;
-    fake_send(a, WIRE_HELLO, 0, 0, "\1\0\0\0", 4);
+    fake_send(a, WIRE_HELLO, 0, 0, "\2\0\0\0", 4);
 }
 static void hello_on_stream(struct fake_agent *a, uint32_t st)
 {
-    fake_send(a, WIRE_HELLO, 0, st, "\1\0\0\0", 4);
+    fake_send(a, WIRE_HELLO, 0, st, "\2\0\0\0", 4);
 }
 static void host_frame_open(struct fake_agent *a, uint32_t st)
 {
@@ -496,10 +496,10 @@ static void lies_in_hello(void **state)
         const char *bytes;
         size_t n;
     } hellos[] = {
-        {"\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16}, /* version 2 */
-        {"\4\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0", 16}, /* on a stream */
+        {"\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16}, /* version 1 */
+        {"\4\0\0\0\1\0\0\0\1\0\0\0\2\0\0\0", 16}, /* on a stream */
         {"\0\0\0\0\0\0\0\0\1\0\0\0", 12},         /* empty */
-        {"\4\0\0\0\0\0\0\0\3\0\0\0\1\0\0\0", 16}, /* REPLY first */
+        {"\4\0\0\0\0\0\0\0\3\0\0\0\2\0\0\0", 16}, /* REPLY first */
         {"\377\377\377\377\0\0\0\0\1\0\0\0", 12}, /* huge */
     };
     struct world *w = *state;

@@ -13,6 +13,7 @@
  */
 #include "base/fd.h"
 #include "base/log.h"
+#include "sandbox/hold.h"
 #include "sandbox/internal.h"
 
 enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
@@ -76,6 +77,7 @@ static void let_go(struct sandbox *sb, const struct err *why)
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_count_creating(sb, false);
     sandbox_delist(sb);
+    holds_end(core, sb->info.id, "ended");
     start_drop(sb);
     network_forget(sb);
     launch_cancel(sb);
@@ -305,4 +307,15 @@ static void on_closed(void *ctx)
     ((struct sandbox *)ctx)->closing = NULL;
 }
 
-const struct session_ops sandbox_session_ops = {.on_ready = on_ready, .on_broken = on_broken, .on_closed = on_closed};
+struct session *sandbox_session_new(struct sandbox *sb)
+{
+    static const struct session_ops ops = {.on_ready = on_ready, .on_broken = on_broken, .on_closed = on_closed};
+    static const struct core_guest none = {0};
+    const struct core_guest *g = sb->core->config.guest ? sb->core->config.guest : &none;
+    const struct pair env[] = {{str_of(g->marker), STR("true")},
+                               {str_of(g->id), str_of(sb->info.id)},
+                               {str_of(g->template_id), str_of(sb->info.template_id)}};
+    struct session *s = session_new(sb->core->loop, &ops, sb);
+    session_greet(s, g->attributes, env, ARRAY_SIZE(env));
+    return s;
+}

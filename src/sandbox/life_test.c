@@ -368,7 +368,8 @@ static void guarded(void **state)
         {"no-kill", EVENT_SANDBOX_KILL, "test", GUARD_DENY},
         {"no-robots", EVENT_KIND_UNKNOWN, "robot:", GUARD_DENY},
     };
-    static const struct guard guard = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
+    static struct guard_rules table = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
+    static const struct guard guard = {guard_rules_decide, &table};
     struct world *w = *state;
     struct sandbox *sb = world_sandbox(w, NULL);
     struct world_outcome o = {0};

@@ -27,6 +27,7 @@ static const char *level_of(enum event_kind kind)
     case EVENT_EXEC_FAILED:
         return "error";
     case EVENT_GUARD_DENIED:
+    case EVENT_GUARD_ASKED:
     case EVENT_NET_DENIED:
     case EVENT_LIMIT_OOM:
     case EVENT_LIMIT_PIDS:

@@ -12,8 +12,8 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/action.h"
 #include "sandbox/network_internal.h"
-#include "sandbox/service_log.h"
 
 enum { RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
 
@@ -416,6 +416,21 @@ static void on_down(void *ctx, const char *why)
     }
 }
 
+/* False: what it says makes no sense. */
+static bool network_log_secret(struct core *core, const char *name, const char *what, int64_t uid)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    char actor[32];
+    bool is_set = strcmp(what, "set") == 0;
+    if (!name[0] || (!is_set && strcmp(what, "removed") != 0) || uid < 0 || uid > UINT32_MAX)
+        return false;
+    (void)snprintf(actor, sizeof(actor), "cli:uid=%lld", (long long)uid);
+    event_data_str(&d, "name", str_of(name));
+    (void)action_note(core, SERVICE_LOG_ID, actor, 0, is_set ? EVENT_SECRET_SET : EVENT_SECRET_REMOVED,
+                      event_data_end(&d));
+    return true;
+}
+
 static bool on_told(void *ctx, const char *op, json_t *message)
 {
     struct networks *all = ctx;
@@ -424,7 +439,7 @@ static bool on_told(void *ctx, const char *op, json_t *message)
     const char *name = json_string_value(json_object_get(message, "name")),
                *what = json_string_value(json_object_get(message, "what"));
     const json_t *uid = json_object_get(message, "uid");
-    return name && what && json_is_integer(uid) && service_log_secret(all->core, name, what, json_integer_value(uid));
+    return name && what && json_is_integer(uid) && network_log_secret(all->core, name, what, json_integer_value(uid));
 }
 
 struct networks *networks_new(struct core *core)

@@ -225,7 +225,15 @@ void change_begin_with(struct network *n, json_t *policy)
     (void)change_new(n, policy);
 }
 
-int network_authorise(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
+int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err)
+{
+    const struct network *n = sb->network;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    policy_describe(n->change ? n->change->policy : n->policy, &d);
+    return n->has_rules ? action_allow(sb->core, actor, EVENT_NET_POLICY, event_data_end(&d), err) : 0;
+}
+
+int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
 {
     struct network *n = sb->network;
     *ret_seq = sb->create_seq;
@@ -233,7 +241,7 @@ int network_authorise(struct sandbox *sb, const struct actor *actor, uint64_t *r
         return 0;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     policy_describe(n->change ? n->change->policy : n->policy, &d);
-    return action_permit(sb, actor, EVENT_NET_POLICY, event_data_end(&d), ret_seq, err);
+    return action_record(sb->core, sb->info.id, actor, EVENT_NET_POLICY, event_data_end(&d), ret_seq, err);
 }
 
 int network_begin(struct sandbox *sb, uint64_t seq, struct err *err)

@@ -9,8 +9,9 @@ int resume_limit(const struct core *core, struct err *err)
 {
     if (core->n_live - core->n_paused + core->n_creating < core->config.max_sandboxes)
         return 0;
-    return err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
-                   core->config.max_sandboxes);
+    (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "%u sandboxes are running, which is the limit",
+                  core->config.max_sandboxes);
+    return err_because(err, ERR_SANDBOXES_FULL);
 }
 
 void resume_runs(struct sandbox *sb)
@@ -92,7 +93,7 @@ void resume_attach(struct sandbox *sb)
 {
     struct err err;
     assert(!sb->session);
-    sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+    sb->session = sandbox_session_new(sb);
     exec_recover(sb);
     sandbox_ref(sb);
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)

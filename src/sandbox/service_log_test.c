@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to templates, secrets and the pool is on record, whoever did it, and whatever came of it. */
 #include "base/mem.h"
+#include "sandbox/action.h"
 #include "sandbox/guard.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
-#include "sandbox/record.h"
-#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
 
@@ -119,7 +118,8 @@ static void templates_are_removed_by_what_they_are_called(void **state)
 static void what_a_rule_forbids_is_not_done(void **state)
 {
     static const struct guard_rule rules[] = {{"no-publish", EVENT_TEMPLATE_PUBLISH, "", GUARD_DENY}};
-    static const struct guard guard = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
+    static struct guard_rules table = {rules, ARRAY_SIZE(rules), GUARD_ALLOW};
+    static const struct guard guard = {guard_rules_decide, &table};
     struct world *w = *state;
     struct template_info info;
     struct err err;
@@ -194,16 +194,16 @@ static void it_does_not_grow_for_ever(void **state)
     struct world *w = *state;
     struct event_bounds bounds;
     struct err err;
-    for (size_t i = 0; i < RECORD_KEEP + 1000; i++) {
+    for (size_t i = 0; i < LOG_KEEP + 1000; i++) {
         if (i % 100 == 0)
             (void)told(w, EVENT_POOL_WARM); /* commits */
-        service_observe(w->core, 0, EVENT_POOL_COLLECTED, STR("{}"));
+        (void)action_note(w->core, SERVICE_LOG_ID, NULL, 0, EVENT_POOL_COLLECTED, STR("{}"));
     }
     for (size_t i = 0; i < 1000; i++)
-        service_refused(w->core, 0, EVENT_POOL_WARM, &(struct err){.code = ERR_NOT_FOUND, .msg = "none"});
+        action_fruitless(w->core, 0, EVENT_POOL_WARM, &(struct err){.code = ERR_NOT_FOUND, .msg = "none"});
     assert_in_range(told(w, EVENT_SERVICE_REFUSED).n, 1, 30);
     assert_int_equal(event_bounds_get(w->events, SERVICE_LOG_ID, &bounds, &err), 0);
-    assert_in_range(bounds.last - bounds.first, RECORD_KEEP - 1, RECORD_KEEP + 1000);
+    assert_in_range(bounds.last - bounds.first, LOG_KEEP - 1, LOG_KEEP + 1000);
     assert_true(bounds.first > 1);
 }
 

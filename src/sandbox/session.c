@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "sandbox/sandbox.h"
 #include "sandbox/stream.h"
 
 #include <stdarg.h>
@@ -245,6 +246,23 @@ struct session *session_new(struct loop *loop, const struct session_ops *ops, vo
     loop_job_init(&s->broken_job, on_broken_job);
     loop_job_init(&s->closed_job, on_closed_job);
     return s;
+}
+
+void session_greet(struct session *s, const char *attributes, const struct pair *env, size_t n_env)
+{
+    size_t at = wire_begin(&s->outbox, WIRE_HELLO, 0, 0);
+    wire_put_str(&s->outbox, str_of(attributes));
+    uint32_t n = 0;
+    for (size_t i = 0; i < n_env; i++)
+        n += env[i].key.n > 0;
+    wire_put_u32(&s->outbox, n);
+    for (size_t i = 0; i < n_env; i++) {
+        if (env[i].key.n == 0)
+            continue;
+        wire_put_str(&s->outbox, env[i].key);
+        wire_put_str(&s->outbox, env[i].value);
+    }
+    wire_end(&s->outbox, at);
 }
 
 int session_start(struct session *s, int fd, struct err *err)

@@ -9,6 +9,7 @@
 #include "sandbox/loop.h"
 #include "wire/frame.h"
 
+struct pair;
 struct session;
 struct stream;
 
@@ -22,6 +23,8 @@ struct session_ops {
 
 /* Streams can be opened at once; what they say waits until the agent's HELLO. */
 struct session *session_new(struct loop *loop, const struct session_ops *ops, void *ctx);
+/* The host's HELLO (wire/proto.h); before the first stream. A variable without a name is left out. */
+void session_greet(struct session *s, const char *attributes, const struct pair *env, size_t n_env);
 int session_start(struct session *s, int fd, struct err *err) WARN_UNUSED; /* takes fd, also when it fails */
 
 /*

@@ -139,7 +139,7 @@ static void put(struct buf *b, uint8_t type, uint32_t stream, const void *p, siz
 
 static void conversation(struct buf *b, const char *body, size_t n)
 {
-    put(b, WIRE_HELLO, 0, "\1\0\0\0", 4);
+    put(b, WIRE_HELLO, 0, "\2\0\0\0", 4);
     put(b, WIRE_REPLY, 1, "head", 4);
     put(b, WIRE_DATA, 1, body, n);
     put(b, WIRE_DATA, 1, NULL, 0);
@@ -183,7 +183,7 @@ static void nothing_before_hello(void **state)
     open_stream(b, &both_ways, 1000);
     turns(b, 3);
     assert_int_equal(recv(b->agent, bytes, sizeof(bytes), MSG_DONTWAIT), -1);
-    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16));
+    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
     turns(b, 3);
     assert_int_equal(recv(b->agent, bytes, sizeof(bytes), MSG_DONTWAIT), WIRE_HEADER_SIZE + 1);
 }
@@ -198,7 +198,7 @@ static void times_out(void **state)
     assert_int_equal(b->ends, 1);
     assert_int_equal(b->err.code, ERR_DEADLINE_EXCEEDED);
     /* The agent answers after all: dropped, and no lie. */
-    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16));
+    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
     AUTO_BUF struct buf late = BUF_INIT(100);
     put(&late, WIRE_END, 1, "\0\0\0\0\0\0", 6);
     assert_true(session_input(b->s, buf_data(&late), buf_len(&late)));
@@ -210,7 +210,7 @@ static void sends_within_credit(void **state)
 {
     struct bench *b = *state;
     char *body = mem_zalloc(1 << 20);
-    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16));
+    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
     open_stream(b, &both_ways, 1000);
     assert_int_equal(stream_send(b->st, str_n(body, 1 << 20)), WIRE_WINDOW);
     assert_int_equal(stream_send(b->st, STR("x")), 0);
@@ -241,7 +241,7 @@ static void outbox_has_a_limit(void **state)
     struct stream *streams[N];
     struct err err;
     char *body = mem_zalloc(WIRE_WINDOW);
-    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16));
+    assert_true(session_input(b->s, "\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16));
     size_t sent = 0;
     for (int i = 0; i < N; i++) {
         assert_int_equal(stream_open(b->s, session_request(b->s, WIRE_WRITE), &both_ways, b, 0, &streams[i], &err), 0);

@@ -235,13 +235,12 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
     if (quota_check_template(sb->core, sb->info.tenant,
                              template_count_beside(sb->core->templates, sb->info.tenant, name), err) < 0)
         return -1;
-    layer_name_new(layer);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (name.n)
         event_data_str(&d, "name", name);
-    event_data_str(&d, "layer", str_of(layer));
     if (action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;
+    layer_name_new(layer);
     struct snapshot *s = mem_new(struct snapshot);
     *s = (struct snapshot){
         .sb = sandbox_ref(sb), .name = mem_strndup(name.p ? name.p : "", name.n), .done = done, .ctx = ctx};

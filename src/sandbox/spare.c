@@ -13,9 +13,9 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/action.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
-#include "sandbox/service_log.h"
 #include "sandbox/templates.h"
 #include "store/volume_rows.h"
 
@@ -254,10 +254,10 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
     uint64_t seq;
     event_data_str(&d, "template", ref);
     event_data_u64(&d, "count", n);
-    if (service_act(core, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
         return -1;
     if (template_resolve(core->templates, asker->who.view, ref, &t, NULL, err) < 0) {
-        service_refused(core, seq, EVENT_POOL_WARM, err);
+        action_fruitless(core, seq, EVENT_POOL_WARM, err);
         return -1;
     }
     if (spare_rows_put(core->config.store, t->id, n, err) < 0 || keeper_commit(core->keeper, err) < 0)

@@ -111,7 +111,7 @@ static void on_box(void *ctx, const union sup_message *answer, int fd, const str
     } else if (fd < 0) {
         start_done(sb, START_BOX, &(struct err){.code = ERR_INTERNAL, .msg = "the supervisor sent no socket"});
     } else {
-        sb->session = session_new(sb->core->loop, &sandbox_session_ops, sb);
+        sb->session = sandbox_session_new(sb);
         start_done(sb, START_BOX, session_start(sb->session, fd, &local) < 0 ? &local : NULL);
     }
     sandbox_unref(sb);

@@ -72,14 +72,15 @@ const char *stream_check_end(struct stream *st, struct str payload, struct str *
     struct str message = wire_get_str(&r);
     if (r.bad)
         return "malformed END";
-    if (code >= ERR_CODE_MAX)
+    struct err err = {0};
+    if (!err_unpack(code, &err) || (code && !err.code))
         return "an unknown error code";
     if (code && r.n)
         return "an error with a tail";
     if (!code && st->ops->on_reply && !st->replied && !st->closed)
         return "success without REPLY";
     *ret_tail = str_n(r.p, r.n);
-    *ret_err = (struct err){.code = code};
+    *ret_err = err;
     if (code)
         text_clean(message, ret_err->msg, sizeof(ret_err->msg));
     return NULL;

@@ -196,7 +196,9 @@ static int answer_error(union sup_message *m, struct err *ret_err)
     if (m->head.type == SUP_POOLED || !m->done.code)
         return 0;
     m->done.message[SUP_TEXT_MAX - 1] = 0; /* struct sup_stored begins like struct sup_done */
-    return err_set(ret_err, (enum err_code)m->done.code, "%s", m->done.message);
+    (void)err_set(ret_err, ERR_INTERNAL, "%s", m->done.message);
+    (void)!err_unpack((uint32_t)m->done.code, ret_err);
+    return -1;
 }
 
 static void end_texts(union sup_message *item)

@@ -2,9 +2,9 @@
 #include "sandbox/templates.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "sandbox/action.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
-#include "sandbox/service_log.h"
 
 #include <stdio.h>
 
@@ -53,7 +53,7 @@ static void put_tags(struct event_data *d, const struct str *tags, size_t n)
 static int refuse(struct core *core, uint64_t cause, enum event_kind kind, int r, const struct err *err)
 {
     if (r < 0)
-        service_refused(core, cause, kind, err);
+        action_fruitless(core, cause, kind, err);
     return r;
 }
 
@@ -65,7 +65,7 @@ int core_template_request(struct core *core, const struct actor *actor, const st
     event_data_str(&d, "name", request->name);
     if (request->n_tags)
         put_tags(&d, request->tags, request->n_tags);
-    if (service_act(core, actor, EVENT_TEMPLATE_REQUEST, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REQUEST, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct template_request own = *request;
     own.tenant = actor->who.tenant;
@@ -81,7 +81,7 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
     uint64_t seq;
     event_data_str(&d, "template", target);
     put_tags(&d, tags, n);
-    if (service_act(core, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
     return refuse(core, seq, EVENT_TEMPLATE_TAG,
                   template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
@@ -94,7 +94,7 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
     uint64_t seq;
     event_data_str(&d, "template", name);
     put_tags(&d, tags, n);
-    if (service_act(core, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
     return refuse(core, seq, EVENT_TEMPLATE_UNTAG,
                   template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
@@ -106,7 +106,7 @@ int core_template_publish(struct core *core, const struct actor *actor, struct s
     uint64_t seq;
     event_data_str(&d, "template", ref);
     event_data_bool(&d, "public", is_public);
-    if (service_act(core, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
     return refuse(core, seq, EVENT_TEMPLATE_PUBLISH,
                   template_publish(core->templates, actor->who.view, ref, is_public, err), err);
@@ -160,7 +160,7 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     event_data_str(&d, "template", ref);
-    if (service_act(core, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
+    if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
         refuse(core, seq, EVENT_TEMPLATE_REMOVE, drop(core, actor->who.view, ref, err), err) < 0 ||
         keeper_commit(core->keeper, err) < 0)
         return -1;

@@ -19,7 +19,7 @@ uint64_t core_template_memory_bytes(const struct core *core, const struct templa
 uint64_t core_template_disk_bytes(const struct core *core, const struct template *t); /* 0: no limit */
 
 /*
- * Actions: the guard is asked, the service's log says who and what (service_log.h). What they change is in the store's batch, except for the last, which commits. As those of
+ * Actions: the guard is asked, the service's log says who and what (action.h). What they change is in the store's batch, except for the last, which commits. As those of
  * template/builds.h that are named alike.
  */
 int core_template_request(struct core *core, const struct actor *actor, const struct template_request *request,

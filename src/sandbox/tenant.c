@@ -2,7 +2,6 @@
 #include "sandbox/tenant.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
-#include "sandbox/service_log.h"
 #include "sandbox/volumes.h"
 #include "template/builds.h"
 
@@ -313,7 +312,7 @@ int tenant_info(struct core *core, struct str name, struct tenant_info *ret_info
 static int act(struct core *core, const struct actor *actor, enum event_kind kind, struct event_data *d,
                uint64_t *ret_seq, struct err *err)
 {
-    return service_act(core, actor, kind, event_data_end(d), ret_seq, err);
+    return action_on(core, SERVICE_LOG_ID, actor, kind, event_data_end(d), ret_seq, err);
 }
 
 /* What came of it is in the store; or it is refused, and that is told. */
@@ -322,11 +321,34 @@ static int act_end(struct core *core, uint64_t seq, enum event_kind kind, int r,
     if (r == 0)
         r = keeper_commit(core->keeper, err);
     if (r < 0)
-        service_refused(core, seq, kind, err);
+        action_fruitless(core, seq, kind, err);
     return r;
 }
 
-int tenant_create(struct core *core, const struct actor *actor, struct str name, struct err *err)
+static int put_limits(struct core *core, uint64_t number, const int64_t limits[static QUOTA_MAX], struct err *err)
+{
+    for (size_t i = 0; i < QUOTA_MAX; i++)
+        if (limits[i] >= 0 &&
+            tenant_rows_put_limit(core->config.store, number, quota_names[i], (uint64_t)limits[i], err) < 0)
+            return -1;
+    return 0;
+}
+
+static void describe_limits(struct event_data *d, const int64_t limits[static QUOTA_MAX])
+{
+    for (size_t i = 0; i < QUOTA_MAX; i++)
+        if (limits[i] >= 0)
+            event_data_u64(d, quota_names[i], (uint64_t)limits[i]);
+}
+
+static void take_limits(struct tenant *t, const int64_t limits[static QUOTA_MAX])
+{
+    for (size_t i = 0; i < QUOTA_MAX; i++)
+        if (limits[i] >= 0)
+            t->quota.limits[i] = (uint64_t)limits[i];
+}
+
+int tenant_create(struct core *core, const struct actor *actor, struct str name, const int64_t *limits, struct err *err)
 {
     struct tenants *all = core->tenants;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
@@ -341,21 +363,18 @@ int tenant_create(struct core *core, const struct actor *actor, struct str name,
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d tenants, which is the limit", TENANTS_MAX);
     AUTO_FREE char *text = mem_strndup(name.p, name.n);
     event_data_str(&d, "tenant", name);
-    if (act(core, actor, EVENT_TENANT_CREATE, &d, &seq, err) < 0 ||
-        act_end(core, seq, EVENT_TENANT_CREATE, tenant_rows_insert(core->config.store, text, now, &number, err), err) <
-            0)
+    if (limits)
+        describe_limits(&d, limits);
+    if (act(core, actor, EVENT_TENANT_CREATE, &d, &seq, err) < 0)
         return -1;
-    (void)tenant_add(all, number, name, now);
-    return 0;
-}
-
-static int put_limits(struct core *core, const struct tenant *t, const int64_t limits[static QUOTA_MAX],
-                      struct err *err)
-{
-    for (size_t i = 0; i < QUOTA_MAX; i++)
-        if (limits[i] >= 0 &&
-            tenant_rows_put_limit(core->config.store, t->number, quota_names[i], (uint64_t)limits[i], err) < 0)
-            return -1;
+    int r = tenant_rows_insert(core->config.store, text, now, &number, err);
+    if (r == 0 && limits)
+        r = put_limits(core, number, limits, err);
+    if (act_end(core, seq, EVENT_TENANT_CREATE, r, err) < 0)
+        return -1;
+    struct tenant *made = tenant_add(all, number, name, now);
+    if (limits)
+        take_limits(made, limits);
     return 0;
 }
 
@@ -368,15 +387,11 @@ int tenant_set(struct core *core, const struct actor *actor, struct str name, co
     if (find(core, name, &t, err) < 0)
         return -1;
     event_data_str(&d, "tenant", name);
-    for (size_t i = 0; i < QUOTA_MAX; i++)
-        if (limits[i] >= 0)
-            event_data_u64(&d, quota_names[i], (uint64_t)limits[i]);
+    describe_limits(&d, limits);
     if (act(core, actor, EVENT_TENANT_SET, &d, &seq, err) < 0 ||
-        act_end(core, seq, EVENT_TENANT_SET, put_limits(core, t, limits, err), err) < 0)
+        act_end(core, seq, EVENT_TENANT_SET, put_limits(core, t->number, limits, err), err) < 0)
         return -1;
-    for (size_t i = 0; i < QUOTA_MAX; i++)
-        if (limits[i] >= 0)
-            t->quota.limits[i] = (uint64_t)limits[i];
+    take_limits(t, limits);
     return 0;
 }
 
@@ -551,11 +566,19 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
                char ret_key[static KEY_TEXT_LEN + 1], struct key_info *ret_info, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data asked = EVENT_DATA_INIT;
     struct tenant *t = tenant_get(core, actor->who.tenant);
     uint64_t seq;
     if (!t)
         return err_set(err, ERR_NOT_FOUND, "the tenant was removed");
     if (key_check(core, &actor->who, spec, err) < 0)
+        return -1;
+    /* The guard's question is the same each time: an id is not given out before. */
+    event_data_str(&asked, "name", spec->name);
+    event_data_str(&asked, "tenant", str_of(t->name));
+    event_data_str(&asked, "scope", str_of(scope_name(spec->scope)));
+    event_data_str(&asked, "sandbox", spec->sandbox);
+    if (action_allow(core, actor, EVENT_KEY_CREATE, event_data_end(&asked), err) < 0)
         return -1;
     struct key *k = mem_new(struct key);
     char id[KEY_ID_LEN - 4 + 1], text[KEY_TEXT_LEN + 1];
@@ -572,7 +595,7 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     event_data_str(&d, "scope", str_of(scope_name(k->scope)));
     if (k->sandbox)
         event_data_str(&d, "sandbox", str_of(k->sandbox));
-    if (act(core, actor, EVENT_KEY_CREATE, &d, &seq, err) < 0 ||
+    if (action_record(core, SERVICE_LOG_ID, actor, EVENT_KEY_CREATE, event_data_end(&d), &seq, err) < 0 ||
         act_end(core, seq, EVENT_KEY_CREATE, key_store(core, k, err), err) < 0) {
         key_free(k);
         return -1;

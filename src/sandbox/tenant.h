@@ -46,7 +46,9 @@ struct tenant_info {
 
 void tenant_each(struct core *core, void (*fn)(void *ctx, const struct tenant_info *info), void *ctx); /* by name */
 int tenant_info(struct core *core, struct str name, struct tenant_info *ret_info, struct err *err) WARN_UNUSED;
-int tenant_create(struct core *core, const struct actor *actor, struct str name, struct err *err) WARN_UNUSED;
+/* limits: as below; NULL: none. */
+int tenant_create(struct core *core, const struct actor *actor, struct str name, const int64_t *limits,
+                  struct err *err) WARN_UNUSED;
 /* limits[i] < 0: as it was. */
 int tenant_set(struct core *core, const struct actor *actor, struct str name, const int64_t limits[static QUOTA_MAX],
                struct err *err) WARN_UNUSED;

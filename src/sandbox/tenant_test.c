@@ -20,7 +20,7 @@ static struct actor tenant_made(struct world *w, const char *name)
 {
     struct actor a = {.name = name, .who.scope = SCOPE_ADMIN};
     struct err err;
-    if (tenant_create(w->core, &owner, str_of(name), &err) < 0)
+    if (tenant_create(w->core, &owner, str_of(name), NULL, &err) < 0)
         fail_msg("%s", err.msg);
     assert_int_equal(tenant_find(w->core, str_of(name), &a.who.tenant, &err), 0);
     a.who.view = a.who.tenant;
@@ -121,7 +121,7 @@ static void bad_keys_and_tenants_are_refused(void **state)
         assert_int_equal(err.code, bad[i].code);
     }
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        assert_int_equal(tenant_create(w->core, &owner, str_of(names[i]), &err), -1);
+        assert_int_equal(tenant_create(w->core, &owner, str_of(names[i]), NULL, &err), -1);
     assert_int_equal(tenant_remove(w->core, &owner, STR("default"), &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
 }

@@ -308,6 +308,12 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
         fake_end(a, st->id, ERR_NOT_FOUND, "path does not exist", STR_NULL);
         return;
     }
+    if (str_starts(path, STR("/full/")) || str_starts(path, STR("/busy/"))) {
+        bool is_full = str_starts(path, STR("/full/"));
+        fake_end(a, st->id, err_pack(ERR_RESOURCE_EXHAUSTED, is_full ? ERR_NO_QUOTA : ERR_NO_REASON), "not enough",
+                 STR_NULL);
+        return;
+    }
     switch (st->verb) {
     case WIRE_REMOVE:
         fake_end(a, st->id, 0, "", STR_NULL);
@@ -511,7 +517,17 @@ static void take_data(struct fake_agent *a, struct fake_stream *st, struct str p
 static void take(struct fake_agent *a, const struct wire_frame *f, struct str payload)
 {
     struct fake_stream *st = map_get_u64(&a->streams, f->stream);
-    if (f->type == WIRE_OPEN) {
+    if (f->type == WIRE_HELLO) {
+        struct wire_reader r = wire_reader_of(payload);
+        struct str attributes = wire_get_str(&r);
+        (void)snprintf(a->hello, sizeof(a->hello), "%.*s;", STR_ARG(attributes));
+        for (uint32_t n = wire_get_count(&r, 8); n; n--) {
+            struct str k = wire_get_str(&r), v = wire_get_str(&r);
+            size_t at = strlen(a->hello);
+            (void)snprintf(a->hello + at, sizeof(a->hello) - at, "%.*s=%.*s;", STR_ARG(k), STR_ARG(v));
+        }
+        assert(wire_done(&r) && f->stream == 0);
+    } else if (f->type == WIRE_OPEN) {
         open_stream(a, f->stream, payload);
     } else if (!st) {
         return; /* crossed our END */
@@ -591,7 +607,7 @@ void fake_attach(struct fake_agent *a, int fd)
     a->poll->data = a;
     assert(uv_poll_init(&a->w->loop, a->poll, fd) == 0);
     if (!a->w->agents_mute)
-        fake_send(a, WIRE_HELLO, 0, 0, "\1\0\0\0", 4);
+        fake_send(a, WIRE_HELLO, 0, 0, "\2\0\0\0", 4);
     fake_flush(a);
 }
 

@@ -467,6 +467,7 @@ void world_open(struct world *w)
     w->config = (struct core_config){
         .keep_ended = w->config.keep_ended,
         .keep_events = w->config.keep_events,
+        .guest = w->config.guest,
         .state_dir = w->dir->path,
         .supervisor_fd = pair[0],
         .store = w->store,

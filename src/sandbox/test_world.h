@@ -176,6 +176,7 @@ struct fake_agent {
     void (*lie)(struct fake_agent *a, uint32_t stream); /* what the command "lie" does */
     unsigned dials, closes, signals, credits;
     uint64_t most_outstanding; /* bytes of DATA without credit returned, on any stream */
+    char hello[256];           /* of the host: "attributes;K=V;" */
     char last_env[1024];       /* of the last EXEC, "K=V;" */
 };
 

@@ -266,6 +266,12 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     }
     if (map_count(&all->by_id) >= VOLUMES_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d volumes, which is the limit", VOLUMES_MAX);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "name", name);
+    event_data_u64(&d, "limit_bytes", limit_bytes);
+    struct str data = event_data_end(&d);
+    if (action_allow(core, actor, EVENT_VOLUME_CREATE, data, err) < 0)
+        return -1;
     struct charge charge = {0};
     if (charge_volume(&charge, core, tenant, limit_bytes, err) < 0)
         return -1;
@@ -282,10 +288,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
                                .limit_bytes = limit_bytes,
                                .created_at = v->v.created,
                                .tenant = tenant};
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "name", name);
-    event_data_u64(&d, "limit_bytes", limit_bytes);
-    if (volume_act(v, actor, EVENT_VOLUME_CREATE, event_data_end(&d), err) < 0 ||
+    if (action_record(core, v->v.id, actor, EVENT_VOLUME_CREATE, data, &v->action_seq, err) < 0 ||
         volume_rows_insert(core->config.store, &row, err) < 0 ||
         (tenant != TENANT_DEFAULT && owner_rows_put(core->config.store, v->v.id, tenant, err) < 0) ||
         keeper_commit(core->keeper, err) < 0) {
@@ -387,7 +390,8 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "name", str_of(v->v.name));
     /* Stored before coved hears of it: of a volume that is gone the next worker must know that it was dropped. */
-    if (volume_act(v, actor, EVENT_VOLUME_DROP, event_data_end(&d), err) < 0 || keeper_commit(core->keeper, err) < 0)
+    if (action_on(core, v->v.id, actor, EVENT_VOLUME_DROP, event_data_end(&d), &v->action_seq, err) < 0 ||
+        keeper_commit(core->keeper, err) < 0)
         return -1;
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};

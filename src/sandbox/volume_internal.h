@@ -59,8 +59,6 @@ int vol_unknown(struct str ref, struct err *err);                       /* -1 */
 int vol_check_there(const struct vol *v, struct err *err) WARN_UNUSED;
 
 /* volume_log.c: its events. An action that can't be recorded is not done. */
-int volume_act(struct vol *v, const struct actor *actor, enum event_kind kind, struct str data,
-               struct err *err) WARN_UNUSED;
 void volume_observe(struct vol *v, enum event_kind kind, struct str data); /* of the last action */
 void volume_failed(struct vol *v, const char *what, const struct err *why);
 void volume_refused(struct vol *v, const struct actor *actor, const char *what, const struct err *why);

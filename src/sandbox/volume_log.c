@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What happens to a volume is on record under the volume's own id: it outlives every sandbox that has it. Mounts are in the sandbox's log as well. Of a volume that is
- * there the last RECORD_KEEP events are kept, at least; the log of one that was dropped stays as long as that of a sandbox that ended (retention.c).
+ * there the last LOG_KEEP events are kept, at least; the log of one that was dropped stays as long as that of a sandbox that ended (retention.c).
  */
 #include "base/log.h"
-#include "sandbox/record.h"
+#include "sandbox/action.h"
 #include "sandbox/volume_internal.h"
 
 void volume_observe(struct vol *v, enum event_kind kind, struct str data)
 {
-    record_observe(v->core, v->v.id, NULL, v->action_seq, kind, data);
-}
-
-int volume_act(struct vol *v, const struct actor *actor, enum event_kind kind, struct str data, struct err *err)
-{
-    return record_act(v->core, v->v.id, actor, kind, data, &v->action_seq, err);
+    (void)action_note(v->core, v->v.id, NULL, v->action_seq, kind, data);
 }
 
 void volume_failed(struct vol *v, const char *what, const struct err *why)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "what", str_of(what));
-    record_error(&d, why);
+    action_describe_error(&d, why);
     volume_observe(v, EVENT_VOLUME_FAILED, event_data_end(&d));
 }
 
@@ -29,8 +24,8 @@ void volume_refused(struct vol *v, const struct actor *actor, const char *what, 
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "what", str_of(what));
-    record_error(&d, why);
-    record_refusal(v->core, v->v.id, actor->name, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
+    action_describe_error(&d, why);
+    action_note_limited(v->core, v->v.id, actor->name, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
 }
 
 /* A drop of which it is known that nothing came. */
@@ -91,7 +86,7 @@ static void in_sandbox(struct sandbox *sb, const struct volume_mount *m, enum ev
         event_data_str(&d, "name", str_of(v->v.name));
     describe(m, &d);
     if (why)
-        record_error(&d, why);
+        action_describe_error(&d, why);
     action_observe(sb, sb->pause_seq ? sb->pause_seq : sb->create_seq, kind, EVENT_OBSERVED_HOST, event_data_end(&d));
 }
 
@@ -128,6 +123,6 @@ void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const 
     event_data_str(&d, "what", STR("mount"));
     event_data_str(&d, "sandbox", str_of(sb->info.id));
     describe(m, &d);
-    record_error(&d, why);
-    record_refusal(v->core, v->v.id, NULL, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
+    action_describe_error(&d, why);
+    action_note_limited(v->core, v->v.id, NULL, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
 }

@@ -64,8 +64,10 @@ static const char step_3[] =
     " created_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     "CREATE TABLE template_spares (template TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
+static const char step_4[] = "ALTER TABLE sandboxes RENAME COLUMN envd_token TO access_token;";
+
 /* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their table is made anew. */
-static const char step_4[] =
+static const char step_5[] =
     "CREATE TABLE tenants ("
     " tenant INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL) STRICT;"
     "INSERT INTO tenants (tenant, name, created_at) VALUES (0, 'default', 0);"
@@ -77,15 +79,15 @@ static const char step_4[] =
     " expires_at INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
     "ALTER TABLE sandboxes ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE templates ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE volumes RENAME TO volumes_3;"
+    "ALTER TABLE volumes RENAME TO volumes_4;"
     "CREATE TABLE volumes ("
     " id TEXT PRIMARY KEY, name TEXT NOT NULL, token TEXT NOT NULL, limit_bytes INTEGER NOT NULL,"
     " created_at INTEGER NOT NULL, tenant INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
-    "INSERT INTO volumes SELECT id, name, token, limit_bytes, created_at, 0 FROM volumes_3;"
-    "DROP TABLE volumes_3;"
+    "INSERT INTO volumes SELECT id, name, token, limit_bytes, created_at, 0 FROM volumes_4;"
+    "DROP TABLE volumes_4;"
     "CREATE TABLE volume_owners (volume TEXT PRIMARY KEY, tenant INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4};
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/sql.h"
 
-#define SANDBOX_COLUMNS                                                                                                \
-    "id, state, tier, template_id, template_alias, layer_digest, created_at, started_at, end_at, timeout, cpu_milli, " \
-    "memory_bytes, disk_bytes, envd_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, metadata, " \
+#define SANDBOX_COLUMNS                                                                                                  \
+    "id, state, tier, template_id, template_alias, layer_digest, created_at, started_at, end_at, timeout, cpu_milli, "   \
+    "memory_bytes, disk_bytes, access_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, metadata, " \
     "envs, network, extra, ended_at, end_cause, tenant"
 
 #define BUILD_COLUMNS                                                                                                  \

@@ -9,7 +9,7 @@ static int need_store(const struct template_registry *r, struct err *err)
     return r->store ? 0 : err_set(err, ERR_UNAVAILABLE, "templates can't be built here: there is no store");
 }
 
-static int find_build(struct template_registry *r, const char *id, struct build **ret_build, struct err *err)
+static int builds_find_build(struct template_registry *r, const char *id, struct build **ret_build, struct err *err)
 {
     registry_refresh(r);
     *ret_build = map_get(&r->builds, str_of(id));
@@ -120,7 +120,7 @@ void template_builds_each(struct template_registry *r, const char *template_id,
 int template_build_begin(struct template_registry *r, const char *id, struct err *err)
 {
     struct build *b;
-    if (find_build(r, id, &b, err) < 0)
+    if (builds_find_build(r, id, &b, err) < 0)
         return -1;
     if (b->b.status != TEMPLATE_WAITING)
         return err_set(err, ERR_FAILED_PRECONDITION, "build is not in waiting state");
@@ -133,7 +133,7 @@ int template_build_done(struct template_registry *r, const char *id, const struc
                         struct err *err)
 {
     struct build *b;
-    if (find_build(r, id, &b, err) < 0)
+    if (builds_find_build(r, id, &b, err) < 0)
         return -1;
     struct entry *e = b->entry;
     build_take(b, result);
@@ -158,7 +158,7 @@ int template_build_fail(struct template_registry *r, const char *id, const char 
                         struct err *err)
 {
     struct build *b;
-    if (find_build(r, id, &b, err) < 0)
+    if (builds_find_build(r, id, &b, err) < 0)
         return -1;
     b->b.status = TEMPLATE_FAILED;
     b->b.finished = clock_real();
@@ -327,7 +327,7 @@ int template_log_add(struct template_registry *r, const char *build_id, enum tem
 {
     AUTO_BUF struct buf text = BUF_INIT(4 * TEMPLATE_LOG_MESSAGE_MAX);
     struct build *b;
-    if (find_build(r, build_id, &b, err) < 0)
+    if (builds_find_build(r, build_id, &b, err) < 0)
         return -1;
     if (b->log_full && level < TEMPLATE_ERROR)
         return 0;

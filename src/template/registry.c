@@ -43,7 +43,7 @@ static int read_fd(int fd, struct template **ret_template, struct err *err)
     return template_parse(buf_str(&text), ret_template, err);
 }
 
-static int read_one(int dirfd, const char *name, struct template **ret_template, struct err *err)
+static int registry_read_one(int dirfd, const char *name, struct template **ret_template, struct err *err)
 {
     int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -73,7 +73,7 @@ static void read_dir(struct template_registry *r, int fd)
         struct err err;
         if (e->d_name[0] == '.' || !str_ends(str_of(e->d_name), STR(".conf")))
             continue;
-        if (read_one(dirfd(dir), e->d_name, &t, &err) < 0 || !t) {
+        if (registry_read_one(dirfd(dir), e->d_name, &t, &err) < 0 || !t) {
             log_warn("template %s/%s is left out: %s", r->dir, e->d_name, err.msg);
             continue;
         }
@@ -209,7 +209,7 @@ static int on_committing(void *ctx, struct err *err)
     return 0;
 }
 
-static void on_rolled_back(void *ctx)
+static void registry_on_rolled_back(void *ctx)
 {
     ((struct template_registry *)ctx)->stale = true;
 }
@@ -234,7 +234,7 @@ static int fail_leftovers(struct template_registry *r, struct err *err)
 int template_registry_load(struct template_registry *r, struct store *store, struct err *err)
 {
     r->store = store;
-    r->hook = (struct store_hook){.committing = on_committing, .rolled_back = on_rolled_back, .ctx = r};
+    r->hook = (struct store_hook){.committing = on_committing, .rolled_back = registry_on_rolled_back, .ctx = r};
     store_hook_add(store, &r->hook);
     if (built_load(r, err) < 0 || template_rows_each_use(store, load_use, r, err) < 0 || fail_leftovers(r, err) < 0)
         return err_prefix(err, "read the templates");
@@ -293,7 +293,7 @@ struct name {
     struct str space, name, tag;
 };
 
-static struct name name_of(struct str s)
+static struct name registry_name_of(struct str s)
 {
     struct name n = {.tag = STR(TEMPLATE_TAG_DEFAULT)};
     ssize_t slash = str_find_char(s, '/');
@@ -335,7 +335,7 @@ static const struct template *file_by_alias(struct template_registry *r, const s
 {
     for (size_t i = 0; i < r->n; i++) {
         for (size_t k = 0; k < r->list[i]->n_aliases; k++) {
-            struct name have = name_of(str_of(r->list[i]->aliases[k]));
+            struct name have = registry_name_of(str_of(r->list[i]->aliases[k]));
             if (!same(want, &have))
                 continue;
             memcpy(r->alias, have.name.p, have.name.n);
@@ -348,7 +348,7 @@ static const struct template *file_by_alias(struct template_registry *r, const s
 
 const struct template *registry_file(struct template_registry *r, struct str ref)
 {
-    struct name want = name_of(ref);
+    struct name want = registry_name_of(ref);
     const struct template *t = file_by_id(r, &want);
     return t ? t : file_by_alias(r, &want);
 }
@@ -373,7 +373,7 @@ static const struct template *find_built(struct template_registry *r, uint64_t v
 int template_resolve(struct template_registry *r, uint64_t view, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err)
 {
-    struct name want = name_of(ref);
+    struct name want = registry_name_of(ref);
     bool exists = false;
     if (!want.name.n || !want.tag.n || ref.n > 3 * (TEMPLATE_NAME_MAX + 1) || str_has_nul(ref) || !str_is_utf8(ref))
         return not_a_name(ref, err);

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "template/internal.h"
 
-static void fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
+static void tags_fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
 {
     const struct build *shown = entry_shown(e);
     struct template_info info = {.tenant = e->tenant,
@@ -45,7 +45,7 @@ int template_info_find(struct template_registry *r, uint64_t view, struct str re
     bool is_name = template_name_parse(ref, &name, err) == 0;
     struct entry *e = is_name ? built_find(r, view, &name, false) : NULL;
     if (e) {
-        fill(r, e, ret_info);
+        tags_fill(r, e, ret_info);
         return 0;
     }
     const struct template *file = ref.n && !str_has_nul(ref) ? registry_file(r, ref) : NULL;
@@ -66,7 +66,7 @@ void template_info_each(struct template_registry *r, uint64_t view,
         for (; at < n && (i == r->n || strcmp(all[at]->id, r->list[i]->id) < 0); at++) {
             if (!entry_is_shown(all[at], view))
                 continue;
-            fill(r, all[at], &info);
+            tags_fill(r, all[at], &info);
             if (!fn(ctx, &info))
                 return;
         }

@@ -108,7 +108,7 @@ static int set_number(const char *key, struct str value, uint64_t max, uint64_t 
     return 0;
 }
 
-static int set(struct parsed *p, struct str key, struct str value, struct err *err)
+static int template_set(struct parsed *p, struct str key, struct str value, struct err *err)
 {
     struct template *t = &p->t;
     uint64_t cpu = t->cpu_milli;
@@ -166,7 +166,7 @@ int template_parse(struct str text, struct template **ret_template, struct err *
         ssize_t eq = str_find_char(line, '=');
         if (eq <= 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "line %u: not `key = value`", number);
-        if (set(p, str_trim(str_n(line.p, (size_t)eq)), str_trim(str_sub(line, (size_t)eq + 1)), err) < 0)
+        if (template_set(p, str_trim(str_n(line.p, (size_t)eq)), str_trim(str_sub(line, (size_t)eq + 1)), err) < 0)
             return err_prefix(err, "line %u", number);
     }
     if (!t->id || !t->layer)

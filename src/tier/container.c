@@ -144,8 +144,8 @@ static int limit_disk(const struct tier_host *host, struct box *box, uint64_t by
     return 0;
 }
 
-static int set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits,
-                      struct err *err)
+static int container_set_limits(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits,
+                                struct err *err)
 {
     const struct cgroup_limits *now = &box->limits;
     if (now->memory_bytes == limits->memory_bytes && now->cpu_milli == limits->cpu_milli && now->pids == limits->pids)
@@ -165,7 +165,7 @@ static int dress(const struct tier_host *host, struct box *box, const struct tie
     id_token(random, sizeof(random) - 1);
     (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
     /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
-    if (set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0 ||
+    if (container_set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0 ||
         limit_disk(host, box, how->disk_bytes, err) < 0)
         return -1;
     char message[1 + TIER_NAME_MAX] = {TIER_DRESS};
@@ -175,10 +175,10 @@ static int dress(const struct tier_host *host, struct box *box, const struct tie
     return r < 0 ? err_errno(err, r, "send the order to dress") : 0;
 }
 
-static int start(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
-                 struct err *err)
+static int container_start(const struct tier_host *host, struct box *box, const struct tier_spec *spec,
+                           int *ret_session_fd, struct err *err)
 {
-    if (set_limits(host, box, &spec->limits, err) < 0 || limit_disk(host, box, spec->disk_bytes, err) < 0)
+    if (container_set_limits(host, box, &spec->limits, err) < 0 || limit_disk(host, box, spec->disk_bytes, err) < 0)
         return -1;
     return tier_open_session(box, spec->id, spec->template_id, ret_session_fd, err);
 }
@@ -205,7 +205,7 @@ static int clean(const struct tier_host *host, struct box *box)
     return r;
 }
 
-const struct tier tier_container = {"container", blank, dress, start, clean};
+const struct tier tier_container = {"container", blank, dress, container_start, clean};
 
 int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {

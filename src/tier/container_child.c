@@ -31,9 +31,11 @@ enum { CONTROL_FD = 3, AGENT_FD = 4, SIGNALS = 64, OPEN_FILES_SOFT = 65536, OPEN
 
 NORETURN static void fail(const char *step, int error)
 {
-    char message[TIER_MESSAGE_MAX];
-    int n = snprintf(message, sizeof(message), "%c%s: %s", TIER_FAILED, step, strerror(error < 0 ? -error : error));
-    ssize_t ignored UNUSED = send(CONTROL_FD, message, (size_t)n, MSG_NOSIGNAL);
+    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
+    uint16_t number = (uint16_t)(error < 0 ? -error : error);
+    memcpy(message + 1, &number, sizeof(number));
+    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
+    ssize_t ignored UNUSED = send(CONTROL_FD, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
     _exit(1);
 }
 
@@ -43,7 +45,7 @@ static void must(int r, const char *step)
         fail(step, r);
 }
 
-static void tell(char what)
+static void container_child_tell(char what)
 {
     if (send(CONTROL_FD, &what, 1, MSG_NOSIGNAL) != 1)
         _exit(1); /* coved is gone */
@@ -173,7 +175,7 @@ static void become_blank(bool has_network)
     if (!has_network)
         must(namespace_network(), "make a network namespace");
     build_mounts();
-    tell(TIER_READY);
+    container_child_tell(TIER_READY);
 }
 
 /* Returns the detached root mount. */
@@ -205,7 +207,7 @@ static void enter_root(int root)
     must(mount_pivot(root), "enter the root file system");
 }
 
-static void set_limits(void)
+static void container_child_set_limits(void)
 {
     static const struct {
         __rlimit_resource_t resource;
@@ -234,8 +236,8 @@ NORETURN static void run_agent(void)
 {
     char *const argv[] = {(char[]){"cove-agent"}, NULL};
     char *const envp[] = {(char[]){"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-                          (char[]){"LANG=C.UTF-8"}, (char[]){"E2B_SANDBOX=true"}, NULL};
-    tell(TIER_RUNS);
+                          (char[]){"LANG=C.UTF-8"}, NULL};
+    container_child_tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
     fail("execute cove-agent", errno);
 }
@@ -258,7 +260,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     enter_root(root);
     (void)fd_close(root);
     must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
-    set_limits();
+    container_child_set_limits();
     must(caps_bound_sandbox(), "bound capabilities");
     must(seccomp_load_sandbox(), "load the system call filter");
     run_agent();

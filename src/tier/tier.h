@@ -76,7 +76,7 @@ enum tier_message {
     TIER_READY = 'R',  /* from it: blank */
     TIER_DRESS = 'G',  /* to it: box.name, with the root mount */
     TIER_RUNS = 'X',   /* from it: the agent is executed next */
-    TIER_FAILED = 'E', /* from it: reason as text */
+    TIER_FAILED = 'E', /* from it: errno as uint16_t, reason as text */
 };
 
 struct tier {

@@ -12,6 +12,6 @@ enum { CONTROL_TEMPLATE_MAX = 64, CONTROL_SESSION = 'S' };
 
 struct control_session {
     char what;                              /* CONTROL_SESSION */
-    char id[ID_SANDBOX_LEN + 1];            /* the E2B_SANDBOX_ID of every process started from here on */
-    char template_id[CONTROL_TEMPLATE_MAX]; /* E2B_TEMPLATE_ID */
+    char id[ID_SANDBOX_LEN + 1];            /* the COVE_SANDBOX_ID of every process started from here on */
+    char template_id[CONTROL_TEMPLATE_MAX]; /* COVE_TEMPLATE_ID */
 };

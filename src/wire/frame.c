@@ -40,7 +40,7 @@ int wire_header_get(const uint8_t bytes[static WIRE_HEADER_SIZE], struct wire_fr
     return 0;
 }
 
-static void put(struct buf *b, uint64_t v, size_t n)
+static void frame_put(struct buf *b, uint64_t v, size_t n)
 {
     uint8_t bytes[8];
     put_le(bytes, v, n);
@@ -49,22 +49,22 @@ static void put(struct buf *b, uint64_t v, size_t n)
 
 void wire_put_u8(struct buf *b, uint8_t v)
 {
-    put(b, v, 1);
+    frame_put(b, v, 1);
 }
 
 void wire_put_u16(struct buf *b, uint16_t v)
 {
-    put(b, v, 2);
+    frame_put(b, v, 2);
 }
 
 void wire_put_u32(struct buf *b, uint32_t v)
 {
-    put(b, v, 4);
+    frame_put(b, v, 4);
 }
 
 void wire_put_u64(struct buf *b, uint64_t v)
 {
-    put(b, v, 8);
+    frame_put(b, v, 8);
 }
 
 void wire_put_str(struct buf *b, struct str s)
@@ -97,7 +97,7 @@ struct wire_reader wire_reader_of(struct str payload)
     return (struct wire_reader){(const uint8_t *)payload.p, payload.n, false};
 }
 
-static const uint8_t *take(struct wire_reader *r, size_t n)
+static const uint8_t *frame_take(struct wire_reader *r, size_t n)
 {
     if (r->bad || r->n < n) {
         r->bad = true;
@@ -109,36 +109,36 @@ static const uint8_t *take(struct wire_reader *r, size_t n)
     return p;
 }
 
-static uint64_t get(struct wire_reader *r, size_t n)
+static uint64_t frame_get(struct wire_reader *r, size_t n)
 {
-    const uint8_t *p = take(r, n);
+    const uint8_t *p = frame_take(r, n);
     return p ? get_le(p, n) : 0;
 }
 
 uint8_t wire_get_u8(struct wire_reader *r)
 {
-    return (uint8_t)get(r, 1);
+    return (uint8_t)frame_get(r, 1);
 }
 
 uint16_t wire_get_u16(struct wire_reader *r)
 {
-    return (uint16_t)get(r, 2);
+    return (uint16_t)frame_get(r, 2);
 }
 
 uint32_t wire_get_u32(struct wire_reader *r)
 {
-    return (uint32_t)get(r, 4);
+    return (uint32_t)frame_get(r, 4);
 }
 
 uint64_t wire_get_u64(struct wire_reader *r)
 {
-    return get(r, 8);
+    return frame_get(r, 8);
 }
 
 struct str wire_get_str(struct wire_reader *r)
 {
     uint32_t n = wire_get_u32(r);
-    const uint8_t *p = r->bad ? NULL : take(r, n);
+    const uint8_t *p = r->bad ? NULL : frame_take(r, n);
     return p ? str_n(p, n) : STR_NULL;
 }
 

@@ -6,7 +6,7 @@
  *
  *  1. Either side sends frames: a 12-byte header (little-endian: u32 size of the payload, u32 stream, u8 type, u8 flags, u16 zero),
  *     then the payload, at most WIRE_PAYLOAD_MAX bytes. Anything else is a violation: the receiver drops the session.
- *  2. The agent's first frame is HELLO on stream 0. The host sends nothing before it.
+ *  2. The agent's first frame is HELLO on stream 0. The host's may be; it doesn't wait for the agent's.
  *  3. A stream begins with the host's OPEN (a fresh, non-zero, never reused id; at most WIRE_STREAMS_MAX at a time) and ends with
  *     the agent's END; exactly one END for each OPEN, whatever happens. After END neither side names the stream again
  *     (frames of the host that crossed the END are ignored by the agent).
@@ -31,21 +31,26 @@
 #include "base/def.h"
 
 enum {
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
     WIRE_HEADER_SIZE = 12,
     WIRE_PAYLOAD_MAX = 256 * 1024,
     WIRE_WINDOW = 256 * 1024,
     WIRE_STREAMS_MAX = 4096,
+    WIRE_ATTRIBUTES_MAX = 64,
 };
 
 enum wire_type {
-    WIRE_HELLO = 1,  /* agent: u32 version */
+    /*
+     * agent: u32 version. host: str attributes ("": WIRE_ATTRIBUTES), list<pair> env: the prefix of the extended attributes that are a file's metadata, and
+     * variables of every process that is started from here on.
+     */
+    WIRE_HELLO = 1,
     WIRE_OPEN = 2,   /* host: u8 verb, then its request */
     WIRE_REPLY = 3,  /* agent: the verb's head */
     WIRE_DATA = 4,   /* both; flags: enum wire_channel for process output, else 0 */
     WIRE_CREDIT = 5, /* both: u32 bytes; flags: WIRE_CREDIT_DELIVERED */
     WIRE_EOF = 6,    /* both: empty */
-    WIRE_END = 7,    /* agent: u16 enum err_code (0: success), str message, then on success the verb's tail */
+    WIRE_END = 7,    /* agent: u16 err_pack() (0: success), str message, then on success the verb's tail */
     WIRE_CLOSE = 8,  /* host: empty */
 };
 
@@ -60,7 +65,8 @@ enum wire_channel { WIRE_STDOUT = 1, WIRE_STDERR = 2, WIRE_PTY = 3 };
  */
 enum wire_verb {
     /*
-     * Starts a process as `user` in a session of its own. Its environment is PATH, HOME, USER, LOGNAME, SHELL of the user, then `env` on top.
+     * Starts a process as `user` in a session of its own. Its environment is PATH, LANG, COVE_SANDBOX ("true"), COVE_SANDBOX_ID, COVE_TEMPLATE_ID, what HELLO
+     * says, HOME, USER, LOGNAME, SHELL of the user, then `env` on top.
      * request: str cmd, list<str> args (without cmd), list<pair> env, str user, str cwd, str tag, u8 flags, u16 cols, u16 rows
      * head:    u32 pid, u64 offset (0)
      * DATA from the agent: output. CREDIT from the host.
@@ -103,7 +109,7 @@ enum wire_verb {
     /*
      * request: str user, str path, list<pair> metadata. DATA from the host, then EOF. head: empty, once the file is open (wait for it before
      * DATA is sent). tail: entry. Parents made (0755) and owned by the user, file 0644 of the user, an existing one truncated, its mode kept, its owner set to the user.
-     * The user.e2b.* extended attributes are replaced by `metadata` (keys without the prefix). Directory: ERR_INVALID_ARGUMENT; no space: ERR_RESOURCE_EXHAUSTED with "no space".
+     * The file's metadata (extended attributes; see HELLO) is replaced by `metadata` (keys without the prefix). Directory: ERR_INVALID_ARGUMENT; no space: ERR_RESOURCE_EXHAUSTED with "no space".
      */
     WIRE_WRITE = 22,
     /*
@@ -146,6 +152,7 @@ enum wire_verb {
 };
 
 #define WIRE_DEFAULT_USER "user"
+#define WIRE_ATTRIBUTES "user.cove."
 
 enum wire_exec_flag {
     WIRE_EXEC_PTY = 1,   /* controlling terminal, cols x rows */
@@ -180,6 +187,6 @@ enum wire_watch_kind {
  * entry = str name, str path (absolute), u8 type (enum wire_file_type, of the target for links), u32 mode (st_mode of the target),
  * u32 link_mode (st_mode of the entry itself, lstat), u64 size (lstat), u32 uid, u32 gid, str owner, str group,
  * u64 mtime (ns since 1970; what does not fit is the nearest that does),
- * u8 is_link, str target (resolved absolute; of a broken link its own path), list<pair> metadata (user.e2b.*, keys without the prefix)
+ * u8 is_link, str target (resolved absolute; of a broken link its own path), list<pair> metadata (keys without the prefix)
  */
 enum wire_file_type { WIRE_FILE_UNKNOWN = 0, WIRE_FILE_REGULAR = 1, WIRE_FILE_DIRECTORY = 2 };

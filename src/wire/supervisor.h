@@ -84,7 +84,7 @@ struct sup_create {
     char id[ID_SANDBOX_LEN + 1];
     /* "sha256-<64 hex>" or "layer-<20 of a-z0-9>", NUL-terminated; the pool knows which layers are below it. */
     char layer[SUP_DIGEST_MAX];
-    char template_id[64];  /* for /run/e2b and E2B_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
+    char template_id[64];  /* for COVE_TEMPLATE_ID inside; [A-Za-z0-9._-]* */
     uint64_t memory_bytes; /* 0: no limit */
     uint32_t cpu_milli;    /* thousandths of a CPU; 0: no limit */
     uint32_t pids;         /* 0: the service's default */
@@ -106,7 +106,7 @@ struct sup_snapshot {
 
 struct sup_stored {
     struct sup_head head;
-    int32_t code; /* 0, or enum err_code with the message; the rest is zero then */
+    int32_t code; /* 0, or err_pack() with the message; the rest is zero then */
     char message[SUP_TEXT_MAX];
     uint64_t frozen_usec; /* how long it was frozen for this; 0 when it was paused */
     uint64_t total_usec;
@@ -179,7 +179,7 @@ struct sup_pooled {
 /* The answer to every request that has no other, and the end of a list. */
 struct sup_done {
     struct sup_head head;
-    int32_t code; /* enum err_code, 0: success */
+    int32_t code; /* err_pack(), 0: success */
     char message[SUP_TEXT_MAX];
 };
 

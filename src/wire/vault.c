@@ -52,7 +52,7 @@ int vault_request_parse(struct str message, struct vault_request *ret_request)
     return 0;
 }
 
-static size_t begin(struct buf *to, enum err_code code)
+static size_t vault_begin(struct buf *to, enum err_code code)
 {
     size_t at = buf_len(to);
     wire_put_u32(to, 0);
@@ -69,14 +69,14 @@ static void put_u32_at(struct buf *to, size_t at, size_t value)
 
 void vault_answer_append_error(struct buf *to, const struct err *err)
 {
-    size_t at = begin(to, err->code == ERR_OK ? ERR_UNKNOWN : err->code);
+    size_t at = vault_begin(to, err->code == ERR_OK ? ERR_UNKNOWN : err->code);
     wire_put_str(to, str_of(err->msg));
     put_u32_at(to, at, buf_len(to) - at - VAULT_HEAD);
 }
 
 size_t vault_answer_begin(struct buf *to)
 {
-    size_t at = begin(to, ERR_OK);
+    size_t at = vault_begin(to, ERR_OK);
     wire_put_u32(to, 0);
     return at;
 }

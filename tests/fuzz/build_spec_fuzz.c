@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (template_name_parse(str_n(data, size), &name, &err) == 0)
         assert(name.name[0] && name.tag[0] && strlen(name.space) <= TEMPLATE_NAME_MAX);
     json_t *json = size <= 1 << 16 ? json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    if (json_is_object(json) && build_spec_read(json, &a, &spec, &err) == 0) {
+    if (json_is_object(json) && build_spec_read(json, &build_spec_names, &a, &spec, &err) == 0) {
         for (size_t i = 0; i < spec.n_steps; i++) {
             const struct build_step *s = &spec.steps[i];
             assert(s->n_args >= 1 && build_step_text(s, &a, 100));

@@ -192,11 +192,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sandbox_enlist(sb);
     if (rows_insert(sb, &err) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         abort();
-    sb->session = session_new(core->loop, &sandbox_session_ops, sb);
+    sb->session = sandbox_session_new(sb);
     if (session_start(sb->session, pair[0], &err) < 0)
         abort();
     open_all(sb);
-    bool goes_on = session_input(sb->session, "\4\0\0\0\0\0\0\0\1\0\0\0\1\0\0\0", 16);
+    bool goes_on = session_input(sb->session, "\4\0\0\0\0\0\0\0\1\0\0\0\2\0\0\0", 16);
     size_t piece = data[0] ? data[0] : size;
     for (size_t at = 1; at < size && goes_on; at += piece)
         goes_on = session_input(sb->session, (const char *)data + at, MIN(piece, size - at));

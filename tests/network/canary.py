@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import json
 import os
+import select
 import socket
 import socketserver
 import ssl
@@ -179,7 +180,7 @@ class Web(BaseHTTPRequestHandler):
         self.wfile.write(b"x" * 100)
         self.wfile.flush()
         if how == "stall":
-            time.sleep(20)
+            select.select([self.connection], [], [], 8)  # it leaves when its client does
         elif how == "reset":
             time.sleep(0.3)  # a reset overtakes what was not read yet
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

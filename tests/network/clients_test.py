@@ -205,9 +205,9 @@ func main() {
 """
 
 
-def test_go(client, h2, tmp_path):
+def test_go(client, h2):
     try:
-        client.box.put(sources.go_program(GO, tmp_path / "go"), "/home/user/go-client")
+        client.box.put(sources.go_program(GO, BUILD / "network" / "go"), "/home/user/go-client")
     except sources.Missing as why:
         pytest.skip(str(why))
     out, requests = client.requests(f"chmod +x go-client && ./go-client https://allowed.test/echo https://sub.allowed.test/echo {h2}/")

@@ -92,6 +92,13 @@ def test_a_terminal_has_the_name_of_ours(service, sandbox):
     assert service.cove("exec", sandbox, "--", *said, env={"TERM": "vt100"}).stdout == "term=.\n"
 
 
+def test_a_command_knows_its_sandbox(service, sandbox):
+    said = service.cove("exec", sandbox, "--", "env").stdout.splitlines()
+    for prefix in ("COVE", "E2B"):
+        assert [f"{prefix}_SANDBOX=true", f"{prefix}_SANDBOX_ID={sandbox}", f"{prefix}_TEMPLATE_ID=base"] == [line for line in said if line.startswith(prefix)], said
+    assert service.cove("exec", "-e", "E2B_SANDBOX_ID=mine", sandbox, "--", "sh", "-c", "echo $E2B_SANDBOX_ID").stdout == "mine\n"
+
+
 def test_control_c_on_a_terminal_is_the_commands(service):
     terminal = Terminal(service, "run", "-it", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.1; done")
     terminal.expect(b"up\r\n")

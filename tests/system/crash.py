@@ -21,9 +21,9 @@ from urllib.parse import quote
 import pytest
 from archives import image_archive
 from leaks import Footprint, loop_devices, read
-from service import BUILD, Service, below, kept_templates, settled, wait_until
+from service import BUILD, Service, below, slim_templates, settled, wait_until
 
-FAULTS = Path(os.environ.get("COVE_FAULTS_BUILD", BUILD if BUILD.name == "faults" else BUILD / "faults"))
+FAULTS = BUILD / "tests/faults"
 SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
 
 
@@ -365,7 +365,7 @@ def world(kind, first_size=None, config=None):
                 with open(service.state / "pool.btrfs", "wb") as f:
                     f.truncate(first_size)
                 subprocess.run(["mkfs.btrfs", "-q", "-m", "single", service.state / "pool.btrfs"], check=True, stdout=subprocess.DEVNULL)
-            done = subprocess.run([FAULTS / "coved", "prepare", "--from", kept_templates()], env=service.env, stdin=subprocess.DEVNULL,
+            done = subprocess.run([FAULTS / "coved", "prepare", "--from", slim_templates()], env=service.env, stdin=subprocess.DEVNULL,
                                   capture_output=True, text=True, timeout=300, check=False)
             assert done.returncode == 0, done
         service.start(FAULTS / "coved")

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from crash import OPERATIONS, SETTLE_S, before, content, world
+from crash import FAULTS, OPERATIONS, SETTLE_S, before, content, world
 from leaks import read
-from service import wait_until
+from service import BUILD, wait_until
 
 # operation: points at which a process dies. Those of pool.* are in the process that does the work: a job of coved, or coved itself.
 STORE = ["coved.snapshot.begin", "pool.cloned", "pool.stripped", "coved.snapshot.frozen", "coved.snapshot.made", "core.store.asked", "core.store.answered"]
@@ -72,6 +72,11 @@ def die_at(w, operation, point):
     if coved_died and operation in ("pause", "freeze", "resume"):
         assert subject in w.listed()["sandboxes"] # and coved's not that of one which stood still
     w.check_whole()
+
+
+def test_what_is_installed_has_no_switch():
+    for program in ("coved", "cove-api", "cove-egress", "cove-image"):
+        assert [b"COVE_FAULTS" in (directory / program).read_bytes() for directory in (BUILD, FAULTS)] == [False, True], program
 
 
 PAIRS = [(operation, point) for operation, points in DEATHS.items() for point in points]

@@ -343,9 +343,9 @@ static void begin_session(const char *template_id)
         _exit(42);
     else if (strcmp(template_id, "lie-hellos") == 0)
         while (session >= 0)
-            send_hello(1);
+            send_hello(2);
     else
-        send_hello(1);
+        send_hello(2);
 }
 
 static bool take_order(void)

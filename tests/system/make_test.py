@@ -5,6 +5,8 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 from leaks import own_service
@@ -93,6 +95,26 @@ def test_a_port_that_somebody_has_is_found_whatever_its_address(tmp_path, writte
         assert done.returncode == 1 and done.stderr.startswith(f"cove: {host}:{port} is in use by another program"), done
         seen = {"[::]": "[::1]", "*": "127.0.0.1"}.get(host, host)
         assert f"COVE_LISTEN='{host}:{port + 1}' COVE_URL='http://{seen}:{port + 1}' make start" in done.stderr, done
+
+
+def test_only_what_is_another_users_keeps_make_from_building():
+    if os.geteuid() != 0:
+        pytest.skip("another user's files need root")
+    with tempfile.TemporaryDirectory() as tree: # pytest's own are closed to others
+        os.chmod(tree, 0o777)
+        layer = Path(tree) / "build/bench/prepared/pool/layers/one/u"
+        layer.mkdir(parents=True)
+        (layer / "dangling").symlink_to("/nowhere/at/all")
+
+        def check(user):
+            makefile = (TOP / "Makefile").read_text()
+            return subprocess.run(["make", "-s", "-f", "-", "check-build"], input=makefile, cwd=tree, user=user, capture_output=True, text=True, timeout=60, check=False)
+        assert (check(0).returncode, check(0).stderr) == (0, "")
+        done = check(65534)
+        assert done.returncode == 2 and "make: build is another user's" in done.stderr, done
+        for path in [Path(tree) / "build", *Path(tree, "build").rglob("*")]:
+            os.lchown(path, 65534, 65534)
+        assert check(65534).returncode == 0
 
 
 def uninstall(tree):

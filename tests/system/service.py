@@ -121,6 +121,31 @@ def kept_templates():
     return Path(os.environ.get("COVE_TEST_TEMPLATES", BUILD / "test-templates"))
 
 
+# Most of the base template, which tests of storage have no use for; each of them writes a copy of the rest.
+NOT_SLIM = ("usr/bin/x86_64-linux-gnu-*", "usr/include/*", "usr/lib/file", "usr/lib/gcc/*", "usr/lib/git-core", "usr/lib/node_modules", "usr/lib/python3/dist-packages/*",
+            "usr/lib/*/*.a", "usr/lib/*/gconv", "usr/lib/*/perl", "usr/share/doc/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/man/*",
+            "usr/share/node*", "usr/share/perl", "usr/share/python-wheels")
+
+
+def slim_templates():
+    """The base template without those, as hard links; prepare_templates() makes it."""
+    return kept_templates().with_name(kept_templates().name + "-slim")
+
+
+def make_slim():
+    kept, slim = kept_templates(), slim_templates()
+    if read(slim / "templates/base.conf") == read(kept / "templates/base.conf"):
+        return
+    shutil.rmtree(slim, ignore_errors=True)
+    slim.mkdir()
+    copy_template(kept, slim)
+    for path in [path for top in below(slim, "pool/layers/*/u") for path in below(top, *NOT_SLIM)]:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+
+
 def prepare_templates():
     """The base template for all runs; made anew only when its recipe has changed, which may take minutes."""
     kept, installed = kept_templates(), Path("/var/lib/cove")
@@ -131,6 +156,7 @@ def prepare_templates():
             copy_template(installed, kept)
         subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null", "COVE_POOL": "copy"},
                        stdin=subprocess.DEVNULL, timeout=900, check=True)
+        make_slim()
 
 
 def end_with_parent():

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from client import Client
 from leaks import BUILD, loop_devices, own_mount_table, read
-from service import Service, copy_template, kept_templates, wait_until
+from service import Service, copy_template, slim_templates, wait_until
 
 GIB = 1 << 30
 
 
 def prepare(service, **env):
-    return subprocess.run([BUILD / "coved", "prepare", "--from", kept_templates()], env={**service.env, **env}, stdin=subprocess.DEVNULL,
+    return subprocess.run([BUILD / "coved", "prepare", "--from", slim_templates()], env={**service.env, **env}, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -39,7 +39,7 @@ def prepared(first_size=None, **env):
     try:
         service.run.mkdir()
         if env.get("COVE_POOL") == "copy":
-            copy_template(kept_templates(), service.state)
+            copy_template(slim_templates(), service.state)
         else:
             service.state.mkdir()
         if first_size:
@@ -101,7 +101,7 @@ def test_it_is_whole_after_a_death():
 
 
 def test_it_grows_while_sandboxes_write():
-    with prepared(first_size=3 * GIB // 2) as service, running(service) as client:
+    with prepared(first_size=GIB) as service, running(service) as client:
         before = service.file.stat().st_size
         sandbox = client.create()
         code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >a", timeout=250)

@@ -82,6 +82,8 @@ class Answer:
         form, names = ANSWERS[self.type]
         assert len(data) == form.size, (self.type, len(data), form.size)
         for name, value in zip(names.split(), form.unpack(data)[2:]):
+            if name == "code":
+                value &= 0xFF  # above it: the reason
             setattr(self, name, value.split(b"\0")[0].decode() if isinstance(value, bytes) else value)
         self.fds = list(fds)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from client import Client
 from leaks import BUILD, loop_devices, read
-from service import Service, copy_template, kept_templates, wait_until
+from service import Service, copy_template, slim_templates, wait_until
 
 MIB = 1 << 20
 FULL = b"No space left on device"
@@ -53,7 +53,7 @@ def service_on_xfs(*options):
     service.run.mkdir()
     try:
         with mounted(directory / "image", service.state, options):
-            copy_template(kept_templates(), service.state)
+            copy_template(slim_templates(), service.state)
             try:
                 service.start()
                 yield service, Client(service.port, service.key)

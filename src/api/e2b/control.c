@@ -74,8 +74,8 @@ const struct route control_routes[] = {
     {HTTP_METHOD_POST, "/secrets/{}", not_yet, 0, "secrets"},
     {HTTP_METHOD_DELETE, "/secrets/{}", not_yet, 0, "secrets"},
     {HTTP_METHOD_GET, "/teams", not_yet, 0, "teams"},
-    {0},
 };
+const size_t control_routes_n = ARRAY_SIZE(control_routes);
 
 /* Where no key is in force, everybody is an administrator. */
 bool control_authenticate(struct call *c)
@@ -118,13 +118,18 @@ bool control_preflight(struct facade *f, struct http_request *req)
     return true;
 }
 
+bool control_handle(struct e2b *e2b, struct http_request *req)
+{
+    return facade_serve(&e2b->facade, control_routes, control_routes_n, req);
+}
+
 bool control_has_route(const struct http_request *req)
 {
-    const size_t n = ARRAY_SIZE(control_routes) - 1;
     struct str args[ROUTE_ARGS_MAX];
     const struct route *route;
 
-    return route_find(control_routes, n, http_method(req), http_raw_path(req), &route, args, NULL) == ROUTE_FOUND &&
+    return route_find(control_routes, control_routes_n, http_method(req), http_raw_path(req), &route, args, NULL) ==
+               ROUTE_FOUND &&
            !(route->flags & ROUTE_OPEN);
 }
 

@@ -36,14 +36,26 @@ static void answer(struct call *c, struct sandbox *sb, int status)
     call_json(c, status, buf_str(&b));
 }
 
+static void joined(struct call *c)
+{
+    const struct connection *k = c->state;
+
+    if (control_set_timeout(c, c->sandbox, k->seconds, true))
+        answer(c, c->sandbox, 201);
+}
+
 static void on_resumed(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
     const struct connection *k = c ? c->state : NULL;
 
-    if (c && (!k->joins || control_set_timeout(c, sb, k->seconds, true)))
+    if (c && k->joins)
+        call_step(c, joined);
+    else if (c)
         answer(c, sb, 201);
 }
+
+static void look_again(struct call *c);
 
 static void proceed(struct call *c)
 {
@@ -54,7 +66,7 @@ static void proceed(struct call *c)
     if (!sb)
         return;
     if (sandbox_info(sb)->state == SANDBOX_PAUSING) {
-        call_set_timer(c, LOOK_AGAIN_MS, proceed);
+        call_set_timer(c, LOOK_AGAIN_MS, look_again);
     } else if (sandbox_info(sb)->state == SANDBOX_RUNNING && k->must_be_paused) {
         call_fail(c, 409, "Sandbox \"%s\" is already running", sandbox_info(sb)->id);
     } else if (sandbox_info(sb)->state == SANDBOX_RUNNING) {
@@ -70,6 +82,11 @@ static void proceed(struct call *c)
     }
 }
 
+static void look_again(struct call *c)
+{
+    call_step(c, proceed);
+}
+
 static void begin(struct call *c, bool needs_timeout, struct connection connection)
 {
     struct connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
@@ -82,7 +99,7 @@ static void begin(struct call *c, bool needs_timeout, struct connection connecti
     if (!CALL_WANTS(c, timeout, JSON_WANT_BOOL("memory", &memory)))
         return;
     k->cold = !memory;
-    proceed(c);
+    call_step(c, proceed);
 }
 
 void control_connect(struct call *c)

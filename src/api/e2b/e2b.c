@@ -4,6 +4,7 @@
 #include "api/e2b/call.h"
 #include "api/e2b/control.h"
 #include "api/e2b/envd.h"
+#include "api/e2b/names.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/rpc.h"
@@ -13,6 +14,8 @@
 #include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "base/path.h"
+
+const struct core_guest e2b_guest = {"E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", E2B_ATTRIBUTES};
 
 void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
 {
@@ -40,7 +43,6 @@ static bool e2b_is_lost(struct call *c, enum err_code code)
 
 static const struct facade_ops e2b_ops = {
     .name = "e2b",
-    .routes = control_routes,
     .body_max = BODY_MAX,
     .body_error = "validation error: request body has an error: ",
     .wants_json_type = true,
@@ -149,5 +151,5 @@ bool e2b_serve_api(void *facade, struct http_request *req)
         envd_handle_files(e2b, req);
         return true;
     }
-    return envd_handle_by_token(e2b, req) || volume_content_handle(e2b, req) || facade_serve(&e2b->facade, req);
+    return envd_handle_by_token(e2b, req) || volume_content_handle(e2b, req) || control_handle(e2b, req);
 }

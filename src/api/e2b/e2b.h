@@ -25,6 +25,8 @@ struct e2b_config {
 
 /* What programs inside a sandbox are answered where they look for the daemon: its health, figures and variables. */
 extern const struct core_answers e2b_answers;
+/* What E2B's users look for inside a sandbox. */
+extern const struct core_guest e2b_guest;
 
 struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */

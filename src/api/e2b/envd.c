@@ -6,7 +6,7 @@
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 
-static const struct route routes[] = {
+const struct route envd_routes[] = {
     {HTTP_METHOD_POST, "/process.Process/Start", envd_start, 0, NULL},
     {HTTP_METHOD_POST, "/process.Process/Connect", envd_connect, 0, NULL},
     {HTTP_METHOD_POST, "/process.Process/List", envd_list, 0, NULL},
@@ -31,6 +31,7 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/metrics", envd_metrics, 0, NULL},
     {HTTP_METHOD_GET, "/envs", envd_envs, 0, NULL},
 };
+const size_t envd_routes_n = ARRAY_SIZE(envd_routes);
 
 bool envd_is_internal(struct str path)
 {
@@ -149,7 +150,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
                            "unauthorized access, please provide a valid access token or method signing if supported");
         return;
     }
-    found = route_find(routes, ARRAY_SIZE(routes), http_method(req), path, &route, args, allow);
+    found = route_find(envd_routes, envd_routes_n, http_method(req), path, &route, args, allow);
     if (found == ROUTE_UNKNOWN) {
         http_respond(req, 404, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1,
                      STR("404 page not found\n"));
@@ -172,7 +173,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     if (!access_charge(c, info->tenant))
         return;
     call_use_sandbox(c, sb);
-    route->handler(c);
+    call_start(c);
 }
 
 void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
@@ -196,7 +197,7 @@ bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
     struct sandbox *sb;
 
     if (!http_header_get(req, "x-access-token").n ||
-        route_find(routes, ARRAY_SIZE(routes), http_method(req), http_raw_path(req), &route, args, NULL) != ROUTE_FOUND)
+        route_find(envd_routes, envd_routes_n, http_method(req), http_raw_path(req), &route, args, NULL) != ROUTE_FOUND)
         return false;
     sb = envd_find_by_token(e2b, req);
     if (sb)

@@ -7,6 +7,9 @@
 
 #include "api/e2b/call.h"
 
+extern const struct route envd_routes[];
+extern const size_t envd_routes_n;
+
 /* How the caller proved that it may; decided before the handlers run. */
 void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
 

@@ -30,6 +30,7 @@ struct compose {
     struct err err; /* why it failed, while the temporary file is being removed */
 };
 
+/* Each a step: one action that nothing was changed for yet. */
 static void look_at_next(struct call *c);
 static void read_next(struct call *c);
 static void remove_next(struct call *c);
@@ -64,6 +65,8 @@ static void fail(struct call *c, const struct err *err)
     struct compose *m = c->state;
     struct err ignored;
 
+    if (call_lost(c, err->code))
+        return;
     m->err = *err;
     if (m->read)
         file_call_cancel(TAKE_PTR(m->read));
@@ -126,7 +129,7 @@ static void on_read_end(void *ctx, const struct err *err)
         return;
     }
     m->i++;
-    read_next(c);
+    call_step(c, read_next);
 }
 
 static void read_next(struct call *c)
@@ -152,7 +155,7 @@ static void on_write_ready(void *ctx)
 
     m->ready = true;
     if (first)
-        read_next(c);
+        call_step(c, read_next);
     else
         push(c);
 }
@@ -168,7 +171,7 @@ static void on_source_removed(void *ctx, const struct file_entry *entry, const s
     (void)err; /* the destination is complete: a source that stays is no failure of that */
     c->file = NULL;
     m->i++;
-    remove_next(c);
+    call_step(c, remove_next);
 }
 
 static void remove_next(struct call *c)
@@ -194,24 +197,32 @@ static void on_moved(void *ctx, const struct file_entry *entry, const struct err
     }
     entry_append_uploaded(&m->reply, entry);
     m->i = 0;
-    remove_next(c);
+    call_step(c, remove_next);
+}
+
+static void replace(struct call *c)
+{
+    struct compose *m = c->state;
+    struct err err;
+
+    if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &err) < 0)
+        fail(c, &err);
 }
 
 static void on_written(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-    struct err move_err;
+    struct err early;
 
     (void)entry;
     m->write = NULL;
     if (err)
         fail(c, err);
-    else if (!m->eof_sent && err_set(&move_err, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
-        fail(c, &move_err);
-    else if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &move_err) <
-             0)
-        fail(c, &move_err);
+    else if (!m->eof_sent && err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
+        fail(c, &early);
+    else
+        call_step(c, replace);
 }
 
 /* ---- 1 and 2 ---- */
@@ -220,11 +231,8 @@ static void open_temporary(struct call *c)
 {
     static const struct file_write_ops ops = {on_write_ready, on_written};
     struct compose *m = c->state;
-    char token[TOKEN + 1];
     struct err err;
 
-    id_token(token, TOKEN);
-    m->temporary = str_of(arena_printf(http_arena(c->req), "%.*s.compose-%s.tmp", STR_ARG(m->destination), token));
     m->i = 0;
     if (file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &err) < 0)
         files_fail(c, &err);
@@ -247,7 +255,7 @@ static void on_source(void *ctx, const struct file_entry *entry, const struct er
         call_fail(c, 400, "source path \"%.*s\" cannot be the same as destination", STR_ARG(source));
     } else {
         m->i++;
-        look_at_next(c);
+        call_step(c, look_at_next);
     }
 }
 
@@ -257,7 +265,7 @@ static void look_at_next(struct call *c)
     struct err err;
 
     if (m->i == m->n_sources)
-        open_temporary(c);
+        call_step(c, open_temporary);
     else if (file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source, c, &c->file, &err) < 0)
         files_fail(c, &err);
 }
@@ -275,7 +283,7 @@ static void on_destination(void *ctx, const struct file_entry *entry, const stru
     }
     if (entry)
         m->destination_path = arena_str(http_arena(c->req), entry->path);
-    look_at_next(c);
+    call_step(c, look_at_next);
 }
 
 static void compose(struct call *c, const json_t *body)
@@ -283,6 +291,7 @@ static void compose(struct call *c, const json_t *body)
     struct arena *arena = http_arena(c->req);
     const struct str *sources = NULL;
     struct str destination = STR(""), user = STR("");
+    char token[TOKEN + 1];
     struct compose *m;
     size_t n = 0;
     struct err err;
@@ -306,6 +315,8 @@ static void compose(struct call *c, const json_t *body)
     for (size_t i = 0; i < n; i++)
         m->sources[i] = arena_str(arena, sources[i]);
     m->destination = arena_str(arena, destination);
+    id_token(token, TOKEN);
+    m->temporary = str_of(arena_printf(arena, "%.*s.compose-%s.tmp", STR_ARG(m->destination), token));
     buf_init(&m->waiting, 2 * WIRE_WINDOW);
     buf_init(&m->reply, BODY_MAX);
     c->user = arena_str(arena, user);

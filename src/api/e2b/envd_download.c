@@ -37,6 +37,7 @@ struct download {
     size_t n_sniffed;
     size_t unacked;
     bool conditional, followed, length_known, head_sent;
+    struct str target; /* of the link that it is, once followed */
 };
 
 static void cleanup(struct call *c)
@@ -243,13 +244,16 @@ static void on_end(void *ctx, const struct err *err)
 
 static const struct file_read_ops ops = {on_open, on_data, on_end};
 
-static void read_file(struct call *c, uint64_t offset, uint64_t length)
+/* All of it, or the part that was begun last. */
+static void read_file(struct call *c)
 {
     struct download *d = c->state;
+    const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
     struct str path = d->query.path.p ? d->query.path : STR("");
     struct err err;
 
-    if (file_read(c->sandbox, &c->actor, c->user, path, offset, length, &ops, c, &d->read, &err) < 0)
+    if (file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0, part ? part->length : UINT64_MAX, &ops,
+                  c, &d->read, &err) < 0)
         files_fail(c, &err);
 }
 
@@ -277,7 +281,7 @@ static void read_part(struct call *c)
     }
     d->left = d->parts[d->part].length;
     d->part++;
-    read_file(c, d->parts[d->part - 1].offset, d->left);
+    call_step(c, read_file);
 }
 
 /* The type is known. */
@@ -288,7 +292,7 @@ static void answer(struct call *c)
     if (http_method(c->req) != HTTP_METHOD_HEAD && d->n_parts) {
         read_part(c);
     } else if (http_method(c->req) != HTTP_METHOD_HEAD) {
-        read_file(c, 0, UINT64_MAX);
+        call_step(c, read_file);
     } else {
         d->left = d->n_parts ? d->parts[0].length : d->size;
         d->length_known = true;
@@ -373,7 +377,7 @@ static void answer_unsatisfiable(struct call *c)
     call_respond(c, 416, "text/plain; charset=utf-8", STR("invalid range: failed to overlap\n"));
 }
 
-static void stat_file(struct call *c, struct str path);
+static void stat_file(struct call *c);
 
 static void on_stat(void *ctx, const struct file_entry *entry, const struct err *err)
 {
@@ -390,7 +394,8 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
     take_entry(c, entry);
     if (entry->is_link && entry->type != WIRE_FILE_UNKNOWN && !d->followed) {
         d->followed = true;
-        stat_file(c, arena_str(http_arena(c->req), entry->target));
+        d->target = arena_str(http_arena(c->req), entry->target);
+        call_step(c, stat_file);
         return;
     }
     if (entry->type == WIRE_FILE_DIRECTORY) {
@@ -418,13 +423,15 @@ static void on_stat(void *ctx, const struct file_entry *entry, const struct err 
         }
     }
     if (!d->type && (d->n_parts || http_method(c->req) == HTTP_METHOD_HEAD))
-        sniff(c);
+        call_step(c, sniff);
     else
         answer(c);
 }
 
-static void stat_file(struct call *c, struct str path)
+static void stat_file(struct call *c)
 {
+    struct download *d = c->state;
+    struct str path = d->followed ? d->target : d->query.path.p ? d->query.path : STR("");
     struct err err;
 
     if (file_stat(c->sandbox, &c->actor, c->user, path, on_stat, c, &c->file, &err) < 0)
@@ -454,7 +461,7 @@ void envd_download(struct call *c)
     else if (d->conditional && !accept_encoding_allows_identity(accept))
         call_fail(c, 406, "identity encoding not acceptable for Range or conditional request");
     else if (!d->conditional && http_method(c->req) != HTTP_METHOD_HEAD)
-        read_file(c, 0, UINT64_MAX);
+        read_file(c);
     else
-        stat_file(c, query.path.p ? query.path : STR(""));
+        stat_file(c);
 }

@@ -134,24 +134,6 @@ static struct follower *follower_new(struct call *c)
     return f;
 }
 
-/* What programs inside expect to find, unless the client says otherwise; not part of the sandbox's own variables, which clients set. */
-static void add_variables(struct call *c, struct exec_spec *spec)
-{
-    const struct sandbox_info *info = sandbox_info(c->sandbox);
-    const struct pair ours[] = {
-        {STR("E2B_SANDBOX"), STR("true")},
-        {STR("E2B_SANDBOX_ID"), str_of(info->id)},
-        {STR("E2B_TEMPLATE_ID"), str_of(info->template_id)},
-    };
-    struct pair *all = arena_alloc(http_arena(c->req), (spec->n_envs + ARRAY_SIZE(ours)) * sizeof(*all));
-
-    memcpy(all, ours, sizeof(ours));
-    if (spec->n_envs)
-        memcpy(all + ARRAY_SIZE(ours), spec->envs, spec->n_envs * sizeof(*all));
-    spec->envs = all;
-    spec->n_envs += ARRAY_SIZE(ours);
-}
-
 /* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all of them. */
 static bool start_in_shell(struct call *c)
 {
@@ -184,7 +166,6 @@ static void start(struct call *c, const json_t *message)
     }
     spec.user = c->user;
     spec.timeout_ms = c->timeout_ms;
-    add_variables(c, &spec);
     f = follower_new(c);
     c->body = json_incref((json_t *)message); /* holds what spec borrows */
     f->spec = spec;

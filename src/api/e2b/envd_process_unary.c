@@ -17,27 +17,15 @@ static void on_done(void *ctx, const struct err *err)
 
 /* ---- List ---- */
 
-/* Variables that Start adds by itself; who lists sees what was asked for. */
-static bool is_ours(struct str name)
-{
-    return str_eq(name, STR("E2B_SANDBOX")) || str_eq(name, STR("E2B_SANDBOX_ID")) ||
-           str_eq(name, STR("E2B_TEMPLATE_ID"));
-}
-
 static void append_envs(struct buf *b, const struct exec_process *p)
 {
-    bool first = true;
-
     for (size_t i = 0; i < p->n_envs; i++) {
-        if (is_ours(p->envs[i].key))
-            continue;
-        buf_append_cstr(b, first ? ",\"envs\":{" : ",");
-        first = false;
+        buf_append_cstr(b, i ? "," : ",\"envs\":{");
         buf_append_json_string(b, p->envs[i].key);
         buf_append_char(b, ':');
         buf_append_json_string(b, p->envs[i].value);
     }
-    if (!first)
+    if (p->n_envs)
         buf_append_char(b, '}');
 }
 

@@ -16,7 +16,8 @@ struct input_stream {
     struct connect_decoder decoder;
     struct buf rest;
     struct exec_select which;
-    bool started, body_ended;
+    json_t *message; /* that is being taken; owned */
+    bool started, body_ended, is_decoding;
 };
 
 static void advance(struct call *c);
@@ -27,6 +28,7 @@ static void cleanup(struct call *c)
 
     connect_decoder_fini(&s->decoder);
     buf_fini(&s->rest);
+    json_decref(s->message);
 }
 
 static void on_done(void *ctx, const struct err *err)
@@ -93,22 +95,14 @@ static int take_data(struct call *c, const json_t *data, struct err *err)
     return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), on_done, c, &c->exec, err);
 }
 
-static void take_message(struct call *c, struct str text)
+static void take_step(struct call *c)
 {
-    AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
     struct input_stream *s = c->state;
-    AUTO_JSON json_t *message = NULL;
-    json_t *start = NULL, *data = NULL, *keepalive = NULL;
+    json_t *message = s->message, *start = NULL, *data = NULL, *keepalive = NULL;
     struct err err;
     int r;
 
-    if (connect_decoder_is_compressed(&s->decoder)) {
-        if (rpc_unpack(c, text, &plain) < 0)
-            return;
-        text = buf_str(&plain);
-    }
-    if (json_read_object(text, false, &message, &err) < 0 || json_get_object(message, "start", &start, &err) < 0 ||
-        json_get_object(message, "data", &data, &err) < 0 ||
+    if (json_get_object(message, "start", &start, &err) < 0 || json_get_object(message, "data", &data, &err) < 0 ||
         json_get_object(message, "keepalive", &keepalive, &err) < 0) {
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
         return;
@@ -123,6 +117,29 @@ static void take_message(struct call *c, struct str text)
         r = err_set(&err, ERR_UNIMPLEMENTED, "the message holds no event");
     if (r < 0)
         rpc_fail_err(c, &err);
+    else if (!s->is_decoding)
+        advance(c);
+}
+
+static void take_message(struct call *c, struct str text)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
+    struct input_stream *s = c->state;
+    struct err err;
+
+    if (connect_decoder_is_compressed(&s->decoder)) {
+        if (rpc_unpack(c, text, &plain) < 0)
+            return;
+        text = buf_str(&plain);
+    }
+    json_decref(TAKE_PTR(s->message));
+    if (json_read_object(text, false, &s->message, &err) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+        return;
+    }
+    s->is_decoding = true;
+    call_step(c, take_step);
+    s->is_decoding = false;
 }
 
 /* Decodes until a message is with the core or the input is used up. */
@@ -130,7 +147,7 @@ static void advance(struct call *c)
 {
     struct input_stream *s = c->state;
 
-    while (!c->answered && !c->exec) {
+    while (!c->answered && !c->exec && !c->is_held) {
         struct str in = buf_str(&s->rest), message;
         size_t before = in.n;
         int r = connect_decoder_next(&s->decoder, &in, &message);
@@ -146,7 +163,7 @@ static void advance(struct call *c)
     }
     if (c->answered)
         return;
-    if (c->exec) {
+    if (c->exec || c->is_held) {
         if (!s->body_ended)
             http_pause_body(c->req);
     } else if (!s->body_ended) {

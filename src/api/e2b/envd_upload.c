@@ -67,7 +67,6 @@ static bool add_path(struct call *c, struct str path)
 static bool begin_file(struct call *c, struct str path)
 {
     struct upload_state *u = c->state;
-    struct err err;
 
     if (!add_path(c, path)) {
         u->refusal = arena_printf(
@@ -76,10 +75,22 @@ static bool begin_file(struct call *c, struct str path)
             STR_ARG(path));
         return false;
     }
-    if (upload_queue_begin(u->queue, path, &err) == 0)
-        return true;
-    files_fail(c, &err);
-    return false;
+    upload_queue_begin(u->queue, path);
+    return !c->answered;
+}
+
+static void write_step(struct call *c)
+{
+    struct upload_state *u = c->state;
+    struct err err;
+
+    if (upload_queue_write(u->queue, &err) < 0)
+        files_fail(c, &err);
+}
+
+static void on_next(void *ctx)
+{
+    call_step(ctx, write_step);
 }
 
 static void on_written(void *ctx, const struct file_entry *entry)
@@ -235,7 +246,7 @@ static void on_idle(void *ctx)
         advance(c);
 }
 
-static const struct upload_queue_ops queue_callbacks = {on_written, on_idle, on_error};
+static const struct upload_queue_ops queue_callbacks = {on_next, on_written, on_idle, on_error};
 
 static void on_data(struct http_request *req, struct str data, void *ctx)
 {

@@ -4,7 +4,6 @@
 #include <ctype.h>
 
 static const struct str header_prefix = STR("x-metadata-");
-static const struct str attribute_prefix = STR("user.e2b.");
 
 static int check_printable(struct str s, const char *what, struct str key, struct err *err)
 {
@@ -53,7 +52,7 @@ int file_metadata_read(struct http_request *req, const struct pair **ret_pairs, 
         if (file_metadata_add(http_header_at(req, i), http_arena(req), pairs, &n, err) < 0)
             return -1;
     for (size_t i = 0; i < n; i++)
-        total += attribute_prefix.n + pairs[i].key.n + pairs[i].value.n;
+        total += strlen(E2B_ATTRIBUTES) + pairs[i].key.n + pairs[i].value.n;
     if (total > METADATA_TOTAL_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu exceeds %d bytes", total,
                        METADATA_TOTAL_MAX);

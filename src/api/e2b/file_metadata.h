@@ -2,6 +2,7 @@
 /* Metadata that a client attaches to files by "X-Metadata-<key>: <value>" headers. */
 #pragma once
 
+#include "api/e2b/names.h"
 #include "base/err.h"
 #include "http/request.h"
 #include "sandbox/sandbox.h"

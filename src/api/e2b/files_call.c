@@ -46,7 +46,7 @@ void files_fail(struct call *c, const struct err *err)
 {
     int status = connect_status(err->code);
 
-    if (err->code == ERR_RESOURCE_EXHAUSTED && strstr(err->msg, "not enough"))
+    if (err->reason == ERR_NO_SPACE || err->reason == ERR_NO_QUOTA)
         status = 507;
     if (!call_lost(c, err->code))
         call_fail(c, status, "%s", err->msg);

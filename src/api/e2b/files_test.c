@@ -31,6 +31,17 @@ static int upload(struct test_facade *f, const struct sandbox *sb, const char *q
     return facade_call(f, "POST", buf_data(&target), buf_data(&all), body, NULL, ret);
 }
 
+static void a_full_disk_is_told_from_other_limits(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct test_facade *f = *state;
+    struct sandbox *sb = facade_sandbox(f, false);
+    const char *octets = "Content-Type: application/octet-stream\r\n";
+
+    assert_int_equal(upload(f, sb, "?path=/full/a", octets, STR("x"), &b), 507);
+    assert_int_equal(upload(f, sb, "?path=/busy/a", octets, STR("x"), &b), 429);
+}
+
 static int download(struct test_facade *f, const struct sandbox *sb, const char *path, const char *headers,
                     struct buf *ret_head, struct buf *ret)
 {
@@ -590,6 +601,7 @@ static void other_ports_are_relayed_and_explained(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_full_disk_is_told_from_other_limits, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(large_files_go_in_and_out_whole, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(one_request_may_carry_many_files, facade_setup, facade_teardown),
         cmocka_unit_test_setup_teardown(gzip_goes_both_ways, facade_setup, facade_teardown),

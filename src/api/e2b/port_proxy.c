@@ -232,7 +232,9 @@ static void try_to_dial(struct relay *r)
     if (dial_open(r->sandbox, &actor, r->port, &dial_callbacks, r, &r->dial, &err) < 0) {
         r->dial = NULL;
         r->ended = true;
-        http_proxy_failed(r->proxy, err.code == ERR_RESOURCE_EXHAUSTED ? -EMFILE : -ECONNREFUSED);
+        http_proxy_failed(r->proxy, err.code == ERR_RESOURCE_EXHAUSTED  ? -EMFILE
+                                    : err.code == ERR_PERMISSION_DENIED ? -EACCES
+                                                                        : -ECONNREFUSED);
     }
 }
 
@@ -254,6 +256,8 @@ static void on_bad_gateway(struct http_request *req, int error, void *ctx)
         proxy_error_port_closed(req, id, r->port);
     else if (error == -EMFILE)
         proxy_error_too_many(req, id);
+    else if (error == -EACCES)
+        http_respond_error(req, 403, "connections to this port are not allowed");
     else
         proxy_error_bad_answer(req, id, r->port);
 }

@@ -176,15 +176,16 @@ int rpc_unpack(struct call *c, struct str packed, struct buf *b)
 
 void rpc_read(struct call *c, struct str text)
 {
-    AUTO_JSON json_t *message = NULL;
+    json_t *message = NULL;
     struct err err;
 
+    c->holder.bytes = text.n;
     if (text.n == 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
     else if (json_read_object(text, false, &message, &err) < 0)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
     else
-        c->on_json(c, message);
+        call_take_json(c, message);
 }
 
 static void on_unary_body(struct http_request *req, int error, struct str body, void *ctx)
@@ -203,6 +204,10 @@ static void on_unary_body(struct http_request *req, int error, struct str body, 
 
 static void on_unary_timeout(struct call *c)
 {
+    if (c->is_held && !c->timeout_ms) { /* for as long as the core lets it wait */
+        call_set_timer(c, RPC_TIMEOUT_MS, on_unary_timeout);
+        return;
+    }
     if (c->exec)
         exec_call_cancel(TAKE_PTR(c->exec));
     if (c->file)

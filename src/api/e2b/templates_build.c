@@ -120,6 +120,8 @@ static void upload_gone(struct call *c)
 
 static void upload_failed(struct call *c, const struct err *err)
 {
+    if (call_lost(c, err->code))
+        return;
     int status = upload_is_full(err)                   ? 507
                  : err->code == ERR_OUT_OF_RANGE       ? 413
                  : err->code == ERR_PERMISSION_DENIED  ? 403
@@ -171,12 +173,18 @@ void templates_upload(struct call *c)
         return;
     if (http_query_get(c->req, "token", &token) != 1)
         token = STR_NULL;
+    c->actor.name = "e2b:link";
     if (upload_begin_by_link(builder_uploads(e2b_of(c)->builder), c->args[1], token, http_content_length(c->req), &up,
                              &err) < 0) {
         upload_failed(c, &err);
         return;
     }
-    c->state = up;
+    c->state = up; /* nothing of it is there until its end, and who has no link leaves no record */
+    if (builder_upload(e2b_of(c)->builder, &c->actor, c->args[1], http_content_length(c->req), &err) < 0) {
+        upload_gone(c);
+        upload_failed(c, &err);
+        return;
+    }
     c->cleanup = upload_gone;
     http_stream_body(c->req, &body_ops, c);
 }
@@ -201,13 +209,19 @@ static const struct template_build *find_build(struct call *c, int missing)
 
 void templates_start(struct call *c)
 {
+    static const struct build_spec_names names = {.image = "fromImage",
+                                                  .template_ref = "fromTemplate",
+                                                  .registry = "fromImageRegistry",
+                                                  .start_cmd = "startCmd",
+                                                  .ready_cmd = "readyCmd",
+                                                  .files = "filesHash"};
     struct build_spec spec;
     struct err err;
     const struct template_build *build = has_builder(c) ? find_build(c, 404) : NULL;
     if (!build)
         return;
     const char *id = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
-    if (build_spec_read(c->body, http_arena(c->req), &spec, &err) < 0) {
+    if (build_spec_read(c->body, &names, http_arena(c->req), &spec, &err) < 0) {
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
         return;
     }

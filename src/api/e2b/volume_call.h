@@ -11,7 +11,6 @@ struct content {
     struct str path; /* as it was asked for, cleaned: "/" is the volume */
     bool has_uid, has_gid, has_mode, force;
     uint32_t uid, gid, mode, depth;
-    void (*go)(struct call *c); /* once the volume is open */
     int ok_status;
     struct sandbox *opened; /* the volume's; ours to release */
     struct buf listing;

@@ -22,6 +22,8 @@ void content_fail(struct call *c, const struct err *err)
 {
     const struct str path = content_of(c)->path;
 
+    if (call_lost(c, err->code))
+        return;
     if (err->code == ERR_NOT_FOUND)
         call_fail(c, 404, "path '%.*s' not found", (int)MIN(path.n, (size_t)512), path.p);
     else if (err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS)
@@ -149,18 +151,25 @@ static void on_removed(void *ctx, const struct file_entry *e, const struct err *
         call_empty(c, 204);
 }
 
+static void remove_step(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_remove(k->opened, &c->actor, VOLUME_USER, k->path, on_removed, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
 static void on_removing(void *ctx, const struct file_entry *e, const struct err *err)
 {
     struct call *c = ctx;
-    struct content *k = content_of(c);
-    struct err local;
 
     (void)e;
     c->file = NULL;
     if (err)
         content_fail(c, err);
-    else if (file_remove(k->opened, &c->actor, VOLUME_USER, k->path, on_removed, c, &c->file, &local) < 0)
-        content_fail(c, &local);
+    else
+        call_step(c, remove_step);
 }
 
 static void remove_it(struct call *c)
@@ -210,20 +219,16 @@ static void list(struct call *c)
 
 /* ---- the request ---- */
 
-static const struct {
-    enum http_method method;
-    const char *what;
-    void (*go)(struct call *c);
-    int ok_status;
-} operations[] = {
-    {HTTP_METHOD_GET, "path", content_answer_entry, 200},
-    {HTTP_METHOD_PATCH, "path", content_change, 200},
-    {HTTP_METHOD_DELETE, "path", remove_it, 204},
-    {HTTP_METHOD_GET, "dir", list, 200},
-    {HTTP_METHOD_POST, "dir", make_dir, 201},
-    {HTTP_METHOD_GET, "file", volume_download, 200},
-    {HTTP_METHOD_PUT, "file", volume_upload, 201},
+const struct route volume_routes[] = {
+    {HTTP_METHOD_GET, "/volumecontent/{}/path", content_answer_entry, 0, NULL},
+    {HTTP_METHOD_PATCH, "/volumecontent/{}/path", content_change, 0, NULL},
+    {HTTP_METHOD_DELETE, "/volumecontent/{}/path", remove_it, 0, NULL},
+    {HTTP_METHOD_GET, "/volumecontent/{}/dir", list, 0, NULL},
+    {HTTP_METHOD_POST, "/volumecontent/{}/dir", make_dir, 0, NULL},
+    {HTTP_METHOD_GET, "/volumecontent/{}/file", volume_download, 0, NULL},
+    {HTTP_METHOD_PUT, "/volumecontent/{}/file", volume_upload, 0, NULL},
 };
+const size_t volume_routes_n = ARRAY_SIZE(volume_routes);
 
 static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
 {
@@ -238,7 +243,7 @@ static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
         content_fail(c, err);
     } else {
         content_of(c)->opened = sb;
-        content_of(c)->go(c);
+        call_step(c, c->route->handler);
     }
     call_unref(c);
 }
@@ -338,41 +343,39 @@ static bool may_use(struct call *c)
 
 bool volume_content_handle(struct e2b *e2b, struct http_request *req)
 {
-    struct str rest = http_raw_path(req), part, id, what;
-    bool known = false;
+    struct str args[ROUTE_ARGS_MAX] = {STR_NULL};
+    const struct route *route = NULL;
+    enum route_result found =
+        route_find(volume_routes, volume_routes_n, http_method(req), http_raw_path(req), &route, args, NULL);
     struct content *k;
     struct call *c;
 
-    if (!str_starts(rest, STR("/volumecontent/")))
+    if (!str_starts(http_raw_path(req), STR("/volumecontent/")))
         return false;
-    rest = str_sub(rest, strlen("/volumecontent/"));
-    str_split(&rest, '/', &id);
-    what = rest;
     c = call_new(&e2b->facade, req, "e2b:volume");
-    k = c->state = arena_alloc(http_arena(req), sizeof(*k));
-    *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
-    c->cleanup = cleanup;
-    if (url_decode(http_arena(req), id, URL_PATH, &part) < 0 || str_has_nul(part)) {
+    if (found == ROUTE_FOUND && route->method != http_method(req))
+        found = ROUTE_WRONG_METHOD; /* HEAD */
+    if (found != ROUTE_FOUND) {
+        call_fail(c, found == ROUTE_UNKNOWN ? 404 : 405, "%s",
+                  found == ROUTE_UNKNOWN ? "there is no such route" : "method not allowed");
+        return true;
+    }
+    c->route = route;
+    if (url_decode(http_arena(req), args[0], URL_PATH, &c->args[0]) < 0 || str_has_nul(c->args[0])) {
         call_fail(c, 400, "validation error: malformed path");
         return true;
     }
-    c->args[0] = part;
     if (!may_use(c))
         return true;
-    for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
-        known |= str_eqc(what, operations[i].what);
-        if (!str_eqc(what, operations[i].what) || operations[i].method != http_method(req))
-            continue;
-        k->go = operations[i].go;
-        k->ok_status = operations[i].ok_status;
-        if (!read_parameters(c))
-            return true;
-        if (k->go == content_change)
-            call_read_json(c, false, on_patch);
-        else
-            open_volume(c);
+    k = c->state = arena_alloc(http_arena(req), sizeof(*k));
+    *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
+    k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
+    c->cleanup = cleanup;
+    if (!read_parameters(c))
         return true;
-    }
-    call_fail(c, known ? 405 : 404, "%s", known ? "method not allowed" : "there is no such route");
+    if (route->handler == content_change)
+        call_read_json(c, false, on_patch);
+    else
+        open_volume(c);
     return true;
 }

@@ -108,7 +108,7 @@ static void on_written(void *ctx, const struct file_entry *entry, const struct e
     else if (!content_of(c)->eof_sent)
         call_fail(c, 500, FILES_ENDED_EARLY);
     else
-        content_change(c);
+        call_step(c, content_change);
 }
 
 static const struct file_write_ops write_ops = {on_ready, on_written};
@@ -172,7 +172,7 @@ static void on_looked(void *ctx, const struct file_entry *entry, const struct er
     else if (err->code != ERR_NOT_FOUND)
         content_fail(c, err);
     else
-        write_it(c);
+        call_step(c, write_it);
 }
 
 void volume_upload(struct call *c)

@@ -41,6 +41,7 @@ static void on_close(struct http_request *req, void *ctx)
     (void)req;
     unwatch(c);
     timer_stop(&c->timer);
+    holder_fini(&c->holder);
     if (c->cleanup)
         c->cleanup(c);
     if (c->exec)
@@ -60,6 +61,63 @@ static void on_timer(struct timer *t)
     c->on_timer(c);
 }
 
+/* ---- steps ---- */
+
+static bool call_parks(struct call *c)
+{
+    if (!c->req || c->is_held || !holder_waits(&c->holder))
+        return false;
+    http_watch_client(c->req, true);
+    return c->is_held = true;
+}
+
+void call_step(struct call *c, void (*step)(struct call *c))
+{
+    call_ref(c);
+    c->step = step;
+    c->actor.holder = &c->holder;
+    step(c);
+    c->actor.holder = NULL;
+    call_unref(c);
+}
+
+static void call_handler_step(struct call *c)
+{
+    c->route->handler(c);
+}
+
+void call_start(struct call *c)
+{
+    call_step(c, call_handler_step);
+}
+
+static void call_body_step(struct call *c)
+{
+    c->on_json(c, c->body);
+    if (!c->is_held || c->step != call_body_step)
+        json_decref(TAKE_PTR(c->body));
+}
+
+void call_take_json(struct call *c, json_t *body)
+{
+    c->body = body;
+    call_step(c, call_body_step);
+}
+
+static void call_again(struct holder *h)
+{
+    struct call *c = container_of(h, struct call, holder);
+    bool is_first = c->step == call_handler_step || c->step == call_body_step;
+
+    c->is_held = false;
+    http_watch_client(c->req, false);
+    if (is_first && c->cleanup)
+        TAKE_PTR(c->cleanup)(c);
+    if (is_first)
+        c->state = NULL;
+    call_step(c, c->step);
+}
+
 struct call *call_new(struct facade *f, struct http_request *req, const char *actor)
 {
     struct call *c = mem_new(struct call);
@@ -68,6 +126,7 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
     c->req = req;
     c->actor.name = actor;
     c->refs = 1;
+    holder_init(&c->holder, call_again);
     timer_init(&c->timer, on_timer);
     list_init(&c->node);
     http_on_close(req, on_close, c);
@@ -121,7 +180,7 @@ void call_drop(struct call *c, const struct err *err)
 
 bool call_lost(struct call *c, enum err_code code)
 {
-    return c->cuts && c->facade->ops->is_lost && c->facade->ops->is_lost(c, code);
+    return call_parks(c) || (c->cuts && c->facade->ops->is_lost && c->facade->ops->is_lost(c, code));
 }
 
 void call_done(struct call *c)
@@ -129,13 +188,14 @@ void call_done(struct call *c)
     c->answered = true;
     unwatch(c);
     timer_stop(&c->timer);
+    holder_fini(&c->holder);
 }
 
 void call_respond(struct call *c, int status, const char *content_type, struct str body)
 {
     struct http_header header = {STR("content-type"), str_of(content_type)};
 
-    if (c->answered)
+    if (c->answered || call_parks(c))
         return;
     call_done(c);
     if (c->req)
@@ -207,7 +267,7 @@ void call_fail_hint(struct call *c, const struct err *err, const char *hint)
     if (call_lost(c, err->code))
         return;
     status = ops->status_of ? ops->status_of(c, &told) : connect_status(err->code);
-    fail(c, status, told.code, str_of(told.msg), hint);
+    fail(c, status, told.code, str_of(told.msg), hint || !ops->hint ? hint : ops->hint(&told));
 }
 
 /* ---- large answers ---- */
@@ -322,7 +382,7 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
              !is_json_type(http_header_get(c->req, "content-type")))
         (void)err_set(&err, ERR_INVALID_ARGUMENT, "header Content-Type must be application/json");
     else if (json_read_object(body, !required, &json, &err) == 0)
-        return json;
+        return c->holder.bytes = body.n, json;
     call_bad_body(c, &err);
     return NULL;
 }
@@ -330,21 +390,21 @@ static json_t *read_json(struct call *c, int error, struct str body, bool requir
 static void on_required(struct http_request *req, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
-    AUTO_JSON json_t *json = read_json(c, error, body, true);
+    json_t *json = read_json(c, error, body, true);
 
     (void)req;
     if (json)
-        c->on_json(c, json);
+        call_take_json(c, json);
 }
 
 static void on_optional(struct http_request *req, int error, struct str body, void *ctx)
 {
     struct call *c = ctx;
-    AUTO_JSON json_t *json = read_json(c, error, body, false);
+    json_t *json = read_json(c, error, body, false);
 
     (void)req;
     if (json)
-        c->on_json(c, json);
+        call_take_json(c, json);
 }
 
 void call_read_json(struct call *c, bool required, void (*fn)(struct call *c, const json_t *body))
@@ -364,13 +424,17 @@ static void handle(struct call *c)
             return;
         c->sandbox = sandbox_ref(sb);
     }
-    c->route->handler(c);
+    call_start(c);
 }
 
-static void on_body(struct call *c, const json_t *body)
+static void on_route_body(struct http_request *req, int error, struct str body, void *ctx)
 {
-    c->body = json_incref((json_t *)body);
-    handle(c);
+    struct call *c = ctx;
+
+    (void)req;
+    c->body = read_json(c, error, body, c->route->flags & ROUTE_BODY);
+    if (c->body)
+        handle(c);
 }
 
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX])
@@ -385,7 +449,7 @@ void call_run(struct call *c, const struct route *route, const struct str args[s
         c->args[i] = args[i].p ? arena_str(http_arena(c->req), c->args[i]) : STR_NULL;
     }
     if (route->flags & (ROUTE_BODY | ROUTE_BODY_MAY))
-        call_read_json(c, (route->flags & ROUTE_BODY) != 0, on_body);
+        http_read_body(c->req, c->facade->ops->body_max, on_route_body, c);
     else
         handle(c);
 }

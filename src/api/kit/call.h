@@ -9,6 +9,9 @@
  *  2. A handler answers exactly once: by call_json(), call_fail() and their like, or by beginning a stream and ending it.
  *  3. A call that uses a sandbox (call_use_sandbox()) which ends before it is answered is cut (http_abort), unless the façade knows better: clients tell a sandbox
  *     that died under a request from an error of the request by that.
+ *  4. A handler is a step: it has changed nothing when the action that it begins fails. An action that waits for an answer (ERR_HELD, sandbox/hold.h) parks the call,
+ *     whatever is answered then, and the step is run again. What a step left in the call (cleanup, state) is undone before. A handler that goes on to another action
+ *     when the first one is done says so by call_step(); an action that is begun outside of steps can't wait.
  */
 #pragma once
 
@@ -18,6 +21,7 @@
 #include "http/request.h"
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
+#include "sandbox/hold.h"
 #include "sandbox/quota.h"
 
 enum { CALL_REPLY_MAX = 32 * 1024 * 1024 }; /* of a JSON answer */
@@ -27,6 +31,8 @@ struct call {
     struct http_request *req; /* NULL: over */
     struct sandbox *sandbox;  /* referenced; NULL for calls that name none */
     struct actor actor;
+    struct holder holder;
+    void (*step)(struct call *c);
     struct str user;                 /* who it runs as; empty: the default user */
     struct str args[ROUTE_ARGS_MAX]; /* of the route, decoded and terminated */
     json_t *body;                    /* of routes that have one; owned */
@@ -46,6 +52,7 @@ struct call {
     uint64_t timeout_ms; /* that the client asks for; 0: none */
     bool streams;        /* errors are part of its stream */
     bool watching, cuts, answered;
+    bool is_held; /* parked: its step is run again */
 };
 
 /* Makes the call and ties it to the request. */
@@ -61,6 +68,13 @@ static inline struct core *call_core(const struct call *c)
 /* Decodes the arguments, reads the body, finds the sandbox, as the route wants; then its handler. */
 void call_run(struct call *c, const struct route *route, const struct str args[static ROUTE_ARGS_MAX]);
 
+/* The route's handler, as a step. */
+void call_start(struct call *c);
+/* What the call does next: c->state stays. */
+void call_step(struct call *c, void (*step)(struct call *c));
+/* c->on_json with this body, which is taken, as a step. */
+void call_take_json(struct call *c, json_t *body);
+
 /* Takes a reference on the sandbox and cuts the request should it end before the answer. */
 void call_use_sandbox(struct call *c, struct sandbox *sb);
 
@@ -72,7 +86,7 @@ struct call *call_hold(struct call *c);
 struct call *call_back(void *ctx, const struct err *err);
 void call_drop(struct call *c, const struct err *err);
 
-/* What failed with this code failed because the sandbox is gone, and that was answered: there is nothing left to do. */
+/* What failed with this code failed because its action waits, or because the sandbox is gone, and that was answered: there is nothing left to do. */
 bool call_lost(struct call *c, enum err_code code);
 
 /* The answer. In each case the call is finished then; what comes after the first answer is dropped. */

@@ -6,8 +6,6 @@
 int facade_init(struct facade *f, const struct facade_ops *ops, struct core *core, struct refusals *refusals)
 {
     *f = (struct facade){.ops = ops, .core = core, .refusals = refusals};
-    while (ops->routes && ops->routes[f->n_routes].pattern)
-        f->n_routes++;
     slices_init(&f->slices, core_loop(core));
     return timers_init(&f->timers, core_loop(core));
 }
@@ -26,9 +24,9 @@ void facade_note_refusal(struct facade *f, const struct http_request *req, enum 
         refusals_note(f->refusals, f->ops->name, why, &peer);
 }
 
-bool facade_serve(struct facade *f, struct http_request *req)
+bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req)
 {
-    return facade_serve_at(f, f->ops->routes, f->n_routes, http_raw_path(req), req);
+    return facade_serve_at(f, routes, n, http_raw_path(req), req);
 }
 
 bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req)

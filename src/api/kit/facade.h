@@ -18,13 +18,12 @@ struct call;
 struct facade;
 
 struct facade_ops {
-    const char *name;           /* in the record of who was turned away; a literal */
-    const struct route *routes; /* the last has no pattern */
-    size_t body_max;            /* of a body that is JSON */
-    const char *body_error;     /* in front of what is wrong with a body; "" for nothing */
-    bool wants_json_type;       /* bodies say that they are JSON: browsers send no such without asking first */
-    bool refuses_unknown;       /* a member of a body that nobody asked for is an error */
-    const char *method_error;   /* what is said of a path that has no such method */
+    const char *name;         /* in the record of who was turned away; a literal */
+    size_t body_max;          /* of a body that is JSON */
+    const char *body_error;   /* in front of what is wrong with a body; "" for nothing */
+    bool wants_json_type;     /* bodies say that they are JSON: browsers send no such without asking first */
+    bool refuses_unknown;     /* a member of a body that nobody asked for is an error */
+    const char *method_error; /* what is said of a path that has no such method */
     int method_error_status;
 
     /* Who asks? Says so by access.h; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */
@@ -36,6 +35,8 @@ struct facade_ops {
 
     /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
     int (*status_of)(const struct call *c, struct err *err);
+    /* What to do next about an error, where nobody said it; the answer may be NULL, too. */
+    const char *(*hint)(const struct err *err);
     /* A call whose sandbox is gone: true when that was answered in another way than by the error. */
     bool (*is_lost)(struct call *c, enum err_code code);
     /* The sandbox has ended under a call that is not answered yet; NULL: its connection is cut. */
@@ -47,7 +48,6 @@ struct facade_ops {
 /* Embedded in the façade's own struct. */
 struct facade {
     const struct facade_ops *ops;
-    size_t n_routes;
     struct core *core;         /* borrowed, outlives the façade */
     struct refusals *refusals; /* the same; NULL: nobody is told */
     struct timers timers;
@@ -58,8 +58,8 @@ int facade_init(struct facade *f, const struct facade_ops *ops, struct core *cor
                 struct refusals *refusals) WARN_UNUSED;
 void facade_fini(struct facade *f); /* when all requests have ended; harmless on zeroes */
 
-/* Runs the request through the table of routes. False, with nothing done, when no pattern fits its path. */
-bool facade_serve(struct facade *f, struct http_request *req);
+/* Runs the request through the table. False, with nothing done, when no pattern fits its path. */
+bool facade_serve(struct facade *f, const struct route *routes, size_t n, struct http_request *req);
 
 /* The same for a table whose patterns are of a part of the path, raw: behind a prefix. */
 bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, struct str path, struct http_request *req);

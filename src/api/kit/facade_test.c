@@ -50,7 +50,6 @@ static const struct route routes[] = {
     {HTTP_METHOD_GET, "/echo/ping", echo_ping, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/echo/say", echo_say, ROUTE_BODY, NULL},
     {HTTP_METHOD_POST, "/echo/pause/{}", echo_pause, ROUTE_SANDBOX, NULL},
-    {0},
 };
 
 static bool echo_authenticate(struct call *c)
@@ -79,7 +78,6 @@ static void echo_error(struct buf *b, int status, enum err_code code, struct str
 
 static const struct facade_ops ops = {
     .name = "echo",
-    .routes = routes,
     .body_max = 1000,
     .body_error = "body: ",
     .refuses_unknown = true,
@@ -94,7 +92,7 @@ static bool echo_serve(void *facade, struct http_request *req)
 {
     struct echo *echo = facade;
 
-    return facade_serve(&echo->facade, req);
+    return facade_serve(&echo->facade, routes, ARRAY_SIZE(routes), req);
 }
 
 static void echo_free(void *facade)

@@ -26,8 +26,6 @@ struct upload_queue {
     bool eof_sent, failed, was_busy;
 };
 
-static int write_first(struct upload_queue *q, struct err *err);
-
 static void upload_free(struct upload *u)
 {
     list_remove(&u->node);
@@ -135,25 +133,31 @@ static void on_end(void *ctx, const struct file_entry *entry, const struct err *
     assert(first); /* the one that was being written */
     upload_free(first);
     q->ops->on_written(q->ctx, entry);
-    if (!list_empty(&q->files) && write_first(q, &local) < 0)
-        fail(q, &local);
-    else if (!upload_queue_is_busy(q))
+    if (list_empty(&q->files))
         q->ops->on_idle(q->ctx);
+    else
+        q->ops->on_next(q->ctx);
 }
 
 static const struct file_write_ops ops = {on_ready, on_end};
 
-static int write_first(struct upload_queue *q, struct err *err)
+int upload_queue_write(struct upload_queue *q, struct err *err)
 {
     const struct upload *first = LIST_FIRST(struct upload, &q->files, node);
     const struct upload_target *t = &q->target;
 
     q->ready = q->eof_sent = false;
-    return file_write(t->sandbox, t->actor, t->user, str_n(first->path, first->path_n), t->metadata, t->n_metadata,
-                      &ops, q, &q->write, err);
+    if (file_write(t->sandbox, t->actor, t->user, str_n(first->path, first->path_n), t->metadata, t->n_metadata, &ops,
+                   q, &q->write, err) == 0)
+        return 0;
+    if (err->reason != ERR_HELD) {
+        q->failed = true;
+        stop(q);
+    }
+    return -1;
 }
 
-int upload_queue_begin(struct upload_queue *q, struct str path, struct err *err)
+void upload_queue_begin(struct upload_queue *q, struct str path)
 {
     struct upload *u = mem_new(struct upload);
     bool first = list_empty(&q->files);
@@ -162,11 +166,10 @@ int upload_queue_begin(struct upload_queue *q, struct str path, struct err *err)
     u->path_n = path.n;
     buf_init(&u->waiting, WAITING_MAX);
     list_append(&q->files, &u->node);
-    if (!first || write_first(q, err) == 0)
-        return 0;
-    q->failed = true;
-    upload_free(u);
-    return -1;
+    if (first) {
+        q->ready = q->eof_sent = false;
+        q->ops->on_next(q->ctx);
+    }
 }
 
 static struct upload *last(struct upload_queue *q)

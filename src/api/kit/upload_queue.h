@@ -16,6 +16,7 @@
 struct upload_queue;
 
 struct upload_queue_ops {
+    void (*on_next)(void *ctx); /* a file is to be begun: upload_queue_write(), as a step of the call */
     void (*on_written)(void *ctx, const struct file_entry *entry); /* one file is complete */
     void (*on_idle)(void *ctx);                         /* no longer busy; from the loop, never from a call below */
     void (*on_error)(void *ctx, const struct err *err); /* a file failed; the queue does nothing more */
@@ -33,8 +34,9 @@ struct upload_queue *upload_queue_new(const struct upload_target *target, const 
                                       void *ctx);
 void upload_queue_free(struct upload_queue *q); /* what is under way stays half written */
 
-/* Begins the next file (path is copied), gives it bytes, completes it. -1 with *err: it was refused at once. */
-int upload_queue_begin(struct upload_queue *q, struct str path, struct err *err) WARN_UNUSED;
+/* Begins the next file (path is copied), gives it bytes, completes it. */
+void upload_queue_begin(struct upload_queue *q, struct str path);
+int upload_queue_write(struct upload_queue *q, struct err *err) WARN_UNUSED; /* ERR_HELD: to be called again */
 void upload_queue_data(struct upload_queue *q, struct str bytes);
 void upload_queue_end(struct upload_queue *q);
 

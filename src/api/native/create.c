@@ -10,7 +10,7 @@
 #include <sys/sysinfo.h>
 
 /* At once, what is not found is the template. */
-static void refuse(struct call *c, const struct err *err)
+static void native_create_refuse(struct call *c, const struct err *err)
 {
     call_fail_hint(c, err, err->code == ERR_NOT_FOUND ? "'cove template ls' lists the templates there are" : NULL);
 }
@@ -139,6 +139,6 @@ void native_sandboxes_create(struct call *c)
     }
     if (sandbox_create(call_core(c), &c->actor, &spec, native_on_sandbox, call_hold(c), &err) == 0)
         return;
-    refuse(c, &err);
+    native_create_refuse(c, &err);
     call_unref(c);
 }

@@ -16,7 +16,7 @@
 
 enum { PIECE = 64 * 1024, IN_MAX = PIECE + LAYERS_PATH_MAX + 64, LINE_MAX_BYTES = 10 * LAYERS_PATH_MAX };
 
-struct diff {
+struct native_diff {
     struct call *call; /* NULL: its client has gone */
     uv_poll_t poll;
     int fd;
@@ -25,7 +25,7 @@ struct diff {
     bool polling, ended /* the pipe */, answered /* by coved */, closed /* the handle */;
 };
 
-static void let_go(struct diff *d)
+static void native_diff_let_go(struct native_diff *d)
 {
     if (!d->closed || !d->answered)
         return;
@@ -35,20 +35,20 @@ static void let_go(struct diff *d)
 
 static void handle_closed(uv_handle_t *handle)
 {
-    struct diff *d = container_of((uv_poll_t *)handle, struct diff, poll);
+    struct native_diff *d = container_of((uv_poll_t *)handle, struct native_diff, poll);
     (void)fd_close(d->fd);
     d->closed = true;
-    let_go(d);
+    native_diff_let_go(d);
 }
 
-static void stop(struct diff *d)
+static void native_diff_stop(struct native_diff *d)
 {
     if (d->polling)
         (void)uv_poll_stop(&d->poll);
     d->polling = false;
 }
 
-static void begin(struct diff *d)
+static void native_diff_begin(struct native_diff *d)
 {
     if (!http_response_begun(d->call->req))
         (void)http_response_begin(d->call->req, 200,
@@ -58,7 +58,7 @@ static void begin(struct diff *d)
 static const char too_much[] =
     "wait until other comparisons have ended, or compare what is closer, such as a sandbox with its last snapshot";
 
-static void finish(struct diff *d)
+static void native_diff_finish(struct native_diff *d)
 {
     struct call *c = d->call;
     if (!c || !d->ended || !d->answered)
@@ -69,7 +69,7 @@ static void finish(struct diff *d)
         call_fail_hint(c, &d->err, is_too_much ? too_much : NULL);
         return;
     }
-    begin(d);
+    native_diff_begin(d);
     if (d->err.code) {
         AUTO_BUF struct buf b = BUF_INIT(4096);
         if (is_too_much) {
@@ -86,7 +86,7 @@ static void finish(struct diff *d)
 }
 
 /* One record as a line. False: there is no whole one. */
-static bool take_record(struct diff *d)
+static bool take_record(struct native_diff *d)
 {
     AUTO_BUF struct buf line = BUF_INIT(LINE_MAX_BYTES);
     struct str in = buf_str(&d->in);
@@ -109,14 +109,14 @@ static bool take_record(struct diff *d)
     }
     buf_printf(&line, ",\"mode\":%u,\"size\":%llu}\n", change.mode, (unsigned long long)change.size);
     buf_consume(&d->in, buf_len(&d->in) - in.n);
-    begin(d);
+    native_diff_begin(d);
     (void)http_response_write(d->call->req, buf_str(&line));
     return true;
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void native_diff_on_readable(uv_poll_t *poll, int status, int events)
 {
-    struct diff *d = container_of(poll, struct diff, poll);
+    struct native_diff *d = container_of(poll, struct native_diff, poll);
     char *room = buf_reserve(&d->in, PIECE);
     (void)events;
     ssize_t n = status < 0 || !room ? -1 : read(d->fd, room, PIECE);
@@ -132,35 +132,35 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             (void)err_set(&d->err, ERR_INTERNAL, "the comparison was cut short");
     }
     if (d->ended || call_is_full(d->call))
-        stop(d);
-    finish(d);
+        native_diff_stop(d);
+    native_diff_finish(d);
 }
 
-static void start(struct diff *d)
+static void native_diff_start(struct native_diff *d)
 {
-    if (!d->polling && !d->ended && uv_poll_start(&d->poll, UV_READABLE, on_readable) == 0)
+    if (!d->polling && !d->ended && uv_poll_start(&d->poll, UV_READABLE, native_diff_on_readable) == 0)
         d->polling = true;
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void native_diff_on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
-    start(ctx);
+    native_diff_start(ctx);
 }
 
-static void on_done(void *ctx, const struct err *err)
+static void native_diff_on_done(void *ctx, const struct err *err)
 {
-    struct diff *d = ctx;
+    struct native_diff *d = ctx;
     d->answered = true;
     if (err)
         d->err = *err;
-    finish(d);
-    let_go(d);
+    native_diff_finish(d);
+    native_diff_let_go(d);
 }
 
-static void on_closed(struct call *c)
+static void native_diff_on_closed(struct call *c)
 {
-    struct diff *d = c->state;
+    struct native_diff *d = c->state;
     d->call = NULL;
     uv_close((uv_handle_t *)&d->poll, handle_closed);
 }
@@ -181,8 +181,8 @@ void native_diff(struct call *c)
         return;
     }
     AUTO_CLOSE int ours = fds[0], theirs = fds[1];
-    struct diff *d = mem_new(struct diff);
-    *d = (struct diff){.call = c, .fd = -1, .in = BUF_INIT(IN_MAX)};
+    struct native_diff *d = mem_new(struct native_diff);
+    *d = (struct native_diff){.call = c, .fd = -1, .in = BUF_INIT(IN_MAX)};
     int r = fd_nonblock(ours, true);
     if (r == 0)
         r = uv_poll_init(core_loop(call_core(c)), &d->poll, ours);
@@ -192,14 +192,14 @@ void native_diff(struct call *c)
         return;
     }
     d->fd = TAKE_FD(ours);
-    if (layers_diff(call_core(c), c->actor.who.view, a, b, TAKE_FD(theirs), on_done, d, &err) < 0) {
+    if (layers_diff(call_core(c), c->actor.who.view, a, b, TAKE_FD(theirs), native_diff_on_done, d, &err) < 0) {
         d->answered = true;
         call_fail_err(c, &err);
         uv_close((uv_handle_t *)&d->poll, handle_closed);
         return;
     }
     c->state = d;
-    c->cleanup = on_closed;
-    http_on_drain(c->req, on_drain, d);
-    start(d);
+    c->cleanup = native_diff_on_closed;
+    http_on_drain(c->req, native_diff_on_drain, d);
+    native_diff_start(d);
 }

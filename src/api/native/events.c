@@ -11,14 +11,14 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
-#include "sandbox/service_log.h"
+#include "sandbox/action.h"
 #include "sandbox/volumes.h"
 
 #include <uv.h>
 
 enum { KEEPALIVE_MS = 15000 };
 
-struct stream {
+struct native_event_stream {
     struct call *call;
     struct event_cursor *cursor;
     struct slice slice;
@@ -37,7 +37,7 @@ static void timer_closed(uv_handle_t *handle)
 
 static void stream_closed(struct call *c)
 {
-    struct stream *s = c->state;
+    struct native_event_stream *s = c->state;
     if (s->cursor)
         event_cursor_close(s->cursor);
     s->cursor = NULL;
@@ -47,24 +47,24 @@ static void stream_closed(struct call *c)
     s->keepalive = NULL;
 }
 
-static void stream_end(struct stream *s)
+static void stream_end(struct native_event_stream *s)
 {
     stream_closed(s->call);
     (void)http_response_end(s->call->req);
 }
 
-static bool can_send(const struct stream *s)
+static bool can_send(const struct native_event_stream *s)
 {
     return !s->is_gone && !call_is_full(s->call);
 }
 
-static void send_text(struct stream *s, struct str text)
+static void send_text(struct native_event_stream *s, struct str text)
 {
     if (http_response_write(s->call->req, text) < 0)
         s->is_gone = true;
 }
 
-static void write_event(struct stream *s, const struct event *e)
+static void write_event(struct native_event_stream *s, const struct event *e)
 {
     AUTO_BUF struct buf json = BUF_INIT(EVENT_JSON_MAX + 1);
     event_format_json(e, &json);
@@ -81,7 +81,7 @@ static void write_event(struct stream *s, const struct event *e)
         send_text(s, buf_str(&text));
 }
 
-static void write_gap(struct stream *s, const struct event_gap *gap)
+static void write_gap(struct native_event_stream *s, const struct event_gap *gap)
 {
     AUTO_BUF struct buf json = BUF_INIT(128), text = BUF_INIT(256);
     buf_printf(&json, "{\"gap\":{\"from\":%llu,\"to\":%llu}}", (unsigned long long)gap->from,
@@ -93,7 +93,7 @@ static void write_gap(struct stream *s, const struct event_gap *gap)
     send_text(s, buf_str(&text));
 }
 
-static void write_error(struct stream *s, const struct err *err)
+static void write_error(struct native_event_stream *s, const struct err *err)
 {
     AUTO_BUF struct buf json = BUF_INIT(4096), text = BUF_INIT(8192);
     native_error_json(&json, err);
@@ -106,7 +106,7 @@ static void write_error(struct stream *s, const struct err *err)
 
 static bool write_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
-    struct stream *s = ctx;
+    struct native_event_stream *s = ctx;
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char text[CLOCK_TEXT_MAX];
     clock_format(at, 6, text);
@@ -121,7 +121,7 @@ static bool write_line(void *ctx, usec_t at, const char *level, const char *logg
     return true;
 }
 
-static void write_as_asked(struct stream *s, const struct event *e)
+static void write_as_asked(struct native_event_stream *s, const struct event *e)
 {
     s->seq = e->seq;
     if (s->is_logs)
@@ -130,7 +130,7 @@ static void write_as_asked(struct stream *s, const struct event *e)
         write_event(s, e);
 }
 
-static void pump(struct stream *s)
+static void pump(struct native_event_stream *s)
 {
     struct event e;
     struct event_gap gap;
@@ -170,10 +170,10 @@ static void on_wake(void *ctx)
 
 static void on_slice(struct slice *slice)
 {
-    pump(container_of(slice, struct stream, slice));
+    pump(container_of(slice, struct native_event_stream, slice));
 }
 
-static void on_drain(struct http_request *req, void *ctx)
+static void native_events_on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
     pump(ctx);
@@ -181,7 +181,7 @@ static void on_drain(struct http_request *req, void *ctx)
 
 static void on_keepalive(uv_timer_t *timer)
 {
-    struct stream *s = timer->data;
+    struct native_event_stream *s = timer->data;
     if (http_response_queued(s->call->req) == 0)
         (void)http_response_write(s->call->req, STR(":\n\n"));
 }
@@ -207,7 +207,7 @@ static bool find_log(struct call *c, bool may_be_volume)
 }
 
 /* The log may still be there when the sandbox is long gone. NULL: answered. */
-static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volume)
+static struct native_event_stream *stream_new(struct call *c, uint64_t from, bool may_be_volume)
 {
     struct err err;
     struct event_bounds bounds;
@@ -220,7 +220,7 @@ static struct stream *stream_new(struct call *c, uint64_t from, bool may_be_volu
            : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
     if (call_query_bool(c, "follow", &follow) < 0)
         return NULL;
-    struct stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct native_event_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
     s->call = c;
     slice_init(&s->slice, on_slice);
     s->is_follow = follow && lives;
@@ -243,7 +243,7 @@ void native_events_stream(struct call *c)
     if (last.p && str_to_u64(last, &last_id) == 0 && last_id < UINT64_MAX)
         from = last_id + 1;
 
-    struct stream *s = stream_new(c, from, true);
+    struct native_event_stream *s = stream_new(c, from, true);
     if (!s)
         return;
     (void)call_query(c, "kind", &s->kind);
@@ -252,7 +252,7 @@ void native_events_stream(struct call *c)
         HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
         HTTP_HEADER("cache-control", "no-store")};
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
-    http_on_drain(c->req, on_drain, s);
+    http_on_drain(c->req, native_events_on_drain, s);
     if (s->is_sse && s->is_follow) {
         s->keepalive = mem_new(uv_timer_t);
         (void)uv_timer_init(core_loop(call_core(c)), s->keepalive);
@@ -267,14 +267,14 @@ void native_events_logs(struct call *c)
     uint64_t from;
     if (call_query_u64(c, "from", &from) < 0)
         return;
-    struct stream *s = stream_new(c, from, false);
+    struct native_event_stream *s = stream_new(c, from, false);
     if (!s)
         return;
     s->is_logs = true;
     struct http_header headers[] = {HTTP_HEADER("content-type", "application/x-ndjson"),
                                     HTTP_HEADER("cache-control", "no-store")};
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
-    http_on_drain(c->req, on_drain, s);
+    http_on_drain(c->req, native_events_on_drain, s);
     pump(s);
 }
 

@@ -163,7 +163,7 @@ static struct str gather_input(struct exec *x, struct str first, struct str *in)
     return buf_str(&x->input);
 }
 
-/* 1: done or without effect, 0: frame_done() follows, -EPROTO. */
+/* 1: done or without effect, 0: frame_done() follows, -EPROTO, -EAGAIN: it waits until somebody allows it. */
 static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struct str *in)
 {
     struct exec_select which = {.pid = x->pid};
@@ -201,6 +201,12 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struc
     default:
         return -EPROTO;
     }
+    if (r < 0 && err.reason == ERR_HELD && call_lost(x->call, err.code))
+        return -EAGAIN;
+    if (r < 0 && err.code == ERR_PERMISSION_DENIED) {
+        exec_close(TAKE_PTR(x->follow));
+        process_error(x, &err);
+    }
     return r < 0 ? 1 : 0;
 }
 
@@ -227,16 +233,19 @@ static bool stands_still(struct exec *x)
 }
 
 /* Handles frames until one has to be waited for or more bytes are needed. */
-static void next_frame(struct exec *x)
+static void frames_step(struct call *c)
 {
-    while (!x->pending && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
+    struct exec *x = c->state;
+    while (!x->pending && !c->is_held && x->pid != 0 && !x->is_over && buf_len(&x->in) > 0 && !stands_still(x)) {
         struct str in = buf_str(&x->in);
         struct exec_stream_frame f;
         int r = exec_stream_next(&in, &f);
         if (r == 0)
             break;
         if (r > 0)
-            r = handle_frame(x, &f, &in) < 0 ? -EPROTO : 1;
+            r = handle_frame(x, &f, &in);
+        if (r == -EAGAIN)
+            break;
         if (r < 0) {
             http_abort(x->call->req);
             return;
@@ -245,10 +254,16 @@ static void next_frame(struct exec *x)
     }
     if (x->is_over)
         buf_clear(&x->in);
-    else if (x->pending || x->pid == 0 || x->still)
+    else if (x->pending || x->pid == 0 || x->still || c->is_held)
         http_pause_body(x->call->req);
     else
         http_resume_body(x->call->req);
+}
+
+static void next_frame(struct exec *x)
+{
+    if (!x->call->is_held)
+        call_step(x->call, frames_step);
 }
 
 static void on_data(struct http_request *req, struct str data, void *ctx)

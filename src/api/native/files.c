@@ -55,7 +55,7 @@ static struct transfer *transfer_new(struct call *c)
 }
 
 /* A user that the sandbox doesn't have is a mistake in the query: who asks is known, and no key would help. */
-static void fail(struct call *c, const struct err *err)
+static void native_files_fail(struct call *c, const struct err *err)
 {
     struct str user = STR("");
     if (err->code != ERR_UNAUTHENTICATED) {
@@ -72,7 +72,7 @@ static void transfer_begun(struct transfer *t, int r, const struct err *err)
 {
     if (r < 0) {
         t->file = NULL;
-        fail(t->call, err);
+        native_files_fail(t->call, err);
         return;
     }
     t->call->state = t;
@@ -98,7 +98,7 @@ static const char *type_name(enum wire_file_type type)
     return type == WIRE_FILE_REGULAR ? "file" : type == WIRE_FILE_DIRECTORY ? "directory" : "other";
 }
 
-static void append_entry(struct buf *b, const struct file_entry *e)
+static void native_files_append_entry(struct buf *b, const struct file_entry *e)
 {
     char mtime[CLOCK_TEXT_MAX];
     clock_format(e->mtime_ns / 1000, 6, mtime);
@@ -171,7 +171,7 @@ static void read_end(void *ctx, const struct err *err)
     if (!err)
         (void)http_response_end(t->call->req);
     else if (!http_response_begun(t->call->req))
-        fail(t->call, err);
+        native_files_fail(t->call, err);
     else
         http_abort(t->call->req); /* a cut body must not look whole */
 }
@@ -201,7 +201,7 @@ static void head_done(void *ctx, const struct file_entry *entry, const struct er
     struct http_header headers[5];
     t->file = NULL;
     if (err) {
-        fail(t->call, err);
+        native_files_fail(t->call, err);
         return;
     }
     size_t n = entry_headers(t->call, entry, headers);
@@ -216,7 +216,7 @@ void native_files_head(struct call *c)
 /* ---- PUT ---- */
 
 /* Gives the agent what it takes. What it doesn't stays in `in`, and the client waits. */
-static void feed(struct transfer *t)
+static void native_files_feed(struct transfer *t)
 {
     while (t->is_ready && buf_len(&t->in) > 0) {
         size_t n = file_write_data(t->file, buf_str(&t->in));
@@ -238,7 +238,7 @@ static void write_ready(void *ctx)
 {
     struct transfer *t = ctx;
     t->is_ready = true;
-    feed(t);
+    native_files_feed(t);
 }
 
 static void write_end(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -247,14 +247,14 @@ static void write_end(void *ctx, const struct file_entry *entry, const struct er
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
     t->file = NULL;
     if (err) {
-        fail(t->call, err);
+        native_files_fail(t->call, err);
         return;
     }
     if (!t->eof_sent) {
         call_refuse(t->call, ERR_INTERNAL, "the sandbox ended the file before all of it was there");
         return;
     }
-    append_entry(&b, entry);
+    native_files_append_entry(&b, entry);
     call_json_buf(t->call, 200, &b);
 }
 
@@ -268,16 +268,16 @@ static void body_data(struct http_request *req, struct str data, void *ctx)
     if (buf_append_str(&t->in, data) < 0)
         http_abort(req);
     else
-        feed(t);
+        native_files_feed(t);
 }
 
-static void body_end(struct http_request *req, void *ctx)
+static void native_files_body_end(struct http_request *req, void *ctx)
 {
     (void)req;
     struct transfer *t = ctx;
     t->body_ended = true;
     if (t->file)
-        feed(t);
+        native_files_feed(t);
 }
 
 /* A client that left in the middle: on_close cancels the write, so that the file's end is not taken for its whole. */
@@ -290,7 +290,7 @@ static void body_error(struct http_request *req, int error, void *ctx)
         transfer_closed(t->call);
 }
 
-static const struct http_body_ops body_ops = {body_data, body_end, body_error};
+static const struct http_body_ops body_ops = {body_data, native_files_body_end, body_error};
 
 void native_files_put(struct call *c)
 {
@@ -315,7 +315,7 @@ static void delete_done(void *ctx, const struct file_entry *entry, const struct 
     struct transfer *t = ctx;
     t->file = NULL;
     if (err)
-        fail(t->call, err);
+        native_files_fail(t->call, err);
     else
         call_empty(t->call, 204);
 }
@@ -339,7 +339,7 @@ static void each_entry(void *ctx, const struct file_entry *entry)
 {
     struct transfer *t = ctx;
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    append_entry(&b, entry);
+    native_files_append_entry(&b, entry);
     buf_append_char(&b, '\n');
     begin_entries(t);
     if (buf_error(&b) || http_response_write(t->call->req, buf_str(&b)) == -ENOBUFS)
@@ -352,7 +352,7 @@ static void entries_done(void *ctx, const struct file_entry *entry, const struct
     struct transfer *t = ctx;
     t->file = NULL;
     if (err && !http_response_begun(t->call->req)) {
-        fail(t->call, err);
+        native_files_fail(t->call, err);
     } else if (err) {
         http_abort(t->call->req);
     } else {

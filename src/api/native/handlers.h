@@ -5,6 +5,9 @@
 #include "api/kit/call.h"
 #include "api/native/native.h"
 
+extern const struct route native_routes[];
+extern const size_t native_routes_n;
+
 /* What was last heard of the storage pool (ready.c). */
 struct native_pool {
     usec_t looked; /* monotonic; 0: never */

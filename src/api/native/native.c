@@ -12,21 +12,20 @@
 /* What to do next, where a message says nothing of it itself. The first that fits. */
 static const struct {
     enum err_code code;
-    const char *about; /* only messages that hold this */
+    enum err_reason reason; /* ERR_NO_REASON: any */
     const char *hint;
 } hints[] = {
-    {ERR_UNAUTHENTICATED, "", "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
-    {ERR_RESOURCE_EXHAUSTED, "sandboxes are running",
+    {ERR_UNAUTHENTICATED, ERR_NO_REASON, "send the API key as 'Authorization: Bearer <key>'; 'cove key' prints it"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_SANDBOXES_FULL,
      "end sandboxes that are not needed ('cove rm'), or raise limits.sandboxes in the configuration"},
-    {ERR_RESOURCE_EXHAUSTED, "slots for sandboxes", "end sandboxes that are not needed ('cove rm')"},
-    {ERR_RESOURCE_EXHAUSTED, "disk quota exceeded",
-     "remove files in the sandbox, or give it a larger disk ('cove run --disk')"},
-    {ERR_RESOURCE_EXHAUSTED, "no space left on device",
+    {ERR_RESOURCE_EXHAUSTED, ERR_SLOTS_FULL, "end sandboxes that are not needed ('cove rm')"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_NO_QUOTA, "remove files in the sandbox, or give it a larger disk ('cove run --disk')"},
+    {ERR_RESOURCE_EXHAUSTED, ERR_NO_SPACE,
      "remove files in the sandbox, or make room in the pool ('cove pool', 'cove gc')"},
-    {ERR_RESOURCE_EXHAUSTED, "storage pool is full",
+    {ERR_RESOURCE_EXHAUSTED, ERR_POOL_FULL,
      "make room: 'cove rm', 'cove snapshot rm', 'cove template rm', 'cove volume rm', then 'cove gc'"},
-    {ERR_UNAVAILABLE, "restart the service", NULL},
-    {ERR_UNAVAILABLE, "", "try again in a moment; if it stays so, the service's log says why"},
+    {ERR_UNAVAILABLE, ERR_NEEDS_RESTART, NULL},
+    {ERR_UNAVAILABLE, ERR_NO_REASON, "try again in a moment; if it stays so, the service's log says why"},
 };
 
 static void health(struct call *c)
@@ -64,7 +63,7 @@ static void info(struct call *c)
     call_json_buf(c, 200, &b);
 }
 
-static const struct route routes[] = {
+const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
@@ -127,8 +126,8 @@ static const struct route routes[] = {
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/files", native_files_put, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/sandboxes/{}/files", native_files_delete, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/entries", native_files_entries, ROUTE_SANDBOX, NULL},
-    {0},
 };
+const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
 /* The machine's owner, who sees all, or acts as an administrator of the tenant that he names. */
 static bool native_act_in(struct call *c, unsigned uid, struct str tenant)
@@ -205,10 +204,10 @@ void native_append_time(struct buf *b, const char *name, usec_t at)
     native_append_text(b, name, at ? text : NULL);
 }
 
-static const char *hint_for(enum err_code code, struct str message)
+static const char *native_hint(const struct err *err)
 {
     for (size_t i = 0; i < ARRAY_SIZE(hints); i++)
-        if (hints[i].code == code && memmem(message.p, message.n, hints[i].about, strlen(hints[i].about)))
+        if (hints[i].code == err->code && (!hints[i].reason || hints[i].reason == err->reason))
             return hints[i].hint;
     return NULL;
 }
@@ -218,8 +217,6 @@ static void native_append_error(struct buf *b, int status, enum err_code code, s
     (void)status;
     buf_printf(b, "{\"error\":{\"code\":\"%s\",\"message\":", err_code_name(code));
     buf_append_json_string(b, message);
-    if (!hint)
-        hint = hint_for(code, message);
     if (hint) {
         buf_append_cstr(b, ",\"hint\":");
         buf_append_json_string(b, str_of(hint));
@@ -229,14 +226,13 @@ static void native_append_error(struct buf *b, int status, enum err_code code, s
 
 void native_error_json(struct buf *b, const struct err *err)
 {
-    native_append_error(b, 0, err->code, str_of(err->msg), NULL);
+    native_append_error(b, 0, err->code, str_of(err->msg), native_hint(err));
 }
 
 /* ---- the façade ---- */
 
 static const struct facade_ops native_ops = {
     .name = "native",
-    .routes = routes,
     .body_max = NATIVE_BODY_MAX,
     .body_error = "",
     .refuses_unknown = true,
@@ -245,12 +241,13 @@ static const struct facade_ops native_ops = {
     .authenticate = native_authenticate,
     .find_sandbox = native_find_sandbox,
     .append_error = native_append_error,
+    .hint = native_hint,
 };
 
 bool native_serve(void *facade, struct http_request *req)
 {
     struct native *n = facade;
-    if (!facade_serve(&n->facade, req))
+    if (!facade_serve(&n->facade, native_routes, native_routes_n, req))
         call_refuse(call_new(&n->facade, req, NULL), ERR_NOT_FOUND, "there is no such route");
     return true;
 }

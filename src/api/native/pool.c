@@ -40,6 +40,15 @@ static void collected(void *ctx, const struct layers_garbage *found, size_t n, c
     call_json_buf(c, 200, &b);
 }
 
+static void collect_step(struct call *c)
+{
+    bool dry_run = false;
+    struct err err;
+    if (CALL_WANTS(c, JSON_WANT_BOOL("dry_run", &dry_run), JSON_WANT_ANY("cache")) &&
+        layers_collect(call_core(c), &c->actor, dry_run, collected, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
 void native_pool_collect(struct call *c)
 {
     struct builder *builder = native_of(c)->config.builder;
@@ -52,8 +61,8 @@ void native_pool_collect(struct call *c)
     else if (cache && builder &&
              (builder_forget_cache(builder, &c->actor, &err) < 0 || core_templates_commit(call_core(c), &err) < 0))
         call_fail_err(c, &err);
-    else if (layers_collect(call_core(c), &c->actor, dry_run, collected, call_hold(c), &err) < 0)
-        call_drop(c, &err);
+    else
+        call_step(c, collect_step);
 }
 
 void native_pool_warm(struct call *c)

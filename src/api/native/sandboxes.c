@@ -70,7 +70,7 @@ void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err)
 /* ---- list ---- */
 
 /* A page goes on behind "<started>-<id>": newest first, equal times by id. */
-struct page {
+struct native_sandboxes_page {
     struct buf b;
     uint64_t limit, n;
     usec_t after_started;
@@ -80,7 +80,7 @@ struct page {
     char last_id[ID_SANDBOX_LEN + 1];
 };
 
-static int parse_after(struct str text, struct page *p)
+static int parse_after(struct str text, struct native_sandboxes_page *p)
 {
     ssize_t dash = str_find_char(text, '-');
     struct str id = dash < 0 ? STR_NULL : str_sub(text, (size_t)dash + 1);
@@ -91,9 +91,9 @@ static int parse_after(struct str text, struct page *p)
     return 0;
 }
 
-static bool list_one(void *ctx, struct sandbox *sb)
+static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
 {
-    struct page *p = ctx;
+    struct native_sandboxes_page *p = ctx;
     const struct sandbox_info *s = sandbox_info(sb);
     if (s->hidden)
         return true;
@@ -114,7 +114,7 @@ static bool list_one(void *ctx, struct sandbox *sb)
 
 void native_sandboxes_list(struct call *c)
 {
-    struct page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
+    struct native_sandboxes_page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
     struct str after;
     if (call_query_u64(c, "limit", &p.limit) < 0)
         return;
@@ -125,7 +125,7 @@ void native_sandboxes_list(struct call *c)
         return;
     }
     buf_append_cstr(&p.b, "{\"sandboxes\":[");
-    access_each_sandbox(c, list_one, &p);
+    access_each_sandbox(c, native_sandboxes_list_one, &p);
     if (p.more)
         buf_printf(&p.b, "],\"next\":\"%llu-%s\"}", (unsigned long long)p.last_started, p.last_id);
     else

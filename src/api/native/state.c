@@ -68,15 +68,15 @@ void native_state_snapshot(struct call *c)
         call_drop(c, &err);
 }
 
-struct listing {
+struct native_state_listing {
     struct str source; /* p NULL: any */
     const struct template **found;
     size_t n, cap;
 };
 
-static bool collect(void *ctx, const struct template *t)
+static bool native_state_collect(void *ctx, const struct template *t)
 {
-    struct listing *l = ctx;
+    struct native_state_listing *l = ctx;
     if (!t->is_snapshot || (l->source.p && !(t->source && str_eqc(l->source, t->source))))
         return true;
     if (l->n == l->cap) {
@@ -88,7 +88,7 @@ static bool collect(void *ctx, const struct template *t)
 }
 
 /* Newest first. One with several tags stands beside itself. */
-static int compare(const void *a, const void *b)
+static int native_state_compare(const void *a, const void *b)
 {
     const struct template *x = *(const struct template *const *)a, *y = *(const struct template *const *)b;
     return x->built != y->built ? (x->built > y->built ? -1 : 1) : (x > y) - (x < y);
@@ -97,11 +97,11 @@ static int compare(const void *a, const void *b)
 void native_state_snapshots(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
-    struct listing l = {.source = STR_NULL};
+    struct native_state_listing l = {.source = STR_NULL};
     (void)call_query(c, "sandbox", &l.source);
-    core_templates_each(call_core(c), c->actor.who.view, collect, &l);
+    core_templates_each(call_core(c), c->actor.who.view, native_state_collect, &l);
     if (l.n)
-        qsort(l.found, l.n, sizeof(struct template *), compare);
+        qsort(l.found, l.n, sizeof(struct template *), native_state_compare);
     buf_append_cstr(&b, "{\"snapshots\":[");
     for (size_t i = 0; i < l.n; i++) {
         if (i && l.found[i] == l.found[i - 1])
@@ -158,13 +158,13 @@ void native_state_snapshot_remove(struct call *c)
 
 /* ---- forks ---- */
 
-struct forks {
+struct native_state_forks {
     struct call *call; /* held */
     size_t count;
     char *results[]; /* JSON, owned */
 };
 
-static void answer_forks(struct forks *f)
+static void answer_forks(struct native_state_forks *f)
 {
     AUTO_BUF struct buf b = BUF_INIT(FORKS_BYTES);
     struct call *c = call_back(f->call, NULL);
@@ -184,7 +184,7 @@ static void answer_forks(struct forks *f)
 static void forked(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(FORKS_BYTES);
-    struct forks *f = ctx;
+    struct native_state_forks *f = ctx;
     if (i >= f->count) {
         answer_forks(f);
         return;
@@ -206,7 +206,7 @@ void native_state_fork(struct call *c)
     if (!CALL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
                     JSON_WANT_INT("timeout_ms", 0, INT64_MAX, &timeout_ms)))
         return;
-    struct forks *f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
+    struct native_state_forks *f = mem_alloc(sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     memset(f, 0, sizeof(*f) + (size_t)count * sizeof(f->results[0]));
     f->count = (size_t)count;
     f->call = call_hold(c);

@@ -147,8 +147,16 @@ void native_templates_remove(struct call *c)
         call_empty(c, 204);
 }
 
-static int change(struct call *c, struct str ref, const char *id, struct err *err)
+/* Up to three actions, each a step. */
+struct change {
+    struct str ref;
+    const char *id;
+    unsigned n_done;
+};
+
+static int change_next(struct call *c, struct err *err)
 {
+    const struct change *k = c->state;
     const struct str *add = NULL, *drop = NULL;
     size_t n_add = 0, n_drop = 0;
     bool is_public = false;
@@ -157,30 +165,41 @@ static int change(struct call *c, struct str ref, const char *id, struct err *er
                    JSON_WANT_STRS("add_tags", &add, &n_add), JSON_WANT_STRS("remove_tags", &drop, &n_drop)) < 0)
         return -1;
     struct core *core = call_core(c);
-    if (json_field(c->body, "public") && core_template_publish(core, &c->actor, str_of(id), is_public, err) < 0)
-        return -1;
-    if (n_add && core_template_tag(core, &c->actor, ref, add, n_add, &build, err) < 0)
-        return -1;
-    return n_drop ? core_template_untag(core, &c->actor, str_of(id), drop, n_drop, err) : 0;
+    if (k->n_done == 0 && json_field(c->body, "public"))
+        return core_template_publish(core, &c->actor, str_of(k->id), is_public, err);
+    if (k->n_done == 1 && n_add)
+        return core_template_tag(core, &c->actor, k->ref, add, n_add, &build, err);
+    return k->n_done == 2 && n_drop ? core_template_untag(core, &c->actor, str_of(k->id), drop, n_drop, err) : 0;
+}
+
+static void change_step(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct change *k = c->state;
+    struct template_info info;
+    struct err err;
+    for (; k->n_done < 3; k->n_done++) {
+        if (change_next(c, &err) < 0) {
+            call_fail_err(c, &err);
+            return;
+        }
+    }
+    if (!committed(c) || template_info_find(registry(c), c->actor.who.view, str_of(k->id), &info, &err) < 0)
+        return;
+    append_template(&b, call_core(c), &info);
+    call_json_buf(c, 200, &b);
 }
 
 void native_templates_change(struct call *c)
 {
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct template_info info;
     struct str ref;
-    struct err err;
     if (!find(c, &info) || !call_query(c, "ref", &ref))
         return;
-    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
-    if (change(c, ref, id, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    if (!committed(c) || template_info_find(registry(c), c->actor.who.view, str_of(id), &info, &err) < 0)
-        return;
-    append_template(&b, call_core(c), &info);
-    call_json_buf(c, 200, &b);
+    struct change *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    *k = (struct change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
+    c->state = k;
+    call_step(c, change_step);
 }
 
 /* ---- builds ---- */
@@ -217,40 +236,54 @@ static void append_build(struct buf *b, const struct call *c, const struct templ
     buf_append_cstr(b, "]}");
 }
 
-static int make(struct call *c, char ret_id[static ID_UUID_LEN + 1], struct err *err)
+/* What is asked for, and then built: two actions. */
+static int read_make(struct call *c, struct template_request *request, struct build_spec *spec, struct err *err)
 {
-    struct template_request request = {0};
-    const struct template_build *build;
-    struct build_spec spec;
     json_t *what = NULL;
     int64_t cpu = 0, memory = 0;
-    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_NEED_STR("name", &request.name),
-                   JSON_WANT_STRS("tags", &request.tags, &request.n_tags), JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu),
-                   JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory), JSON_NEED_OBJECT("spec", &what)) < 0)
+    if (JSON_WANTS(c->body, http_arena(c->req), err, JSON_NEED_STR("name", &request->name),
+                   JSON_WANT_STRS("tags", &request->tags, &request->n_tags),
+                   JSON_WANT_INT("cpu_milli", 0, 1000000, &cpu), JSON_WANT_INT("memory_bytes", 0, INT64_MAX, &memory),
+                   JSON_NEED_OBJECT("spec", &what)) < 0)
         return -1;
-    if (build_spec_read(what, http_arena(c->req), &spec, err) < 0)
+    if (build_spec_read(what, &build_spec_names, http_arena(c->req), spec, err) < 0)
         return err_prefix(err, "spec");
-    request.cpu_milli = (uint32_t)cpu;
-    request.memory_bytes = (uint64_t)memory;
-    if (core_template_request(call_core(c), &c->actor, &request, &build, err) < 0)
-        return -1;
-    memcpy(ret_id, build->id, ID_UUID_LEN + 1);
-    return builder_start(native_of(c)->config.builder, &c->actor, ret_id, &spec, err);
+    request->cpu_milli = (uint32_t)cpu;
+    request->memory_bytes = (uint64_t)memory;
+    return 0;
 }
 
-void native_builds_make(struct call *c)
+static void build_step(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BUILD_BYTES_MAX);
-    char id[ID_UUID_LEN + 1];
+    struct template_request request = {0};
+    struct build_spec spec;
+    const char *id = c->state;
     struct err err;
-    if (!builder_of(c))
-        return;
-    if (make(c, id, &err) < 0) {
+    if (read_make(c, &request, &spec, &err) < 0 ||
+        builder_start(native_of(c)->config.builder, &c->actor, id, &spec, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }
     append_build(&b, c, template_build_find(registry(c), c->actor.who.view, str_of(id)));
     call_json_buf(c, 202, &b);
+}
+
+void native_builds_make(struct call *c)
+{
+    struct template_request request = {0};
+    const struct template_build *build;
+    struct build_spec spec;
+    struct err err;
+    if (!builder_of(c))
+        return;
+    if (read_make(c, &request, &spec, &err) < 0 ||
+        core_template_request(call_core(c), &c->actor, &request, &build, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    c->state = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
+    call_step(c, build_step);
 }
 
 /* NULL: answered. */
@@ -395,7 +428,8 @@ void native_uploads_put(struct call *c)
     struct err err;
     if (!builder || !is_hash(c, name))
         return;
-    if (upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &err) < 0) {
+    if (builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &err) < 0 ||
+        upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }

@@ -70,14 +70,6 @@ static bool read_limits(struct call *c, struct str *name, int64_t limits[static 
     return call_wants(c, wants, QUOTA_MAX + (name ? 1 : 0));
 }
 
-static bool has_limits(const int64_t limits[static QUOTA_MAX])
-{
-    for (size_t i = 0; i < QUOTA_MAX; i++)
-        if (limits[i] >= 0)
-            return true;
-    return false;
-}
-
 void native_tenants_create(struct call *c)
 {
     int64_t limits[QUOTA_MAX];
@@ -85,8 +77,7 @@ void native_tenants_create(struct call *c)
     struct err err;
     if (!read_limits(c, &name, limits))
         return;
-    if (tenant_create(call_core(c), &c->actor, name, &err) < 0 ||
-        (has_limits(limits) && tenant_set(call_core(c), &c->actor, name, limits, &err) < 0))
+    if (tenant_create(call_core(c), &c->actor, name, limits, &err) < 0)
         call_fail_err(c, &err);
     else
         answer(c, 201, name);

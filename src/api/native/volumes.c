@@ -23,14 +23,14 @@ static void append_volume(struct buf *b, const struct volume *v)
     buf_append_char(b, '}');
 }
 
-struct listing {
+struct native_volumes_listing {
     struct buf b;
     bool has_usage;
 };
 
 static bool append_one(void *ctx, const struct volume *v)
 {
-    struct listing *l = ctx;
+    struct native_volumes_listing *l = ctx;
     if (buf_data(&l->b)[buf_len(&l->b) - 1] != '[')
         buf_append_char(&l->b, ',');
     append_members(&l->b, v);
@@ -44,7 +44,7 @@ static bool append_one(void *ctx, const struct volume *v)
 
 static void answer_list(struct call *c, bool has_usage)
 {
-    struct listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
+    struct native_volumes_listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
     buf_append_cstr(&l.b, "{\"volumes\":[");
     volume_each(call_core(c), c->actor.who.view, append_one, &l);
     buf_append_cstr(&l.b, "]}");

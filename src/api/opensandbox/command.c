@@ -358,6 +358,18 @@ static void command_run(struct call *c, const struct exec_spec *spec, struct str
     "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
 #define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
 
+/* The same when the handler runs again, lest what was allowed be another action. */
+static char *id_once(struct call *c)
+{
+    char *id = c->state;
+
+    if (!id) {
+        id = c->state = arena_alloc(http_arena(c->req), ID_LEN + 1);
+        id_token(id, ID_LEN);
+    }
+    return id;
+}
+
 static void run_command(struct call *c)
 {
     struct arena *a = http_arena(c->req);
@@ -367,7 +379,7 @@ static void run_command(struct call *c)
     bool is_background = false;
     struct exec_spec spec = {.user = STR("root")};
     size_t argc = 0, n = 0;
-    char id[ID_LEN + 1];
+    char *id = id_once(c);
 
     if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
                     JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
@@ -379,7 +391,6 @@ static void run_command(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "exactly one of command and argv is needed; gid goes with uid");
         return;
     }
-    id_token(id, ID_LEN);
     struct str *args = arena_alloc(a, (argc + 12) * sizeof(*args));
     spec.cmd = STR("/bin/sh");
     spec.args = args;
@@ -387,7 +398,7 @@ static void run_command(struct call *c)
         args[n++] = STR("-c");
         args[n++] = STR(PRELUDE);
         args[n++] = STR("sh");
-        args[n++] = is_background ? arena_str(a, str_of(id)) : STR("");
+        args[n++] = is_background ? str_of(id) : STR("");
         args[n++] = uid >= 0 ? str_of(arena_printf(a, "%lld", (long long)uid)) : STR("");
         args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
         if (command.n)
@@ -586,12 +597,14 @@ void script_run(struct call *c, const char *script, const struct str *args, size
     argv[2] = STR("sh");
     for (size_t i = 0; i < n_args; i++)
         argv[3 + i] = args[i];
+    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    if (c->cleanup)
+        c->cleanup(c);
     c->state = s;
     c->cleanup = script_closed;
-    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
-        s->follow = NULL;
-        call_fail_err(c, &err);
-    }
 }
 
 /* ---- sessions ---- */
@@ -608,13 +621,10 @@ static void session_made(struct call *c, uint32_t code, struct str output)
 
 static void session_new_one(struct call *c)
 {
-    struct str args[2] = {STR_NULL, STR("/root")};
-    char id[ID_LEN + 1];
+    struct str args[2] = {str_of(id_once(c)), STR("/root")};
 
     if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
         return;
-    id_token(id, ID_LEN);
-    args[0] = arena_str(http_arena(c->req), str_of(id));
     script_run(c,
                "cd -- \"$2\" && mkdir -p " DIRECTORY " && export >" DIRECTORY
                "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
@@ -631,37 +641,39 @@ static void session_new_one(struct call *c)
 struct session_run {
     struct str command, cwd;
     int64_t timeout_ms;
+    char id[ID_LEN + 1]; /* of the command */
 };
 
-static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
+static void session_start_command(struct call *c)
 {
-    struct call *c = ctx;
-    struct session_run r = *(struct session_run *)c->state;
-    struct arena *a = http_arena(c->req);
-    struct str *args = arena_alloc(a, 6 * sizeof(*args));
-    char id[ID_LEN + 1];
+    const struct session_run *r = c->state;
+    struct str *args = arena_alloc(http_arena(c->req), 6 * sizeof(*args));
 
-    (void)entry;
-    c->file = NULL;
-    c->state = NULL;
-    if (err) {
-        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
-        return;
-    }
     args[0] = STR("-c");
     args[1] = STR(SESSION);
     args[2] = STR("bash");
     args[3] = c->args[0];
-    args[4] = r.command;
-    args[5] = r.cwd;
-    id_token(id, ID_LEN);
+    args[4] = r->command;
+    args[5] = r->cwd;
     command_run(c,
                 &(struct exec_spec){.cmd = STR("/bin/bash"),
                                     .args = args,
                                     .n_args = 6,
                                     .user = STR("root"),
-                                    .timeout_ms = (uint64_t)r.timeout_ms},
-                r.command, false, id);
+                                    .timeout_ms = (uint64_t)r->timeout_ms},
+                r->command, false, r->id);
+}
+
+static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)entry;
+    c->file = NULL;
+    if (err)
+        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+    else
+        call_step(c, session_start_command);
 }
 
 static void session_stat(struct call *c, file_entry_fn done)
@@ -684,7 +696,8 @@ static void session_command(struct call *c)
 {
     struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
 
-    *r = (struct session_run){STR(""), STR(""), 0};
+    *r = (struct session_run){STR(""), STR(""), 0, ""};
+    id_token(r->id, ID_LEN);
     c->state = r;
     if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
                    JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))

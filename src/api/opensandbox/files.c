@@ -88,7 +88,7 @@ static void info_one(void *ctx, const struct file_entry *entry, const struct err
     }
     (void)json_object_setn_new(f->found, f->paths[f->i].p, f->paths[f->i].n, entry_json(entry));
     f->i++;
-    info_next(c);
+    call_step(c, info_next);
 }
 
 static void info_next(struct call *c)
@@ -348,7 +348,7 @@ static void replace_written(void *ctx, const struct file_entry *entry, const str
         return;
     }
     r->it = json_object_iter_next(c->body, r->it);
-    replace_next(c);
+    call_step(c, replace_next);
 }
 
 static struct str replace_path(const struct replacing *r)
@@ -356,13 +356,22 @@ static struct str replace_path(const struct replacing *r)
     return str_of(json_object_iter_key(r->it));
 }
 
-static void replace_read(void *ctx, const struct err *err)
+static void replace_write(struct call *c)
 {
     static const struct file_write_ops ops = {replace_ready, replace_written};
+    struct err err;
+
+    if (file_write(c->sandbox, &c->actor, STR("root"), replace_path(c->state), NULL, 0, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static void replace_read(void *ctx, const struct err *err)
+{
     struct call *c = ctx;
     struct replacing *r = c->state;
     struct str rest = buf_str(&r->text);
-    struct err local;
 
     c->file = NULL;
     if (err || buf_error(&r->text)) {
@@ -382,13 +391,11 @@ static void replace_read(void *ctx, const struct err *err)
                               json_pack("{s:I}", "replacedCount", (json_int_t)r->count));
     if (!r->count) {
         r->it = json_object_iter_next(c->body, r->it);
-        replace_next(c);
+        call_step(c, replace_next);
     } else if (buf_error(&r->changed)) {
         call_fail(c, 500, "the file would become too large to be edited here");
-    } else if (file_write(c->sandbox, &c->actor, STR("root"), replace_path(r), NULL, 0, &ops, c, &c->file, &local) <
-               0) {
-        c->file = NULL;
-        call_fail_err(c, &local);
+    } else {
+        call_step(c, replace_write);
     }
 }
 

@@ -14,7 +14,9 @@ struct download {
     struct str path;
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
     size_t unacked;
-    bool is_range, has_begun;
+    struct http_header *headers;
+    size_t n_headers;
+    bool is_range;
 };
 
 /* "bytes=a-b", "bytes=a-", "bytes=-n" of a file of this size; of several the first. */
@@ -106,16 +108,29 @@ static void download_end(void *ctx, const struct err *err)
     }
 }
 
-static void download_begin(struct call *c, const struct file_entry *e)
+static void download_read(struct call *c)
 {
     static const struct file_read_ops ops = {download_open, download_data, download_end};
+    struct download *d = c->state;
+    struct err err;
+
+    if (file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+        return;
+    }
+    (void)http_response_begin(c->req, d->is_range ? 206 : 200, d->headers, d->n_headers,
+                              d->first ? -1 : (int64_t)d->length);
+}
+
+static void download_begin(struct call *c, const struct file_entry *e)
+{
     struct arena *a = http_arena(c->req);
     struct download *d = c->state;
     struct str range = http_header_get(c->req, "range");
     struct http_header headers[3] = {
         HTTP_HEADER_STR("content-type", str_of(d->first ? "text/plain; charset=utf-8" : "application/octet-stream")),
         HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
-    struct err err;
 
     d->length = e->size;
     d->is_range = range.n && !d->first;
@@ -131,13 +146,10 @@ static void download_begin(struct call *c, const struct file_entry *e)
             str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
                                 (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
     http_on_drain(c->req, download_drain, c);
-    if (file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-        return;
-    }
-    (void)http_response_begin(c->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
-                              d->first ? -1 : (int64_t)d->length);
+    d->headers = arena_alloc(a, sizeof(headers));
+    memcpy(d->headers, headers, sizeof(headers));
+    d->n_headers = ARRAY_SIZE(headers);
+    call_step(c, download_read);
 }
 
 static void download_found(void *ctx, const struct file_entry *entry, const struct err *err)
@@ -206,7 +218,6 @@ static int upload_part(const struct multipart_part *part, void *ctx)
 {
     struct call *c = ctx;
     struct upload *u = c->state;
-    struct err err;
 
     u->part = str_eqc(part->name, "metadata") ? PART_METADATA : str_eqc(part->name, "file") ? PART_FILE : PART_OTHER;
     if (u->part == PART_METADATA && u->has_metadata) {
@@ -222,10 +233,8 @@ static int upload_part(const struct multipart_part *part, void *ctx)
         return -ECANCELED;
     }
     u->has_metadata = false;
-    if (upload_queue_begin(u->queue, u->args[4 * (u->n_files - 1)], &err) == 0)
-        return 0;
-    call_fail_err(c, &err);
-    return -ECANCELED;
+    upload_queue_begin(u->queue, u->args[4 * (u->n_files - 1)]);
+    return c->answered ? -ECANCELED : 0;
 }
 
 static int upload_bytes(struct str data, void *ctx)
@@ -280,6 +289,14 @@ static int upload_part_end(void *ctx)
     return 0;
 }
 
+/* All of it is written: owners and modes. */
+static void upload_apply(struct call *c)
+{
+    struct upload *u = c->state;
+
+    script_run(c, "while [ $# -gt 3 ]; do " FILES_APPLY "shift 4; done", u->args, 4 * u->n_files, files_script_done);
+}
+
 static void upload_advance(struct call *c)
 {
     struct upload *u = c->state;
@@ -291,13 +308,22 @@ static void upload_advance(struct call *c)
     } else if (!u->is_ended) {
         http_resume_body(c->req);
     } else if (upload_queue_is_empty(u->queue)) {
-        struct str *args = u->args;
-        size_t n = 4 * u->n_files;
-
-        upload_closed(c);
-        c->cleanup = NULL;
-        script_run(c, "while [ $# -gt 3 ]; do " FILES_APPLY "shift 4; done", args, n, files_script_done);
+        call_step(c, upload_apply);
     }
+}
+
+static void upload_write(struct call *c)
+{
+    struct upload *u = c->state;
+    struct err err;
+
+    if (upload_queue_write(u->queue, &err) < 0)
+        call_fail_err(c, &err);
+}
+
+static void upload_next(void *ctx)
+{
+    call_step(ctx, upload_write);
 }
 
 static void upload_idle(void *ctx)
@@ -350,7 +376,7 @@ static void upload_lost(struct http_request *req, int error, void *ctx)
 void transfer_upload(struct call *c)
 {
     static const struct multipart_ops parts = {upload_part, upload_bytes, upload_part_end};
-    static const struct upload_queue_ops queue = {upload_written, upload_idle, upload_failed};
+    static const struct upload_queue_ops queue = {upload_next, upload_written, upload_idle, upload_failed};
     static const struct http_body_ops body = {upload_data, upload_end, upload_lost};
     struct upload *u = arena_alloc(http_arena(c->req), sizeof(*u));
     const struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor, .user = STR("root")};

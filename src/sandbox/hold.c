@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/hold.h"
+
+#include "base/id.h"
+#include "base/mem.h"
+#include "sandbox/internal.h"
+
+#include <stdio.h>
+
+enum hold_state { HOLD_WAITS, HOLD_ALLOWED, HOLD_DENIED };
+
+struct hold {
+    struct list node; /* of its holder */
+    struct list all;  /* of the core, while it waits */
+    struct core *core;
+    struct holder *holder;
+    struct hold_info info; /* its strings are ours */
+    enum hold_state state;
+    uint64_t seq; /* of guard.asked, then of guard.answered */
+    size_t bytes;
+    bool is_late; /* nobody answered in time */
+    struct loop_alarm alarm;
+    struct loop_job job;
+};
+
+void holder_init(struct holder *h, void (*again)(struct holder *h))
+{
+    *h = (struct holder){.again = again};
+    list_init(&h->holds);
+}
+
+bool holder_waits(struct holder *h)
+{
+    LIST_FOREACH (struct hold, hold, &h->holds, node)
+        if (hold->state == HOLD_WAITS)
+            return true;
+    return false;
+}
+
+static void hold_free(struct hold *h)
+{
+    list_remove(&h->node);
+    loop_job_cancel(&h->job);
+    mem_free((char *)h->info.id);
+    mem_free((char *)h->info.question.id);
+    mem_free((char *)h->info.question.actor.p);
+    mem_free((char *)h->info.question.data.p);
+    mem_free((char *)h->info.rule);
+    mem_free(h);
+}
+
+static void hold_end(struct hold *h, enum hold_state state, const char *how, const char *by)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "hold", str_of(h->info.id));
+    event_data_str(&d, "answer", str_of(how));
+    h->seq = action_note(h->core, h->info.question.id, by, h->seq, EVENT_GUARD_ANSWERED, event_data_end(&d));
+    h->state = state;
+    list_remove(&h->all);
+    h->core->n_holds--;
+    h->core->hold_bytes -= h->bytes;
+    loop_alarm_clear(h->core->loop, &h->alarm);
+    loop_later(h->core->loop, &h->job);
+}
+
+void holder_fini(struct holder *h)
+{
+    LIST_FOREACH (struct hold, hold, &h->holds, node) {
+        if (hold->state == HOLD_WAITS)
+            hold_end(hold, HOLD_DENIED, "gone", NULL);
+        hold_free(hold);
+    }
+}
+
+static void hold_on_answered(struct loop_job *job)
+{
+    struct holder *holder = container_of(job, struct hold, job)->holder;
+    holder->again(holder);
+}
+
+static void hold_on_alarm(struct loop_alarm *alarm)
+{
+    struct hold *h = container_of(alarm, struct hold, alarm);
+    h->is_late = true;
+    hold_end(h, HOLD_DENIED, "timeout", NULL);
+}
+
+/* One that was answered, and that this action was asked about. */
+static struct hold *hold_find(struct holder *holder, const struct guard_question *q)
+{
+    LIST_FOREACH (struct hold, h, &holder->holds, node) {
+        const struct guard_question *was = &h->info.question;
+        if (h->state != HOLD_WAITS && was->kind == q->kind && strcmp(was->id, q->id) == 0 && str_eq(was->data, q->data))
+            return h;
+    }
+    return NULL;
+}
+
+bool hold_was_answered(struct holder *holder, const struct guard_question *q)
+{
+    return holder && hold_find(holder, q);
+}
+
+static struct str hold_copy(struct str s)
+{
+    return str_n(mem_strndup(s.p ? s.p : "", s.n), s.n);
+}
+
+static struct hold *hold_new(struct core *core, struct holder *holder, const struct guard_question *q, const char *rule)
+{
+    struct hold *h = mem_new(struct hold);
+    char id[HOLD_ID_LEN + 1] = "h";
+    id_token(id + 1, HOLD_ID_LEN - 1);
+    uint64_t ms = core->config.hold_ms ? core->config.hold_ms : HOLD_MS;
+    usec_t now = clock_real();
+    *h = (struct hold){.core = core, .holder = holder, .bytes = holder->bytes + q->data.n};
+    h->info = (struct hold_info){.id = mem_strdup(id),
+                                 .question = {mem_strdup(q->id), q->kind, hold_copy(q->actor), hold_copy(q->data)},
+                                 .rule = mem_strdup(rule),
+                                 .asked = now,
+                                 .until = clock_add_ms(now, ms)};
+    list_append(&holder->holds, &h->node);
+    list_append(&core->holds, &h->all);
+    core->n_holds++;
+    core->hold_bytes += h->bytes;
+    loop_job_init(&h->job, hold_on_answered);
+    loop_alarm_set(core->loop, &h->alarm, clock_add_ms(clock_mono(), ms), hold_on_alarm);
+    return h;
+}
+
+static bool hold_has_room(struct core *core, struct holder *holder, const struct guard_question *q)
+{
+    size_t of_one = 0;
+    LIST_FOREACH (struct hold, h, &core->holds, all)
+        of_one += strcmp(h->info.question.id, q->id) == 0;
+    return core->n_holds < HOLDS_MAX && core->hold_bytes + holder->bytes + q->data.n <= HOLDS_BYTES &&
+           (of_one < HOLDS_OF_ONE || strcmp(q->id, SERVICE_LOG_ID) == 0);
+}
+
+int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q, const char *rule,
+             struct hold **ret_hold, const char **ret_why, struct err *err)
+{
+    const char *kind = event_kind_name(q->kind);
+    struct hold *h = holder ? hold_find(holder, q) : NULL;
+    if (h && h->state == HOLD_ALLOWED) {
+        *ret_hold = h;
+        return 0;
+    }
+    if (h) {
+        (void)err_set(err, ERR_PERMISSION_DENIED, "%s was not allowed%s", kind,
+                      h->is_late ? ": nobody answered in time" : "");
+        hold_free(h);
+        return -1;
+    }
+    if (!holder) {
+        *ret_why = "can't wait";
+        return err_set(err, ERR_PERMISSION_DENIED,
+                       "rule '%s' wants somebody to allow %s, and it can't wait for that here", rule, kind);
+    }
+    if (!hold_has_room(core, holder, q)) {
+        *ret_why = "too many wait";
+        return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' wants somebody to allow %s, and too much waits already",
+                       rule, kind);
+    }
+    h = hold_new(core, holder, q, rule);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "hold", str_of(h->info.id));
+    event_data_str(&d, "kind", str_of(kind));
+    event_data_str(&d, "rule", str_of(rule));
+    event_data_json(&d, "action", q->data);
+    h->seq = action_note(core, q->id, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
+    (void)err_set(err, ERR_PERMISSION_DENIED, "%s waits until somebody allows it", kind);
+    err->reason = ERR_HELD;
+    return -1;
+}
+
+uint64_t hold_use(struct hold *h)
+{
+    uint64_t seq = h->seq;
+    hold_free(h);
+    return seq;
+}
+
+void hold_each(struct core *core, bool (*fn)(void *ctx, const struct hold_info *info), void *ctx)
+{
+    LIST_FOREACH (struct hold, h, &core->holds, all)
+        if (!fn(ctx, &h->info))
+            return;
+}
+
+int hold_answer(struct core *core, struct str id, bool is_allowed, const char *by, struct err *err)
+{
+    LIST_FOREACH (struct hold, h, &core->holds, all) {
+        if (!str_eqc(id, h->info.id))
+            continue;
+        hold_end(h, is_allowed ? HOLD_ALLOWED : HOLD_DENIED, is_allowed ? "allowed" : "denied", by);
+        return 0;
+    }
+    return err_set(err, ERR_NOT_FOUND, "nothing waits that is called %.*s", (int)MIN(id.n, (size_t)64), id.p);
+}
+
+void holds_end(struct core *core, const char *id, const char *how)
+{
+    LIST_FOREACH (struct hold, h, &core->holds, all)
+        if (!id || strcmp(h->info.question.id, id) == 0)
+            hold_end(h, HOLD_DENIED, how, NULL);
+}

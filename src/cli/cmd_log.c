@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/events.h"
 #include "cli/print.h"
 #include "cli/service.h"
 #include "cli/terminal.h"
@@ -15,70 +16,22 @@ static const struct flag flags[] = {
     {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
     {FLAG_OUTPUT, 0, "output", "SEQ",
-     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it, up to 1 MiB from its beginning."},
+     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it."},
     {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
      "With --output: which one; pty is what had a terminal. Default: stdout."},
 };
 
-static const char *text_of(const json_t *event, const char *name)
-{
-    const char *text = json_string_value(json_object_get(event, name));
-    return text ? text : "";
-}
-
-static void print_event(const json_t *e, bool is_tty)
-{
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
-    const json_t *gap = json_object_get(e, "gap");
-    if (gap) {
-        (void)printf("events %lld to %lld are no longer kept\n",
-                     (long long)json_integer_value(json_object_get(gap, "from")),
-                     (long long)json_integer_value(json_object_get(gap, "to")));
-        return;
-    }
-    long long cause = json_integer_value(json_object_get(e, "cause"));
-    buf_printf(&b, "%5lld  %s  %-20s  %-15s  ", (long long)json_integer_value(json_object_get(e, "seq")),
-               text_of(e, "time"), text_of(e, "kind"), text_of(e, "grade"));
-    if (cause > 0)
-        buf_printf(&b, "of %lld  ", cause);
-    if (*text_of(e, "actor"))
-        buf_printf(&b, "by %s  ", text_of(e, "actor"));
-    AUTO_FREE char *data = json_dumps(json_object_get(e, "data"), JSON_COMPACT);
-    buf_append_cstr(&b, data ? data : "");
-    terminal_print(stdout, is_tty, buf_str(&b));
-    (void)fputc('\n', stdout);
-}
-
 /* id NULL: the service's. */
-static int print_events(struct context *ctx, struct service *s, const char *id, const char *from, bool follows)
+static int print_events(struct context *ctx, struct service *s, const char *id, uint64_t from, bool follows)
 {
-    AUTO_FREE char *target = id ? service_target(id, "/events?from=%s&follow=%d", from, follows)
-                                : mem_printf("/cove/v1/events?from=%s&follow=%d", from, follows);
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
-    struct str line;
-    json_t *object;
-    int r;
-    if (service_stream(s, "GET", target) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (follows)
-        http_client_timeout(service_client(s), -1);
-    while ((r = service_object(s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
-        if (ctx->json) {
-            (void)fwrite(line.p, 1, line.n, stdout);
-            (void)fputc('\n', stdout);
-        } else {
-            print_event(event, is_tty);
-        }
-        if (follows && fflush(stdout) < 0)
-            break;
-    }
-    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+    AUTO_FREE char *target = id ? service_target(id, "/events?follow=%d&from=", follows)
+                                : mem_printf("/cove/v1/service/events?follow=%d&from=", follows);
+    return events_print(ctx, s, target, from, follows);
 }
 
 static int verify(struct context *ctx, struct service *s, const char *id)
 {
-    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/events/verify");
+    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/service/verify");
     AUTO_JSON json_t *verdict = NULL;
     if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
         return context_fail(ctx, STATUS_FAILED);
@@ -92,7 +45,7 @@ static int verify(struct context *ctx, struct service *s, const char *id)
                      (long long)json_integer_value(json_object_get(verdict, "last")));
     } else {
         (void)fputs("broken: ", stdout);
-        print_line(text_of(verdict, "detail"));
+        print_line(events_text(verdict, "detail"));
     }
     return intact ? STATUS_OK : STATUS_FAILED;
 }
@@ -100,22 +53,22 @@ static int verify(struct context *ctx, struct service *s, const char *id)
 static int print_output(struct context *ctx, struct service *s, const char *id, const char *seq, const char *channel)
 {
     AUTO_FREE char *target = service_target(id, "/output?seq=%s&channel=%s", seq, channel);
-    AUTO_BUF struct buf b = BUF_INIT(2 << 20);
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    char piece[16 * 1024];
+    ssize_t n;
     if (service_stream(s, "GET", target) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    int r = http_client_read_all(service_client(s), &b);
-    if (r < 0)
-        return service_broken(s, r, "reading the output"), context_fail(ctx, STATUS_FAILED);
-    if (isatty(STDOUT_FILENO) != 1) {
-        (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
-        return STATUS_OK;
+    while ((n = http_client_read(service_client(s), piece, sizeof(piece))) > 0) {
+        struct str rest = str_n(piece, (size_t)n), line;
+        if (!is_tty && fwrite(piece, 1, (size_t)n, stdout) < (size_t)n)
+            return STATUS_FAILED; /* whoever read it has enough */
+        while (is_tty && str_split(&rest, '\n', &line)) {
+            terminal_print(stdout, true, line);
+            if (rest.p)
+                (void)fputc('\n', stdout);
+        }
     }
-    struct str rest = buf_str(&b), line;
-    while (str_split(&rest, '\n', &line)) {
-        terminal_print(stdout, true, line);
-        (void)fputc('\n', stdout);
-    }
-    return STATUS_OK;
+    return n < 0 ? (void)service_broken(s, (int)n, "reading the output"), context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 /* A sandbox, or a volume: by its name, or by its id, which is how one is called that is gone. */
@@ -138,8 +91,8 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
         return -1;
     json_array_foreach(json_object_get(answer, "volumes"), i, one)
     {
-        if (strcmp(text_of(one, "name"), text) == 0) {
-            *ret_id = mem_strdup(text_of(one, "id"));
+        if (strcmp(events_text(one, "name"), text) == 0) {
+            *ret_id = mem_strdup(events_text(one, "id"));
             return 0;
         }
     }
@@ -154,15 +107,14 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
 
 static int run(struct context *ctx)
 {
-    const char *value, *from = "1", *output = NULL, *channel = NULL;
-    uint64_t number;
+    const char *value, *output = NULL, *channel = NULL;
+    uint64_t number, from = 1;
     bool follows = false, verifies = false, is_service = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == FLAG_FROM) {
-            if (str_to_u64(str_of(value), &number) < 0)
+            if (str_to_u64(str_of(value), &from) < 0)
                 return context_usage(ctx, "--from %s: write the number of an event", value);
-            from = value;
         } else if (flag == FLAG_OUTPUT) {
             if (str_to_u64(str_of(value), &number) < 0)
                 return context_usage(ctx, "--output %s: write the number of an event", value);

@@ -2,9 +2,12 @@
 #include "cli/events.h"
 #include "base/mem.h"
 #include "cli/service.h"
+#include "cli/terminal.h"
 
 #include <stdio.h>
 #include <unistd.h>
+
+enum { ASK_AGAIN_MS = 500, ASK_AGAIN_TIMES = 60 };
 
 const char *events_text(const json_t *object, const char *name)
 {
@@ -16,6 +19,80 @@ void events_time(const json_t *event, char ret_text[static EVENTS_TIME_MAX])
 {
     const char *time = strchr(events_text(event, "time"), 'T');
     (void)snprintf(ret_text, EVENTS_TIME_MAX, "%.12s", time ? time + 1 : "");
+}
+
+static void events_line(const json_t *e, bool is_tty)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    const json_t *gap = json_object_get(e, "gap");
+    if (gap) {
+        (void)printf("events %lld to %lld are no longer kept\n",
+                     (long long)json_integer_value(json_object_get(gap, "from")),
+                     (long long)json_integer_value(json_object_get(gap, "to")));
+        return;
+    }
+    long long cause = json_integer_value(json_object_get(e, "cause"));
+    const json_t *cursor = json_object_get(e, "cursor");
+    if (cursor)
+        buf_printf(&b, "%8lld  %-24s", (long long)json_integer_value(cursor), events_text(e, "sandbox"));
+    buf_printf(&b, "%5lld  %s  %-20s  %-15s  ", (long long)json_integer_value(json_object_get(e, "seq")),
+               events_text(e, "time"), events_text(e, "kind"), events_text(e, "grade"));
+    if (cause > 0)
+        buf_printf(&b, "of %lld  ", cause);
+    if (*events_text(e, "actor"))
+        buf_printf(&b, "by %s  ", events_text(e, "actor"));
+    AUTO_FREE char *data = json_dumps(json_object_get(e, "data"), JSON_COMPACT);
+    buf_append_cstr(&b, data ? data : "");
+    terminal_print(stdout, is_tty, buf_str(&b));
+    (void)fputc('\n', stdout);
+}
+
+/* The number of an event, or the last one of a gap: what the next request goes on behind. */
+static uint64_t events_number(const json_t *e)
+{
+    const json_t *gap = json_object_get(e, "gap"), *cursor = json_object_get(e, "cursor");
+    const json_t *n = gap ? json_object_get(gap, "to") : cursor ? cursor : json_object_get(e, "seq");
+    json_int_t number = json_integer_value(n);
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+/* Until the stream ends: 0, or -1. *from moves on. */
+static int events_print_some(struct context *ctx, struct service *s, const char *target, uint64_t *from, bool follows)
+{
+    AUTO_FREE char *whole = mem_printf("%s%llu", target, (unsigned long long)*from);
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    struct str line;
+    json_t *object;
+    int r;
+    if (service_stream(s, "GET", whole) < 0)
+        return -1;
+    if (follows)
+        http_client_timeout(service_client(s), -1);
+    while ((r = service_object(s, &line, &object)) > 0) {
+        AUTO_JSON json_t *event = object;
+        if (ctx->json)
+            (void)printf("%.*s\n", STR_ARG(line));
+        else
+            events_line(event, is_tty);
+        *from = MAX(*from, events_number(event) + 1);
+        if (follows && fflush(stdout) < 0)
+            return 0;
+    }
+    return r;
+}
+
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows)
+{
+    uint64_t told = from;
+    int r = events_print_some(ctx, s, target, &from, follows);
+    for (int i = 0; r < 0 && follows && from > told && ctx->err.code == ERR_UNAVAILABLE && i < ASK_AGAIN_TIMES; i++) {
+        (void)usleep(ASK_AGAIN_MS * 1000);
+        AUTO(service_close) struct service *again = service_open(ctx);
+        uint64_t before = from;
+        r = again ? events_print_some(ctx, again, target, &from, follows) : -1;
+        i = from > before ? 0 : i;
+    }
+    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
 }
 
 static int print_all(struct context *ctx, struct service *s, const struct events *what, bool follows)

@@ -20,6 +20,13 @@ struct events {
 /* The whole command, flags and all. An exit code. */
 int events_run(struct context *ctx, const struct events *what);
 
+/*
+ * Prints a stream of events, each on a line with all that it has; with --json as they came. `target` ends with "from=" or so, to which `from` is appended. With
+ * `follows` it asks anew, behind the last one that came, when the service was gone for a moment. An exit code.
+ */
+struct service;
+int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from, bool follows);
+
 const char *events_text(const json_t *object, const char *name); /* "": there is no such text */
 
 /* "10:03:07.123", of its time. */

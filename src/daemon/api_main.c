@@ -29,6 +29,7 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
+#include "store/artefact.h"
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -46,6 +47,7 @@ struct worker {
     char *store_path;
     struct store *store;
     struct event_log *events;
+    struct artefacts *artefacts;
     struct core *core;
     struct arena builds; /* the builder's settings */
     struct builder *builder;
@@ -176,7 +178,8 @@ static int open_store(struct worker *w, struct err *err)
         return err_prefix(err, "open the store");
     if (event_log_open(w->store, &w->events, err) < 0)
         return err_prefix(err, "open the event log");
-    return 0;
+    AUTO_FREE char *outputs = mem_printf("%s/artefacts", w->options.data_dir);
+    return artefacts_open(w->store, outputs, 0, 0, &w->artefacts, err);
 }
 
 static int open_core(struct worker *w, struct err *err)
@@ -190,6 +193,7 @@ static int open_core(struct worker *w, struct err *err)
         .supervisor_fd = o->supervisor_fd,
         .store = w->store,
         .events = w->events,
+        .artefacts = w->artefacts,
         .domain = o->domain,
         .default_memory_bytes = o->default_memory_bytes,
         .default_disk_bytes = o->default_disk_bytes,
@@ -354,6 +358,7 @@ static void shut_down(struct worker *w)
     int r = uv_loop_close(&w->loop);
     if (r < 0)
         log_warn("the loop still has handles at the end");
+    artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
     arena_fini(&w->builds);

@@ -157,6 +157,8 @@ struct event {
     uint64_t cause;            /* seq of the event that led to this one, 0: none */
     struct str data;           /* JSON object text */
     const unsigned char *hash; /* EVENT_HASH_SIZE bytes */
+    uint64_t cursor;           /* its number in the feed; 0 where it was not read from there */
+    struct str json;           /* as event_format_json() writes it, for who follows; else NULL */
 };
 
 const char *event_kind_name(enum event_kind kind); /* "sandbox.create"; "unknown" when there is no such kind */

@@ -120,7 +120,7 @@ static int on_committing(void *ctx, struct err *err)
     LIST_FOREACH (struct tail, t, &log->dirty, dirty_node)
         if (t->head.log && event_rows_head_update(log->store, &t->head, err) < 0)
             return -1;
-    return 0;
+    return feed_batch_ending(log, err);
 }
 
 static void on_committed(void *ctx)
@@ -132,12 +132,14 @@ static void on_committed(void *ctx)
         flood_batch_ended(t, true);
         cursors_note(log, t);
     }
-    cursors_wake(log);
+    feed_batch_ended(log, true);
+    followers_wake(log);
 }
 
 static void on_rolled_back(void *ctx)
 {
     struct event_log *log = ctx;
+    feed_batch_ended(log, false);
     LIST_FOREACH (struct tail, t, &log->dirty, dirty_node) {
         list_remove(&t->dirty_node);
         t->loaded = false;
@@ -158,6 +160,7 @@ int event_log_open(struct store *store, struct event_log **ret_log, struct err *
     list_init(&log->flooded);
     list_init(&log->woken);
     buf_init(&log->data, EVENT_DATA_MAX);
+    feed_init(&log->feed);
     log->hook = (struct store_hook){on_committing, on_committed, on_rolled_back, log, {0}};
     store_hook_add(store, &log->hook);
     *ret_log = log;
@@ -177,6 +180,8 @@ void event_log_close(struct event_log *log)
         tail_free(log, t);
     }
     store_hook_remove(&log->hook);
+    feed_fini(&log->feed);
+    event_cache_free(log);
     map_fini(&log->tails);
     chain_free(log->chain);
     buf_fini(&log->data);
@@ -252,6 +257,8 @@ int log_append(struct event_log *log, struct tail *t, const struct event_draft *
         .data = normal_data(log, draft->data),
         .hash = str_n(hash, sizeof(hash)),
     };
+    if (feed_give(log, &row.cursor, err) < 0)
+        return -1;
     if (t->head.log == 0) {
         tail_mark(log, t);
         if (event_rows_head_create(log->store, t->sandbox, &t->head, err) < 0)
@@ -263,7 +270,9 @@ int log_append(struct event_log *log, struct tail *t, const struct event_draft *
     if (r < 0 || event_rows_append(log->store, t->head.log, &row, err) < 0)
         return -1;
     tail_mark(log, t);
+    feed_add(log, t, &row);
     t->head.last_seq = row.seq;
+    t->head.last_cursor = row.cursor;
     memcpy(t->head.last_hash, hash, sizeof(hash));
     if (ret_seq)
         *ret_seq = row.seq;

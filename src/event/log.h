@@ -84,6 +84,8 @@ struct event_bounds {
 int event_bounds_get(struct event_log *log, const char *sandbox, struct event_bounds *ret_bounds,
                      struct err *err) WARN_UNUSED;
 
+uint64_t event_newest(struct event_log *log, const char *sandbox); /* its seq, also of the current batch; 0: none */
+
 /* The event is valid during the call. Return false to stop. Must not call the log or the store. */
 typedef bool (*event_fn)(const struct event *event, void *ctx);
 
@@ -111,7 +113,7 @@ DEFINE_AUTO(struct event_cursor *, event_cursor_close)
 
 enum event_next {
     EVENT_NEXT_DRAINED = 0, /* nothing now; wake will be called */
-    EVENT_NEXT_EVENT = 1,   /* *ret_event, valid until the next call on this cursor */
+    EVENT_NEXT_EVENT = 1,   /* *ret_event, valid until the next call on this event log */
     EVENT_NEXT_GAP = 2,     /* *ret_gap was pruned before it could be delivered; the cursor goes on behind it */
 };
 

@@ -10,9 +10,10 @@
 #include "event/chain.h"
 #include "event/log.h"
 #include "store/event_rows.h"
+#include "store/feed_rows.h"
 #include "store/store.h"
 
-enum { TAILS_MAX = 2048 };
+enum { TAILS_MAX = 2048, EVENT_CACHE_SLOTS = 512 };
 
 struct flood { /* of one kind in one sandbox */
     usec_t window_start, window;
@@ -33,6 +34,42 @@ struct tail {
     struct list flooded_node; /* log->flooded: something is suppressed */
 };
 
+/* Somebody who was drained is told once that there is more. */
+struct follower {
+    event_wake_fn wake; /* may be NULL */
+    void *ctx;
+    bool drained;           /* wake is owed */
+    struct list node;       /* with the others that the same commits concern */
+    struct list woken_node; /* log->woken */
+};
+
+void follower_init(struct follower *f, struct list *others, event_wake_fn wake, void *ctx);
+void follower_fini(struct follower *f);
+void follower_note(struct event_log *log, struct follower *f); /* there is more: wake comes with followers_wake() */
+void followers_wake(struct event_log *log);
+
+struct feed_runs {
+    struct feed_run *v; /* owned */
+    size_t n, cap;
+    uint64_t events;
+};
+
+struct feed { /* feed.c */
+    bool is_loaded;
+    uint64_t last, given;
+    struct feed_runs runs, pending;
+    bool spills;
+    uint64_t swept; /* how far feed_sweep() has come */
+    struct list readers;
+};
+
+/* An event as it was read last: followers of the same events share the work. */
+struct event_slot {
+    int64_t log;
+    struct event event; /* seq 0: empty */
+    struct buf text;
+};
+
 struct event_log {
     struct store *store;
     struct store_hook hook;
@@ -41,22 +78,18 @@ struct event_log {
     struct list used; /* most recently used last */
     struct list dirty;
     struct list flooded;
-    struct list woken; /* cursors that are still to be told about this commit */
+    struct list woken; /* followers that are still to be told about this commit */
     struct buf data;   /* scratch of append */
-    bool busy;         /* a reader's callback is running: it must not come back in */
+    struct feed feed;
+    struct event_slot *cache; /* EVENT_CACHE_SLOTS of them, or NULL */
+    bool busy;                /* a reader's callback is running: it must not come back in */
 };
 
 struct event_cursor {
     struct event_log *log;
     struct tail *tail;
     uint64_t next;
-    event_wake_fn wake;
-    void *ctx;
-    bool drained;       /* wake is owed */
-    struct buf current; /* texts of the event that was handed out */
-    unsigned char hash[EVENT_HASH_SIZE];
-    struct list node;       /* tail->cursors */
-    struct list woken_node; /* log->woken */
+    struct follower follower; /* among tail->cursors */
 };
 
 /* Loaded, and made when it is not there; NULL with *err. */
@@ -79,4 +112,19 @@ void flood_batch_ended(struct tail *t, bool committed);
 
 /* cursor.c: tells the cursors of a tail after a commit. */
 void cursors_note(struct event_log *log, struct tail *t);
-void cursors_wake(struct event_log *log);
+
+/*
+ * read.c: the first event of a log with from <= seq <= to: 1, or 0. Its json is set too. Valid until the next call on this event log.
+ */
+int event_fetch(struct event_log *log, int64_t number, const char *id, uint64_t from, uint64_t to,
+                struct event *ret_event, struct err *err) WARN_UNUSED;
+void event_cache_free(struct event_log *log);
+
+/* feed.c: the cursor of the event that is appended next; it was appended; the batch. */
+void feed_init(struct feed *f);
+void feed_fini(struct feed *f);
+int feed_give(struct event_log *log, uint64_t *ret_cursor, struct err *err) WARN_UNUSED;
+void feed_add(struct event_log *log, const struct tail *t, const struct event_row *row);
+int feed_head_gone(struct event_log *log, struct err *err) WARN_UNUSED; /* that of a log, in this batch */
+int feed_batch_ending(struct event_log *log, struct err *err) WARN_UNUSED;
+void feed_batch_ended(struct event_log *log, bool committed);

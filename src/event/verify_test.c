@@ -97,11 +97,11 @@ static const struct tampering tamperings[] = {
     {"UPDATE event_heads SET last_seq = 12 WHERE log = 1", EVENT_FAULT_TRUNCATED, 11},
     {"UPDATE event_heads SET last_hash = zeroblob(32) WHERE log = 1", EVENT_FAULT_HEAD, 10},
     {"UPDATE event_heads SET base_hash = x'01' WHERE log = 1", EVENT_FAULT_HASH, 1},
-    {"INSERT INTO events SELECT log, 11, time, kind, source, grade, actor, cause, data, hash FROM events WHERE log = 1 AND seq = 10",
+    {"INSERT INTO events SELECT log, 11, time, kind, source, grade, actor, cause, data, hash, cursor FROM events WHERE log = 1 AND seq = 10",
      EVENT_FAULT_EXTRA, 11},
-    {"INSERT INTO events SELECT log, 20, time, kind, source, grade, actor, cause, data, hash FROM events WHERE log = 1 AND seq = 10",
+    {"INSERT INTO events SELECT log, 20, time, kind, source, grade, actor, cause, data, hash, cursor FROM events WHERE log = 1 AND seq = 10",
      EVENT_FAULT_EXTRA, 20},
-    {"INSERT INTO events SELECT log, 0, time, kind, source, grade, actor, cause, data, hash FROM events WHERE log = 1 AND seq = 1",
+    {"INSERT INTO events SELECT log, 0, time, kind, source, grade, actor, cause, data, hash, cursor FROM events WHERE log = 1 AND seq = 1",
      EVENT_FAULT_EXTRA, 0},
 };
 

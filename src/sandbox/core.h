@@ -23,6 +23,7 @@ struct store;
 struct event_log;
 struct guard;
 struct holder;
+struct artefacts;
 struct sandbox;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
@@ -53,6 +54,7 @@ struct core_config {
     int supervisor_fd;             /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from here on */
     struct store *store;           /* borrowed, outlives the core */
     struct event_log *events;      /* borrowed */
+    struct artefacts *artefacts;   /* the same: what is kept of long outputs */
     const char *domain;            /* for <port>-<id>.<domain>; NULL: none configured */
     uint64_t default_memory_bytes; /* for templates that say nothing */
     uint64_t default_disk_bytes;   /* likewise; 0: no limit */

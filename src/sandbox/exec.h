@@ -99,9 +99,14 @@ int exec_list(struct sandbox *sb, const struct actor *actor, exec_list_fn done, 
 void exec_call_cancel(struct exec_call *call);
 
 /*
- * What was kept beside the log of a long output, from its beginning: of the exec.start with this seq, for as long as the log has it, also when the
- * sandbox has ended. *ret_dropped: bytes that came after it. ERR_NOT_FOUND: nothing was, all of it is in the events. At most EXEC_KEPT_MAX bytes are appended.
+ * What was kept beside the log of a long output, from its beginning: of the exec.start with this seq, or by the digest that an event of the sandbox names. For as long
+ * as the log has that event, also when the sandbox has ended; while the process runs, what is kept so far. ERR_NOT_FOUND: nothing was, all of it is in the events.
  */
-enum { EXEC_KEPT_MAX = 1 << 20 };
+struct exec_kept {
+    int fd;                  /* at the beginning; the caller's */
+    uint64_t bytes, dropped; /* that count; that came after them */
+};
 int exec_kept_output(const struct core *core, const char *sandbox, uint64_t seq, enum wire_channel channel,
-                     struct buf *ret_bytes, uint64_t *ret_dropped, struct err *err) WARN_UNUSED;
+                     struct exec_kept *ret_kept, struct err *err) WARN_UNUSED;
+int exec_kept_artefact(const struct core *core, const char *sandbox, struct str digest, struct exec_kept *ret_kept,
+                       struct err *err) WARN_UNUSED;

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 
-enum { HEAD_WAIT_MS = 1000, STORE_CHUNK = ARTEFACT_CHUNK_MAX, ESCAPED_MAX = 6144 };
+enum { HEAD_WAIT_MS = 1000, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 
 static const char *const channel_names[] = {"stdout", "stderr", "pty"};
 
@@ -20,8 +20,11 @@ void exec_log_fini(struct exec_log *log)
     buf_fini(&log->head);
     mem_free(log->tail);
     log->tail = NULL;
-    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++)
+    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++) {
         buf_fini(&log->channels[i].pending);
+        artefact_writer_free(log->channels[i].writer);
+        log->channels[i].writer = NULL;
+    }
 }
 
 /* ---- text for people where it is text, base64 where it is not ---- */
@@ -151,45 +154,99 @@ static void tell_tail(const struct exec_log *log, struct event_data *d)
     put_text(d, "tail", str_n(line, n));
 }
 
-/* ---- the artefact ---- */
+/* ---- the artefacts ---- */
 
-static bool is_long(const struct exec_log *log)
+static struct artefact_key exec_log_key(const struct exec_log *log, size_t i)
 {
-    return log->bytes > EXEC_LOG_HEAD_MAX + EXEC_LOG_TAIL_MAX;
+    return (struct artefact_key){.sandbox = log->sb->info.id, .seq = log->cause, .part = (unsigned)i};
 }
 
-static void store_channel(struct exec_log *log, size_t i)
+static int exec_log_writer(struct exec_log *log, size_t i, struct err *err)
+{
+    struct artefact_key key = exec_log_key(log, i);
+    struct artefact_writer **w = &log->channels[i].writer;
+    return *w ? 0 : artefact_writer_new(log->sb->core->config.artefacts, &key, w, err);
+}
+
+/* All channels at once, so that in each batch of the store what the rows hold is the output up to one moment: that is where another worker goes on. */
+static void store_pending_output(struct exec_log *log)
 {
     struct err err;
-    struct buf *pending = &log->channels[i].pending;
-    if (!buf_len(pending))
-        return;
-    int r = artefact_append(log->sb->core->config.store,
-                            &(struct artefact_key){.sandbox = log->sb->info.id, .seq = log->cause, .part = (unsigned)i},
-                            buf_str(pending), &err);
-    if (r < 0)
-        core_unrecorded(log->sb->core, &err);
-    log->channels[i].full |= r != 0;
+    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++) {
+        struct buf *pending = &log->channels[i].pending;
+        if (buf_len(pending) &&
+            (exec_log_writer(log, i, &err) < 0 || artefact_write(log->channels[i].writer, buf_str(pending), &err) < 0))
+            core_unrecorded(log->sb->core, &err);
+        buf_fini(pending);
+    }
     keeper_wrote(log->sb->core->keeper);
-    buf_fini(pending);
 }
 
 static void put_middle(struct exec_log *log, size_t i, struct str bytes)
 {
-    uint64_t skip = log->channels[i].skip > log->channels[i].taken ? log->channels[i].skip - log->channels[i].taken : 0;
-    log->channels[i].taken += bytes.n;
-    bytes = str_sub(bytes, (size_t)MIN(skip, (uint64_t)bytes.n));
-    while (bytes.n && !log->channels[i].full) {
+    uint64_t skip = MIN(log->skip, (uint64_t)bytes.n);
+    log->skip -= skip;
+    bytes = str_sub(bytes, (size_t)skip);
+    while (bytes.n) {
         struct buf *pending = &log->channels[i].pending;
         size_t n = MIN(bytes.n, STORE_CHUNK - buf_len(pending));
-        if (buf_append(pending, bytes.p, n) < 0)
-            log->channels[i].full = true;
+        (void)buf_append(pending, bytes.p, n);
         bytes = str_sub(bytes, n);
-        if (buf_len(pending) == STORE_CHUNK) {
-            store_channel(log, i);
-            log->channels[i].full |= log->channels[i].taken - bytes.n >= ARTEFACT_MAX;
-        }
+        if (buf_len(pending) == STORE_CHUNK)
+            store_pending_output(log);
     }
+}
+
+static bool exec_log_is_long(const struct exec_log *log)
+{
+    bool is_long = log->bytes > EXEC_LOG_HEAD_MAX + EXEC_LOG_TAIL_MAX;
+    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++)
+        is_long = is_long || log->channels[i].writer;
+    return is_long;
+}
+
+/* [{"channel":"stdout","sha256":"...","bytes":n,"cut":n}] */
+static void tell_artefacts(struct exec_log *log, struct event_data *d)
+{
+    AUTO_BUF struct buf all = BUF_INIT(EVENT_DATA_MAX);
+    struct err err;
+    if (!exec_log_is_long(log))
+        return;
+    store_pending_output(log);
+    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++) {
+        struct artefact_writer **w = &log->channels[i].writer;
+        if (*w && (!artefact_written(*w)->bytes || artefact_finish(*w, &err) < 0)) {
+            if (artefact_written(*w)->bytes)
+                core_unrecorded(log->sb->core, &err);
+            log->lost += artefact_written(*w)->dropped;
+            artefact_writer_free(TAKE_PTR(*w));
+        }
+        if (!*w)
+            continue;
+        AUTO_EVENT_DATA struct event_data one = EVENT_DATA_INIT;
+        event_data_str(&one, "channel", str_of(channel_names[i]));
+        event_data_str(&one, "sha256", str_of(artefact_written(*w)->digest));
+        event_data_u64(&one, "bytes", artefact_written(*w)->bytes);
+        if (artefact_written(*w)->dropped)
+            event_data_u64(&one, "cut", artefact_written(*w)->dropped);
+        (void)buf_append_char(&all, buf_len(&all) ? ',' : '[');
+        (void)buf_append_str(&all, event_data_end(&one));
+    }
+    (void)buf_append_char(&all, ']');
+    if (buf_len(&all) > 1 && !buf_error(&all))
+        event_data_json(d, "artefacts", buf_str(&all));
+    if (log->lost)
+        event_data_u64(d, "output_lost", log->lost);
+}
+
+/* The last event of the log names them. */
+static void keep_artefacts(struct exec_log *log)
+{
+    struct err err;
+    uint64_t seq = event_newest(log->sb->core->config.events, log->sb->info.id);
+    for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++)
+        if (log->channels[i].writer && artefact_keep(log->channels[i].writer, seq, &err) < 0)
+            core_unrecorded(log->sb->core, &err);
 }
 
 /* ---- all of it ---- */
@@ -199,7 +256,7 @@ void exec_log_output(struct exec_log *log, enum wire_channel channel, struct str
     assert(channel >= WIRE_STDOUT && channel <= WIRE_PTY);
     log->bytes += bytes.n;
     put_tail(log, str_sub(bytes, put_head(log, (uint8_t)channel, bytes)));
-    if (log->keeps_middle && !log->channels[channel - 1].full)
+    if (log->keeps_middle)
         put_middle(log, channel - 1, bytes);
 }
 
@@ -208,15 +265,17 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done)
     struct err err;
     log->base = base;
     log->head_done = head_done || base > 0;
-    log->keeps_middle = base == 0; /* else nobody knows which channel the missing bytes were of */
-    for (unsigned i = 0; log->keeps_middle && i < EXEC_LOG_CHANNELS; i++) {
+    uint64_t kept = 0;
+    for (unsigned i = 0; i < EXEC_LOG_CHANNELS; i++) {
         struct artefact_info info;
-        struct artefact_key key = {.sandbox = log->sb->info.id, .seq = log->cause, .part = i};
-        if (artefact_stat(log->sb->core->config.store, &key, &info, &err) < 0)
-            continue;
-        log->channels[i].skip = info.stored;
-        log->channels[i].full = info.dropped || info.stored >= ARTEFACT_MAX;
+        struct artefact_key key = exec_log_key(log, i);
+        if (artefact_stat(log->sb->core->config.artefacts, &key, &info, &err) == 0 &&
+            exec_log_writer(log, i, &err) == 0)
+            kept += info.bytes + info.dropped;
     }
+    log->keeps_middle = base <= kept; /* else nobody knows which channel the missing bytes were of */
+    log->skip = log->keeps_middle ? kept - base : 0;
+    log->lost = log->keeps_middle ? 0 : base - kept;
 }
 
 void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
@@ -225,8 +284,6 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (log->n_runs)
         flush_head(log);
-    for (size_t i = 0; is_long(log) && i < EXEC_LOG_CHANNELS; i++)
-        store_channel(log, i);
     if (log->pid)
         event_data_u64(&d, "pid", log->pid);
     if (err) {
@@ -240,25 +297,37 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     if (log->pid) {
         event_data_u64(&d, "output_bytes", log->base + log->bytes);
         event_data_u64(&d, "duration_ms", duration / USEC_PER_MS);
-        tell_tail(log, &d);
     }
+    tell_artefacts(log, &d);
+    if (log->pid)
+        tell_tail(log, &d);
     action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, grade, event_data_end(&d));
+    keep_artefacts(log);
     if (err || exit->signaled || exit->code)
         usage_suspect(log->sb);
 }
 
 /* ---- read back ---- */
 
-static_assert((int)EXEC_KEPT_MAX == (int)ARTEFACT_MAX, "all of an artefact");
-
 int exec_kept_output(const struct core *core, const char *sandbox, uint64_t seq, enum wire_channel channel,
-                     struct buf *ret_bytes, uint64_t *ret_dropped, struct err *err)
+                     struct exec_kept *ret_kept, struct err *err)
 {
     const struct artefact_key key = {.sandbox = sandbox, .seq = seq, .part = channel - WIRE_STDOUT};
     struct artefact_info info;
-    if (artefact_stat(core->config.store, &key, &info, err) < 0 ||
-        artefact_read(core->config.store, &key, 0, EXEC_KEPT_MAX, ret_bytes, err) < 0)
+    if (artefact_open(core->config.artefacts, &key, &info, &ret_kept->fd, err) < 0)
         return -1;
-    *ret_dropped = info.dropped;
+    ret_kept->bytes = info.bytes;
+    ret_kept->dropped = info.dropped;
+    return 0;
+}
+
+int exec_kept_artefact(const struct core *core, const char *sandbox, struct str digest, struct exec_kept *ret_kept,
+                       struct err *err)
+{
+    struct artefact_info info;
+    if (artefact_open_digest(core->config.artefacts, sandbox, digest, &info, &ret_kept->fd, err) < 0)
+        return -1;
+    ret_kept->bytes = info.bytes;
+    ret_kept->dropped = info.dropped;
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the record keeps of one process's output: the first bytes as an exec.output event, the last ones with exec.exit, and,
- * when there is more than both, up to ARTEFACT_MAX bytes of each channel from its beginning as an artefact under the action's seq. So a process
- * costs two events and a bounded number of rows however much it writes. Internal to src/sandbox.
+ * when there is more than both, all of each channel as an artefact (store/artefact.h), which exec.exit names. So a process costs two events and three rows
+ * however much it writes. Internal to src/sandbox.
  */
 #pragma once
 
@@ -29,11 +29,11 @@ struct exec_log {
     char *tail; /* ring of EXEC_LOG_TAIL_MAX, of what is not in the head */
     uint64_t tail_bytes;
     struct {
-        struct buf pending; /* of the artefact */
-        uint64_t skip;      /* stored by an earlier worker */
-        uint64_t taken;
-        bool full;
+        struct buf pending;             /* of the artefact */
+        struct artefact_writer *writer; /* NULL: nothing is written yet */
     } channels[EXEC_LOG_CHANNELS];
+    uint64_t skip; /* so much of what comes, of all channels, was kept by an earlier worker */
+    uint64_t lost; /* came between what that one kept and what the agent still had */
     struct loop_alarm head_alarm;
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes: starting, following, feeding, leaving, deadlines, and what the record keeps of them. */
+#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/stream.h"
 #include "sandbox/test_world.h"
-#include "store/artefact.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -175,13 +175,25 @@ static void long_output(void **state)
     assert_non_null(strstr(data, "\"output_bytes\":3145728"));
     assert_non_null(strstr(data, "\"tail\":\""));
     assert_int_equal(world_count_events(w, id_of(sb), EVENT_EXEC_OUTPUT), 1);
-    struct artefact_info info;
-    AUTO_BUF struct buf stored = BUF_INIT(ARTEFACT_MAX);
-    struct artefact_key key = {.sandbox = id_of(sb), .seq = 3, .part = 0};
-    assert_int_equal(artefact_stat(w->store, &key, &info, &err), 0);
-    assert_int_equal(info.stored, ARTEFACT_MAX);
-    assert_int_equal(artefact_read(w->store, &key, 0, ARTEFACT_MAX, &stored, &err), 0);
-    assert_memory_equal(buf_data(&stored), buf_data(&c.output), ARTEFACT_MAX);
+    /* All of it is kept, and its event says under which name. */
+    struct exec_kept kept;
+    AUTO_BUF struct buf stored = BUF_INIT(4 << 20);
+    data = world_event_data(w, id_of(sb), EVENT_EXEC_EXIT);
+    const char *named = strstr(data, "\"artefacts\":[{\"channel\":\"stdout\",\"sha256\":\"");
+    assert_non_null(named);
+    assert_non_null(strstr(data, "\"bytes\":3145728}],"));
+    struct str digest = str_n(strstr(named, "sha256") + 9, 64);
+    assert_int_equal(exec_kept_artefact(w->core, id_of(sb), digest, &kept, &err), 0);
+    assert_int_equal(kept.bytes, 3145728);
+    assert_int_equal(kept.dropped, 0);
+    assert_int_equal(fd_read_all(kept.fd, &stored), 0);
+    (void)fd_close(kept.fd);
+    assert_int_equal(buf_len(&stored), 3145728);
+    assert_memory_equal(buf_data(&stored), buf_data(&c.output), MIN(buf_len(&c.output), buf_len(&stored)));
+    assert_int_equal(exec_kept_output(w->core, id_of(sb), 3, WIRE_STDOUT, &kept, &err), 0);
+    (void)fd_close(kept.fd);
+    assert_int_equal(exec_kept_artefact(w->core, "iaaaaaaaaaaaaaaaaaaaa", digest, &kept, &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
     fini(&c);
 }
 

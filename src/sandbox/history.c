@@ -1,32 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The log of a sandbox that lives is bounded: of more than `keep_events` the oldest go, with a log.pruned in their place, and with them the
- * output that was kept of their actions. What a later worker must know of processes that began there and run still is recorded once more
+ * output that they name. What a later worker must know of processes that began there and run still is recorded once more
  * before (exec_carry(), in the same batch of the store or an earlier one). It goes in bounded steps with a pause after each, so that requests never wait for it.
  */
 #include "sandbox/internal.h"
 #include "store/artefact.h"
 
-enum { SLACK = 2000, STEP_MS = 5, ARTEFACTS_PER_STEP = 8 };
-
-/* 1: there are more. */
-static int remove_artefacts(struct sandbox *sb, struct err *err)
-{
-    struct store *store = sb->core->config.store;
-    uint64_t from = 1, seq;
-    for (int i = 0; i < ARTEFACTS_PER_STEP; from = seq + 1) {
-        if (artefact_next(store, sb->info.id, from, &seq, err) < 0)
-            return -1;
-        if (seq == 0 || seq >= sb->history_from)
-            return 0;
-        if (exec_is_running(sb, seq))
-            continue;
-        if (artefact_remove(store, sb->info.id, seq, err) < 0)
-            return -1;
-        i++;
-    }
-    return 1;
-}
+enum { SLACK = 2000, STEP_MS = 5 };
 
 static void on_alarm(struct loop_alarm *alarm)
 {
@@ -34,7 +15,7 @@ static void on_alarm(struct loop_alarm *alarm)
     struct err err;
     int more = event_prune(sb->core->config.events, sb->info.id, sb->history_from, &err);
     if (more == 0)
-        more = remove_artefacts(sb, &err);
+        more = artefact_forget(sb->core->config.artefacts, sb->info.id, sb->history_from, &err);
     if (more < 0)
         core_unrecorded(sb->core, &err);
     keeper_wrote(sb->core->keeper);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker dies and another takes over: what lived lives, what was half done is undone, and the record goes on. */
+#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/test_world.h"
-#include "store/artefact.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -207,22 +207,29 @@ static void killed_but_not_dead(void **state)
     WAIT(w, map_count(&w->agents) == 0);
 }
 
-/* From `from` on it is the only one, and all that "spew" writes. */
-static void assert_artefact(struct world *w, const char *id, uint64_t from, size_t n)
+/* The seq of the only action that has something kept of its output. */
+static uint64_t kept_of(struct world *w, const char *id)
+{
+    assert_int_equal(test_sql_number(w->dir->db, "SELECT count(*) FROM artefacts WHERE sandbox = '%s'", id), 1);
+    return (uint64_t)test_sql_number(w->dir->db, "SELECT seq FROM artefacts WHERE sandbox = '%s'", id);
+}
+
+/* All that "spew" writes. */
+static void assert_artefact(struct world *w, const char *id, size_t n)
 {
     struct err err;
-    uint64_t seq, other;
+    struct exec_kept kept;
     AUTO_BUF struct buf stored = BUF_INIT(1 << 20);
-    assert_int_equal(artefact_next(w->store, id, from, &seq, &err), 0);
-    assert_true(seq >= from);
-    assert_int_equal(artefact_next(w->store, id, seq + 1, &other, &err), 0);
-    assert_int_equal(other, 0);
-    assert_int_equal(
-        artefact_read(w->store, &(struct artefact_key){.sandbox = id, .seq = seq}, 0, 1 << 20, &stored, &err), 0);
+    world_turns(w, 20);
+    assert_int_equal(exec_kept_output(w->core, id, kept_of(w, id), WIRE_STDOUT, &kept, &err), 0);
+    assert_int_equal(kept.bytes, n);
+    assert_int_equal(fd_read_all(kept.fd, &stored), 0);
+    (void)fd_close(kept.fd);
     assert_int_equal(buf_len(&stored), n);
     for (size_t i = 0; i < n; i++)
         if (buf_data(&stored)[i] != (char)('a' + i % 23))
             fail_msg("byte %zu of the artefact is wrong", i);
+    assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"sha256\":\""));
 }
 
 static void processes_go_on(void **state)
@@ -267,7 +274,7 @@ static void processes_go_on(void **state)
     WAIT(w, back.ends && world_count_events(w, id, EVENT_EXEC_EXIT) == 3);
     assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
     assert_int_equal(world_count_events(w, id, EVENT_EXEC_OUTPUT), 2); /* not recorded again */
-    assert_artefact(w, id, 1, 200000);
+    assert_artefact(w, id, 200000);
 }
 
 enum { KEPT = 100, FLOOD = 5000 };
@@ -309,9 +316,7 @@ static void processes_outlive_their_beginning(void **state)
     assert_int_equal(world_count_events(w, id, EVENT_EXEC_START), 0);
     struct event_bounds there;
     struct err err;
-    uint64_t left;
-    assert_int_equal(artefact_next(w->store, id, 1, &left, &err), 0);
-    assert_true(left && exec_is_running(sb, left));
+    assert_true(exec_is_running(sb, kept_of(w, id)));
 
     /* The next worker knows them all the same, and so does the one after what was carried was carried again. */
     for (int i = 0; i < 2; i++) {
@@ -335,7 +340,7 @@ static void processes_outlive_their_beginning(void **state)
     exec_call_cancel(call);
     WAIT(w, world_count_events(w, id, EVENT_EXEC_EXIT) == 2);
     assert_non_null(strstr(world_event_data(w, id, EVENT_EXEC_EXIT), "\"signal\":9,\"output_bytes\":200000"));
-    assert_artefact(w, id, left, 200000);
+    assert_artefact(w, id, 200000);
 }
 
 static void ends_meanwhile(void **state)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What ended sandboxes leave in the store, and volumes that were dropped, is bounded in age and in number. The oldest one too many is taken away in bounded steps (events,
- * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it.
+ * artefacts, at last the row: a worker that dies in between finds it again), with a pause after each, so that requests never wait for it. What led to it in the feed goes then, too.
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "event/feed.h"
 #include "sandbox/internal.h"
 #include "store/artefact.h"
 #include "store/store.h"
@@ -55,10 +56,9 @@ static int take_away(struct retention *r, struct err *err)
     const struct core_config *c = &r->core->config;
     int more = event_erase(c->events, r->id, err);
     if (more == 0)
-        more = artefact_erase(c->store, r->id, err);
+        more = artefact_forget(c->artefacts, r->id, UINT64_MAX, err);
     if (more == 0)
         more = sandbox_rows_delete(c->store, r->id, err) < 0 ? -1 : owner_rows_delete(c->store, r->id, err);
-    keeper_wrote(r->core->keeper);
     return more;
 }
 
@@ -71,9 +71,13 @@ static void on_alarm(struct loop_alarm *alarm)
         more = r->id[0] ? take_away(r, &err) : 0;
     else
         more = -1;
+    bool sweeps = more == 0 && artefact_sweep(r->core->config.artefacts, &err) > 0;
+    if (more >= 0 && feed_sweep(r->core->config.events, &err) < 0)
+        more = -1;
+    keeper_wrote(r->core->keeper);
     if (more < 0)
         log_warn("forget a sandbox that ended long ago: %s", err.msg);
-    bool goes_on = r->id[0] && more >= 0;
+    bool goes_on = (r->id[0] || sweeps) && more >= 0;
     if (more <= 0)
         r->id[0] = 0;
     loop_alarm_set(r->core->loop, alarm, clock_mono() + (goes_on ? STEP_MS : LOOK_MS) * USEC_PER_MS, on_alarm);

@@ -137,6 +137,18 @@ struct sandbox *sandbox_find(struct core *core, struct str id)
     return known(map_get(&core->by_id, id));
 }
 
+bool sandbox_is_hidden(struct core *core, struct str id)
+{
+    const struct sandbox *sb = map_get(&core->by_id, id);
+    if (sb || !id_is_sandbox(id))
+        return sb && sb->info.hidden;
+    AUTO_ARENA struct arena arena = ARENA_INIT;
+    struct store_sandbox row;
+    struct err err;
+    return sandbox_rows_get(core->config.store, arena_str(&arena, id).p, &arena, &row, &err) == 0 &&
+           strstr(row.extra, "\"hidden\":true") != NULL;
+}
+
 struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias)
 {
     return known(map_get(&core->by_port_alias, alias));

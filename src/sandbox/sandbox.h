@@ -106,6 +106,7 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
 
 /* Alive or just ended; NULL: unknown. Also accepts "<id>-<anything>". */
 struct sandbox *sandbox_find(struct core *core, struct str id);
+bool sandbox_is_hidden(struct core *core, struct str id); /* one of our own, in no list; also when it is gone */
 struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias);
 
 /* The only live sandbox that there is for somebody, when that is exactly one; else NULL. */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/templates.h"
+#include "store/artefact.h"
 #include "template/builds.h"
 
 #include <fcntl.h>
@@ -458,6 +459,8 @@ void world_open(struct world *w)
     uv_thread_t thread;
     assert_int_equal(store_open(w->dir->db, &w->store, &err), 0);
     assert_int_equal(event_log_open(w->store, &w->events, &err), 0);
+    AUTO_FREE char *artefacts = mem_printf("%s/artefacts", w->dir->path);
+    assert_int_equal(artefacts_open(w->store, artefacts, 0, 0, &w->artefacts, &err), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     w->coved_fd = pair[1];
     if (!w->has_no_egress)
@@ -472,6 +475,7 @@ void world_open(struct world *w)
         .supervisor_fd = pair[0],
         .store = w->store,
         .events = w->events,
+        .artefacts = w->artefacts,
         .default_memory_bytes = 512 << 20,
         .default_cpu_milli = 2000,
         .max_sandboxes = 1200,
@@ -495,6 +499,7 @@ void world_close(struct world *w)
     egress_stop(w);
     (void)uv_run(&w->loop, UV_RUN_NOWAIT);
     (void)uv_run(&w->loop, UV_RUN_NOWAIT);
+    artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
 }
@@ -577,11 +582,6 @@ int world_teardown(void **state)
     uv_close((uv_handle_t *)&w->tick, NULL);
     (void)uv_run(&w->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&w->loop), 0);
-    char path[128];
-    (void)snprintf(path, sizeof(path), "%s/templates/base.conf", w->dir->path);
-    (void)unlink(path);
-    (void)snprintf(path, sizeof(path), "%s/templates", w->dir->path);
-    (void)rmdir(path);
     assert_int_equal(test_dir_teardown(&dir), 0);
     mem_free(w);
     return 0;

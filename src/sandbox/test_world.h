@@ -39,6 +39,7 @@ struct world {
     uv_timer_t tick; /* so that a wait looks at its condition */
     struct store *store;
     struct event_log *events;
+    struct artefacts *artefacts;
     struct core *core;
     struct core_config config;
     uv_poll_t coved_poll;

@@ -1,259 +1,475 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/artefact.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
 #include "store/db.h"
 
-enum {
-    CHUNK_COST = 32, /* what a row costs beside its bytes: counted, so that tiny appends can't outgrow the cap */
-    ERASE_BYTES = 4 << 20,
-    ERASE_ARTEFACTS = 256,
+#include <dirent.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FORGET_ROWS = 256, DIRS = 256, DIR_NEW = DIRS /* the one of those that are written */, READ_BYTES = 256 * 1024 };
+
+struct artefact_move {
+    struct list node;
+    char *key, digest[ARTEFACT_DIGEST_LEN + 1];
 };
 
-struct artefact {
-    int64_t id;
-    uint64_t stored, dropped;
+struct artefacts {
+    struct store *store;
+    struct store_hook hook;
+    char *dir;
+    uint64_t sandbox_max, total_max, total;
+    bool total_known;
+    struct list moves;      /* finished in this batch */
+    bool unswept[DIRS + 1]; /* may hold files that are nobody's */
 };
 
-static int find(struct store *s, const struct artefact_key *key, struct artefact *ret_artefact, struct err *err)
+struct artefact_writer {
+    struct artefacts *a;
+    char *sandbox;
+    struct artefact_key key;
+    struct artefact_info info;
+    EVP_MD_CTX *md; /* NULL: not all of it came through here */
+};
+
+/* ---- names ---- */
+
+static char *artefact_new_path(const struct artefacts *a, const struct artefact_key *key)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_GET, err);
-    if (!q)
-        return -1;
+    return mem_printf("%s/new/%s.%llu.%u", a->dir, key->sandbox, (unsigned long long)key->seq, key->part);
+}
+
+static char *artefact_path(const struct artefacts *a, const char *digest)
+{
+    return mem_printf("%s/%.2s/%s", a->dir, digest, digest);
+}
+
+static bool artefact_is_digest(struct str s)
+{
+    if (s.n != ARTEFACT_DIGEST_LEN)
+        return false;
+    for (size_t i = 0; i < s.n; i++)
+        if (!((s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f')))
+            return false;
+    return true;
+}
+
+static void artefact_unswept(struct artefacts *a, const char *digest)
+{
+    unsigned dir = 0;
+    for (int i = 0; i < 2 && *digest; i++)
+        dir = dir * 16 + (unsigned)(digest[i] <= '9' ? digest[i] - '0' : digest[i] - 'a' + 10);
+    a->unswept[*digest ? dir % DIRS : (unsigned)DIR_NEW] = true;
+}
+
+/* ---- rows ---- */
+
+static void artefact_bind(sqlite3_stmt *q, const struct artefact_key *key)
+{
     db_bind_text(q, 1, key->sandbox);
     db_bind_u64(q, 2, key->seq);
     db_bind_u64(q, 3, key->part);
-    int r = db_row(s, q, "find an artefact", err);
+}
+
+static void artefact_load(sqlite3_stmt *q, struct artefact_info *ret_info)
+{
+    *ret_info = (struct artefact_info){.bytes = db_u64(q, 0), .dropped = db_u64(q, 1)};
+    if (artefact_is_digest(db_str(q, 2)))
+        memcpy(ret_info->digest, db_text(q, 2), ARTEFACT_DIGEST_LEN);
+}
+
+static int artefact_find(struct artefacts *a, const struct artefact_key *key, struct artefact_info *ret_info,
+                         struct err *err)
+{
+    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_GET, err);
+    if (!q)
+        return -1;
+    artefact_bind(q, key);
+    int r = db_row(a->store, q, "find an artefact", err);
     if (r == 1)
-        *ret_artefact = (struct artefact){(int64_t)db_u64(q, 0), db_u64(q, 1), db_u64(q, 2)};
+        artefact_load(q, ret_info);
     db_done(q);
     return r;
 }
 
-static int create(struct store *s, const struct artefact_key *key, struct artefact *ret_artefact, struct err *err)
+static int artefact_put(struct artefacts *a, const struct artefact_key *key, const struct artefact_info *info,
+                        uint64_t until, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_CREATE, err);
-    if (!q)
+    sqlite3_stmt *q;
+    if (db_write(a->store, err) < 0 || !(q = db_stmt(a->store, SQL_ARTEFACT_PUT, err)))
         return -1;
-    db_bind_text(q, 1, key->sandbox);
-    db_bind_u64(q, 2, key->seq);
-    db_bind_u64(q, 3, key->part);
-    if (db_run(s, q, "create an artefact", 0, err) < 0)
-        return -1;
-    *ret_artefact = (struct artefact){.id = db_last_rowid(s)};
-    return 0;
+    artefact_bind(q, key);
+    db_bind_u64(q, 4, info->bytes);
+    db_bind_u64(q, 5, info->dropped);
+    db_bind_text(q, 6, info->digest);
+    db_bind_u64(q, 7, until);
+    return db_run(a->store, q, "write an artefact", 0, err);
 }
 
-static int get_total(struct store *s, const char *sandbox, uint64_t *ret_bytes, struct err *err)
+static int artefact_number(struct artefacts *a, sqlite3_stmt *q, uint64_t *ret_n, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_TOTAL_GET, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, sandbox);
-    int r = db_row(s, q, "count the artefacts of a sandbox", err);
-    *ret_bytes = r == 1 ? db_u64(q, 0) : 0;
+    int r = db_row(a->store, q, "count artefacts", err);
+    *ret_n = r == 1 ? db_u64(q, 0) : 0;
     db_done(q);
     return r < 0 ? -1 : 0;
 }
 
-static int put_total(struct store *s, const char *sandbox, uint64_t bytes, struct err *err)
+/* How much more one sandbox may have. */
+static int artefact_room(struct artefacts *a, const char *sandbox, uint64_t *ret_bytes, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_TOTAL_PUT, err);
-    if (!q)
+    uint64_t has;
+    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_SUM, err), *all = db_stmt(a->store, SQL_ARTEFACT_SUM_ALL, err);
+    if (!q || !all || (!a->total_known && artefact_number(a, all, &a->total, err) < 0))
         return -1;
+    a->total_known = true;
     db_bind_text(q, 1, sandbox);
-    db_bind_u64(q, 2, bytes);
-    return db_run(s, q, "count the artefacts of a sandbox", 0, err);
+    if (artefact_number(a, q, &has, err) < 0)
+        return -1;
+    *ret_bytes = MIN(a->sandbox_max - MIN(has, a->sandbox_max), a->total_max - MIN(a->total, a->total_max));
+    return 0;
 }
 
-static int put_chunk(struct store *s, int64_t artefact, uint64_t start, struct str data, struct err *err)
-{
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_CHUNK_PUT, err);
-    if (!q)
-        return -1;
-    db_bind_u64(q, 1, (uint64_t)artefact);
-    db_bind_u64(q, 2, start);
-    db_bind_blob(q, 3, data);
-    return db_run(s, q, "append to an artefact", 0, err);
-}
-
-static int update(struct store *s, const struct artefact *a, struct err *err)
-{
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_UPDATE, err);
-    if (!q)
-        return -1;
-    db_bind_u64(q, 1, (uint64_t)a->id);
-    db_bind_u64(q, 2, a->stored);
-    db_bind_u64(q, 3, a->dropped);
-    return db_run(s, q, "append to an artefact", 0, err);
-}
-
-int artefact_append(struct store *s, const struct artefact_key *key, struct str data, struct err *err)
-{
-    struct artefact a = {0};
-    uint64_t total = 0;
-    if (db_write(s, err) < 0)
-        return -1;
-    int found = find(s, key, &a, err);
-    if (found < 0 || (found == 0 && create(s, key, &a, err) < 0) || get_total(s, key->sandbox, &total, err) < 0)
-        return -1;
-
-    bool any = false;
-    while (data.n && a.dropped == 0) {
-        uint64_t room = MIN((uint64_t)ARTEFACT_MAX - MIN(a.stored, (uint64_t)ARTEFACT_MAX),
-                            (uint64_t)ARTEFACT_SANDBOX_MAX - MIN(total + CHUNK_COST, (uint64_t)ARTEFACT_SANDBOX_MAX));
-        size_t n = MIN(data.n, (size_t)MIN(room, (uint64_t)ARTEFACT_CHUNK_MAX));
-        if (n == 0)
-            break;
-        if (put_chunk(s, a.id, a.stored, str_n(data.p, n), err) < 0)
-            return -1;
-        a.stored += n;
-        total += n + CHUNK_COST;
-        data = str_sub(data, n);
-        any = true;
-    }
-    /* From the first byte that is dropped on all are: what is stored stays one run from the start. */
-    a.dropped += data.n;
-    if (((any || data.n) && update(s, &a, err) < 0) || (any && put_total(s, key->sandbox, total, err) < 0))
-        return -1;
-    return data.n > 0;
-}
-
-static int must_find(struct store *s, const struct artefact_key *key, struct artefact *ret_artefact, struct err *err)
+static int artefact_missing(const struct artefact_key *key, struct err *err)
 {
     static const char *const parts[] = {"stdout", "stderr", "pty"};
-    int found = find(s, key, ret_artefact, err);
-    if (found == 0)
-        return err_set(err, ERR_NOT_FOUND, "sandbox %.64s: no output was kept for event %llu, channel %s", key->sandbox,
-                       (unsigned long long)key->seq, key->part < ARRAY_SIZE(parts) ? parts[key->part] : "unknown");
-    return found < 0 ? -1 : 0;
+    return err_set(err, ERR_NOT_FOUND, "sandbox %.64s: no output was kept for event %llu, channel %s", key->sandbox,
+                   (unsigned long long)key->seq, key->part < ARRAY_SIZE(parts) ? parts[key->part] : "unknown");
 }
 
-int artefact_stat(struct store *s, const struct artefact_key *key, struct artefact_info *ret_info, struct err *err)
+int artefact_stat(struct artefacts *a, const struct artefact_key *key, struct artefact_info *ret_info, struct err *err)
 {
-    struct artefact a = {0};
-    if (must_find(s, key, &a, err) < 0)
+    int r = artefact_find(a, key, ret_info, err);
+    return r == 0 ? artefact_missing(key, err) : MIN(r, 0);
+}
+
+/* ---- reading ---- */
+
+int artefact_open(struct artefacts *a, const struct artefact_key *key, struct artefact_info *ret_info, int *ret_fd,
+                  struct err *err)
+{
+    struct artefact_info info;
+    struct stat st;
+    if (artefact_stat(a, key, &info, err) < 0)
         return -1;
-    *ret_info = (struct artefact_info){.stored = a.stored, .dropped = a.dropped};
+    AUTO_FREE char *path = artefact_path(a, info.digest), *new_path = artefact_new_path(a, key);
+    AUTO_CLOSE int fd = info.digest[0] ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd < 0)
+        fd = open(new_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st) < 0 || (uint64_t)st.st_size < info.bytes)
+        return err_set(err, ERR_DATA_LOSS, "sandbox %.64s: the output of event %llu was kept, and is damaged or gone",
+                       key->sandbox, (unsigned long long)key->seq);
+    *ret_info = info;
+    *ret_fd = TAKE_FD(fd);
     return 0;
 }
 
-int artefact_read(struct store *s, const struct artefact_key *key, uint64_t offset, size_t n, struct buf *ret_data,
-                  struct err *err)
+int artefact_open_digest(struct artefacts *a, const char *sandbox, struct str digest, struct artefact_info *ret_info,
+                         int *ret_fd, struct err *err)
 {
-    struct artefact a = {0};
-    if (must_find(s, key, &a, err) < 0)
-        return -1;
-    if (offset >= a.stored || n == 0)
-        return 0;
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_CHUNK_READ, err);
-    if (!q)
-        return -1;
-    db_bind_u64(q, 1, (uint64_t)a.id);
-    db_bind_u64(q, 2, offset);
-    int r;
-    while (n && (r = db_row(s, q, "read an artefact", err)) == 1) {
-        uint64_t start = db_u64(q, 0);
-        struct str chunk = db_str(q, 1);
-        if (start > offset || offset - start >= chunk.n) {
-            r = err_set(err, ERR_DATA_LOSS, "store %s: a part of an artefact of sandbox %.64s is missing",
-                        store_path(s), key->sandbox);
-            break;
-        }
-        chunk = str_sub(chunk, (size_t)(offset - start));
-        chunk.n = MIN(chunk.n, n);
-        if (buf_append_str(ret_data, chunk) < 0) {
-            r = err_errno(err, buf_error(ret_data), "read an artefact of sandbox %.64s", key->sandbox);
-            break;
-        }
-        offset += chunk.n;
-        n -= chunk.n;
+    struct artefact_key key = {.sandbox = sandbox};
+    sqlite3_stmt *q = artefact_is_digest(digest) ? db_stmt(a->store, SQL_ARTEFACT_OF_DIGEST, err) : NULL;
+    int r = 0;
+    if (q) {
+        db_bind_str(q, 1, digest);
+        db_bind_text(q, 2, sandbox);
+        r = db_row(a->store, q, "find an artefact", err);
+        key.seq = r == 1 ? db_u64(q, 0) : 0;
+        key.part = r == 1 ? (unsigned)db_u64(q, 1) : 0;
+        db_done(q);
     }
-    db_done(q);
-    return r < 0 ? -1 : 0;
+    if (r == 0)
+        return err_set(err, ERR_NOT_FOUND, "sandbox %.64s has no such artefact", sandbox);
+    return r < 0 ? -1 : artefact_open(a, &key, ret_info, ret_fd, err);
 }
 
-static int run_for(struct store *s, enum sql sql, int64_t artefact, struct err *err)
+/* ---- writing ---- */
+
+int artefact_writer_new(struct artefacts *a, const struct artefact_key *key, struct artefact_writer **ret_writer,
+                        struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, sql, err);
-    if (!q)
+    struct artefact_info info = {0};
+    int r = artefact_find(a, key, &info, err);
+    if (r < 0)
         return -1;
-    db_bind_u64(q, 1, (uint64_t)artefact);
-    return db_run(s, q, "erase an artefact", 0, err);
+    struct artefact_writer *w = mem_new(struct artefact_writer);
+    w->a = a;
+    w->sandbox = mem_strdup(key->sandbox);
+    w->key = (struct artefact_key){w->sandbox, key->seq, key->part};
+    w->info = info;
+    w->info.digest[0] = 0; /* it is finished again */
+    w->md = r == 0 ? EVP_MD_CTX_new() : NULL;
+    if (w->md && EVP_DigestInit_ex(w->md, EVP_sha256(), NULL) != 1) {
+        EVP_MD_CTX_free(w->md);
+        w->md = NULL;
+    }
+    *ret_writer = w;
+    return 0;
 }
 
-/* Of the statement's row, which names an artefact and its size. 1: erased one of *ret_bytes, which cost *ret_cost; 0: there was none. */
-static int erase_found(struct store *s, sqlite3_stmt *q, uint64_t *ret_bytes, uint64_t *ret_cost, struct err *err)
+void artefact_writer_free(struct artefact_writer *w)
 {
-    int r = db_row(s, q, "find an artefact", err);
-    int64_t id = r == 1 ? (int64_t)db_u64(q, 0) : 0;
-    *ret_bytes = r == 1 ? db_u64(q, 1) : 0;
-    db_done(q);
-    if (r != 1)
-        return r;
-    if (run_for(s, SQL_ARTEFACT_CHUNK_DELETE, id, err) < 0)
-        return -1;
-    *ret_cost = *ret_bytes + (uint64_t)db_changes(s) * CHUNK_COST;
-    return run_for(s, SQL_ARTEFACT_DELETE, id, err) < 0 ? -1 : 1;
+    if (!w)
+        return;
+    EVP_MD_CTX_free(w->md);
+    mem_free(w->sandbox);
+    mem_free(w);
 }
 
-static int erase_one(struct store *s, const char *sandbox, uint64_t *ret_bytes, struct err *err)
+const struct artefact_info *artefact_written(const struct artefact_writer *w)
 {
-    uint64_t cost;
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_FIRST, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, sandbox);
-    return erase_found(s, q, ret_bytes, &cost, err);
+    return &w->info;
 }
 
-int artefact_next(struct store *s, const char *sandbox, uint64_t from, uint64_t *ret_seq, struct err *err)
+/* At its place, whatever a process that was killed left behind it. */
+static int artefact_store(struct artefact_writer *w, struct str data, struct err *err)
 {
-    sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_NEXT, err);
-    if (!q)
-        return -1;
-    db_bind_text(q, 1, sandbox);
-    db_bind_u64(q, 2, from);
-    int r = db_row(s, q, "find an artefact", err);
-    *ret_seq = r == 1 ? db_u64(q, 0) : 0;
-    db_done(q);
-    return r < 0 ? -1 : 0;
+    AUTO_FREE char *path = artefact_new_path(w->a, &w->key);
+    uint64_t at = w->info.bytes;
+    AUTO_CLOSE int fd = open(path, O_WRONLY | (at ? 0 : O_CREAT) | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "keep an output in %s", path);
+    for (struct str rest = data; rest.n;) {
+        ssize_t n = pwrite(fd, rest.p, rest.n, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            return err_errno(err, errno, "keep an output in %s", path);
+        at += n > 0 ? (uint64_t)n : 0;
+        rest = str_sub(rest, n > 0 ? (size_t)n : 0);
+    }
+    return 0;
 }
 
-int artefact_remove(struct store *s, const char *sandbox, uint64_t seq, struct err *err)
+int artefact_write(struct artefact_writer *w, struct str data, struct err *err)
 {
-    uint64_t total = 0, bytes, cost = 0;
-    int r;
-    if (db_write(s, err) < 0 || get_total(s, sandbox, &total, err) < 0)
+    uint64_t room = 0;
+    if (!w->info.dropped && artefact_room(w->a, w->sandbox, &room, err) < 0)
         return -1;
-    do {
-        sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_OF, err);
+    struct str kept = str_n(data.p, (size_t)MIN((uint64_t)data.n, room));
+    if (kept.n && artefact_store(w, kept, err) < 0) {
+        w->info.dropped += data.n; /* nothing after a hole */
+        return -1;
+    }
+    if (w->md && kept.n && EVP_DigestUpdate(w->md, kept.p, kept.n) != 1) {
+        EVP_MD_CTX_free(w->md);
+        w->md = NULL;
+    }
+    w->info.bytes += kept.n;
+    w->info.dropped += data.n - kept.n;
+    w->a->total += kept.n;
+    return artefact_put(w->a, &w->key, &w->info, UINT64_MAX, err);
+}
+
+/* Of a file that an earlier process began. */
+static int artefact_hash_file(struct artefact_writer *w, int fd, EVP_MD_CTX *md)
+{
+    AUTO_FREE char *piece = mem_alloc(READ_BYTES);
+    for (uint64_t at = 0; at < w->info.bytes;) {
+        ssize_t n = pread(fd, piece, (size_t)MIN(w->info.bytes - at, (uint64_t)READ_BYTES), (off_t)at);
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        if (EVP_DigestUpdate(md, piece, (size_t)n) != 1)
+            return -ENOTSUP;
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
+int artefact_finish(struct artefact_writer *w, struct err *err)
+{
+    unsigned char hash[EVP_MAX_MD_SIZE];
+    AUTO_FREE char *path = artefact_new_path(w->a, &w->key);
+    AUTO_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    AUTO_BUF struct buf hex = BUF_INIT(ARTEFACT_DIGEST_LEN);
+    int r = fd < 0 || ftruncate(fd, (off_t)w->info.bytes) < 0 ? -errno : 0;
+    if (r == 0 && !w->md) {
+        w->md = EVP_MD_CTX_new();
+        r = w->md && EVP_DigestInit_ex(w->md, EVP_sha256(), NULL) == 1 ? artefact_hash_file(w, fd, w->md) : -ENOMEM;
+    }
+    if (r == 0 && EVP_DigestFinal_ex(w->md, hash, NULL) != 1)
+        r = -ENOTSUP;
+    EVP_MD_CTX_free(w->md);
+    w->md = NULL;
+    if (r < 0)
+        return err_errno(err, r, "finish an output in %s", path);
+    buf_append_hex(&hex, str_n(hash, ARTEFACT_DIGEST_LEN / 2));
+    memcpy(w->info.digest, buf_data(&hex), ARTEFACT_DIGEST_LEN);
+    return 0;
+}
+
+int artefact_keep(struct artefact_writer *w, uint64_t event_seq, struct err *err)
+{
+    if (artefact_put(w->a, &w->key, &w->info, event_seq, err) < 0)
+        return -1;
+    struct artefact_move *move = mem_new(struct artefact_move);
+    move->key = artefact_new_path(w->a, &w->key);
+    memcpy(move->digest, w->info.digest, sizeof(move->digest));
+    list_append(&w->a->moves, &move->node);
+    return 0;
+}
+
+/* ---- batches ---- */
+
+/* To its digest, or away when that is there. What fails is found again by the next sweep. */
+static void artefact_settle(struct artefacts *a, const char *from, const char *digest)
+{
+    AUTO_FREE char *to = artefact_path(a, digest);
+    AUTO_FREE char *dir = mem_printf("%s/%.2s", a->dir, digest);
+    struct stat there, ours;
+    /* One of another size was damaged by a power cut. */
+    bool is_there = stat(to, &there) == 0 && stat(from, &ours) == 0 && there.st_size == ours.st_size;
+    int r = is_there ? unlink(from) : rename(from, to);
+    if (r < 0 && errno == ENOENT && mkdir(dir, 0700) == 0)
+        r = rename(from, to);
+    if (r < 0)
+        a->unswept[DIR_NEW] = true;
+}
+
+static void artefact_batch_ended(struct artefacts *a, bool committed)
+{
+    LIST_FOREACH (struct artefact_move, m, &a->moves, node) {
+        if (committed)
+            artefact_settle(a, m->key, m->digest);
+        list_remove(&m->node);
+        mem_free(m->key);
+        mem_free(m);
+    }
+    a->total_known = a->total_known && committed;
+}
+
+static void artefact_on_committed(void *ctx)
+{
+    artefact_batch_ended(ctx, true);
+}
+
+static void artefact_on_rolled_back(void *ctx)
+{
+    artefact_batch_ended(ctx, false);
+}
+
+int artefacts_open(struct store *store, const char *dir, uint64_t sandbox_max, uint64_t total_max,
+                   struct artefacts **ret_artefacts, struct err *err)
+{
+    AUTO_FREE char *new_dir = mem_printf("%s/new", dir);
+    if ((mkdir(dir, 0700) < 0 && errno != EEXIST) || (mkdir(new_dir, 0700) < 0 && errno != EEXIST))
+        return err_errno(err, errno, "make %s", new_dir);
+    struct artefacts *a = mem_new(struct artefacts);
+    a->store = store;
+    a->dir = mem_strdup(dir);
+    a->sandbox_max = sandbox_max ? sandbox_max : ARTEFACT_SANDBOX_MAX;
+    a->total_max = total_max ? total_max : ARTEFACT_TOTAL_MAX;
+    list_init(&a->moves);
+    memset(a->unswept, 1, sizeof(a->unswept));
+    a->hook = (struct store_hook){.committed = artefact_on_committed, .rolled_back = artefact_on_rolled_back, .ctx = a};
+    store_hook_add(store, &a->hook);
+    *ret_artefacts = a;
+    return 0;
+}
+
+void artefacts_close(struct artefacts *a)
+{
+    if (!a)
+        return;
+    struct err ignored;
+    if (!list_empty(&a->moves) && store_commit(a->store, &ignored) < 0)
+        store_rollback(a->store);
+    store_hook_remove(&a->hook);
+    mem_free(a->dir);
+    mem_free(a);
+}
+
+/* ---- forgetting ---- */
+
+static int artefact_delete(struct artefacts *a, const struct artefact_key *key, struct err *err)
+{
+    sqlite3_stmt *q;
+    if (db_write(a->store, err) < 0 || !(q = db_stmt(a->store, SQL_ARTEFACT_DELETE, err)))
+        return -1;
+    artefact_bind(q, key);
+    return db_run(a->store, q, "forget an artefact", 0, err);
+}
+
+int artefact_forget(struct artefacts *a, const char *sandbox, uint64_t before, struct err *err)
+{
+    for (int i = 0; i < FORGET_ROWS; i++) {
+        struct artefact_key key = {.sandbox = sandbox};
+        sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_OLD, err);
         if (!q)
             return -1;
         db_bind_text(q, 1, sandbox);
-        db_bind_u64(q, 2, seq);
-        r = erase_found(s, q, &bytes, &cost, err);
-        total -= r == 1 ? MIN(cost, total) : 0;
-    } while (r == 1);
-    return r < 0 ? -1 : put_total(s, sandbox, total, err);
-}
-
-int artefact_erase(struct store *s, const char *sandbox, struct err *err)
-{
-    if (db_write(s, err) < 0)
-        return -1;
-    uint64_t erased = 0;
-    for (int i = 0; i < ERASE_ARTEFACTS && erased < ERASE_BYTES; i++) {
-        uint64_t bytes;
-        int r = erase_one(s, sandbox, &bytes, err);
-        if (r < 0)
-            return -1;
-        if (r == 0) {
-            sqlite3_stmt *q = db_stmt(s, SQL_ARTEFACT_TOTAL_DELETE, err);
-            if (!q)
-                return -1;
-            db_bind_text(q, 1, sandbox);
-            return db_run(s, q, "erase the artefacts of a sandbox", 0, err);
+        db_bind_u64(q, 2, before);
+        int r = db_row(a->store, q, "find an artefact", err);
+        if (r == 1) {
+            key.seq = db_u64(q, 0);
+            key.part = (unsigned)db_u64(q, 1);
+            a->total -= MIN(a->total, db_u64(q, 2));
+            artefact_unswept(a, db_text(q, 3));
+            a->unswept[DIR_NEW] = true; /* where it may be still */
         }
-        erased += bytes;
+        db_done(q);
+        if (r <= 0 || artefact_delete(a, &key, err) < 0)
+            return r == 0 ? 0 : -1;
     }
     return 1;
+}
+
+/* Does a row want this file? 1: yes; then *ret_info. */
+static int artefact_wanted(struct artefacts *a, unsigned dir, const char *name, struct artefact_info *ret_info,
+                           struct err *err)
+{
+    char id[64];
+    struct artefact_key key = {.sandbox = id};
+    struct str rest = str_of(name), part;
+    uint64_t number;
+    if (dir == DIR_NEW) {
+        if (!str_split(&rest, '.', &part) || part.n >= sizeof(id))
+            return 0;
+        (void)snprintf(id, sizeof(id), "%.*s", STR_ARG(part));
+        if (!str_split(&rest, '.', &part) || str_to_u64(part, &key.seq) < 0 || str_to_u64(rest, &number) < 0 ||
+            number >= ARTEFACT_PART_MAX)
+            return 0;
+        key.part = (unsigned)number;
+        return artefact_find(a, &key, ret_info, err);
+    }
+    sqlite3_stmt *q = db_stmt(a->store, SQL_ARTEFACT_HAS, err);
+    if (!q)
+        return -1;
+    db_bind_text(q, 1, name);
+    int r = db_row(a->store, q, "find an artefact", err);
+    db_done(q);
+    return r;
+}
+
+int artefact_sweep(struct artefacts *a, struct err *err)
+{
+    unsigned dir = 0;
+    while (dir <= DIR_NEW && !a->unswept[dir])
+        dir++;
+    if (dir > DIR_NEW)
+        return 0;
+    if (store_pending(a->store))
+        return 1;
+    AUTO_FREE char *path = dir == DIR_NEW ? mem_printf("%s/new", a->dir) : mem_printf("%s/%02x", a->dir, dir);
+    DIR *d = opendir(path);
+    int r = 0;
+    a->unswept[dir] = false;
+    for (const struct dirent *e; d && r >= 0 && (e = readdir(d));) {
+        struct artefact_info info = {0};
+        if (e->d_name[0] == '.')
+            continue;
+        r = artefact_wanted(a, dir, e->d_name, &info, err);
+        AUTO_FREE char *file = mem_printf("%s/%s", path, e->d_name);
+        if (r == 0)
+            (void)unlink(file);
+        else if (r == 1 && dir == DIR_NEW && info.digest[0])
+            artefact_settle(a, file, info.digest);
+    }
+    if (d)
+        (void)closedir(d);
+    if (r < 0)
+        a->unswept[dir] = true;
+    return r < 0 ? -1 : 1;
 }

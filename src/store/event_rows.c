@@ -28,6 +28,7 @@ int event_rows_head_get(struct store *s, const char *sandbox, struct event_head_
         load_hash(q, 2, ret_head->last_hash);
         ret_head->base_seq = db_u64(q, 3);
         load_hash(q, 4, ret_head->base_hash);
+        ret_head->last_cursor = db_u64(q, 5);
     }
     db_done(q);
     return r;
@@ -47,8 +48,9 @@ int event_rows_head_create(struct store *s, const char *sandbox, struct event_he
     return 0;
 }
 
+/* cursor: for SQL_HEAD_UPDATE. */
 static int set_head(struct store *s, enum sql sql, int64_t log, uint64_t seq, const unsigned char *hash,
-                    struct err *err)
+                    const uint64_t *cursor, struct err *err)
 {
     sqlite3_stmt *q;
     if (db_write(s, err) < 0 || !(q = db_stmt(s, sql, err)))
@@ -56,17 +58,19 @@ static int set_head(struct store *s, enum sql sql, int64_t log, uint64_t seq, co
     db_bind_u64(q, 1, (uint64_t)log);
     db_bind_u64(q, 2, seq);
     db_bind_blob(q, 3, hash_str(hash));
+    if (cursor)
+        db_bind_u64(q, 4, *cursor);
     return db_run(s, q, "write the head of a log", 0, err);
 }
 
 int event_rows_head_update(struct store *s, const struct event_head_row *head, struct err *err)
 {
-    return set_head(s, SQL_HEAD_UPDATE, head->log, head->last_seq, head->last_hash, err);
+    return set_head(s, SQL_HEAD_UPDATE, head->log, head->last_seq, head->last_hash, &head->last_cursor, err);
 }
 
 int event_rows_head_rebase(struct store *s, const struct event_head_row *head, struct err *err)
 {
-    return set_head(s, SQL_HEAD_REBASE, head->log, head->base_seq, head->base_hash, err);
+    return set_head(s, SQL_HEAD_REBASE, head->log, head->base_seq, head->base_hash, NULL, err);
 }
 
 int event_rows_head_delete(struct store *s, int64_t log, struct err *err)
@@ -94,6 +98,7 @@ int event_rows_append(struct store *s, int64_t log, const struct event_row *row,
     db_bind_u64(q, ++at, row->cause);
     db_bind_str(q, ++at, row->data);
     db_bind_blob(q, ++at, row->hash);
+    db_bind_u64(q, ++at, row->cursor);
     return db_run(s, q, "append an event", 0, err);
 }
 

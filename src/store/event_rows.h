@@ -13,12 +13,14 @@ enum { EVENT_ROWS_HASH_SIZE = 32 };
 struct event_head_row {
     int64_t log; /* the number of the sandbox's log in the events table */
     uint64_t last_seq, base_seq;
+    uint64_t last_cursor; /* of the last event */
     unsigned char last_hash[EVENT_ROWS_HASH_SIZE], base_hash[EVENT_ROWS_HASH_SIZE];
 };
 
 /* Texts and hash are borrowed; from reading they are valid until the next call on this store. */
 struct event_row {
     uint64_t seq, time, cause;
+    uint64_t cursor; /* written, not read: the feed knows */
     struct str kind, source, grade, actor, data;
     struct str hash;
 };

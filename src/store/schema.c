@@ -66,8 +66,22 @@ static const char step_3[] =
 
 static const char step_4[] = "ALTER TABLE sandboxes RENAME COLUMN envd_token TO access_token;";
 
-/* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their table is made anew. */
+/* The feed: which event of which log has which cursor, n of them in a row. Events of an older Cove have no cursor. */
 static const char step_5[] =
+    "ALTER TABLE events ADD COLUMN cursor INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE event_heads ADD COLUMN last_cursor INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE feed (cursor INTEGER PRIMARY KEY, log INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL) STRICT;";
+
+/* What is kept of long outputs is in files (store/artefact.h). */
+static const char step_6[] =
+    "DROP TABLE artefact_chunks; DROP TABLE artefact_totals; DROP TABLE artefacts;"
+    "CREATE TABLE artefacts ("
+    " sandbox TEXT NOT NULL, seq INTEGER NOT NULL, part INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,"
+    " digest TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (sandbox, seq, part)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX artefacts_digest ON artefacts (digest);";
+
+/* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their table is made anew. */
+static const char step_7[] =
     "CREATE TABLE tenants ("
     " tenant INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL) STRICT;"
     "INSERT INTO tenants (tenant, name, created_at) VALUES (0, 'default', 0);"
@@ -79,15 +93,15 @@ static const char step_5[] =
     " expires_at INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
     "ALTER TABLE sandboxes ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE templates ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE volumes RENAME TO volumes_4;"
+    "ALTER TABLE volumes RENAME TO volumes_6;"
     "CREATE TABLE volumes ("
     " id TEXT PRIMARY KEY, name TEXT NOT NULL, token TEXT NOT NULL, limit_bytes INTEGER NOT NULL,"
     " created_at INTEGER NOT NULL, tenant INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
-    "INSERT INTO volumes SELECT id, name, token, limit_bytes, created_at, 0 FROM volumes_4;"
-    "DROP TABLE volumes_4;"
+    "INSERT INTO volumes SELECT id, name, token, limit_bytes, created_at, 0 FROM volumes_6;"
+    "DROP TABLE volumes_6;"
     "CREATE TABLE volume_owners (volume TEXT PRIMARY KEY, tenant INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5};
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6, step_7};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

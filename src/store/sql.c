@@ -41,13 +41,14 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_SANDBOX_ENDED_CUT] =
         "SELECT ended_at FROM sandboxes WHERE ended_at > 0 ORDER BY ended_at DESC LIMIT 1 OFFSET ?1",
 
-    [SQL_HEAD_GET] = "SELECT log, last_seq, last_hash, base_seq, base_hash FROM event_heads WHERE sandbox = ?1",
+    [SQL_HEAD_GET] =
+        "SELECT log, last_seq, last_hash, base_seq, base_hash, last_cursor FROM event_heads WHERE sandbox = ?1",
     [SQL_HEAD_CREATE] = "INSERT INTO event_heads (sandbox, last_seq, last_hash, base_seq, base_hash) "
                         "VALUES (?1, ?2, ?3, ?2, ?3)",
-    [SQL_HEAD_UPDATE] = "UPDATE event_heads SET last_seq = ?2, last_hash = ?3 WHERE log = ?1",
+    [SQL_HEAD_UPDATE] = "UPDATE event_heads SET last_seq = ?2, last_hash = ?3, last_cursor = ?4 WHERE log = ?1",
     [SQL_HEAD_REBASE] = "UPDATE event_heads SET base_seq = ?2, base_hash = ?3 WHERE log = ?1",
     [SQL_HEAD_DELETE] = "DELETE FROM event_heads WHERE log = ?1",
-    [SQL_EVENT_APPEND] = "INSERT INTO events (log, " EVENT_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+    [SQL_EVENT_APPEND] = "INSERT INTO events (log, " EVENT_COLUMNS ", cursor) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_EVENT_READ] =
         "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT ?4",
     [SQL_EVENT_GET] =
@@ -55,25 +56,33 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_EVENT_DELETE] = "DELETE FROM events WHERE log = ?1 AND seq < ?2",
     [SQL_EVENT_NTH] = "SELECT max(seq) FROM (SELECT seq FROM events WHERE log = ?1 ORDER BY seq LIMIT ?2)",
 
-    [SQL_ARTEFACT_GET] =
-        "SELECT artefact, stored, dropped FROM artefacts WHERE sandbox = ?1 AND seq = ?2 AND part = ?3",
-    [SQL_ARTEFACT_CREATE] = "INSERT INTO artefacts (sandbox, seq, part, stored, dropped) VALUES (?1, ?2, ?3, 0, 0)",
-    [SQL_ARTEFACT_UPDATE] = "UPDATE artefacts SET stored = ?2, dropped = ?3 WHERE artefact = ?1",
-    [SQL_ARTEFACT_TOTAL_GET] = "SELECT bytes FROM artefact_totals WHERE sandbox = ?1",
-    [SQL_ARTEFACT_TOTAL_PUT] = "INSERT INTO artefact_totals (sandbox, bytes) VALUES (?1, ?2) "
-                               "ON CONFLICT (sandbox) DO UPDATE SET bytes = ?2",
-    [SQL_ARTEFACT_TOTAL_DELETE] = "DELETE FROM artefact_totals WHERE sandbox = ?1",
-    [SQL_ARTEFACT_CHUNK_PUT] = "INSERT INTO artefact_chunks (artefact, start, data) VALUES (?1, ?2, ?3)",
-    /* The chunk that holds an offset is the last one that starts at or before it. */
-    [SQL_ARTEFACT_CHUNK_READ] =
-        "SELECT start, data FROM artefact_chunks WHERE artefact = ?1 AND start >= "
-        "coalesce((SELECT max(start) FROM artefact_chunks WHERE artefact = ?1 AND start <= ?2), 0) "
-        "ORDER BY start",
-    [SQL_ARTEFACT_CHUNK_DELETE] = "DELETE FROM artefact_chunks WHERE artefact = ?1",
-    [SQL_ARTEFACT_FIRST] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 ORDER BY seq, part LIMIT 1",
-    [SQL_ARTEFACT_NEXT] = "SELECT seq FROM artefacts WHERE sandbox = ?1 AND seq >= ?2 ORDER BY seq LIMIT 1",
-    [SQL_ARTEFACT_OF] = "SELECT artefact, stored FROM artefacts WHERE sandbox = ?1 AND seq = ?2 LIMIT 1",
-    [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE artefact = ?1",
+    [SQL_FEED_PUT] = "INSERT INTO feed (cursor, log, seq, n) VALUES (?,?,?,?)",
+    /* The run that holds a cursor is the last one that begins at or before it; else the next one is meant. */
+    [SQL_FEED_GET] =
+        "SELECT f.cursor, f.log, f.seq, f.n, h.sandbox FROM feed f LEFT JOIN event_heads h ON h.log = f.log "
+        "WHERE f.cursor >= coalesce((SELECT max(cursor) FROM feed WHERE cursor <= ?1), 0) "
+        "ORDER BY f.cursor LIMIT 2",
+    [SQL_FEED_FIRST] = "SELECT min(cursor) FROM feed",
+    [SQL_FEED_LAST] = "SELECT cursor + n - 1 FROM feed ORDER BY cursor DESC LIMIT 1",
+    [SQL_FEED_NTH] = "SELECT max(cursor) FROM (SELECT cursor FROM feed WHERE cursor > ?1 ORDER BY cursor LIMIT ?2)",
+    [SQL_FEED_SWEEP] =
+        "DELETE FROM feed WHERE cursor IN (SELECT f.cursor FROM feed f LEFT JOIN event_heads h ON h.log = f.log "
+        "WHERE f.cursor > ?1 AND f.cursor <= ?2 AND f.cursor < (SELECT max(cursor) FROM feed) "
+        "AND (h.log IS NULL OR h.base_seq >= f.seq + f.n - 1))",
+    [SQL_FEED_HEADS] = "SELECT log, sandbox, last_seq, last_cursor FROM event_heads WHERE last_cursor > ?1",
+    [SQL_FEED_EVENTS] = "SELECT seq, cursor FROM events WHERE log = ?1 AND seq <= ?2 ORDER BY seq DESC",
+
+    [SQL_ARTEFACT_GET] = "SELECT bytes, dropped, digest FROM artefacts WHERE sandbox = ?1 AND seq = ?2 AND part = ?3",
+    [SQL_ARTEFACT_PUT] =
+        "REPLACE INTO artefacts (sandbox, seq, part, bytes, dropped, digest, until) VALUES (?,?,?,?,?,?,?)",
+    [SQL_ARTEFACT_DELETE] = "DELETE FROM artefacts WHERE sandbox = ?1 AND seq = ?2 AND part = ?3",
+    [SQL_ARTEFACT_SUM] = "SELECT coalesce(sum(bytes), 0) FROM artefacts WHERE sandbox = ?1",
+    [SQL_ARTEFACT_SUM_ALL] = "SELECT coalesce(sum(bytes), 0) FROM artefacts",
+    /* db_bind_u64() makes UINT64_MAX the greatest integer: that is `until` of what is still written, and `before` of who wants all. */
+    [SQL_ARTEFACT_OLD] = "SELECT seq, part, bytes, digest FROM artefacts WHERE sandbox = ?1 AND "
+                         "(until < ?2 OR ?2 = 9223372036854775807) LIMIT 1",
+    [SQL_ARTEFACT_HAS] = "SELECT 1 FROM artefacts WHERE digest = ?1 LIMIT 1",
+    [SQL_ARTEFACT_OF_DIGEST] = "SELECT seq, part FROM artefacts WHERE digest = ?1 AND sandbox = ?2 LIMIT 1",
 
     [SQL_TEMPLATE_PUT] =
         "REPLACE INTO templates (id, name, public, created_at, updated_at, tenant) VALUES (?,?,?,?,?,?)",

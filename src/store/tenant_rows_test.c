@@ -125,7 +125,7 @@ static void what_was_there_before_is_the_default_tenants(void **state)
     sqlite3 *db;
     struct err err;
     assert_int_equal(sqlite3_open(dir->db, &db), SQLITE_OK);
-    assert_int_equal(schema_apply(db, dir->db, schema_steps, 4, 0, &err), 0);
+    assert_int_equal(schema_apply(db, dir->db, schema_steps, 6, 0, &err), 0);
     assert_int_equal(sqlite3_exec(db,
                                   "INSERT INTO volumes VALUES ('vol-a', 'data', 't', 5, 7);"
                                   "INSERT INTO templates VALUES ('t1', 'app', 0, 1, 2);",

@@ -2,8 +2,8 @@
 #include "store/test_dir.h"
 #include "base/mem.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <sqlite3.h>
@@ -32,15 +32,16 @@ int test_dir_setup(void **state)
     return 0;
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
 int test_dir_teardown(void **state)
 {
     struct test_dir *d = *state;
-    DIR *dir = opendir(d->path);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        (void)unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir)
-        (void)closedir(dir);
-    int r = rmdir(d->path);
+    int r = nftw(d->path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     mem_free(d);
     return r;
 }

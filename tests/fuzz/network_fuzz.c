@@ -8,8 +8,10 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/network.h"
+#include "store/artefact.h"
 #include "store/store.h"
 
+#include <ftw.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,20 +25,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static uv_loop_t uv;
 static struct store *store;
 static struct event_log *events;
+static struct artefacts *artefacts;
 static struct core *core;
 static int coved;
 static char dir[] = "/tmp/cove-fuzz-XXXXXX";
 static const struct actor actor = {.name = "fuzz"};
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
 static void clean_up(void)
 {
-    static const char *const names[] = {"store.db", "store.db-wal", "store.db-shm", "store.db.lock"};
-    char path[64];
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
-        (void)unlink(path);
-    }
-    (void)rmdir(dir);
+    (void)nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void answer_list(void *arg)
@@ -53,7 +56,7 @@ static void answer_list(void *arg)
 
 static void begin(void)
 {
-    char path[64];
+    char path[64], outputs[64];
     int pair[2];
     uv_thread_t thread;
     struct err err;
@@ -62,7 +65,9 @@ static void begin(void)
         abort();
     (void)atexit(clean_up);
     (void)snprintf(path, sizeof(path), "%s/store.db", dir);
+    (void)snprintf(outputs, sizeof(outputs), "%s/artefacts", dir);
     if (store_open(path, &store, &err) < 0 || event_log_open(store, &events, &err) < 0 ||
+        artefacts_open(store, outputs, 0, 0, &artefacts, &err) < 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         abort();
     coved = pair[1];
@@ -70,6 +75,7 @@ static void begin(void)
                                  .supervisor_fd = pair[0],
                                  .store = store,
                                  .events = events,
+                                 .artefacts = artefacts,
                                  .max_sandboxes = 10,
                                  .version = "0"};
     if (uv_thread_create(&thread, answer_list, NULL) < 0 || core_open(&uv, &config, &core, &err) < 0 ||

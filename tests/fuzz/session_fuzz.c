@@ -8,8 +8,10 @@
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 #include "sandbox/internal.h"
+#include "store/artefact.h"
 #include "store/store.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -23,6 +25,7 @@ enum { OPERATIONS = 12 };
 static uv_loop_t uv;
 static struct store *store;
 static struct event_log *events;
+static struct artefacts *artefacts;
 static struct core *core;
 static int coved;
 static char dir[] = "/tmp/cove-fuzz-XXXXXX";
@@ -31,34 +34,39 @@ static struct follow *follows[OPERATIONS];
 static struct file_call *calls[OPERATIONS];
 static const struct actor actor = {.name = "fuzz"};
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
 static void clean_up(void)
 {
-    static const char *const names[] = {"store.db", "store.db-wal", "store.db-shm", "store.db.lock"};
-    char path[64];
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
-        (void)unlink(path);
-    }
-    (void)rmdir(dir);
+    (void)nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void begin(void)
 {
     int pair[2];
     struct err err;
-    char path[64];
+    char path[64], outputs[64];
     log_init("fuzz", LOG_ERROR);
     if (!mkdtemp(dir) || atexit(clean_up) != 0 || uv_loop_init(&uv) != 0 ||
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0)
         abort();
     (void)snprintf(path, sizeof(path), "%s/store.db", dir);
+    (void)snprintf(outputs, sizeof(outputs), "%s/artefacts", dir);
     coved = pair[1];
     struct sup_done none = {.head = {SUP_DONE, 1}}; /* nothing lives: the answer to the first question */
     if (fd_send(coved, &none, sizeof(none), NULL, 0) < 0 || store_open(path, &store, &err) < 0 ||
-        event_log_open(store, &events, &err) < 0)
+        event_log_open(store, &events, &err) < 0 || artefacts_open(store, outputs, 0, 0, &artefacts, &err) < 0)
         abort();
-    struct core_config config = {
-        .state_dir = dir, .supervisor_fd = pair[0], .store = store, .events = events, .max_sandboxes = 10};
+    struct core_config config = {.state_dir = dir,
+                                 .supervisor_fd = pair[0],
+                                 .store = store,
+                                 .events = events,
+                                 .artefacts = artefacts,
+                                 .max_sandboxes = 10};
     if (core_open(&uv, &config, &core, &err) < 0)
         abort();
 }

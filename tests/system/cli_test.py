@@ -256,7 +256,7 @@ def test_long_output_is_kept(service, sandbox):
     for _ in range(2): # also when the sandbox has ended
         assert service.cove("log", "--output", str(seq), sandbox).stdout == done.stdout
         kept = service.cove("log", "--output", str(seq), "--channel", "stderr", sandbox).stdout
-        assert len(kept) == 1 << 20 and done.stderr.startswith(kept)
+        assert kept == done.stderr
         none = service.cove("log", "--output", str(seq), "--channel", "pty", sandbox)
         assert none.returncode == 1 and f"no output was kept for event {seq}, channel pty" in none.stderr and "exec.start" in none.stderr
         assert service.cove("log", "--output", "999", sandbox).returncode == 1

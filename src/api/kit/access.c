@@ -3,6 +3,7 @@
 
 #include "api/kit/call.h"
 #include "api/kit/key_name.h"
+#include "sandbox/action.h"
 #include "sandbox/tenant.h"
 
 struct str access_key_given(const struct http_request *req)
@@ -125,6 +126,8 @@ bool access_has_log(const struct call *c, const char *id)
 
     if (who->view == TENANT_ANY)
         return true;
+    if (strcmp(id, SERVICE_LOG_ID) == 0)
+        return who->scope >= SCOPE_OPERATOR;
     return tenant_of_log(call_core(c), id, &tenant, &ignored) == 0 && view_has(who->view, tenant) &&
            (!who->sandbox || strcmp(who->sandbox, id) == 0);
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The record of a sandbox, of a volume, or of the service: events as a stream, log lines, and the check of the chain.
+ * The record: the log of a sandbox, of a volume or of the service, or the feed of all of them; as a stream of events or as lines, and the check of the chain.
  *
- * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (on_drain), again when the log has
- * more (wake). Of a long log it takes one slice per turn of the loop, also when nothing in it is what was asked for. It ends when the log
- * is drained and nothing is followed, or when the sandbox has ended.
+ * A stream is pulled: from the log as long as the client's queue is short, again when that was drained (native_events_on_drain), again when the log has
+ * more (wake), at most every PACE_MS, so that many events leave in one piece. Of a long log it takes one slice per turn of the loop, also when nothing in it is
+ * what was asked for. A client that does not read has its cursor and what is queued for it, which is bounded; it goes on from there when it reads again.
+ * It ends when the log is drained and nothing is followed, or when the sandbox has ended.
  */
+#include "api/native/events_query.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
+#include "event/feed.h"
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
@@ -16,174 +19,188 @@
 
 #include <uv.h>
 
-enum { KEEPALIVE_MS = 15000 };
+enum { KEEPALIVE_MS = 15000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
 
 struct native_event_stream {
     struct call *call;
-    struct event_cursor *cursor;
+    struct event_cursor *cursor; /* this one */
+    struct feed_reader *feed;    /* or that */
     struct slice slice;
-    uv_timer_t *keepalive; /* heap: it outlives the request until the loop has closed it; SSE only */
+    struct timer pace, keepalive;
+    usec_t pumped; /* when it was looked at last; monotonic */
     bool is_sse, is_follow, is_ended;
-    bool is_logs;    /* as lines for people */
-    bool is_gone;    /* a write failed: on_close follows */
-    struct str kind; /* only kinds that begin so; empty: all */
-    uint64_t seq;    /* of the event at hand */
+    bool is_logs;      /* as lines for people */
+    bool is_gone;      /* a write failed: on_close follows */
+    bool shows_hidden; /* sandboxes of our own, too */
+    struct str kinds;  /* events_kind_fits() */
+    uint64_t seq;      /* of the event at hand */
+    struct buf out;    /* while it is pumped */
 };
-
-static void timer_closed(uv_handle_t *handle)
-{
-    mem_free(handle);
-}
 
 static void stream_closed(struct call *c)
 {
     struct native_event_stream *s = c->state;
-    if (s->cursor)
-        event_cursor_close(s->cursor);
+    event_cursor_close(s->cursor);
+    feed_close(s->feed);
     s->cursor = NULL;
+    s->feed = NULL;
     slice_cancel(&s->slice);
-    if (s->keepalive)
-        uv_close((uv_handle_t *)s->keepalive, timer_closed);
-    s->keepalive = NULL;
+    timer_stop(&s->pace);
+    timer_stop(&s->keepalive);
 }
 
-static void stream_end(struct native_event_stream *s)
-{
-    stream_closed(s->call);
-    (void)http_response_end(s->call->req);
-}
-
-static bool can_send(const struct native_event_stream *s)
+static bool stream_can_send(const struct native_event_stream *s)
 {
     return !s->is_gone && !call_is_full(s->call);
 }
 
-static void send_text(struct native_event_stream *s, struct str text)
+static void stream_flush(struct native_event_stream *s)
 {
-    if (http_response_write(s->call->req, text) < 0)
+    if (buf_len(&s->out) && !s->is_gone && http_response_write(s->call->req, buf_str(&s->out)) < 0)
         s->is_gone = true;
+    buf_clear(&s->out);
 }
 
-static void write_event(struct native_event_stream *s, const struct event *e)
+/* What is one object on a line of its own, or one server-sent event. id NULL: it has none. */
+static void stream_put(struct native_event_stream *s, const uint64_t *id, struct str kind, struct str json)
 {
-    AUTO_BUF struct buf json = BUF_INIT(EVENT_JSON_MAX + 1);
-    event_format_json(e, &json);
     if (!s->is_sse) {
-        buf_append_char(&json, '\n');
-        send_text(s, buf_str(&json));
+        buf_append_str(&s->out, json);
+        buf_append_char(&s->out, '\n');
         return;
     }
-    AUTO_BUF struct buf text = BUF_INIT(2 * EVENT_JSON_MAX);
-    AUTO_BUF struct buf id = BUF_INIT(32);
-    buf_append_u64(&id, e->seq);
-    struct sse_event sse = {.id = buf_str(&id), .event = e->kind_name, .data = buf_str(&json)};
-    if (sse_append(&text, &sse) == 0)
-        send_text(s, buf_str(&text));
+    AUTO_BUF struct buf number = BUF_INIT(32);
+    if (id)
+        buf_append_u64(&number, *id);
+    (void)sse_append(&s->out, &(struct sse_event){.id = buf_str(&number), .event = kind, .data = json});
 }
 
-static void write_gap(struct native_event_stream *s, const struct event_gap *gap)
+static void stream_put_event(struct native_event_stream *s, const struct event *e)
 {
-    AUTO_BUF struct buf json = BUF_INIT(128), text = BUF_INIT(256);
+    if (s->cursor) {
+        stream_put(s, &e->seq, e->kind_name, e->json);
+        return;
+    }
+    AUTO_BUF struct buf json = BUF_INIT(EVENT_JSON_MAX + 64);
+    buf_printf(&json, "{\"cursor\":%llu,", (unsigned long long)e->cursor);
+    buf_append_str(&json, str_sub(e->json, 1));
+    stream_put(s, &e->cursor, e->kind_name, buf_str(&json));
+}
+
+static void stream_put_gap(struct native_event_stream *s, const struct event_gap *gap)
+{
+    AUTO_BUF struct buf json = BUF_INIT(128);
     buf_printf(&json, "{\"gap\":{\"from\":%llu,\"to\":%llu}}", (unsigned long long)gap->from,
                (unsigned long long)gap->to);
-    if (s->is_sse)
-        (void)sse_append(&text, &(struct sse_event){.event = STR("gap"), .data = buf_str(&json)});
-    else
-        buf_printf(&text, "%.*s\n", STR_ARG(buf_str(&json)));
-    send_text(s, buf_str(&text));
+    stream_put(s, NULL, STR("gap"), buf_str(&json));
 }
 
-static void write_error(struct native_event_stream *s, const struct err *err)
+static void stream_put_error(struct native_event_stream *s, const struct err *err)
 {
-    AUTO_BUF struct buf json = BUF_INIT(4096), text = BUF_INIT(8192);
+    AUTO_BUF struct buf json = BUF_INIT(4096);
     native_error_json(&json, err);
-    if (s->is_sse)
-        (void)sse_append(&text, &(struct sse_event){.event = STR("error"), .data = buf_str(&json)});
-    else
-        buf_printf(&text, "%.*s\n", STR_ARG(buf_str(&json)));
-    send_text(s, buf_str(&text));
+    stream_put(s, NULL, STR("error"), buf_str(&json));
 }
 
-static bool write_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+static bool stream_put_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
     struct native_event_stream *s = ctx;
-    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char text[CLOCK_TEXT_MAX];
     clock_format(at, 6, text);
-    buf_printf(&b, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
-    buf_append_json_string(&b, str_of(level));
-    buf_append_cstr(&b, ",\"logger\":");
-    buf_append_json_string(&b, str_of(logger));
-    buf_append_cstr(&b, ",\"message\":");
-    buf_append_json_string(&b, str_of(message));
-    buf_append_cstr(&b, "}\n");
-    send_text(s, buf_str(&b));
+    buf_printf(&s->out, "{\"seq\":%llu,\"at\":\"%s\",\"level\":", (unsigned long long)s->seq, text);
+    buf_append_json_string(&s->out, str_of(level));
+    buf_append_cstr(&s->out, ",\"logger\":");
+    buf_append_json_string(&s->out, str_of(logger));
+    buf_append_cstr(&s->out, ",\"message\":");
+    buf_append_json_string(&s->out, str_of(message));
+    buf_append_cstr(&s->out, "}\n");
     return true;
 }
 
-static void write_as_asked(struct native_event_stream *s, const struct event *e)
+static bool stream_is_last(const struct native_event_stream *s, const struct event *e)
 {
-    s->seq = e->seq;
-    if (s->is_logs)
-        (void)sandbox_log_line(e, write_line, s);
-    else if (str_starts(e->kind_name, s->kind))
-        write_event(s, e);
+    return s->cursor &&
+           (e->kind == EVENT_SANDBOX_ENDED || e->kind == EVENT_SANDBOX_FAILED || e->kind == EVENT_VOLUME_DROPPED);
 }
 
-static void pump(struct native_event_stream *s)
+/* One step. False: there is nothing more to be done now. */
+static bool stream_step(struct native_event_stream *s)
 {
     struct event e;
     struct event_gap gap;
     struct err err;
-    usec_t until = clock_mono() + SLICE_USEC;
-
-    for (int steps = 0; s->cursor && can_send(s); steps++) {
-        if (steps == SLICE_STEPS || (steps && clock_mono() >= until)) {
-            slice_later(&s->call->facade->slices, &s->slice);
-            return;
-        }
-        int r = event_cursor_next(s->cursor, &e, &gap, &err);
-        if (r < 0) {
-            write_error(s, &err);
-            stream_end(s);
-            return;
-        }
-        if (r == EVENT_NEXT_DRAINED) {
-            if (!s->is_follow || s->is_ended)
-                stream_end(s);
-            return;
-        }
-        if (r == EVENT_NEXT_GAP && !s->is_logs)
-            write_gap(s, &gap);
-        if (r == EVENT_NEXT_EVENT) {
-            s->is_ended = s->is_ended || e.kind == EVENT_SANDBOX_ENDED || e.kind == EVENT_SANDBOX_FAILED ||
-                          e.kind == EVENT_VOLUME_DROPPED;
-            write_as_asked(s, &e);
-        }
+    int r = s->cursor ? event_cursor_next(s->cursor, &e, &gap, &err) : feed_next(s->feed, &e, &gap, &err);
+    if (r < 0)
+        stream_put_error(s, &err);
+    if (r < 0 || (r == EVENT_NEXT_DRAINED && (!s->is_follow || s->is_ended))) {
+        stream_flush(s);
+        stream_closed(s->call);
+        (void)http_response_end(s->call->req);
+        return false;
     }
+    if (r == EVENT_NEXT_GAP && !s->is_logs)
+        stream_put_gap(s, &gap);
+    if (r == EVENT_NEXT_EVENT) {
+        s->is_ended = s->is_ended || stream_is_last(s, &e);
+        s->seq = e.seq;
+        if (s->is_logs)
+            (void)sandbox_log_line(&e, stream_put_line, s);
+        else if (events_kind_fits(s->kinds, e.kind_name))
+            stream_put_event(s, &e);
+    }
+    return r != EVENT_NEXT_DRAINED;
+}
+
+static void stream_pump(struct native_event_stream *s)
+{
+    s->pumped = clock_mono();
+    buf_init(&s->out, OUT_MAX);
+    for (int steps = 0; (s->cursor || s->feed) && stream_can_send(s); steps++) {
+        if (steps == SLICE_STEPS || (steps && clock_mono() >= s->pumped + SLICE_USEC)) {
+            slice_later(&s->call->facade->slices, &s->slice);
+            break;
+        }
+        if (!stream_step(s))
+            break;
+        if (buf_len(&s->out) >= PIECE_BYTES)
+            stream_flush(s);
+    }
+    stream_flush(s);
+    buf_fini(&s->out);
 }
 
 static void on_wake(void *ctx)
 {
-    pump(ctx);
+    struct native_event_stream *s = ctx;
+    if (clock_mono() >= s->pumped + PACE_MS * USEC_PER_MS)
+        stream_pump(s);
+    else
+        timer_set(&s->call->facade->timers, &s->pace, PACE_MS);
+}
+
+static void on_pace(struct timer *timer)
+{
+    struct native_event_stream *s = container_of(timer, struct native_event_stream, pace);
+    slice_later(&s->call->facade->slices, &s->slice);
 }
 
 static void on_slice(struct slice *slice)
 {
-    pump(container_of(slice, struct native_event_stream, slice));
+    stream_pump(container_of(slice, struct native_event_stream, slice));
 }
 
 static void native_events_on_drain(struct http_request *req, void *ctx)
 {
     (void)req;
-    pump(ctx);
+    stream_pump(ctx);
 }
 
-static void on_keepalive(uv_timer_t *timer)
+static void on_keepalive(struct timer *timer)
 {
-    struct native_event_stream *s = timer->data;
+    struct native_event_stream *s = container_of(timer, struct native_event_stream, keepalive);
     if (http_response_queued(s->call->req) == 0)
         (void)http_response_write(s->call->req, STR(":\n\n"));
+    timer_set(&s->call->facade->timers, &s->keepalive, KEEPALIVE_MS);
 }
 
 /* Of the service itself; of a sandbox, or of a volume, by its name too: those that are gone may have a log still. False: answered. */
@@ -206,76 +223,111 @@ static bool find_log(struct call *c, bool may_be_volume)
     return false;
 }
 
-/* The log may still be there when the sandbox is long gone. NULL: answered. */
-static struct native_event_stream *stream_new(struct call *c, uint64_t from, bool may_be_volume)
+static struct native_event_stream *stream_new(struct call *c)
+{
+    struct native_event_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    s->call = c;
+    slice_init(&s->slice, on_slice);
+    timer_init(&s->pace, on_pace);
+    timer_init(&s->keepalive, on_keepalive);
+    return s;
+}
+
+static void stream_begin(struct call *c, struct native_event_stream *s)
+{
+    struct http_header headers[] = {
+        HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
+        HTTP_HEADER("cache-control", "no-store")};
+    c->state = s;
+    c->cleanup = stream_closed;
+    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    http_on_drain(c->req, native_events_on_drain, s);
+    if (s->is_sse && s->is_follow)
+        timer_set(&c->facade->timers, &s->keepalive, KEEPALIVE_MS);
+    stream_pump(s);
+}
+
+/* The log may still be there when the sandbox is long gone. -1: answered. */
+static int stream_open_log(struct call *c, struct native_event_stream *s, uint64_t from, bool may_be_volume)
 {
     struct err err;
     struct event_bounds bounds;
     bool follow;
-    if (!find_log(c, may_be_volume))
-        return NULL;
+    if (!find_log(c, may_be_volume) || call_query_bool(c, "follow", &follow) < 0)
+        return -1;
     const struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
     bool lives =
         sb ? sandbox_info(sb)->ended == 0
            : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
-    if (call_query_bool(c, "follow", &follow) < 0)
-        return NULL;
-    struct native_event_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
-    s->call = c;
-    slice_init(&s->slice, on_slice);
     s->is_follow = follow && lives;
-    if (event_bounds_get(native_of(c)->config.events, c->args[0].p, &bounds, &err) < 0 ||
-        event_subscribe(native_of(c)->config.events, c->args[0].p, from, on_wake, s, &s->cursor, &err) < 0) {
-        call_fail_err(c, &err);
-        return NULL;
+    if (event_bounds_get(native_of(c)->config.events, c->args[0].p, &bounds, &err) == 0 &&
+        event_subscribe(native_of(c)->config.events, c->args[0].p, from, on_wake, s, &s->cursor, &err) == 0)
+        return 0;
+    call_fail_err(c, &err);
+    return -1;
+}
+
+/* Which events, and from where on. -1: answered. */
+static int stream_ask(struct call *c, struct native_event_stream *s, uint64_t *ret_from)
+{
+    struct str accept = http_header_get(c->req, "accept"), last = http_header_get(c->req, "last-event-id");
+    if (call_query_u64(c, "from", ret_from) < 0)
+        return -1;
+    if (last.n && events_next_parse(last, ret_from) < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "Last-Event-ID: this is no id of an event here");
+        return -1;
     }
-    c->state = s;
-    c->cleanup = stream_closed;
-    return s;
+    (void)call_query(c, "kind", &s->kinds);
+    s->is_sse = accept.p && str_starts(accept, STR("text/event-stream"));
+    return 0;
 }
 
 void native_events_stream(struct call *c)
 {
-    uint64_t from, last_id;
-    struct str accept = http_header_get(c->req, "accept"), last = http_header_get(c->req, "last-event-id");
-    if (call_query_u64(c, "from", &from) < 0)
-        return;
-    if (last.p && str_to_u64(last, &last_id) == 0 && last_id < UINT64_MAX)
-        from = last_id + 1;
-
-    struct native_event_stream *s = stream_new(c, from, true);
-    if (!s)
-        return;
-    (void)call_query(c, "kind", &s->kind);
-    s->is_sse = accept.p && str_starts(accept, STR("text/event-stream"));
-    struct http_header headers[] = {
-        HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
-        HTTP_HEADER("cache-control", "no-store")};
-    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
-    http_on_drain(c->req, native_events_on_drain, s);
-    if (s->is_sse && s->is_follow) {
-        s->keepalive = mem_new(uv_timer_t);
-        (void)uv_timer_init(core_loop(call_core(c)), s->keepalive);
-        s->keepalive->data = s;
-        (void)uv_timer_start(s->keepalive, on_keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
-    }
-    pump(s);
+    uint64_t from;
+    struct native_event_stream *s = stream_new(c);
+    if (stream_ask(c, s, &from) == 0 && stream_open_log(c, s, from, true) == 0)
+        stream_begin(c, s);
 }
 
 void native_events_logs(struct call *c)
 {
     uint64_t from;
-    if (call_query_u64(c, "from", &from) < 0)
-        return;
-    struct native_event_stream *s = stream_new(c, from, false);
-    if (!s)
-        return;
+    struct native_event_stream *s = stream_new(c);
     s->is_logs = true;
-    struct http_header headers[] = {HTTP_HEADER("content-type", "application/x-ndjson"),
-                                    HTTP_HEADER("cache-control", "no-store")};
-    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
-    http_on_drain(c->req, native_events_on_drain, s);
-    pump(s);
+    if (call_query_u64(c, "from", &from) == 0 && stream_open_log(c, s, from, false) == 0)
+        stream_begin(c, s);
+}
+
+/* Whose events the client may see. */
+static bool stream_sees(void *ctx, const char *log)
+{
+    const struct native_event_stream *s = ctx;
+    return access_has_log(s->call, log) && (s->shows_hidden || !sandbox_is_hidden(call_core(s->call), str_of(log)));
+}
+
+void native_events_feed(struct call *c)
+{
+    struct event_log *log = native_of(c)->config.events;
+    struct native_event_stream *s = stream_new(c);
+    struct event_bounds bounds;
+    struct str text;
+    struct err err;
+    uint64_t from, last;
+    if (stream_ask(c, s, &from) < 0 || call_query_u64(c, "last", &last) < 0 ||
+        call_query_bool(c, "follow", &s->is_follow) < 0 || call_query_bool(c, "hidden", &s->shows_hidden) < 0)
+        return;
+    struct feed_want want = {.after = from - (from > 0), .filter = stream_sees, .wake = on_wake, .ctx = s};
+    if (feed_bounds(log, &bounds, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    if (from == 0 && call_query(c, "last", &text))
+        want.after = bounds.last - MIN(last, bounds.last);
+    if (feed_open(log, &want, &s->feed, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        stream_begin(c, s);
 }
 
 /* ---- verify: off the loop ---- */

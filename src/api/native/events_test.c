@@ -13,6 +13,8 @@
 #include <sys/socket.h>
 
 #define ID "i23456789abcdefghijkm"
+#define OTHER "i23456789abcdefghijkn"
+#define HIDDEN "i23456789abcdefghijkp"
 
 enum { BEFORE = 3000, ALL = 3004 }; /* more than a client's queue holds */
 
@@ -48,8 +50,14 @@ struct sandbox *sandbox_find(struct core *core, struct str id)
 
 bool access_has_log(const struct call *c, const char *id)
 {
-    (void)c;
-    return strcmp(id, ID) == 0;
+    (void)c, (void)id;
+    return true;
+}
+
+bool sandbox_is_hidden(struct core *core, struct str id)
+{
+    (void)core;
+    return str_eqc(id, HIDDEN);
 }
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb)
@@ -91,7 +99,6 @@ static void on_request(struct http_request *req, void *ctx)
     w.server.requests++;
     c = call_new(&w.native.facade, req, NULL);
     c->cleanup = on_over;
-    cleanup = NULL;
     if (str_eqc(http_path(req), "/ping")) {
         call_respond(c, 200, NULL, STR("pong"));
         return;
@@ -99,9 +106,12 @@ static void on_request(struct http_request *req, void *ctx)
     c->args[0] = STR(ID);
     if (str_eqc(http_path(req), "/events"))
         native_events_stream(c);
+    else if (str_eqc(http_path(req), "/feed"))
+        native_events_feed(c);
     else
         native_events_logs(c);
-    cleanup = c->cleanup;
+    if (c->cleanup != on_over)
+        cleanup = c->cleanup;
     c->cleanup = on_over;
 }
 
@@ -168,6 +178,7 @@ static void lines_of(const char *query, uint64_t first)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     slices_init(&w.native.facade.slices, &w.server.loop);
+    assert_int_equal(timers_init(&w.native.facade.timers, &w.server.loop), 0);
     assert_int_equal(uv_timer_init(&w.server.loop, &tick), 0);
     assert_int_equal(uv_timer_start(&tick, on_tick, 1, 1), 0);
     int client = test_connect(&w.server);
@@ -194,6 +205,7 @@ static void lines_of(const char *query, uint64_t first)
 
     uv_close((uv_handle_t *)&tick, NULL);
     slices_fini(&w.native.facade.slices);
+    timers_fini(&w.native.facade.timers);
     test_server_close(&w.server);
     (void)fd_close(client);
     buf_fini(&w.got);
@@ -247,6 +259,7 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     slices_init(&w.native.facade.slices, &w.server.loop);
+    assert_int_equal(timers_init(&w.native.facade.timers, &w.server.loop), 0);
     append(40 * SLICE_STEPS);
     int walker = greeted(), other = greeted();
     ask(walker, "/events?kind=nothing");
@@ -264,6 +277,7 @@ static void others_are_answered_while_one_looks_for_what_is_not_there(void **sta
     (void)fd_close(walker);
     (void)fd_close(other);
     slices_fini(&w.native.facade.slices);
+    timers_fini(&w.native.facade.timers);
     test_server_close(&w.server);
 }
 
@@ -273,6 +287,7 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     slices_init(&w.native.facade.slices, &w.server.loop);
+    assert_int_equal(timers_init(&w.native.facade.timers, &w.server.loop), 0);
     append(40 * SLICE_STEPS);
     int client = greeted();
     ask(client, "/events?kind=nothing");
@@ -287,6 +302,7 @@ static void who_leaves_in_the_midst_of_it_is_forgotten(void **state)
     }
     assert_true(list_empty(&w.native.facade.slices.waiting));
     slices_fini(&w.native.facade.slices);
+    timers_fini(&w.native.facade.timers);
     test_server_close(&w.server);
 }
 
@@ -299,6 +315,7 @@ static void nothing_is_lost_between_two_slices(void **state)
     test_server_open_with(&w.server, NULL, false, on_request);
     w.native.facade.ops = &ops;
     slices_init(&w.native.facade.slices, &w.server.loop);
+    assert_int_equal(timers_init(&w.native.facade.timers, &w.server.loop), 0);
     append(5 * SLICE_STEPS + 1);
     int client = greeted();
     ask(client, "/events?kind=sandbox.");
@@ -311,7 +328,173 @@ static void nothing_is_lost_between_two_slices(void **state)
     assert_int_equal(next, 5 * SLICE_STEPS + 2);
     (void)fd_close(client);
     slices_fini(&w.native.facade.slices);
+    timers_fini(&w.native.facade.timers);
     test_server_close(&w.server);
+}
+
+/* ---- the feed ---- */
+
+/* The cursor that a line begins with; 0: it does not. */
+static uint64_t cursor_of(struct str line)
+{
+    const struct str head = STR("{\"cursor\":");
+    struct str digits;
+    uint64_t cursor = 0;
+    if (str_starts(line, head)) {
+        line = str_sub(line, head.n);
+        assert_true(str_split(&line, ',', &digits));
+        assert_int_equal(str_to_u64(digits, &cursor), 0);
+    }
+    return cursor;
+}
+
+static void open_world(void)
+{
+    test_server_open_with(&w.server, NULL, false, on_request);
+    w.native.facade.ops = &ops;
+    slices_init(&w.native.facade.slices, &w.server.loop);
+    assert_int_equal(timers_init(&w.native.facade.timers, &w.server.loop), 0);
+}
+
+static void close_world(void)
+{
+    slices_fini(&w.native.facade.slices);
+    timers_fini(&w.native.facade.timers);
+    test_server_close(&w.server);
+}
+
+static void append_to(const char *id, enum event_kind kind)
+{
+    struct err err;
+    const struct event_draft draft = {
+        .sandbox = id, .kind = kind, .source = EVENT_CLIENT, .grade = EVENT_OBSERVED_HOST};
+    assert_int_equal(event_append(w.native.config.events, &draft, NULL, &err), 0);
+}
+
+static void commit_all(void)
+{
+    struct err err;
+    assert_int_equal(store_commit(w.store, &err), 0);
+}
+
+/* The cursors that came, in order: "1 2 4 ". */
+static void expect_cursors(int client, const char *headers, const char *target, const char *until, const char *text)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), got = BUF_INIT(4096);
+    AUTO_FREE char *request = mem_printf("GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n", target, headers);
+    assert_int_equal(send(client, request, strlen(request), 0), strlen(request));
+    test_receive(&w.server, client, &b, str_of(until));
+    struct str rest = buf_str(&b), line;
+    while (str_split(&rest, '\n', &line)) {
+        if (cursor_of(line))
+            buf_printf(&got, "%llu ", (unsigned long long)cursor_of(line));
+        else if (str_starts(line, STR("id: ")))
+            buf_printf(&got, "%.*s ", STR_ARG(str_sub(line, 4)));
+        else if (memmem(line.p, line.n, "{\"gap\"", 6))
+            buf_append_cstr(&got, "gap ");
+    }
+    buf_append_char(&got, 0);
+    assert_string_equal(buf_data(&got), text);
+}
+
+static void the_feed_is_of_all_logs(void **state)
+{
+    (void)state;
+    static const char end[] = "\r\n0\r\n\r\n";
+    struct err err;
+    open_world();
+    append_to(ID, EVENT_SANDBOX_CREATE);
+    append_to(HIDDEN, EVENT_SANDBOX_CREATE);
+    append_to(OTHER, EVENT_SANDBOX_CREATE);
+    append_to(ID, EVENT_SANDBOX_ENDED);
+    append_to(OTHER, EVENT_EXEC_START);
+    commit_all();
+    int client = greeted();
+    expect_cursors(client, "", "/feed", end, "1 3 4 5 ");
+    expect_cursors(client, "", "/feed?hidden", end, "1 2 3 4 5 ");
+    expect_cursors(client, "", "/feed?from=4", end, "4 5 ");
+    expect_cursors(client, "", "/feed?last=1", end, "5 ");
+    expect_cursors(client, "", "/feed?last=100", end, "1 3 4 5 ");
+    expect_cursors(client, "", "/feed?last=0", end, "");
+    expect_cursors(client, "", "/feed?kind=exec.,sandbox.ended", end, "4 5 ");
+    expect_cursors(client, "Accept: text/event-stream\r\n", "/feed", end, "1 3 4 5 ");
+    expect_cursors(client, "Accept: text/event-stream\r\nLast-Event-ID: 3\r\n", "/feed?from=1", end, "4 5 ");
+    expect_cursors(client, "Last-Event-ID: 5\r\n", "/feed", end, "");
+    while (event_erase(w.native.config.events, OTHER, &err) == 1)
+        commit_all();
+    commit_all();
+    expect_cursors(client, "", "/feed", end, "1 gap 4 gap ");
+    /* A sandbox that ends does not end the feed. */
+    expect_cursors(client, "", "/feed?follow&last=2", "gap", "4 gap ");
+    (void)fd_close(client);
+    for (int turns = 0; w.server.closes < 12; turns++) {
+        assert_true(turns < 1000);
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);
+    }
+    close_world();
+}
+
+/* Many follow, one of them does not read: each of the others has everything once, and he has what is queued for him and no more. */
+static void a_slow_follower_delays_nobody(void **state)
+{
+    enum { FOLLOWERS = 20, BATCHES = 200, EACH = 50 };
+    (void)state;
+    static struct {
+        int fd;
+        struct buf got;
+        uint64_t next;
+    } followers[FOLLOWERS];
+    char piece[65536];
+    open_world();
+    int lazy = greeted();
+    ask(lazy, "/feed?follow");
+    for (int i = 0; i < FOLLOWERS; i++) {
+        followers[i].fd = greeted();
+        buf_init(&followers[i].got, 1 << 20);
+        followers[i].next = 1;
+        ask(followers[i].fd, "/feed?follow");
+    }
+    test_turn(&w.server);
+    for (int batch = 0, done = 0; done < FOLLOWERS; batch++) {
+        for (int i = 0; batch < BATCHES && i < EACH; i++)
+            append_to(i % 2 ? ID : OTHER, EVENT_SANDBOX_TIMEOUT);
+        commit_all();
+        (void)uv_run(&w.server.loop, UV_RUN_NOWAIT);
+        done = 0;
+        for (int i = 0; i < FOLLOWERS; i++) {
+            struct str line, rest;
+            for (ssize_t n; (n = recv(followers[i].fd, piece, sizeof(piece), 0)) > 0;)
+                assert_int_equal(buf_append(&followers[i].got, piece, (size_t)n), 0);
+            rest = buf_str(&followers[i].got);
+            while (str_find_char(rest, '\n') >= 0 && str_split(&rest, '\n', &line)) {
+                if (cursor_of(line))
+                    assert_int_equal(cursor_of(line), followers[i].next++);
+            }
+            buf_consume(&followers[i].got, buf_len(&followers[i].got) - rest.n);
+            done += followers[i].next == BATCHES * EACH + 1;
+        }
+        assert_true(batch < 200000);
+    }
+    for (int i = 0; i < FOLLOWERS; i++) {
+        (void)fd_close(followers[i].fd);
+        buf_fini(&followers[i].got);
+    }
+    /* He reads at last, and nothing is missing. */
+    AUTO_BUF struct buf all = BUF_INIT(16 << 20);
+    test_receive(&w.server, lazy, &all, STR("{\"cursor\":10000,"));
+    (void)fd_close(lazy);
+    for (int turns = 0; w.server.closes < 2 * (FOLLOWERS + 1); turns++) {
+        assert_true(turns < 10000);
+        (void)uv_run(&w.server.loop, UV_RUN_ONCE);
+    }
+    uint64_t next = 1;
+    struct str rest = buf_str(&all), line;
+    while (str_split(&rest, '\n', &line)) {
+        if (cursor_of(line))
+            assert_int_equal(cursor_of(line), next++);
+    }
+    assert_int_equal(next, 10001);
+    close_world();
 }
 
 static int setup(void **state)
@@ -340,6 +523,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(others_are_answered_while_one_looks_for_what_is_not_there, setup, teardown),
         cmocka_unit_test_setup_teardown(who_leaves_in_the_midst_of_it_is_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_is_lost_between_two_slices, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_feed_is_of_all_logs, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_slow_follower_delays_nobody, setup, teardown),
     };
     return cmocka_run_group_tests_name("native_events", tests, NULL, NULL);
 }

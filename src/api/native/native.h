@@ -46,7 +46,9 @@
  *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
  *   GET    /cove/v1/sandboxes/{id}/verify        checks the hash chain
  *   GET    /cove/v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
- *   GET    /cove/v1/events, /cove/v1/events/verify    the same of the service itself
+ *   GET    /cove/v1/sandboxes/{id}/artefacts/{sha256}     the same by the digest that an event of the sandbox names
+ *   GET    /cove/v1/service/events, /cove/v1/service/verify    the same of the service itself
+ *   GET    /cove/v1/events?from=&last=&follow=&kind=&hidden=   all of them in the order of their commits, by cursor (event/feed.h)
  *   GET, PUT /cove/v1/sandboxes/{id}/network     the policy (policy/policy.h)
  *   POST   /cove/v1/sandboxes/{id}/network/check {url, method}: what would become of it
  *   GET    /cove/v1/sandboxes/{id}/processes

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was kept of a long output, by the action that it is of: for as long as the sandbox's log has it, however the sandbox is. */
+/* What was kept of a long output, by the action that it is of or by its digest: for as long as the sandbox's log has it, however the sandbox is. */
 #include "api/native/handlers.h"
+#include "base/fd.h"
 #include "base/id.h"
 #include "sandbox/exec.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static int channel_of(struct call *c, enum wire_channel *ret_channel)
 {
@@ -23,30 +25,108 @@ static int channel_of(struct call *c, enum wire_channel *ret_channel)
     return -1;
 }
 
+/* ---- the file, a piece at a time, as fast as the client reads ---- */
+
+struct output_stream {
+    struct call *call;
+    int fd;
+    uint64_t left;
+    struct slice slice;
+};
+
+static void output_closed(struct call *c)
+{
+    struct output_stream *o = c->state;
+    slice_cancel(&o->slice);
+    (void)fd_close(o->fd);
+    o->fd = -1;
+}
+
+static void output_pump(struct output_stream *o)
+{
+    char piece[32 * 1024];
+    for (int i = 0; o->left && !call_is_full(o->call); i++) {
+        if (i == 16) {
+            slice_later(&o->call->facade->slices, &o->slice);
+            return;
+        }
+        ssize_t n = read(o->fd, piece, (size_t)MIN(o->left, (uint64_t)sizeof(piece)));
+        if (n <= 0) {
+            http_abort(o->call->req); /* shorter than it was promised to be */
+            return;
+        }
+        o->left -= (uint64_t)n;
+        if (http_response_write(o->call->req, str_n(piece, (size_t)n)) < 0)
+            return;
+    }
+    if (!o->left)
+        (void)http_response_end(o->call->req);
+}
+
+static void output_on_slice(struct slice *slice)
+{
+    output_pump(container_of(slice, struct output_stream, slice));
+}
+
+static void output_on_drain(struct http_request *req, void *ctx)
+{
+    (void)req;
+    output_pump(ctx);
+}
+
+static void output_send(struct call *c, const struct exec_kept *kept)
+{
+    char text[32];
+    struct output_stream *o = arena_alloc(http_arena(c->req), sizeof(*o));
+    *o = (struct output_stream){.call = c, .fd = kept->fd, .left = kept->bytes};
+    slice_init(&o->slice, output_on_slice);
+    c->state = o;
+    c->cleanup = output_closed;
+    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)kept->dropped);
+    struct http_header headers[] = {HTTP_HEADER("content-type", "application/octet-stream"),
+                                    HTTP_HEADER("cache-control", "no-store"),
+                                    HTTP_HEADER_STR("x-cove-dropped", str_of(text))};
+    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), (int64_t)kept->bytes);
+    http_on_drain(c->req, output_on_drain, o);
+    output_pump(o);
+}
+
+/* Whether or not the sandbox is still there. NULL: answered. */
+static const char *output_sandbox(struct call *c)
+{
+    if (id_is_sandbox(c->args[0]) && access_has_log(c, c->args[0].p))
+        return arena_str(http_arena(c->req), c->args[0]).p;
+    call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
+    return NULL;
+}
+
 void native_output_get(struct call *c)
 {
-    char id[ID_SANDBOX_LEN + 1], text[32];
-    AUTO_BUF struct buf b = BUF_INIT(EXEC_KEPT_MAX);
     enum wire_channel channel;
-    uint64_t seq, dropped;
+    struct exec_kept kept;
     struct err err;
-    if (!id_is_sandbox(c->args[0]) || !access_has_log(c, c->args[0].p)) {
-        call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
+    uint64_t seq;
+    const char *id = output_sandbox(c);
+    if (!id || call_query_u64(c, "seq", &seq) < 0 || channel_of(c, &channel) < 0)
         return;
-    }
-    (void)snprintf(id, sizeof(id), "%.*s", STR_ARG(c->args[0]));
-    if (call_query_u64(c, "seq", &seq) < 0 || channel_of(c, &channel) < 0)
-        return;
-    if (exec_kept_output(call_core(c), id, seq, channel, &b, &dropped, &err) < 0) {
+    if (exec_kept_output(call_core(c), id, seq, channel, &kept, &err) == 0)
+        output_send(c, &kept);
+    else
         call_fail_hint(c, &err,
                        err.code == ERR_NOT_FOUND
                            ? "seq is that of an exec.start; what is short is in its exec.output and exec.exit"
                            : NULL);
+}
+
+void native_output_artefact(struct call *c)
+{
+    struct exec_kept kept;
+    struct err err;
+    const char *id = output_sandbox(c);
+    if (!id)
         return;
-    }
-    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)dropped);
-    struct http_header headers[] = {HTTP_HEADER("content-type", "application/octet-stream"),
-                                    HTTP_HEADER("cache-control", "no-store"),
-                                    HTTP_HEADER_STR("x-cove-dropped", str_of(text))};
-    (void)http_respond(c->req, 200, headers, ARRAY_SIZE(headers), buf_str(&b));
+    if (exec_kept_artefact(call_core(c), id, c->args[1], &kept, &err) == 0)
+        output_send(c, &kept);
+    else
+        call_fail_err(c, &err);
 }

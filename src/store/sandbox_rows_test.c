@@ -111,22 +111,6 @@ static void test_round_trip(void **state)
 }
 
 /* Format 3 had another name for a column. */
-static void test_older_format(void **state)
-{
-    const struct test_dir *dir = *state;
-    struct store *s = open_ok(dir);
-    struct err err;
-    AUTO_ARENA struct arena arena = ARENA_INIT;
-    assert_int_equal(sandbox_rows_insert(s, &full, &err), 0);
-    store_close(s);
-    test_sql(dir->db, "ALTER TABLE sandboxes RENAME COLUMN access_token TO envd_token");
-    test_sql(dir->db, "PRAGMA user_version = 3");
-    s = open_ok(dir);
-    struct store_sandbox row = get(s, full.id, &arena);
-    same(&row, &full);
-    store_close(s);
-}
-
 static void test_updates(void **state)
 {
     struct store *s = open_ok(*state);
@@ -216,7 +200,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
-        TEST(test_older_format),
         TEST(test_round_trip),
         TEST(test_updates),
         TEST(test_lists),

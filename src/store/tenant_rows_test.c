@@ -125,17 +125,22 @@ static void what_was_there_before_is_the_default_tenants(void **state)
     sqlite3 *db;
     struct err err;
     assert_int_equal(sqlite3_open(dir->db, &db), SQLITE_OK);
-    assert_int_equal(schema_apply(db, dir->db, schema_steps, 6, 0, &err), 0);
-    assert_int_equal(sqlite3_exec(db,
-                                  "INSERT INTO volumes VALUES ('vol-a', 'data', 't', 5, 7);"
-                                  "INSERT INTO templates VALUES ('t1', 'app', 0, 1, 2);",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
+    assert_int_equal(schema_apply(db, dir->db, schema_steps, 3, 0, &err), 0);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "INSERT INTO volumes VALUES ('vol-a', 'data', 't', 5, 7);"
+                     "INSERT INTO templates VALUES ('t1', 'app', 0, 1, 2);"
+                     "INSERT INTO sandboxes VALUES ('i1', 1, 'container', 't1', 'app', 'l', 1, 1, 0, 0, 1, 2,"
+                     " 3, 'secret', '', 0, 0, 1, 1, '{}', '{}', '', '{}', 0, '');",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
     AUTO(store_close) struct store *s = opened(dir);
     assert_int_equal(volume_rows_each(s, note_volume, NULL, &err), 0);
     assert_string_equal(seen, "data=0;");
     assert_int_equal(test_sql_number(dir->db, "SELECT tenant FROM templates WHERE id = 't1'"), 0);
+    assert_int_equal(
+        test_sql_number(dir->db, "SELECT count(*) FROM sandboxes WHERE access_token = 'secret' AND tenant = 0"), 1);
     assert_int_equal(test_sql_number(dir->db, "SELECT limit_bytes FROM volumes WHERE id = 'vol-a'"), 5);
 }
 

@@ -38,6 +38,7 @@ struct tenants {
     struct map keys, keys_by_hash; /* struct key, by id; by what it is now, and what it was */
     struct key_hash builtin;
     bool has_builtin;
+    char prefix[KEY_PREFIX_MAX + 1]; /* of new keys */
 };
 
 static struct str hash_str(const struct key_hash *hash)
@@ -71,7 +72,10 @@ const char *tenant_name(struct core *core, uint64_t number)
 
 void tenant_set_key(struct core *core, struct str key)
 {
+    ssize_t end = str_find_char(key, '_');
     core->tenants->has_builtin = key.n > 0;
+    if (end >= 0 && end < KEY_PREFIX_MAX)
+        (void)snprintf(core->tenants->prefix, sizeof(core->tenants->prefix), "%.*s_", (int)end, key.p);
     hash_of(key, &core->tenants->builtin);
 }
 
@@ -238,6 +242,7 @@ struct tenants *tenants_new(struct core *core)
 {
     struct tenants *all = mem_new(struct tenants);
     all->core = core;
+    (void)snprintf(all->prefix, sizeof(all->prefix), "cove_");
     return all;
 }
 
@@ -519,15 +524,15 @@ static int key_store(struct core *core, const struct key *k, struct err *err)
                         err);
 }
 
-static void key_random(char ret_key[static KEY_TEXT_LEN + 1], struct key_hash *ret_hash)
+static void key_random(const struct tenants *all, char ret_key[static KEY_TEXT_LEN + 1], struct key_hash *ret_hash)
 {
     AUTO_BUF struct buf b = BUF_INIT(KEY_TEXT_LEN + 1);
     unsigned char random[20];
     id_random_bytes(random, sizeof(random));
-    buf_append_cstr(&b, "e2b_");
+    buf_append_cstr(&b, all->prefix);
     buf_append_hex(&b, str_n(random, sizeof(random)));
-    memcpy(ret_key, buf_data(&b), KEY_TEXT_LEN);
-    ret_key[KEY_TEXT_LEN] = '\0';
+    memcpy(ret_key, buf_data(&b), buf_len(&b));
+    ret_key[buf_len(&b)] = '\0';
     hash_of(buf_str(&b), ret_hash);
     mem_wipe(random, sizeof(random));
     mem_wipe(buf_data(&b), buf_len(&b));
@@ -590,7 +595,7 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     k->scope = spec->scope;
     k->created = clock_real();
     k->expires = spec->expires_ms ? clock_add_ms(k->created, spec->expires_ms) : 0;
-    key_random(text, &k->hash);
+    key_random(core->tenants, text, &k->hash);
     key_describe(k, &d);
     event_data_str(&d, "scope", str_of(scope_name(k->scope)));
     if (k->sandbox)
@@ -617,7 +622,7 @@ int key_rotate(struct core *core, const struct actor *actor, struct str ref, uin
     if (!k)
         return key_unknown(ref, err);
     struct key next = *k;
-    key_random(text, &next.hash);
+    key_random(core->tenants, text, &next.hash);
     next.old_hash = k->hash;
     next.old_until = grace_ms ? clock_add_ms(clock_real(), grace_ms) : 0;
     key_describe(k, &d);

@@ -16,7 +16,9 @@ enum {
     TENANT_NAME_LEN_MAX = 63, /* [a-z0-9-], the first a letter */
     KEY_NAME_LEN_MAX = 63,    /* [A-Za-z0-9._-] */
     KEY_ID_LEN = 16,          /* "key-" and 12 of [a-z0-9] */
-    KEY_TEXT_LEN = 44,        /* "e2b_" and 40 hexadecimal digits, which is what clients expect */
+    KEY_PREFIX_MAX = 8,
+    KEY_TEXT_LEN = KEY_PREFIX_MAX +
+                   40, /* at most: what the key of the key file begins with ("cove_"), and 40 hexadecimal digits */
 };
 
 #define TENANT_NAME_DEFAULT "default"

@@ -63,7 +63,7 @@ static void keys_are_good_from_their_making_to_their_end(void **state)
     assert_int_equal(who.scope, SCOPE_USE);
     assert_string_equal(who.name, "ci");
     assert_false(tenant_authenticate(w->core, STR(""), &who));
-    assert_false(tenant_authenticate(w->core, str_n(first, KEY_TEXT_LEN - 1), &who));
+    assert_false(tenant_authenticate(w->core, str_n(first, strlen(first) - 1), &who));
     assert_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), first));
     assert_non_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), "\"name\":\"ci\""));
 

@@ -21,7 +21,7 @@ static void append_key(struct buf *b, const struct key_info *info, const char *k
     buf_append_char(b, '}');
 }
 
-static void append_one(void *ctx, const struct key_info *info)
+static void keys_append_one(void *ctx, const struct key_info *info)
 {
     struct buf *b = ctx;
     if (buf_data(b)[buf_len(b) - 1] == '}')
@@ -33,7 +33,7 @@ void native_keys_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
     buf_append_cstr(&b, "{\"keys\":[");
-    key_each(call_core(c), &c->actor.who, append_one, &b);
+    key_each(call_core(c), &c->actor.who, keys_append_one, &b);
     buf_append_cstr(&b, "]}");
     call_json_buf(c, 200, &b);
 }

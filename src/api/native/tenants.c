@@ -27,7 +27,7 @@ static void append_tenant(struct buf *b, const struct tenant_info *info)
     buf_printf(b, ",\"keys\":%zu}", info->n_keys);
 }
 
-static void append_one(void *ctx, const struct tenant_info *info)
+static void tenants_append_one(void *ctx, const struct tenant_info *info)
 {
     struct buf *b = ctx;
     if (buf_data(b)[buf_len(b) - 1] == '}')
@@ -39,7 +39,7 @@ void native_tenants_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
     buf_append_cstr(&b, "{\"tenants\":[");
-    tenant_each(call_core(c), append_one, &b);
+    tenant_each(call_core(c), tenants_append_one, &b);
     buf_append_cstr(&b, "]}");
     call_json_buf(c, 200, &b);
 }

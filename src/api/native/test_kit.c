@@ -2,8 +2,8 @@
 /* What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. */
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
-#include "sandbox/quota.h"
 #include "sandbox/hold.h"
+#include "sandbox/quota.h"
 
 #include <stdlib.h>
 

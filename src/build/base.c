@@ -12,7 +12,7 @@ static void from_template(struct build_job *j, const char *ref)
 {
     const struct template *t;
     struct err err;
-    if (template_resolve(core_templates(j->b->config.core), str_of(ref), &t, NULL, &err) < 0) {
+    if (template_resolve(core_templates(j->b->config.core), j->actor.who.view, str_of(ref), &t, NULL, &err) < 0) {
         job_fail(j, "%s", err.msg);
         return;
     }
@@ -54,8 +54,8 @@ static bool is_template(struct build_job *j, const char *ref)
     struct template_info info;
     struct err ignored;
     bool has_space = strchr(ref, '/') != NULL;
-    if (template_resolve(r, str_of(ref), &t, NULL, &ignored) < 0) {
-        if (!has_space && template_info_find(r, str_of(ref), &info, &ignored) == 0)
+    if (template_resolve(r, j->actor.who.view, str_of(ref), &t, NULL, &ignored) < 0) {
+        if (!has_space && template_info_find(r, j->actor.who.view, str_of(ref), &info, &ignored) == 0)
             job_log(j, TEMPLATE_WARN,
                     "[base] the template of that name has no finished build of that tag: FROM %.200s is taken as an "
                     "image",
@@ -169,6 +169,10 @@ void base_start(struct build_job *j)
     const char *from = j->spec.from;
     j->from_cpu_milli = 0;
     j->from_memory_bytes = 0;
+    /* What one tenant's steps left is not another's, however alike they are. */
+    if (j->actor.who.tenant)
+        build_key_add(j->key,
+                      (struct str[]){STR("tenant"), str_n((const char *)&j->actor.who.tenant, sizeof(uint64_t))}, 2);
     if (from && is_template(j, from)) {
         job_log(j, TEMPLATE_INFO, "[base] %.200s is a template here; the image of that name is docker.io/%s%.200s",
                 from, strchr(from, '/') ? "" : "library/", from);

@@ -98,7 +98,15 @@ static const char *copy_text(struct arena *a, const char *text)
     return text ? arena_strndup(a, text, strlen(text)) : NULL;
 }
 
-static void copy_spec(struct arena *a, const struct build_spec *from, struct build_spec *to)
+static const char *copy_upload(struct arena *a, uint64_t tenant, const char *hash)
+{
+    char *name = hash ? arena_alloc(a, UPLOAD_HASH_LEN + 1) : NULL;
+    if (name)
+        upload_name(tenant, hash, name);
+    return name;
+}
+
+static void copy_spec(struct arena *a, uint64_t tenant, const struct build_spec *from, struct build_spec *to)
 {
     struct build_step *steps = arena_alloc(a, (from->n_steps + 1) * sizeof(*steps));
     for (size_t i = 0; i < from->n_steps; i++) {
@@ -107,13 +115,13 @@ static void copy_spec(struct arena *a, const struct build_spec *from, struct bui
             args[k] = arena_str(a, from->steps[i].args[k]);
         steps[i] = from->steps[i];
         steps[i].args = args;
-        steps[i].files_hash = copy_text(a, from->steps[i].files_hash);
+        steps[i].files_hash = copy_upload(a, tenant, from->steps[i].files_hash);
     }
     *to = *from;
     to->steps = steps;
     to->image = copy_text(a, from->image);
     to->template_ref = copy_text(a, from->template_ref);
-    to->archive = copy_text(a, from->archive);
+    to->archive = copy_upload(a, tenant, from->archive);
     to->from = copy_text(a, from->from);
     to->username = copy_text(a, from->username);
     to->password = copy_text(a, from->password);
@@ -121,8 +129,8 @@ static void copy_spec(struct arena *a, const struct build_spec *from, struct bui
     to->ready_cmd = copy_text(a, from->ready_cmd);
 }
 
-static int queue(struct builder *b, const char *build_id, const struct build_spec *spec, uint64_t cause,
-                 struct err *err)
+static int queue(struct builder *b, const struct actor *actor, const char *build_id, const struct build_spec *spec,
+                 uint64_t cause, struct err *err)
 {
     struct template_registry *r = core_templates(b->config.core);
     if (b->closing)
@@ -134,7 +142,7 @@ static int queue(struct builder *b, const char *build_id, const struct build_spe
                        JOBS_WAITING_MAX);
     if (template_build_begin(r, build_id, err) < 0)
         return -1;
-    const struct template_build *build = template_build_find(r, str_of(build_id));
+    const struct template_build *build = template_build_find(r, TENANT_ANY, str_of(build_id));
     struct build_job *j = mem_new(struct build_job);
     j->b = b;
     j->upload_fd = -1;
@@ -143,10 +151,11 @@ static int queue(struct builder *b, const char *build_id, const struct build_spe
     (void)snprintf(j->template_id, sizeof(j->template_id), "%s", build->template_id);
     (void)snprintf(j->actor_name, sizeof(j->actor_name), "build:%s", j->template_id);
     j->actor.name = j->actor_name;
+    j->actor.who = (struct principal){.tenant = actor->who.tenant, .view = actor->who.view};
     j->cpu_milli = build->cpu_milli;
     j->memory_bytes = build->memory_bytes;
     j->process.job = j->start.job = j;
-    copy_spec(&j->arena, spec, &j->spec);
+    copy_spec(&j->arena, j->actor.who.tenant, spec, &j->spec);
     list_append(&b->waiting, &j->node);
     b->n_waiting++;
     if (b->n_running >= b->config.concurrency)
@@ -170,7 +179,7 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
                   struct err *err)
 {
     struct core *core = b->config.core;
-    const struct template_build *build = template_build_find(core_templates(core), str_of(build_id));
+    const struct template_build *build = template_build_find(core_templates(core), actor->who.view, str_of(build_id));
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     if (build)
@@ -180,7 +189,7 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
     event_data_u64(&d, "steps", spec->n_steps);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
         return -1;
-    int r = queue(b, build_id, spec, seq, err);
+    int r = queue(b, actor, build_id, spec, seq, err);
     if (r < 0)
         action_fruitless(core, seq, EVENT_TEMPLATE_BUILD, err);
     return r;

@@ -72,7 +72,7 @@ static void begin(struct site *s, const char *const *commands, size_t n)
 
 static const struct template_build *now(struct site *s)
 {
-    return template_build_find(core_templates(s->w->core), str_of(s->id));
+    return template_build_find(core_templates(s->w->core), TENANT_DEFAULT, str_of(s->id));
 }
 
 /* The last event of that kind in the log of the service. */

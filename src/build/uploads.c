@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "build/context.h"
 #include "build/spec.h"
 
 #include <dirent.h>
@@ -267,6 +268,14 @@ void uploads_free(struct uploads *u)
 uint64_t uploads_bytes(const struct uploads *u)
 {
     return u->bytes;
+}
+
+void upload_name(uint64_t tenant, const char *hash, char ret_name[static UPLOAD_HASH_LEN + 1])
+{
+    AUTO_FREE char *number = mem_printf("tenant %llu", (unsigned long long)tenant);
+    (void)snprintf(ret_name, UPLOAD_HASH_LEN + 1, "%s", tenant ? "" : hash);
+    if (tenant)
+        build_key_add(ret_name, (struct str[]){str_of(number), str_of(hash)}, 2);
 }
 
 int uploads_open(struct uploads *u, const char *hash, int *ret_fd, uint64_t *ret_size, struct err *err)

@@ -36,8 +36,9 @@ static int set(struct context *ctx, const char *name, const char *file, bool qui
     struct vault_answer answer = {0};
     if (check_name(ctx, name) < 0 || secret_input_read(ctx, name, file, &value) < 0)
         return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *prefix = NULL;
     struct vault_request request = {VAULT_SET, str_of(name), str_n(value.bytes, value.n)};
-    if (vault_ask(ctx, &request, &bytes, &answer) < 0)
+    if (vault_ask(ctx, &request, &bytes, &answer, &prefix) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         AUTO_JSON json_t *said = json_pack("{s:s}", "set", name);
@@ -55,9 +56,11 @@ static int remove_all(struct context *ctx, char *const *names, size_t n)
     for (size_t i = 0; i < n; i++) {
         AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
         struct vault_answer answer = {0};
+        AUTO_FREE char *prefix = NULL;
         *ctx->hint = '\0';
         if (check_name(ctx, names[i]) < 0 ||
-            vault_ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer) < 0) {
+            vault_ask(ctx, &(struct vault_request){VAULT_REMOVE, str_of(names[i]), STR_NULL}, &bytes, &answer,
+                      &prefix) < 0) {
             status = context_fail(ctx, STATUS_FAILED);
             continue;
         }
@@ -85,12 +88,15 @@ static int list(struct context *ctx)
     struct vault_answer answer = {0};
     struct str name;
     uint64_t at;
-    if (vault_ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) < 0)
+    AUTO_FREE char *prefix = NULL;
+    if (vault_ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         AUTO_JSON json_t *all = json_array();
         char when[CLOCK_TEXT_MAX];
         while (vault_answer_next(&answer, &name, &at)) {
+            if (!vault_own_name(prefix, &name))
+                continue;
             clock_format(at, 6, when);
             (void)json_array_append_new(all, json_pack("{s:s%,s:s}", "name", name.p, name.n, "set_at", when));
         }
@@ -107,7 +113,8 @@ static int list(struct context *ctx)
     table_add(&t, STR("NAME"));
     table_add(&t, STR("SET SINCE"));
     while (vault_answer_next(&answer, &name, &at))
-        add_row(&t, name, at);
+        if (vault_own_name(prefix, &name))
+            add_row(&t, name, at);
     table_print(&t, stdout);
     table_fini(&t);
     return STATUS_OK;

@@ -13,14 +13,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAGS_MAX = 32 };
+enum { FLAG_HELP = 'h', FLAG_JSON = 1000, FLAG_HOST, FLAG_TENANT, FLAGS_MAX = 32 };
 
-/* The last is for those alone that ask a service. */
+/* The last two are for those alone that ask a service. */
 static const struct flag common_flags[] = {
     {FLAG_JSON, 0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
     {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
     {FLAG_HOST, 0, "host", "ADDRESS",
      "Where the service is: unix:/path, host:port or http://host:port. Default: COVE_HOST, else the local socket."},
+    {FLAG_TENANT, 0, "tenant", "NAME",
+     "Acts in this tenant, on the machine itself. Default: COVE_TENANT, else in all."},
 };
 
 const struct flag *command_flag(const struct command *command, size_t i)
@@ -28,7 +30,7 @@ const struct flag *command_flag(const struct command *command, size_t i)
     if (i < command->n_flags)
         return &command->flags[i];
     i -= command->n_flags;
-    return i < ARRAY_SIZE(common_flags) - command->is_local ? &common_flags[i] : NULL;
+    return i < ARRAY_SIZE(common_flags) - 2 * command->is_local ? &common_flags[i] : NULL;
 }
 
 static const struct flag *find_flag(const struct command *command, int id)
@@ -91,6 +93,9 @@ int context_next_flag(struct context *ctx, const char **ret_value)
             break;
         case FLAG_HOST:
             ctx->host = optarg;
+            break;
+        case FLAG_TENANT:
+            ctx->tenant = optarg;
             break;
         case ':':
             (void)context_usage(ctx, "%s needs a value", ctx->argv[optind - 1]);

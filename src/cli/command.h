@@ -46,7 +46,7 @@ struct command {
     const char *operands;
     const struct flag *flags;
     size_t n_flags;
-    bool is_local;                   /* it is of this machine: there is no --host */
+    bool is_local;                   /* it is of this machine: there is no --host and no --tenant */
     bool flags_end_at_operand;       /* what follows the first operand is another program's */
     int (*run)(struct context *ctx); /* an exit code */
 };
@@ -64,6 +64,7 @@ struct context {
     bool has_flags_left;   /* not all of the command line was looked at */
     uint32_t given;        /* bit i: flags[i] of the command was */
     const char *host;      /* --host or COVE_HOST; NULL: the local socket */
+    const char *tenant;    /* --tenant or COVE_TENANT; NULL or empty: none */
     struct config *config; /* loaded when first asked for */
     struct err err;
     char hint[256]; /* what to do about err; empty: nothing comes to mind */
@@ -102,5 +103,5 @@ const struct config *context_config(struct context *ctx);
 
 const struct command *command_find(const struct command *const *commands, const char *name);
 
-/* Its flags, then those that all have (--json, --help) and those have that ask a service (--host); NULL: there are no more. */
+/* Its flags, then those that all have (--json, --help) and those have that ask a service (--host, --tenant); NULL: there are no more. */
 const struct flag *command_flag(const struct command *command, size_t i);

@@ -53,8 +53,8 @@ static void scripts_hold_commands_and_flags(void **state)
     (void)state;
     AUTO_FREE char *bash = write("bash"), *zsh = write("zsh"), *fish = write("fish");
     assert_holds(bash, "compgen -W 'first second third fourth fifth sixth'");
-    assert_holds(bash, "first) operands='id' words='' others='' valued=' --size --host ' "
-                       "flags='-q --quiet --size --json -h --help --host ' ;;");
+    assert_holds(bash, "first) operands='id' words='' others='' valued=' --size --host --tenant ' "
+                       "flags='-q --quiet --size --json -h --help --host --tenant ' ;;");
     assert_holds(bash, "third) operands='' words='set ls' others='' valued=");
     assert_holds(bash, "fourth) operands='id' words='rm ls' others='' valued=");
     assert_holds(bash, "fifth) operands='' words='show set' others='id' valued=");
@@ -72,7 +72,7 @@ static void scripts_hold_commands_and_flags(void **state)
     assert_holds(fish, "complete -c cove -n '__cove_at third first' -a 'set ls'");
     assert_holds(fish, "complete -c cove -n '__cove_at fifth other' -a '(__cove_ids)'");
     assert_holds(fish, "complete -c cove -n '__cove_at sixth other' -a '(__fish_complete_command)'");
-    assert_holds(fish, "        case first\n            string split ' ' -- '--size --host '\n");
+    assert_holds(fish, "        case first\n            string split ' ' -- '--size --host --tenant '\n");
 }
 
 static void other_shells_are_refused(void **state)

@@ -104,7 +104,7 @@ void help_overview(const struct command *const *commands, FILE *out)
     for (size_t i = 0; commands[i]; i++)
         (void)fprintf(out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
     (void)fputs(
-        "\n'cove COMMAND --help' tells more. Environment: COVE_HOST (where the service is), COVE_API_KEY, COVE_CONFIG.\n"
+        "\n'cove COMMAND --help' tells more. Environment: COVE_HOST (where the service is), COVE_API_KEY, COVE_TENANT,\nCOVE_CONFIG.\n"
         "Exit codes: 0 it worked, 1 it did not, 2 the command line is wrong, those of the command for run and exec;\n"
         "'cove help exit-codes' has them all.\n",
         out);

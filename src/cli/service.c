@@ -90,6 +90,8 @@ struct service *service_open(struct context *ctx)
         s->endpoint = mem_printf("unix:%s/cove.sock", config->run_dir);
         s->is_local = true;
     }
+    if (!ctx->tenant)
+        ctx->tenant = getenv("COVE_TENANT");
     if (!s->is_local)
         s->key = find_key(ctx);
     int r = http_client_open(s->endpoint, CONNECT_MS, &s->client);
@@ -245,6 +247,8 @@ static size_t request_headers(struct service *s, struct http_header headers[stat
         *auth = mem_printf("Bearer %s", s->key);
         headers[n++] = HTTP_HEADER_STR("authorization", str_of(*auth));
     }
+    if (s->ctx->tenant && *s->ctx->tenant)
+        headers[n++] = HTTP_HEADER_STR("x-cove-tenant", str_of(s->ctx->tenant));
     if (has_json)
         headers[n++] = HTTP_JSON;
     return n;

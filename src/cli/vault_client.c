@@ -3,7 +3,9 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/service.h"
 #include "config/config.h"
+#include "http/url.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +80,40 @@ static int exchange(int fd, struct str request, struct buf *answer)
     return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
 }
 
-int vault_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
-              struct vault_answer *ret_answer)
+/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>". NULL: of that one, and of all. */
+static int tenant_prefix(struct context *ctx, char **ret_prefix)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_JSON json_t *tenant = NULL;
+    const char *name = ctx->tenant ? ctx->tenant : getenv("COVE_TENANT");
+    *ret_prefix = NULL;
+    if (!name || !*name)
+        return 0;
+    buf_append_cstr(&target, "/cove/v1/tenants/");
+    (void)url_encode(&target, str_of(name), true);
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) < 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no tenant's name", name);
+    ctx->tenant = ""; /* tenants are none's */
+    AUTO(service_close) struct service *s = service_open(ctx);
+    int r = s ? service_call(s, "GET", buf_data(&target), NULL, NULL, &tenant) : -1;
+    ctx->tenant = name;
+    json_int_t number = json_integer_value(json_object_get(tenant, "number"));
+    if (r == 0 && number)
+        *ret_prefix = mem_printf("_tenant-%" JSON_INTEGER_FORMAT ".", number);
+    return r;
+}
+
+bool vault_own_name(const char *prefix, struct str *name)
+{
+    if (prefix && !str_starts(*name, str_of(prefix)))
+        return false;
+    *name = str_sub(*name, prefix ? strlen(prefix) : 0);
+    return true;
+}
+
+static int ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+               struct vault_answer *ret_answer)
 {
     AUTO_FREE char *path = socket_path(ctx);
     AUTO_CLOSE int fd = -1;
@@ -111,12 +145,33 @@ int vault_ask(struct context *ctx, const struct vault_request *request, struct b
     return 0;
 }
 
+int vault_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+              struct vault_answer *ret_answer, char **ret_prefix)
+{
+    AUTO_FREE char *prefix = NULL, *name = NULL;
+    struct vault_request own = *request;
+    if (tenant_prefix(ctx, &prefix) < 0)
+        return -1;
+    if (prefix && request->name.n) {
+        name = mem_printf("%s%.*s", prefix, STR_ARG(request->name));
+        own.name = str_of(name);
+        if (own.name.n > VAULT_NAME_MAX)
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %zu characters in this tenant",
+                           VAULT_NAME_MAX - strlen(prefix));
+    }
+    if (ask(ctx, &own, bytes, ret_answer) < 0)
+        return -1;
+    *ret_prefix = TAKE_PTR(prefix);
+    return 0;
+}
+
 int vault_check_names(struct context *ctx, const json_t *names)
 {
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
     struct vault_answer answer = {0};
-    struct context scratch = {.host = ctx->host, .config = ctx->config};
-    bool asked = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer) == 0;
+    struct context scratch = {.host = ctx->host, .tenant = ctx->tenant, .config = ctx->config};
+    AUTO_FREE char *prefix = NULL;
+    bool asked = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) == 0;
     struct wire_reader all = answer.names;
     const char *name;
     json_t *hosts;
@@ -131,7 +186,7 @@ int vault_check_names(struct context *ctx, const json_t *names)
         bool found = false;
         rest.names = all;
         while (!found && vault_answer_next(&rest, &known, &at))
-            found = str_eqc(known, name);
+            found = vault_own_name(prefix, &known) && str_eqc(known, name);
         if (found)
             continue;
         (void)snprintf(ctx->hint, sizeof(ctx->hint),

@@ -28,6 +28,7 @@
 #include "sandbox/action.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/templates.h"
+#include "sandbox/tenant.h"
 #include "store/artefact.h"
 #include "store/store.h"
 
@@ -214,7 +215,7 @@ static void look_for_base(struct worker *w)
 {
     const struct template *base;
     struct err err;
-    if (core_template_find(w->core, STR("base"), &base, &err) < 0 && err.code == ERR_NOT_FOUND)
+    if (core_template_find(w->core, TENANT_DEFAULT, STR("base"), &base, &err) < 0 && err.code == ERR_NOT_FOUND)
         log_warn(
             "there is no base template, which sandboxes are made from that name none: stop the service, run 'coved "
             "prepare' and start it again ('systemctl restart cove', or 'make stop' and 'make start', do so)");
@@ -274,6 +275,7 @@ static struct native_obstacle supervisor_says(void *ctx)
 static void open_facades(struct worker *w)
 {
     const struct options *o = &w->options;
+    tenant_set_key(w->core, buf_str(&w->key));
     w->refusals = refusals_new(&w->loop, on_refusal, w);
     w->native = native_new(&(struct native_config){
         .core = w->core,
@@ -284,19 +286,14 @@ static void open_facades(struct worker *w)
         .refusals = w->refusals,
         .supervisor = supervisor_says,
         .supervisor_ctx = w,
-        .key = buf_str(&w->key),
         .owner_uid = o->owner_uid,
         .domain_has_tls = o->tls_fd >= 0,
         .default_timeout_ms = o->default_timeout_ms,
         .version = o->version,
     });
-    w->e2b = e2b_new(&(struct e2b_config){.core = w->core,
-                                          .builder = w->builder,
-                                          .refusals = w->refusals,
-                                          .api_key = buf_str(&w->key),
-                                          .domain = o->domain});
-    w->opensandbox = opensandbox_new(
-        &(struct opensandbox_config){.core = w->core, .refusals = w->refusals, .api_key = buf_str(&w->key)});
+    w->e2b = e2b_new(
+        &(struct e2b_config){.core = w->core, .builder = w->builder, .refusals = w->refusals, .domain = o->domain});
+    w->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = w->core, .refusals = w->refusals});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }

@@ -18,6 +18,7 @@
 #include "sandbox/action.h"
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
+#include "sandbox/tenant.h"
 #include "sandbox/volumes.h"
 #include "template/builds.h"
 
@@ -86,6 +87,12 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{}", EVENT_POOL_COLLECT, NULL},
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{\"cache\":true}", EVENT_TEMPLATE_FORGET, NULL},
     {HTTP_METHOD_POST, NATIVE("/warm"), "{\"template\":\"base\",\"count\":0}", EVENT_POOL_WARM, NULL},
+    {HTTP_METHOD_POST, NATIVE("/keys"), "{\"name\":\"more\"}", EVENT_KEY_CREATE, NULL},
+    {HTTP_METHOD_POST, NATIVE("/keys/there/rotate"), "{}", EVENT_KEY_ROTATE, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/keys/there"), NULL, EVENT_KEY_REVOKE, NULL},
+    {HTTP_METHOD_POST, NATIVE("/tenants"), "{\"name\":\"more\",\"sandboxes\":1}", EVENT_TENANT_CREATE, NULL},
+    {HTTP_METHOD_PATCH, NATIVE("/tenants/there"), "{\"sandboxes\":1}", EVENT_TENANT_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/tenants/there"), NULL, EVENT_TENANT_REMOVE, NULL},
     {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/network"), "{\"default\":\"deny\"}", EVENT_NET_POLICY, NULL},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/network/check"), "{\"url\":\"a.test\"}", GET_NO,
      "only says what would become of a request"},
@@ -324,10 +331,10 @@ static void gate_open(void)
     const struct builder_config config = {
         .core = f->w->core, .data_dir = f->w->dir->path, .concurrency = 1, .disk_reserve_bytes = UPLOADS_RESERVE_NONE};
     assert_int_equal(builder_new(&config, &site.builder, &err), 0);
-    site.e2b = e2b_new(&(struct e2b_config){
-        .core = f->w->core, .builder = site.builder, .api_key = STR(KEY), .domain = "sandboxes.test"});
-    site.native = native_new(&(struct native_config){
-        .core = f->w->core, .builder = site.builder, .events = f->w->events, .key = STR(KEY), .version = "1"});
+    site.e2b = e2b_new(&(struct e2b_config){.core = f->w->core, .builder = site.builder, .domain = "sandboxes.test"});
+    site.native = native_new(
+        &(struct native_config){.core = f->w->core, .builder = site.builder, .events = f->w->events, .version = "1"});
+    tenant_set_key(f->w->core, STR(KEY));
     facade_claim(f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = site.e2b});
     facade_claim(f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = site.native});
     site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core, .api_key = STR(KEY)});
@@ -350,6 +357,12 @@ static void gate_open(void)
     gate_put_file("/tmp/.opensandbox/" SESSION ".session");
     gate_put_volume_file();
     gate_start_process();
+    char key[KEY_TEXT_LEN + 1];
+    struct key_info info;
+    assert_int_equal(key_create(f->w->core, &test_actor, &(struct key_spec){.name = STR("there"), .scope = SCOPE_READ},
+                                key, &info, &err),
+                     0);
+    assert_int_equal(tenant_create(f->w->core, &test_actor, STR("there"), NULL, &err), 0);
     gate_request("built", site.build);
     uploads_grant(builder_uploads(site.builder), HASH, site.upload_token);
 }
@@ -554,7 +567,7 @@ static size_t gate_traces(enum event_kind kind)
     struct world *w = site.f->w;
     size_t n = sandbox_count(w->core) * (kind == EVENT_SANDBOX_CREATE || kind == EVENT_NET_POLICY), volumes = 0;
 
-    volume_each(w->core, gate_count_volume, &volumes);
+    volume_each(w->core, TENANT_ANY, gate_count_volume, &volumes);
     n += kind == EVENT_VOLUME_CREATE ? volumes : 0;
     n += world_count_events(w, SERVICE_LOG_ID, kind) + world_count_events(w, site.volume, kind);
     for (struct list *it = w->core->live.next; it != &w->core->live; it = it->next)

@@ -96,6 +96,12 @@ enum event_kind {
     EVENT_POOL_WARM,    /* action: so many of a template are kept ready */
     EVENT_POOL_COLLECT, /* action: what nothing needs is deleted */
     EVENT_POOL_COLLECTED,
+    EVENT_KEY_CREATE, /* actions, down to TENANT_REMOVE: data.key, data.name, data.tenant */
+    EVENT_KEY_ROTATE,
+    EVENT_KEY_REVOKE,
+    EVENT_TENANT_CREATE,
+    EVENT_TENANT_SET, /* its limits */
+    EVENT_TENANT_REMOVE,
 
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,

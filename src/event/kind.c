@@ -84,6 +84,12 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_POOL_WARM] = {.name = "pool.warm", .action = true},
     [EVENT_POOL_COLLECT] = {.name = "pool.collect", .action = true},
     [EVENT_POOL_COLLECTED] = {.name = "pool.collected"},
+    [EVENT_KEY_CREATE] = {.name = "key.create", .action = true},
+    [EVENT_KEY_ROTATE] = {.name = "key.rotate", .action = true},
+    [EVENT_KEY_REVOKE] = {.name = "key.revoke", .action = true},
+    [EVENT_TENANT_CREATE] = {.name = "tenant.create", .action = true},
+    [EVENT_TENANT_SET] = {.name = "tenant.set", .action = true},
+    [EVENT_TENANT_REMOVE] = {.name = "tenant.remove", .action = true},
 
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},

@@ -6,6 +6,7 @@
 #include "sandbox/action.h"
 #include "sandbox/hold.h"
 #include "sandbox/internal.h"
+#include "sandbox/tenant.h"
 
 static void on_lost(void *ctx)
 {
@@ -43,6 +44,7 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     ends_open(core);
     AUTO_FREE char *templates = mem_printf("%s/templates", config->state_dir);
     core->templates = template_registry_new(templates);
+    core->tenants = tenants_new(core);
     core->layers = layers_new(core);
     core->volumes = volumes_new(core);
     core->spares = spares_new(core);
@@ -51,8 +53,9 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->retention = retention_new(core);
     core->networks = networks_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
-        template_registry_load(core->templates, config->store, err) < 0 || volumes_load(core, err) < 0 ||
-        recovery_run(core, err) < 0 || volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
+        template_registry_load(core->templates, config->store, err) < 0 || tenants_load(core, err) < 0 ||
+        volumes_load(core, err) < 0 || recovery_run(core, err) < 0 || volumes_check(core, err) < 0 ||
+        spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -95,6 +98,7 @@ void core_close(struct core *core)
     keeper_free(core->keeper);
     ends_close(core);
     template_registry_free(core->templates);
+    tenants_free(core->tenants);
     loop_free(core->loop);
     mem_free((void *)core->config.state_dir);
     mem_free((void *)core->config.domain);

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "sandbox/principal.h"
 
 #include <uv.h>
 
@@ -90,7 +91,9 @@ uv_loop_t *core_loop(const struct core *core);
 
 /* Who asks, for the record and for the guard: made by the façade, valid during the call. */
 struct actor {
-    const char *name;      /* "native:<first 8 of the key>", "cli:uid=0", "timer" */
+    const char
+        *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
+    struct principal who;
     bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
     struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

@@ -26,7 +26,7 @@ static int check_pairs(const char *what, const struct pair *pairs, size_t n, boo
     return 0;
 }
 
-static int check_spec(struct core *core, const struct sandbox_spec *spec, struct err *err)
+static int check_spec(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, struct err *err)
 {
     if (spec->timeout_ms > core->config.max_timeout_ms)
         return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
@@ -42,7 +42,7 @@ static int check_spec(struct core *core, const struct sandbox_spec *spec, struct
         return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
     if (network_check_spec(core, spec, err) < 0)
         return -1;
-    if (mounts_check(core, spec->mounts, spec->n_mounts, err) < 0)
+    if (mounts_check(core, actor->who.view, spec->mounts, spec->n_mounts, err) < 0)
         return -1;
     if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
         return -1;
@@ -193,18 +193,30 @@ int sandbox_create(struct core *core, const struct actor *actor, const struct sa
     const char *alias;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
-    if (check_spec(core, spec, err) < 0 || template_resolve(core->templates, spec->template_ref, &t, &alias, err) < 0)
+    if (check_spec(core, actor, spec, err) < 0 ||
+        template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
         return -1;
     if (!spec->hidden && resume_limit(core, err) < 0)
         return -1;
     struct sandbox *sb = make_sandbox(core, t, alias, spec);
+    struct sandbox_info *i = &sb->info;
+    i->tenant = actor->who.tenant;
     if (create_allow(sb, actor, NULL, err) < 0)
         return -1;
-    struct sandbox *spare = spare_take(core, t, spec);
-    if (spare)
+    if (!spec->hidden &&
+        charge_sandbox(&sb->charge, core, i->tenant, i->memory_bytes, i->cpu_milli, i->disk_bytes, err) < 0) {
         unmake(sb);
-    else if (!spec->hidden && !spec->layer)
+        return -1;
+    }
+    struct sandbox *spare = spare_take(core, t, spec);
+    if (spare) {
+        spare->info.tenant = i->tenant;
+        spare->charge = sb->charge;
+        sb->charge = (struct charge){0};
+        unmake(sb);
+    } else if (!spec->hidden && !spec->layer) {
         make_launch(sb, t);
+    }
     int r = spare ? claim_begin(spare, actor, t, alias, spec, done, ctx, err)
                   : create_allowed(sb, actor, NULL, done, ctx, err);
     if (r == 0 && !spec->hidden)

@@ -69,9 +69,14 @@ static int begin(struct forking *f, size_t i, struct err *err)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (resume_limit(core, err) < 0)
         return -1;
+    const struct sandbox_info *of = &f->sb->info;
+    struct charge charge;
+    if (charge_sandbox(&charge, core, of->tenant, of->memory_bytes, of->cpu_milli, of->disk_bytes, err) < 0)
+        return -1;
     struct one *one = mem_new(struct one);
     *one = (struct one){f, i};
     struct sandbox *fork = make_fork(f->sb, f->layer, f->timeout_ms);
+    fork->charge = charge;
     if (create_begin(fork, &actor, f->sb->info.id, on_made, one, err) == 0)
         return 0;
     mem_free(one);

@@ -7,6 +7,7 @@
 #include "event/log.h"
 #include "sandbox/action.h"
 #include "sandbox/guard.h"
+#include "sandbox/quota.h"
 #include "sandbox/session.h"
 #include "sandbox/start.h"
 #include "sandbox/supervisor.h"
@@ -37,6 +38,7 @@ struct core {
     size_t n_live, n_creating;
     size_t n_paused; /* of n_live */
     bool closing;
+    struct tenants *tenants;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;
@@ -55,6 +57,7 @@ struct sandbox {
     struct sandbox_info info;
     struct arena arena;    /* info's strings */
     struct arena metadata; /* those of metadata that was changed */
+    struct charge charge;
     const char *layer;
     const char *user, *workdir; /* of processes that say none; NULL: the agent's */
     size_t n_mounted;           /* so many of them */
@@ -130,7 +133,7 @@ void sandbox_set_port_alias(struct sandbox *sb, const char *alias);
 void sandbox_untable(struct sandbox *sb); /* nobody finds it any more; the table's reference is the caller's */
 void sandbox_count_creating(struct sandbox *sb, bool begins); /* those that are hidden don't count */
 void sandbox_enlist(struct sandbox *sb);                      /* into the live list, at its place */
-void sandbox_delist(struct sandbox *sb);
+void sandbox_delist(struct sandbox *sb);                      /* nor does it count any more */
 struct pair *pairs_copy(struct arena *a, const struct pair *pairs, size_t n);
 
 /* state.c */
@@ -207,7 +210,8 @@ void volume_log_mounted(struct sandbox *sb);   /* the next of its volumes is */
 void volume_log_unmounted(struct sandbox *sb); /* all that were */
 
 /* mount.c */
-int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err) WARN_UNUSED;
+int mounts_check(struct core *core, uint64_t view, const struct volume_mount *mounts, size_t n,
+                 struct err *err) WARN_UNUSED;
 /* START_VOLUMES */
 void mounts_begin(struct sandbox *sb);
 

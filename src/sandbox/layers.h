@@ -45,7 +45,7 @@ int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done
  * What b has that a has not, written to fd (taken in any case) as in coved/diff.h. Each a living sandbox's id, a layer, or a template or snapshot by id or
  * name; a empty: what b stands on. ERR_NOT_FOUND.
  */
-int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
+int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
 
 /* One record of that, out of what was read from the other end of fd. */

@@ -52,7 +52,7 @@ static void create_and_kill(void **state)
     (void)snprintf(longer, sizeof(longer), "%s-abcdef", i->id);
     assert_ptr_equal(sandbox_find(w->core, str_of(longer)), sb);
     assert_null(sandbox_find(w->core, STR("i0000000000000000000x")));
-    assert_ptr_equal(sandbox_only(w->core), sb);
+    assert_ptr_equal(sandbox_only(w->core, &test_actor.who), sb);
     assert_int_equal(sandbox_count(w->core), 1);
 
     struct world_outcome killed = {0};
@@ -63,7 +63,7 @@ static void create_and_kill(void **state)
     assert_int_equal(killed.calls, 0);
     assert_int_equal(watching.calls, 0);
     assert_int_equal(sandbox_count(w->core), 0);
-    assert_null(sandbox_only(w->core));
+    assert_null(sandbox_only(w->core, &test_actor.who));
     assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &killed, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     WAIT(w, killed.calls == 1 && i->state == SANDBOX_ENDED);

@@ -110,6 +110,7 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
     const struct sandbox_info *from = &of->info;
+    i->tenant = from->tenant;
     i->template_id = copy(a, from->template_id);
     i->template_alias = copy(a, from->template_alias);
     sb->layer = copy(a, layer);

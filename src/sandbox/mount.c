@@ -29,11 +29,11 @@ static bool is_below(struct str path, const char *dir)
     return str_starts(path, d) && (path.n == d.n || path.p[d.n] == '/');
 }
 
-static int check(struct core *core, const struct volume_mount *m, struct err *err)
+static int check(struct core *core, uint64_t view, const struct volume_mount *m, struct err *err)
 {
     char clean[PATH_TEXT_MAX];
     struct str path = m->path;
-    const struct vol *v = vol_find(core, m->name);
+    const struct vol *v = vol_find(core, view, m->name);
     if (!v)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no volume '%.*s'", (int)MIN(m->name.n, (size_t)64),
                        m->name.p);
@@ -48,12 +48,12 @@ static int check(struct core *core, const struct volume_mount *m, struct err *er
     return 0;
 }
 
-int mounts_check(struct core *core, const struct volume_mount *mounts, size_t n, struct err *err)
+int mounts_check(struct core *core, uint64_t view, const struct volume_mount *mounts, size_t n, struct err *err)
 {
     if (n > VOLUME_MOUNTS_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d volumes", VOLUME_MOUNTS_MAX);
     for (size_t i = 0; i < n; i++) {
-        if (check(core, &mounts[i], err) < 0)
+        if (check(core, view, &mounts[i], err) < 0)
             return -1;
         for (size_t k = 0; k < i; k++)
             if (str_eq(mounts[i].path, mounts[k].path))
@@ -149,7 +149,7 @@ static void on_dir(void *user, struct str tail, const struct err *err)
     struct mounting *m = user;
     struct sandbox *sb = m->sb;
     const struct volume_mount *at = &sb->info.mounts[m->i];
-    const struct vol *v = vol_find(sb->core, at->name);
+    const struct vol *v = vol_find(sb->core, sb->info.tenant, at->name);
     union sup_message q = {.volume_mount = {.head = {.type = SUP_VOLUME_MOUNT}, .read_only = at->read_only}};
     struct err local;
     (void)tail;

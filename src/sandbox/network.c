@@ -36,7 +36,8 @@ bool network_closes(const struct network *n)
 
 json_t *network_policy_message(const struct network *n, json_t *policy)
 {
-    json_t *m = json_pack("{s:s,s:s,s:O}", "op", "policy", "id", n->sb->info.id, "policy", policy);
+    json_t *m = json_pack("{s:s,s:s,s:o}", "op", "policy", "id", n->sb->info.id, "policy",
+                          policy_of_tenant(policy, n->sb->info.tenant));
     if (n->sealed_for[0])
         (void)json_object_set_new(m, "sealed_for", json_string(n->sealed_for));
     if (n->ca)

@@ -78,6 +78,9 @@ struct policy_literal {
     json_t *header;
     size_t from, to; /* in its "value" */
 };
+/* As it is told cove-egress: secrets of other tenants than the default one are called "_tenant-<number>.<name>" there. A new reference. */
+json_t *policy_of_tenant(const json_t *policy, uint64_t tenant);
+
 bool policy_next_literal(const json_t *policy, struct policy_literal *ret_literal);
 void policy_literal_text(const struct policy_literal *l, struct buf *to); /* what it stands for */
 void policy_literal_sealed(const struct policy_literal *l, struct str sealed);

@@ -247,7 +247,11 @@ static void on_unresolved(struct network *n, struct told *t)
 static void on_misuse(struct network *n, struct told *t)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    text(t, &d, "secret", false);
+    const char *secret = json_string_value(json_object_get(t->message, "secret"));
+    const char *own = secret && n->sb->info.tenant ? strchr(secret, '.') : NULL; /* policy_of_tenant() */
+    t->is_wrong |= !secret;
+    if (secret)
+        event_data_str(&d, "secret", str_of(own ? own + 1 : secret));
     text(t, &d, "name", false);
     put_count(t, &d, "port");
     if (!t->is_wrong)

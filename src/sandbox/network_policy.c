@@ -88,6 +88,59 @@ void policy_describe(const json_t *policy, struct event_data *d)
     json_decref(warnings);
 }
 
+/* ---- whose secrets are meant ---- */
+
+#define SECRET_OF_TENANT "_tenant-"
+
+/* The default tenant's secrets go by their names, but for those that are called as another one's: these it has none of. */
+static void append_secret(struct buf *b, uint64_t tenant, const char *name)
+{
+    if (tenant != TENANT_DEFAULT || str_starts(str_of(name), STR(SECRET_OF_TENANT)))
+        buf_printf(b, SECRET_OF_TENANT "%llu.", (unsigned long long)tenant);
+}
+
+static json_t *value_of_tenant(const char *value, uint64_t tenant)
+{
+    static const char mark[] = "${secret:";
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    for (const char *at; (at = strstr(value, mark)); value = at + strlen(mark)) {
+        buf_append(&b, value, (size_t)(at - value) + strlen(mark));
+        append_secret(&b, tenant, at + strlen(mark));
+    }
+    buf_append_cstr(&b, value);
+    return json_stringn(buf_data(&b), buf_len(&b));
+}
+
+static json_t *name_of_tenant(const char *name, uint64_t tenant)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    append_secret(&b, tenant, name);
+    buf_append_cstr(&b, name);
+    return json_stringn(buf_data(&b), buf_len(&b));
+}
+
+json_t *policy_of_tenant(const json_t *policy, uint64_t tenant)
+{
+    json_t *own = json_deep_copy(policy), *one, *what;
+    size_t i, k;
+    json_array_foreach(json_object_get(own, "inject"), i, one)
+    {
+        json_array_foreach(json_object_get(one, "headers"), k, what)
+        {
+            const char *value = json_string_value(json_object_get(what, "value"));
+            if (value)
+                (void)json_object_set_new(what, "value", value_of_tenant(value, tenant));
+        }
+        json_array_foreach(json_object_get(one, "placeholders"), k, what)
+        {
+            const char *name = json_string_value(json_object_get(what, "secret"));
+            if (name)
+                (void)json_object_set_new(what, "secret", name_of_tenant(name, tenant));
+        }
+    }
+    return own;
+}
+
 /* ---- what must be sealed ---- */
 
 /* "Bearer ", followed by a reference: a word and one blank. */

@@ -271,6 +271,32 @@ static void mixed_values_are_sealed_in_pieces(void **state)
     assert_string_equal(w->egress.sealed, "Basic dTpw");
 }
 
+static void secrets_are_each_tenants(void **state)
+{
+    static const struct {
+        uint64_t tenant;
+        const char *name, *told;
+    } cases[] = {{0, "A", "A"},
+                 {3, "A", "_tenant-3.A"},
+                 {3, "_tenant-4.A", "_tenant-3._tenant-4.A"},
+                 {0, "_tenant-3.A", "_tenant-0._tenant-3.A"}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        json_t *policy = json_pack("{s:[{s:s,s:[{s:s,s:s++}],s:[{s:s,s:s}]}]}", "inject", "host", "a.b", "headers",
+                                   "name", "x", "value", "Bearer ${secret:", cases[i].name, "} ${secret:Z}",
+                                   "placeholders", "sentinel", "s", "secret", cases[i].name);
+        json_t *own = policy_of_tenant(policy, cases[i].tenant);
+        AUTO_FREE char *text = json_dumps(own, JSON_COMPACT);
+        AUTO_FREE char *value =
+            mem_printf("\"Bearer ${secret:%s} ${secret:%sZ}\"", cases[i].told, cases[i].tenant ? "_tenant-3." : "");
+        AUTO_FREE char *secret = mem_printf("\"secret\":\"%s\"", cases[i].told);
+        assert_true(has(text, value));
+        assert_true(has(text, secret));
+        json_decref(own);
+        json_decref(policy);
+    }
+}
+
 static void what_can_not_be_sealed_is_not_kept(void **state)
 {
     struct world *w = *state;
@@ -309,8 +335,9 @@ static void a_change_is_told_kept_and_survives_egress(void **state)
 
     world_close(w);
     world_open(w);
-    WAIT(w, has(egress_policy(w, json_string_value(json_object_get(network_policy(sandbox_only(w->core)), "default"))
-                                     ? id_of(sandbox_only(w->core))
+    WAIT(w, has(egress_policy(w, json_string_value(
+                                     json_object_get(network_policy(sandbox_only(w->core, &test_actor.who)), "default"))
+                                     ? id_of(sandbox_only(w->core, &test_actor.who))
                                      : ""),
                 "10.0.0.0/8"));
 }
@@ -727,6 +754,7 @@ int main(void)
         TEST(who_is_killed_while_egress_thinks_is_gone),
         TEST(header_values_are_sealed_before_they_are_kept),
         TEST(mixed_values_are_sealed_in_pieces),
+        TEST(secrets_are_each_tenants),
         TEST(what_can_not_be_sealed_is_not_kept),
         TEST(a_change_is_told_kept_and_survives_egress),
         TEST(a_change_that_fails_changes_nothing),

@@ -14,7 +14,7 @@
 enum { IDLE_MS = 60 * 1000 };
 #define OPENER_PATH "/volume"
 
-static const struct actor actor = {.name = "volumes"};
+static const struct actor actor = {.name = "volumes", .who.view = TENANT_ANY};
 
 static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
 {
@@ -182,12 +182,14 @@ static int make_room(struct core *core, struct err *err)
 static int make(struct vol *v, struct err *err)
 {
     struct choice c = {0};
-    struct volume_mount mount = {.name = str_of(v->v.name), .path = STR(OPENER_PATH)};
-    core_templates_each(v->core, choose, &c);
+    struct actor by = actor;
+    by.who.tenant = v->v.tenant;
+    struct volume_mount mount = {.name = str_of(v->v.id), .path = STR(OPENER_PATH)};
+    core_templates_each(v->core, TENANT_DEFAULT, choose, &c);
     struct sandbox_spec spec = {.template_ref = str_of(c.id), .hidden = true, .mounts = &mount, .n_mounts = 1};
     if (!c.id[0])
         return err_set(err, ERR_FAILED_PRECONDITION, "there is no template to make a sandbox of that opens the volume");
-    return make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &actor, &spec, on_made, v, err);
+    return make_room(v->core, err) < 0 ? -1 : sandbox_create(v->core, &by, &spec, on_made, v, err);
 }
 
 static void on_give_job(struct loop_job *job);
@@ -212,8 +214,7 @@ static void on_give_job(struct loop_job *job)
 int volume_open(struct core *core, const struct actor *asker, struct str ref, sandbox_fn done, void *ctx,
                 struct err *err)
 {
-    struct vol *v = vol_find(core, ref);
-    (void)asker;
+    struct vol *v = vol_find(core, asker->who.view, ref);
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!v)
@@ -240,7 +241,7 @@ int volume_open(struct core *core, const struct actor *asker, struct str ref, sa
 
 static struct vol *vol_of(struct core *core, const struct sandbox *sb)
 {
-    return sb->info.n_mounts ? vol_find(core, sb->info.mounts[0].name) : NULL;
+    return sb->info.n_mounts ? vol_find(core, sb->info.tenant, sb->info.mounts[0].name) : NULL;
 }
 
 void volume_release(struct core *core, struct sandbox *sb)

@@ -112,7 +112,8 @@ int layers_image(struct core *core, const char *layer, int fd, pool_done_fn done
 }
 
 /* A sandbox's id, a layer, or "". */
-static int side(struct core *core, struct str which, char ret_name[static SUP_DIGEST_MAX], struct err *err)
+static int side(struct core *core, uint64_t view, struct str which, char ret_name[static SUP_DIGEST_MAX],
+                struct err *err)
 {
     const struct template *t;
     if (!which.n)
@@ -120,26 +121,28 @@ static int side(struct core *core, struct str which, char ret_name[static SUP_DI
     if (which.n < SUP_DIGEST_MAX)
         memcpy(ret_name, which.p, which.n);
     const struct sandbox *sb = sandbox_find(core, which);
-    if (sb && !sandbox_state_is_over(sb->info.state)) {
+    if (sb && view_has(view, sb->info.tenant) && !sandbox_state_is_over(sb->info.state)) {
         memset(ret_name, 0, SUP_DIGEST_MAX);
         memcpy(ret_name, sb->info.id, ID_SANDBOX_LEN);
         return 0;
     }
-    if (which.n < SUP_DIGEST_MAX && !str_has_nul(which) && layer_name_is(ret_name))
+    /* A layer has no owner: it is named by who sees all. */
+    if (view_home(view) == TENANT_DEFAULT && which.n < SUP_DIGEST_MAX && !str_has_nul(which) && layer_name_is(ret_name))
         return 0;
     memset(ret_name, 0, SUP_DIGEST_MAX);
-    if (template_resolve(core->templates, which, &t, NULL, err) < 0)
+    if (template_resolve(core->templates, view, which, &t, NULL, err) < 0)
         return err_set(err, ERR_NOT_FOUND, "'%.*s' is no living sandbox, snapshot or template",
                        (int)MIN(which.n, (size_t)80), which.p);
     memcpy(ret_name, t->layer, strlen(t->layer));
     return 0;
 }
 
-int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx, struct err *err)
+int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
+                struct err *err)
 {
     union sup_message m = {.diff = {.head = {.type = SUP_DIFF}}};
     AUTO_CLOSE int passed = fd;
-    if (side(core, a, m.diff.a, err) < 0 || side(core, b, m.diff.b, err) < 0)
+    if (side(core, view, a, m.diff.a, err) < 0 || side(core, view, b, m.diff.b, err) < 0)
         return -1;
     return begin(core, &m, TAKE_FD(passed), "", done, ctx, err);
 }

@@ -31,6 +31,12 @@ static bool load(const struct store_sandbox *row, void *ctx)
     }
     struct sandbox *sb = sandbox_new(r->core, row->id);
     rows_fill(sb, row);
+    if (!sb->info.hidden)
+        charge_take_over(&sb->charge, r->core, sb->info.tenant,
+                         (const uint64_t[QUOTA_CHARGED]){[QUOTA_SANDBOXES] = 1,
+                                                         [QUOTA_MEMORY] = sb->info.memory_bytes,
+                                                         [QUOTA_CPU] = sb->info.cpu_milli,
+                                                         [QUOTA_DISK] = sb->info.disk_bytes});
     if (sb->info.state == SANDBOX_CREATING)
         sandbox_count_creating(sb, true);
     return true;

@@ -58,7 +58,7 @@ static int take_away(struct retention *r, struct err *err)
     if (more == 0)
         more = artefact_forget(c->artefacts, r->id, UINT64_MAX, err);
     if (more == 0)
-        more = sandbox_rows_delete(c->store, r->id, err);
+        more = sandbox_rows_delete(c->store, r->id, err) < 0 ? -1 : owner_rows_delete(c->store, r->id, err);
     return more;
 }
 

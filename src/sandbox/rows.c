@@ -155,6 +155,7 @@ int rows_insert(struct sandbox *sb, struct err *err)
     AUTO_FREE char *extra = extra_row(sb);
     struct store_sandbox row = {
         .id = i->id,
+        .tenant = i->tenant,
         .state = (int)i->state,
         .tier = "container",
         .template_id = i->template_id,
@@ -241,6 +242,7 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     sb->stored = true;
     i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
                                                                               : SANDBOX_STOPPING;
+    i->tenant = row->tenant;
     i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
     i->template_alias = text_or_null(a, row->template_alias);
     sb->layer = arena_strndup(a, row->layer_digest, strlen(row->layer_digest));

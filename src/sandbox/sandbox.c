@@ -3,6 +3,7 @@
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
+#include "sandbox/tenant.h"
 
 static void on_watch_job(struct loop_job *job)
 {
@@ -70,6 +71,7 @@ void sandbox_unref(struct sandbox *sb)
     usage_stop(sb);
     loop_alarm_clear(loop, &sb->kill_alarm);
     loop_alarm_clear(loop, &sb->forget_alarm);
+    charge_release(&sb->charge);
     network_free(sb);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
@@ -102,6 +104,7 @@ void sandbox_enlist(struct sandbox *sb)
 
 void sandbox_delist(struct sandbox *sb)
 {
+    charge_release(&sb->charge);
     if (list_empty(&sb->node))
         return;
     list_remove(&sb->node);
@@ -112,6 +115,11 @@ void sandbox_delist(struct sandbox *sb)
 const struct sandbox_info *sandbox_info(const struct sandbox *sb)
 {
     return &sb->info;
+}
+
+const char *sandbox_tenant(const struct sandbox *sb)
+{
+    return sb->info.tenant == TENANT_DEFAULT ? NULL : tenant_name(sb->core, sb->info.tenant);
 }
 
 /* Nobody was told the name of one that is being made, or is hidden. */
@@ -146,9 +154,17 @@ struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias)
     return known(map_get(&core->by_port_alias, alias));
 }
 
-struct sandbox *sandbox_only(struct core *core)
+struct sandbox *sandbox_only(struct core *core, const struct principal *who)
 {
-    return core->n_live == 1 ? LIST_FIRST(struct sandbox, &core->live, node) : NULL;
+    struct sandbox *only = NULL;
+    LIST_FOREACH (struct sandbox, sb, &core->live, node) {
+        if (!view_has(who->view, sb->info.tenant) || (who->sandbox && strcmp(who->sandbox, sb->info.id) != 0))
+            continue;
+        if (only)
+            return NULL;
+        only = sb;
+    }
+    return only;
 }
 
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)

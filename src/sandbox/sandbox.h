@@ -61,6 +61,7 @@ struct sandbox_spec {
 
 /* What anybody may read. Strings live as long as the sandbox. */
 struct sandbox_info {
+    uint64_t tenant;
     char id[ID_SANDBOX_LEN + 1];
     char port_alias[ID_SANDBOX_LEN + 1]; /* leads to its ports, and to nothing else of it */
     enum sandbox_state state;
@@ -91,6 +92,7 @@ struct sandbox_info {
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);
+const char *sandbox_tenant(const struct sandbox *sb); /* its tenant's name; NULL: the default one */
 
 /* ctx, the sandbox (NULL on failure), the error (NULL on success). */
 typedef void (*sandbox_fn)(void *ctx, struct sandbox *sb, const struct err *err);
@@ -107,8 +109,8 @@ struct sandbox *sandbox_find(struct core *core, struct str id);
 bool sandbox_is_hidden(struct core *core, struct str id); /* one of our own, in no list; also when it is gone */
 struct sandbox *sandbox_find_by_port_alias(struct core *core, struct str alias);
 
-/* The only live sandbox, when there is exactly one; else NULL. */
-struct sandbox *sandbox_only(struct core *core);
+/* The only live sandbox that there is for somebody, when that is exactly one; else NULL. */
+struct sandbox *sandbox_only(struct core *core, const struct principal *who);
 
 /* Calls fn for every living one, newest first (started, then id), until it returns false. */
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);

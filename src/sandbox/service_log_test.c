@@ -99,7 +99,7 @@ static void templates_are_removed_by_what_they_are_called(void **state)
     assert_int_equal(core_template_request(w->core, &test_actor, &request, &build, &err), 0);
     assert_int_equal(core_template_remove(w->core, &test_actor, STR("never:v2"), &err), -1);
     assert_int_equal(core_template_remove(w->core, &test_actor, STR("never"), &err), 0);
-    assert_int_equal(template_info_find(core_templates(w->core), STR("never"), &info, &err), -1);
+    assert_int_equal(template_info_find(core_templates(w->core), TENANT_DEFAULT, STR("never"), &info, &err), -1);
 
     world_template(w, "app:v1", NULL, NULL);
     struct sandbox_spec spec = {.template_ref = STR("app:v1"), .timeout_ms = 60000};
@@ -127,7 +127,7 @@ static void what_a_rule_forbids_is_not_done(void **state)
     w->core->guard = &guard;
     assert_int_equal(core_template_publish(w->core, &test_actor, STR("app"), true, &err), -1);
     assert_int_equal(err.code, ERR_PERMISSION_DENIED);
-    assert_int_equal(template_info_find(core_templates(w->core), STR("app"), &info, &err), 0);
+    assert_int_equal(template_info_find(core_templates(w->core), TENANT_DEFAULT, STR("app"), &info, &err), 0);
     assert_false(info.is_public);
     assert_int_equal(told(w, EVENT_TEMPLATE_PUBLISH).n, 0);
     assert_non_null(strstr(data(w, EVENT_GUARD_DENIED), "\"rule\":\"no-publish\""));

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "sandbox/internal.h"
 #include "sandbox/layers.h"
+#include "template/builds.h"
 #include "template/name.h"
 
 #include <stdio.h>
@@ -187,14 +188,15 @@ static int add(const struct snapshot *s, const struct template **ret_template, s
 {
     struct core *core = s->sb->core;
     const struct sandbox_info *i = &s->sb->info;
-    struct template_snapshot new = {.layer = s->layer,
+    struct template_snapshot new = {.tenant = i->tenant,
+                                    .layer = s->layer,
                                     .source = i->id,
                                     .name = str_of(s->name),
                                     .cpu_milli = i->cpu_milli,
                                     .memory_bytes = i->memory_bytes,
                                     .disk_bytes = i->disk_bytes};
     struct err none;
-    if (template_resolve(core->templates, str_of(i->template_id), &new.of, NULL, &none) < 0)
+    if (template_resolve(core->templates, TENANT_ANY, str_of(i->template_id), &new.of, NULL, &none) < 0)
         new.of = NULL;
     if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
         return -1;
@@ -229,6 +231,9 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
     struct template_name parsed;
     char layer[LAYER_NAME_LEN + 1];
     if ((name.n && template_name_parse(name, &parsed, err) < 0) || store_permitted(sb, err) < 0)
+        return -1;
+    if (quota_check_template(sb->core, sb->info.tenant,
+                             template_count_beside(sb->core->templates, sb->info.tenant, name), err) < 0)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (name.n)

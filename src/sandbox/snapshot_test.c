@@ -434,7 +434,7 @@ static void fresh(void **state)
     o = (struct world_outcome){0};
     assert_int_equal(sandbox_count(w->core), 0);
     assert_null(sandbox_find(w->core, str_of(sandbox_info(sb)->id)));
-    assert_null(sandbox_only(w->core));
+    assert_null(sandbox_only(w->core, &test_actor.who));
     layer_name_new(layer);
     assert_int_equal(sandbox_store_layer(sb, &test_actor, layer, on_layer, &o, &err), 0);
     WAIT(w, o.calls);

@@ -29,7 +29,7 @@ enum {
     AT_A_TIME = 2,
 };
 
-static const struct actor actor = {.name = "spares"};
+static const struct actor actor = {.name = "spares", .who.view = TENANT_ANY};
 
 struct stock {
     struct spares *all;
@@ -205,7 +205,7 @@ static void on_look(struct loop_alarm *alarm)
     size_t it = 0;
     for (struct stock *s; (s = map_next(&all->stocks, &it));)
         s->is_there = false;
-    template_each(all->core->templates, fill_one, all);
+    template_each(all->core->templates, TENANT_ANY, fill_one, all);
     it = 0;
     for (struct stock *s; (s = map_next(&all->stocks, &it));) {
         bool is_of_use = s->wanted || s->n_making || !list_empty(&s->spares);
@@ -256,7 +256,7 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
     event_data_u64(&d, "count", n);
     if (action_on(core, SERVICE_LOG_ID, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
         return -1;
-    if (template_resolve(core->templates, ref, &t, NULL, err) < 0) {
+    if (template_resolve(core->templates, asker->who.view, ref, &t, NULL, err) < 0) {
         action_fruitless(core, seq, EVENT_POOL_WARM, err);
         return -1;
     }

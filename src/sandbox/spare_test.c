@@ -49,7 +49,7 @@ static void launched(void **state)
     struct world_outcome *o = create(w, 0, NULL, "web");
     world_turns(w, 100);
     assert_int_equal(o->calls, 0);
-    assert_null(sandbox_only(w->core)); /* nobody finds it, and nobody can do anything to it */
+    assert_null(sandbox_only(w->core, &test_actor.who)); /* nobody finds it, and nobody can do anything to it */
     size_t it = 0;
     struct sandbox *young = map_next(&w->core->by_id, &it);
     struct err err;
@@ -104,7 +104,7 @@ static void taken(void **state)
             spare = sb;
     assert_non_null(spare);
     assert_null(sandbox_find(w->core, str_of(spare->info.id)));
-    assert_null(sandbox_only(w->core));
+    assert_null(sandbox_only(w->core, &test_actor.who));
 
     struct pair metadata[] = {{STR("k"), STR("v")}};
     struct sandbox_spec spec = {.timeout_ms = 70000,

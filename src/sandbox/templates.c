@@ -8,14 +8,15 @@
 
 #include <stdio.h>
 
-int core_template_find(struct core *core, struct str ref, const struct template **ret_template, struct err *err)
+int core_template_find(struct core *core, uint64_t view, struct str ref, const struct template **ret_template,
+                       struct err *err)
 {
-    return template_resolve(core->templates, ref, ret_template, NULL, err);
+    return template_resolve(core->templates, view, ref, ret_template, NULL, err);
 }
 
-void core_templates_each(struct core *core, bool (*fn)(void *ctx, const struct template *t), void *ctx)
+void core_templates_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct template *t), void *ctx)
 {
-    template_each(core->templates, fn, ctx);
+    template_each(core->templates, view, fn, ctx);
 }
 
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t)
@@ -66,7 +67,11 @@ int core_template_request(struct core *core, const struct actor *actor, const st
         put_tags(&d, request->tags, request->n_tags);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REQUEST, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_REQUEST, template_request(core->templates, request, ret_build, err), err);
+    struct template_request own = *request;
+    own.tenant = actor->who.tenant;
+    int r = quota_check_template(core, own.tenant, template_count_beside(core->templates, own.tenant, own.name), err);
+    return refuse(core, seq, EVENT_TEMPLATE_REQUEST,
+                  r < 0 ? r : template_request(core->templates, &own, ret_build, err), err);
 }
 
 int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
@@ -78,8 +83,8 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_TAG, template_tags_add(core->templates, target, tags, n, ret_build, err),
-                  err);
+    return refuse(core, seq, EVENT_TEMPLATE_TAG,
+                  template_tags_add(core->templates, actor->who.view, target, tags, n, ret_build, err), err);
 }
 
 int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
@@ -91,7 +96,8 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_UNTAG, template_tags_remove(core->templates, name, tags, n, err), err);
+    return refuse(core, seq, EVENT_TEMPLATE_UNTAG,
+                  template_tags_remove(core->templates, actor->who.view, name, tags, n, err), err);
 }
 
 int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public, struct err *err)
@@ -102,7 +108,8 @@ int core_template_publish(struct core *core, const struct actor *actor, struct s
     event_data_bool(&d, "public", is_public);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
-    return refuse(core, seq, EVENT_TEMPLATE_PUBLISH, template_publish(core->templates, ref, is_public, err), err);
+    return refuse(core, seq, EVENT_TEMPLATE_PUBLISH,
+                  template_publish(core->templates, actor->who.view, ref, is_public, err), err);
 }
 
 struct users {
@@ -124,16 +131,16 @@ static bool note_user(void *ctx, struct sandbox *sb)
 }
 
 /* All of it, when ref has no tag: then "default" need not be one. Without any tag it can't be in use. */
-static int drop(struct core *core, struct str ref, struct err *err)
+static int drop(struct core *core, uint64_t view, struct str ref, struct err *err)
 {
     const struct template *t;
     struct template_info info;
     struct users u = {0};
     AUTO_FREE char *tagged = NULL;
-    bool is_one = template_is_one_of_several(core->templates, ref);
-    if (str_find_char(ref, ':') < 0 && template_info_find(core->templates, ref, &info, err) == 0 && info.n_tags)
+    bool is_one = template_is_one_of_several(core->templates, view, ref);
+    if (str_find_char(ref, ':') < 0 && template_info_find(core->templates, view, ref, &info, err) == 0 && info.n_tags)
         tagged = mem_printf("%s:%s", info.id, info.tags[0].tag);
-    if (template_resolve(core->templates, tagged ? str_of(tagged) : ref, &t, NULL, err) == 0) {
+    if (template_resolve(core->templates, view, tagged ? str_of(tagged) : ref, &t, NULL, err) == 0) {
         u = (struct users){.template_id = t->id, .layer = is_one ? t->layer : NULL};
         sandbox_each(core, note_user, &u);
     } else if (tagged || str_find_char(ref, ':') >= 0) {
@@ -144,7 +151,8 @@ static int drop(struct core *core, struct str ref, struct err *err)
                        u.names);
     if (u.n)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandboxes were made from it and are there: %s", u.names);
-    return is_one ? template_remove_tag(core->templates, ref, err) : template_remove(core->templates, ref, err);
+    return is_one ? template_remove_tag(core->templates, view, ref, err)
+                  : template_remove(core->templates, view, ref, err);
 }
 
 int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err)
@@ -153,7 +161,8 @@ int core_template_remove(struct core *core, const struct actor *actor, struct st
     uint64_t seq;
     event_data_str(&d, "template", ref);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
-        refuse(core, seq, EVENT_TEMPLATE_REMOVE, drop(core, ref, err), err) < 0 || keeper_commit(core->keeper, err) < 0)
+        refuse(core, seq, EVENT_TEMPLATE_REMOVE, drop(core, actor->who.view, ref, err), err) < 0 ||
+        keeper_commit(core->keeper, err) < 0)
         return -1;
     fault_point("core.template.removed");
     spares_look(core);

@@ -3,14 +3,15 @@
 #pragma once
 
 #include "sandbox/core.h"
+#include "store/tenant_rows.h"
 #include "template/builds.h"
 
 /* By id or alias: template_resolve(). Valid until control returns to the loop. */
-int core_template_find(struct core *core, struct str ref, const struct template **ret_template,
+int core_template_find(struct core *core, uint64_t view, struct str ref, const struct template **ret_template,
                        struct err *err) WARN_UNUSED;
 
 /* By id, until fn returns false. */
-void core_templates_each(struct core *core, bool (*fn)(void *ctx, const struct template *t), void *ctx);
+void core_templates_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct template *t), void *ctx);
 
 /* What a sandbox of it gets when its request says nothing. */
 uint32_t core_template_cpu_milli(const struct core *core, const struct template *t);

@@ -36,28 +36,43 @@ static bool name_is(struct str name)
     return name.n && name.n <= VOLUME_NAME_MAX;
 }
 
-static struct vol *add(struct volumes *all, const char *id, struct str name, const char *token, uint64_t limit,
-                       usec_t created)
+static char *name_key(uint64_t tenant, struct str name)
+{
+    return mem_printf("%llu/%.*s", (unsigned long long)tenant, STR_ARG(name));
+}
+
+static struct vol *vol_named(const struct volumes *all, uint64_t tenant, struct str name)
+{
+    AUTO_FREE char *key = name_key(tenant, name);
+    return map_get(&all->by_name, str_of(key));
+}
+
+static struct vol *add(struct volumes *all, uint64_t tenant, const char *id, struct str name, const char *token,
+                       uint64_t limit, usec_t created)
 {
     struct vol *v = mem_new(struct vol);
     v->core = all->core;
-    v->v = (struct volume){.id = mem_strdup(id),
+    AUTO_FREE char *key = name_key(tenant, name);
+    v->v = (struct volume){.tenant = tenant,
+                           .id = mem_strdup(id),
                            .name = mem_strndup(name.p, name.n),
                            .token = mem_strdup(token),
                            .limit_bytes = limit,
                            .created = created};
     opener_init(v);
     (void)map_put(&all->by_id, str_of(v->v.id), v);
-    (void)map_put(&all->by_name, str_of(v->v.name), v);
+    (void)map_put(&all->by_name, str_of(key), v);
     return v;
 }
 
 static void vol_free(struct vol *v)
 {
     struct volumes *all = v->core->volumes;
+    AUTO_FREE char *key = name_key(v->v.tenant, str_of(v->v.name));
     opener_fini(v);
+    charge_release(&v->charge);
     (void)map_del(&all->by_id, str_of(v->v.id));
-    (void)map_del(&all->by_name, str_of(v->v.name));
+    (void)map_del(&all->by_name, str_of(key));
     mem_free((void *)v->v.id);
     mem_free((void *)v->v.name);
     mem_free((void *)v->v.token);
@@ -66,7 +81,7 @@ static void vol_free(struct vol *v)
 
 static bool mounts(const struct sandbox *sb, const struct vol *v)
 {
-    if (sb->info.hidden || sandbox_state_is_over(sb->info.state))
+    if (sb->info.tenant != v->v.tenant || sb->info.hidden || sandbox_state_is_over(sb->info.state))
         return false;
     for (size_t i = 0; i < sb->info.n_mounts; i++)
         if (str_eqc(sb->info.mounts[i].name, v->v.name) || str_eqc(sb->info.mounts[i].name, v->v.id))
@@ -82,10 +97,10 @@ static void count_mounts(struct vol *v)
         v->v.mounted += mounts(sb, v);
 }
 
-static struct vol *find(const struct volumes *all, struct str ref)
+static struct vol *find(const struct volumes *all, uint64_t view, struct str ref)
 {
     struct vol *v = map_get(&all->by_id, ref);
-    return v ? v : map_get(&all->by_name, ref);
+    return v && view_has(view, v->v.tenant) ? v : vol_named(all, view_home(view), ref);
 }
 
 struct vol *vol_next(struct core *core, size_t *it)
@@ -93,9 +108,9 @@ struct vol *vol_next(struct core *core, size_t *it)
     return map_next(&core->volumes->by_id, it);
 }
 
-struct vol *vol_find(struct core *core, struct str ref)
+struct vol *vol_find(struct core *core, uint64_t view, struct str ref)
 {
-    struct vol *v = find(core->volumes, ref);
+    struct vol *v = find(core->volumes, view, ref);
     return v && !v->is_busy ? v : NULL;
 }
 
@@ -112,7 +127,7 @@ static void count_mounts_of(const struct volumes *all, const struct sandbox *sb)
     struct vol *found[VOLUME_MOUNTS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < MIN(sb->info.n_mounts, ARRAY_SIZE(found)); i++) {
-        struct vol *v = find(all, sb->info.mounts[i].name);
+        struct vol *v = find(all, sb->info.tenant, sb->info.mounts[i].name);
         bool is_new = v != NULL;
         for (size_t k = 0; k < n; k++)
             is_new &= found[k] != v;
@@ -135,9 +150,9 @@ static void count_all_mounts(struct volumes *all)
             count_mounts_of(all, sb);
 }
 
-const struct volume *volume_find(struct core *core, struct str ref)
+const struct volume *volume_find(struct core *core, uint64_t view, struct str ref)
 {
-    struct vol *v = vol_find(core, ref);
+    struct vol *v = vol_find(core, view, ref);
     if (!v)
         return NULL;
     count_mounts(v);
@@ -149,13 +164,13 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(struct vol *const *)a)->v.name, (*(struct vol *const *)b)->v.name);
 }
 
-void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v), void *ctx)
+void volume_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct volume *v), void *ctx)
 {
     struct volumes *all = core->volumes;
     struct vol **sorted = mem_array(map_count(&all->by_id) + 1, sizeof(struct vol *));
     size_t it = 0, n = 0;
     for (struct vol *v; (v = map_next(&all->by_id, &it));)
-        if (!v->is_busy)
+        if (!v->is_busy && view_has(view, v->v.tenant))
             sorted[n++] = v;
     qsort(sorted, n, sizeof(struct vol *), by_name);
     count_all_mounts(all);
@@ -242,7 +257,8 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     if (!name_is(name) || name.p[0] == '-') /* which those from before this was refused may begin with */
         return err_set(err, ERR_INVALID_ARGUMENT, "a volume's name is 1 to %d of [A-Za-z0-9._-], the first not -",
                        VOLUME_NAME_MAX);
-    struct vol *taken = map_get(&all->by_name, name);
+    uint64_t tenant = actor->who.tenant;
+    struct vol *taken = vol_named(all, tenant, name);
     if (taken) {
         (void)err_set(err, ERR_ALREADY_EXISTS, "there is a volume '%.*s' already", STR_ARG(name));
         volume_refused(taken, actor, "create", err);
@@ -256,16 +272,26 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     struct str data = event_data_end(&d);
     if (action_allow(core, actor, EVENT_VOLUME_CREATE, data, err) < 0)
         return -1;
+    struct charge charge = {0};
+    if (charge_volume(&charge, core, tenant, limit_bytes, err) < 0)
+        return -1;
     id_token(id + 4, VOLUME_ID_LEN - 4);
     id_token(token, TOKEN_LEN);
-    struct vol *v = add(all, id, name, token, limit_bytes, clock_real());
+    struct vol *v = add(all, tenant, id, name, token, limit_bytes, clock_real());
+    v->charge = charge;
     struct work *w = mem_new(struct work);
     *w = (struct work){.v = v, .done = done, .ctx = ctx};
     v->is_busy = true;
-    struct store_volume row = {
-        .id = v->v.id, .name = v->v.name, .token = v->v.token, .limit_bytes = limit_bytes, .created_at = v->v.created};
+    struct store_volume row = {.id = v->v.id,
+                               .name = v->v.name,
+                               .token = v->v.token,
+                               .limit_bytes = limit_bytes,
+                               .created_at = v->v.created,
+                               .tenant = tenant};
     if (action_record(core, v->v.id, actor, EVENT_VOLUME_CREATE, data, &v->action_seq, err) < 0 ||
-        volume_rows_insert(core->config.store, &row, err) < 0 || keeper_commit(core->keeper, err) < 0) {
+        volume_rows_insert(core->config.store, &row, err) < 0 ||
+        (tenant != TENANT_DEFAULT && owner_rows_put(core->config.store, v->v.id, tenant, err) < 0) ||
+        keeper_commit(core->keeper, err) < 0) {
         vol_free(v);
     } else if (ask(v, SUP_VOLUME_MAKE, on_made, w, err) == 0) {
         fault_point("core.volume.asked");
@@ -352,7 +378,7 @@ static int refuse_users(struct vol *v, struct err *err)
 int volume_drop(struct core *core, const struct actor *actor, struct str ref, volume_fn done, void *ctx,
                 struct err *err)
 {
-    struct vol *v = vol_find(core, ref);
+    struct vol *v = vol_find(core, actor->who.view, ref);
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (!v)
@@ -381,7 +407,9 @@ static void load(void *ctx, const struct store_volume *row)
 {
     struct volumes *all = ctx;
     if (strlen(row->id) == VOLUME_ID_LEN && name_is(str_of(row->name)))
-        (void)add(all, row->id, str_of(row->name), row->token, row->limit_bytes, row->created_at);
+        charge_take_over(
+            &add(all, row->tenant, row->id, str_of(row->name), row->token, row->limit_bytes, row->created_at)->charge,
+            all->core, row->tenant, (const uint64_t[QUOTA_CHARGED]){[QUOTA_DISK] = row->limit_bytes});
     else
         log_warn("the store has a volume with the id '%s': ignored", row->id);
 }

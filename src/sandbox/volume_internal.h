@@ -22,6 +22,7 @@ struct opener {
 struct vol {
     struct core *core;
     struct volume v;
+    struct charge charge;
     bool is_busy;  /* is being made or dropped */
     bool is_there; /* coved has it: asked at start */
     bool is_away;  /* it had not, though it was made once */
@@ -43,7 +44,7 @@ struct usages {
 
 struct volumes {
     struct core *core;
-    struct map by_id, by_name; /* struct vol */
+    struct map by_id, by_name; /* struct vol; by_name: "<tenant>/<name>" */
     struct usages usages;
 };
 
@@ -52,9 +53,9 @@ void usages_init(struct usages *u, struct core *core);
 void usages_abandon(struct usages *u, const struct err *why);
 void usages_fini(struct usages *u);
 
-struct vol *vol_next(struct core *core, size_t *it);     /* as map_next() */
-struct vol *vol_find(struct core *core, struct str ref); /* NULL: unknown, or busy */
-int vol_unknown(struct str ref, struct err *err);        /* -1 */
+struct vol *vol_next(struct core *core, size_t *it);                    /* as map_next() */
+struct vol *vol_find(struct core *core, uint64_t view, struct str ref); /* NULL: unknown, or busy */
+int vol_unknown(struct str ref, struct err *err);                       /* -1 */
 int vol_check_there(const struct vol *v, struct err *err) WARN_UNUSED;
 
 /* volume_log.c: its events. An action that can't be recorded is not done. */

@@ -68,7 +68,7 @@ static void describe(const struct volume_mount *m, struct event_data *d)
 static void in_volume(struct sandbox *sb, const struct volume_mount *m, enum event_kind kind)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    struct vol *v = vol_find(sb->core, m->name);
+    struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
     if (!v)
         return;
     event_data_str(&d, "sandbox", str_of(sb->info.id));
@@ -80,7 +80,7 @@ static void in_volume(struct sandbox *sb, const struct volume_mount *m, enum eve
 static void in_sandbox(struct sandbox *sb, const struct volume_mount *m, enum event_kind kind, const struct err *why)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    const struct vol *v = vol_find(sb->core, m->name);
+    const struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
     event_data_str(&d, "volume", v ? str_of(v->v.id) : m->name);
     if (v)
         event_data_str(&d, "name", str_of(v->v.name));
@@ -113,7 +113,7 @@ void volume_log_unmounted(struct sandbox *sb)
 
 void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const struct err *why)
 {
-    struct vol *v = vol_find(sb->core, m->name);
+    struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (sb->info.hidden)
         return;

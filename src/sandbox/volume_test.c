@@ -50,7 +50,7 @@ static const char *make(struct world *w, const char *name)
     if (volume_make(w->core, &test_actor, str_of(name), 1 << 20, on_volume, o, &err) < 0)
         fail_msg("make: %s", err.msg);
     assert_int_equal(o->calls, 0);
-    assert_null(volume_find(w->core, str_of(name)));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, str_of(name)));
     WAIT(w, o->calls);
     if (o->err.code)
         fail_msg("make: %s", o->err.msg);
@@ -86,12 +86,12 @@ static void made_and_dropped(void **state)
     (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
     assert_int_equal(strlen(id), VOLUME_ID_LEN);
     (void)make(w, "a.b-c_D");
-    const struct volume *v = volume_find(w->core, STR("data"));
+    const struct volume *v = volume_find(w->core, TENANT_DEFAULT, STR("data"));
     assert_string_equal(v->id, id);
-    assert_ptr_equal(volume_find(w->core, str_of(id)), v);
+    assert_ptr_equal(volume_find(w->core, TENANT_DEFAULT, str_of(id)), v);
     assert_int_equal(v->limit_bytes, 1 << 20);
     assert_int_equal(strlen(v->token), 40);
-    volume_each(w->core, note_name, names);
+    volume_each(w->core, TENANT_DEFAULT, note_name, names);
     assert_string_equal(names, "a.b-c_D data ");
     static const char *const bad[] = {
         "",    "a b",  "-x",       "-",
@@ -102,20 +102,20 @@ static void made_and_dropped(void **state)
     }
     assert_int_equal(volume_make(w->core, &test_actor, STR("data"), 0, on_volume, o, &err), -1);
     assert_int_equal(err.code, ERR_ALREADY_EXISTS);
-    assert_int_equal(volume_usage(w->core, STR("data"), on_usage, &bytes, &err), 0);
+    assert_int_equal(volume_usage(w->core, TENANT_DEFAULT, STR("data"), on_usage, &bytes, &err), 0);
     WAIT(w, bytes);
     assert_int_equal(bytes, 4096);
     w->volume_error = ERR_RESOURCE_EXHAUSTED;
     assert_int_equal(volume_make(w->core, &test_actor, STR("third"), 0, on_volume, o, &err), 0);
     WAIT(w, o->calls == 1);
     assert_int_equal(o->err.code, ERR_RESOURCE_EXHAUSTED);
-    assert_null(volume_find(w->core, STR("third")));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, STR("third")));
     w->volume_error = 0;
     (void)make(w, "third");
     /* Another worker knows them. */
     world_close(w);
     world_open(w);
-    v = volume_find(w->core, STR("data"));
+    v = volume_find(w->core, TENANT_DEFAULT, STR("data"));
     assert_string_equal(v->id, id);
     assert_int_equal(v->limit_bytes, 1 << 20);
     o = outcome(0);
@@ -126,13 +126,13 @@ static void made_and_dropped(void **state)
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);
     assert_int_equal(w->volume_refusals, 0);
-    assert_null(volume_find(w->core, str_of(id)));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, str_of(id)));
     assert_int_equal(drop(w, "data", o, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     world_close(w);
     world_open(w);
-    assert_null(volume_find(w->core, STR("data")));
-    assert_non_null(volume_find(w->core, STR("a.b-c_D")));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, STR("data")));
+    assert_non_null(volume_find(w->core, TENANT_DEFAULT, STR("a.b-c_D")));
 }
 
 struct told {
@@ -155,7 +155,7 @@ static void on_usages(void *ctx, const struct err *err)
     t->calls++;
     t->err = err ? *err : (struct err){0};
     t->known = 0;
-    volume_each(t->core, count_known, t);
+    volume_each(t->core, TENANT_DEFAULT, count_known, t);
 }
 
 static void of_all_at_once(void **state)
@@ -212,7 +212,7 @@ static void use(struct world *w, enum err_code expected)
     struct err err[3] = {0};
     int r = sandbox_create(w->core, &test_actor, &spec, on_done, made, &err[0]);
     assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, opened, &err[1]), r);
-    assert_int_equal(volume_usage(w->core, STR("data"), on_usage, &bytes, &err[2]), r);
+    assert_int_equal(volume_usage(w->core, TENANT_DEFAULT, STR("data"), on_usage, &bytes, &err[2]), r);
     assert_int_equal(r, expected ? -1 : 0);
     for (size_t i = 0; i < ARRAY_SIZE(err) && r < 0; i++) {
         assert_int_equal(err[i].code, expected);
@@ -234,7 +234,7 @@ static void of_another_pool(void **state)
     struct outcome *o;
     char id[VOLUME_ID_LEN + 1], other[VOLUME_ID_LEN + 1], gone[VOLUME_ID_LEN + 1], token[64];
     (void)snprintf(id, sizeof(id), "%s", make(w, "data"));
-    (void)snprintf(token, sizeof(token), "%s", volume_find(w->core, STR("data"))->token);
+    (void)snprintf(token, sizeof(token), "%s", volume_find(w->core, TENANT_DEFAULT, STR("data"))->token);
     (void)snprintf(other, sizeof(other), "%s", make(w, "other"));
     (void)snprintf(gone, sizeof(gone), "%s", make(w, "gone"));
     /* Nobody knows whether this one was made, and it was not. */
@@ -262,7 +262,7 @@ static void of_another_pool(void **state)
         world_open(w);
         world_turns(w, 50);
         use(w, ERR_FAILED_PRECONDITION);
-        assert_false(volume_is_in_pool(volume_find(w->core, STR("data"))));
+        assert_false(volume_is_in_pool(volume_find(w->core, TENANT_DEFAULT, STR("data"))));
     }
     (void)make(w, "half"); /* these were forgotten */
     (void)make(w, "gone");
@@ -272,18 +272,18 @@ static void of_another_pool(void **state)
     assert_int_equal(drop(w, "other", o, &err), 0);
     WAIT(w, o->calls);
     assert_int_equal(o->err.code, ERR_OK);
-    assert_null(volume_find(w->core, STR("other")));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, STR("other")));
 
     /* It is back. */
     assert_null(map_put(&w->volumes, str_of(id), TAKE_PTR(there)));
     world_close(w);
     world_open(w);
     world_turns(w, 50);
-    assert_string_equal(volume_find(w->core, STR("data"))->id, id);
-    assert_string_equal(volume_find(w->core, STR("data"))->token, token);
+    assert_string_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->id, id);
+    assert_string_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->token, token);
     use(w, ERR_OK);
-    assert_true(volume_is_in_pool(volume_find(w->core, STR("data"))));
-    assert_null(volume_find(w->core, STR("other")));
+    assert_true(volume_is_in_pool(volume_find(w->core, TENANT_DEFAULT, STR("data"))));
+    assert_null(volume_find(w->core, TENANT_DEFAULT, STR("other")));
 }
 
 static void pause_files(struct world *w, struct sandbox *sb)
@@ -324,7 +324,7 @@ static void mounted(void **state)
     (void)snprintf(expected, sizeof(expected), "%s:/mnt/data;%s:/home/user/ro:ro;", id, id);
     assert_string_equal(world_agent(w, sb)->mounted, expected);
     assert_int_equal(sandbox_info(sb)->n_mounts, 2);
-    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 1);
+    assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 1);
     assert_int_equal(drop(w, "data", outcome(0), &err), -1);
     assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
     assert_non_null(strstr(err.msg, sandbox_info(sb)->id));
@@ -332,8 +332,8 @@ static void mounted(void **state)
     struct volume_mount by_id = {str_of(id), STR("/x"), false};
     struct sandbox_spec other = {.timeout_ms = 60000, .mounts = &by_id, .n_mounts = 1};
     struct sandbox *second = world_sandbox(w, &other);
-    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 2);
-    volume_each(w->core, is_mounted_twice, NULL);
+    assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 2);
+    volume_each(w->core, TENANT_DEFAULT, is_mounted_twice, NULL);
     struct outcome *gone = outcome(0);
     assert_int_equal(sandbox_kill(second, &test_actor, on_done, gone, &err), 0);
     WAIT(w, gone->calls);
@@ -349,7 +349,7 @@ static void mounted(void **state)
     assert_int_equal(sandbox_fork(sb, &test_actor, 1, 60000, on_fork, o, &err), 0);
     WAIT(w, o->id[0]);
     assert_string_equal(world_agent(w, o->sb)->mounted, expected);
-    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 2);
+    assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 2);
 
     /* Not there, not clean, twice, in the way. */
     static const struct {
@@ -540,7 +540,7 @@ static void opened(void **state)
     assert_ptr_equal(a->sb, b->sb);
     assert_int_equal(w->creates, 1);
     assert_int_equal(sandbox_count(w->core), 0);
-    assert_int_equal(volume_find(w->core, STR("data"))->mounted, 0);
+    assert_int_equal(volume_find(w->core, TENANT_DEFAULT, STR("data"))->mounted, 0);
     assert_non_null(strstr(world_agent(w, a->sb)->mounted, ":/volume;"));
     assert_true(world_agent(w, a->sb)->confined);
     assert_int_equal(volume_open(w->core, &test_actor, STR("data"), on_done, c, &err), 0);

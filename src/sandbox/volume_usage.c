@@ -56,9 +56,9 @@ static void on_answer(void *ctx, const union sup_message *answer, int fd, const 
     mem_free(u);
 }
 
-int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err)
+int volume_usage(struct core *core, uint64_t view, struct str ref, volume_usage_fn done, void *ctx, struct err *err)
 {
-    const struct vol *v = vol_find(core, ref);
+    const struct vol *v = vol_find(core, view, ref);
     if (!v)
         return vol_unknown(ref, err);
     if (vol_check_there(v, err) < 0)
@@ -108,7 +108,7 @@ static void on_end(struct loop_job *job)
 static void on_one(void *ctx, const union sup_message *item)
 {
     struct usages *u = ctx;
-    struct vol *v = item->head.type == SUP_VOLUME ? vol_find(u->core, str_of(item->volume.volume)) : NULL;
+    struct vol *v = item->head.type == SUP_VOLUME ? vol_find(u->core, TENANT_ANY, str_of(item->volume.volume)) : NULL;
     if (v)
         v->v.used_bytes = item->volume.used_bytes;
 }

@@ -10,8 +10,9 @@
 enum { VOLUME_NAME_MAX = 63, VOLUME_ID_LEN = 24, VOLUME_MOUNTS_MAX = 16, VOLUMES_OPEN_MAX = 64 };
 
 struct volume {
+    uint64_t tenant;
     const char *id;   /* "vol-" and 20 of [a-z0-9] */
-    const char *name; /* [a-zA-Z0-9._-], unique */
+    const char *name; /* [a-zA-Z0-9._-], unique in the tenant */
     const char *token;
     uint64_t limit_bytes; /* 0: none */
     usec_t created;
@@ -19,9 +20,10 @@ struct volume {
     uint64_t used_bytes; /* while volume_usages() tells its caller; 0: not known */
 };
 
-/* ref: id or name. Valid until control returns to the loop; NULL: unknown. */
-const struct volume *volume_find(struct core *core, struct str ref);
-void volume_each(struct core *core, bool (*fn)(void *ctx, const struct volume *v), void *ctx); /* by name */
+/* view: store/tenant_rows.h. ref: id or name. Valid until control returns to the loop; NULL: unknown. */
+const struct volume *volume_find(struct core *core, uint64_t view, struct str ref);
+void volume_each(struct core *core, uint64_t view, bool (*fn)(void *ctx, const struct volume *v),
+                 void *ctx); /* by name */
 
 bool volume_is_in_pool(
     const struct volume *v); /* of the above; not known before coved has said, right after start: true */
@@ -34,7 +36,8 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
 int volume_drop(struct core *core, const struct actor *actor, struct str ref, volume_fn done, void *ctx,
                 struct err *err) WARN_UNUSED;
 typedef void (*volume_usage_fn)(void *ctx, uint64_t used_bytes, const struct err *err);
-int volume_usage(struct core *core, struct str ref, volume_usage_fn done, void *ctx, struct err *err) WARN_UNUSED;
+int volume_usage(struct core *core, uint64_t view, struct str ref, volume_usage_fn done, void *ctx,
+                 struct err *err) WARN_UNUSED;
 /* Of all, for volume_each() in done(); err NULL: success. All who ask at the same time are answered together, so coved has no more to do for them than for one. */
 typedef void (*volume_usages_fn)(void *ctx, const struct err *err);
 int volume_usages(struct core *core, volume_usages_fn done, void *ctx, struct err *err) WARN_UNUSED;

@@ -31,6 +31,7 @@ static void bind_row(sqlite3_stmt *q, const struct store_sandbox *row)
     db_bind_text(q, ++at, row->extra);
     db_bind_u64(q, ++at, row->ended_at);
     db_bind_text(q, ++at, row->end_cause);
+    db_bind_u64(q, ++at, row->tenant);
 }
 
 static void load(sqlite3_stmt *q, struct store_sandbox *ret_row)
@@ -61,6 +62,7 @@ static void load(sqlite3_stmt *q, struct store_sandbox *ret_row)
     ret_row->extra = db_text(q, at++);
     ret_row->ended_at = db_u64(q, at++);
     ret_row->end_cause = db_text(q, at++);
+    ret_row->tenant = db_u64(q, at++);
 }
 
 int sandbox_rows_insert(struct store *s, const struct store_sandbox *row, struct err *err)

@@ -39,6 +39,7 @@ struct store_sandbox {
     const char *extra; /* for fields that have no column yet */
     usec_t ended_at;   /* 0: live */
     const char *end_cause;
+    uint64_t tenant; /* tenant_rows.h */
 };
 
 /* ERR_ALREADY_EXISTS when the id is taken; the batch goes on. */

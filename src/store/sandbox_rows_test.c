@@ -111,31 +111,6 @@ static void test_round_trip(void **state)
 }
 
 /* Format 3 had another name for a column. */
-static void test_older_format(void **state)
-{
-    const struct test_dir *dir = *state;
-    struct store *s = open_ok(dir);
-    struct err err;
-    AUTO_ARENA struct arena arena = ARENA_INIT;
-    assert_int_equal(sandbox_rows_insert(s, &full, &err), 0);
-    store_close(s);
-    static const char *const back[] = {"ALTER TABLE sandboxes RENAME COLUMN access_token TO envd_token",
-                                       "ALTER TABLE events DROP COLUMN cursor",
-                                       "ALTER TABLE event_heads DROP COLUMN last_cursor",
-                                       "DROP TABLE feed",
-                                       "DROP TABLE artefacts",
-                                       "CREATE TABLE artefacts (a)",
-                                       "CREATE TABLE artefact_totals (a)",
-                                       "CREATE TABLE artefact_chunks (a)",
-                                       "PRAGMA user_version = 3"};
-    for (size_t i = 0; i < ARRAY_SIZE(back); i++)
-        test_sql(dir->db, "%s", back[i]);
-    s = open_ok(dir);
-    struct store_sandbox row = get(s, full.id, &arena);
-    same(&row, &full);
-    store_close(s);
-}
-
 static void test_updates(void **state)
 {
     struct store *s = open_ok(*state);
@@ -225,7 +200,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, test_dir_teardown)
-        TEST(test_older_format),
         TEST(test_round_trip),
         TEST(test_updates),
         TEST(test_lists),

@@ -80,7 +80,28 @@ static const char step_6[] =
     " digest TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (sandbox, seq, part)) STRICT, WITHOUT ROWID;"
     "CREATE INDEX artefacts_digest ON artefacts (digest);";
 
-const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6};
+/* Whose things are: of the default tenant, all those from before. Names of volumes are unique per tenant, so their table is made anew. */
+static const char step_7[] =
+    "CREATE TABLE tenants ("
+    " tenant INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL) STRICT;"
+    "INSERT INTO tenants (tenant, name, created_at) VALUES (0, 'default', 0);"
+    "CREATE TABLE tenant_limits ("
+    " tenant INTEGER NOT NULL, what TEXT NOT NULL, most INTEGER NOT NULL, PRIMARY KEY (tenant, what)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE keys ("
+    " id TEXT PRIMARY KEY, tenant INTEGER NOT NULL, name TEXT NOT NULL, scope INTEGER NOT NULL, sandbox TEXT NOT NULL,"
+    " hash BLOB NOT NULL UNIQUE, old_hash BLOB NOT NULL, old_until INTEGER NOT NULL, created_at INTEGER NOT NULL,"
+    " expires_at INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
+    "ALTER TABLE sandboxes ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE templates ADD COLUMN tenant INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE volumes RENAME TO volumes_6;"
+    "CREATE TABLE volumes ("
+    " id TEXT PRIMARY KEY, name TEXT NOT NULL, token TEXT NOT NULL, limit_bytes INTEGER NOT NULL,"
+    " created_at INTEGER NOT NULL, tenant INTEGER NOT NULL, UNIQUE (tenant, name)) STRICT, WITHOUT ROWID;"
+    "INSERT INTO volumes SELECT id, name, token, limit_bytes, created_at, 0 FROM volumes_6;"
+    "DROP TABLE volumes_6;"
+    "CREATE TABLE volume_owners (volume TEXT PRIMARY KEY, tenant INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+const char *const schema_steps[] = {step_1, step_2, step_3, step_4, step_5, step_6, step_7};
 const size_t schema_n_steps = ARRAY_SIZE(schema_steps);
 
 static int number_of(sqlite3 *db, const char *path, const char *sql, int64_t *ret_n, struct err *err)

@@ -4,11 +4,13 @@
 #define SANDBOX_COLUMNS                                                                                                  \
     "id, state, tier, template_id, template_alias, layer_digest, created_at, started_at, end_at, timeout, cpu_milli, "   \
     "memory_bytes, disk_bytes, access_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, metadata, " \
-    "envs, network, extra, ended_at, end_cause"
+    "envs, network, extra, ended_at, end_cause, tenant"
 
 #define BUILD_COLUMNS                                                                                                  \
     "id, template, snapshot, status, layer, source, cpu_milli, memory_bytes, disk_bytes, size_bytes, created_at, "     \
     "started_at, finished_at, start_cmd, ready_cmd, workdir, user, envs, reason, reason_step"
+
+#define KEY_COLUMNS "id, tenant, name, scope, sandbox, hash, old_hash, old_until, created_at, expires_at"
 
 #define EVENT_COLUMNS "seq, time, kind, source, grade, actor, cause, data, hash"
 
@@ -21,7 +23,7 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_META_DELETE] = "DELETE FROM meta WHERE key = ?1",
 
     [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") VALUES "
-                           "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                           "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2 WHERE id = ?1",
     [SQL_SANDBOX_STARTED] = "UPDATE sandboxes SET state = ?2, started_at = ?3, end_at = ?4 WHERE id = ?1",
     [SQL_SANDBOX_END_AT] = "UPDATE sandboxes SET end_at = ?2, timeout = ?3 WHERE id = ?1",
@@ -82,9 +84,10 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_ARTEFACT_HAS] = "SELECT 1 FROM artefacts WHERE digest = ?1 LIMIT 1",
     [SQL_ARTEFACT_OF_DIGEST] = "SELECT seq, part FROM artefacts WHERE digest = ?1 AND sandbox = ?2 LIMIT 1",
 
-    [SQL_TEMPLATE_PUT] = "REPLACE INTO templates (id, name, public, created_at, updated_at) VALUES (?,?,?,?,?)",
+    [SQL_TEMPLATE_PUT] =
+        "REPLACE INTO templates (id, name, public, created_at, updated_at, tenant) VALUES (?,?,?,?,?,?)",
     [SQL_TEMPLATE_DELETE] = "DELETE FROM templates WHERE id = ?1",
-    [SQL_TEMPLATE_EACH] = "SELECT id, name, public, created_at, updated_at FROM templates ORDER BY id",
+    [SQL_TEMPLATE_EACH] = "SELECT id, name, public, created_at, updated_at, tenant FROM templates ORDER BY id",
     [SQL_BUILD_PUT] =
         "REPLACE INTO template_builds (" BUILD_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_BUILD_DELETE] = "DELETE FROM template_builds WHERE id = ?1",
@@ -104,13 +107,27 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_CACHE_DELETE] = "DELETE FROM build_cache WHERE key = ?1",
     [SQL_CACHE_EACH] = "SELECT key, layer, result, bytes, made_at, used_at FROM build_cache",
 
-    [SQL_VOLUME_INSERT] = "INSERT INTO volumes (id, name, token, limit_bytes, created_at) VALUES (?,?,?,?,?)",
+    [SQL_VOLUME_INSERT] = "INSERT INTO volumes (id, name, token, limit_bytes, created_at, tenant) VALUES (?,?,?,?,?,?)",
     [SQL_VOLUME_DELETE] = "DELETE FROM volumes WHERE id = ?1",
     [SQL_VOLUME_LOG_EXPIRED] =
         "SELECT sandbox FROM event_heads h WHERE sandbox >= 'vol-' AND sandbox < 'vol.' AND NOT EXISTS "
         "(SELECT 1 FROM volumes WHERE id = h.sandbox) AND COALESCE((SELECT time FROM events e WHERE e.log = h.log AND "
         "e.seq = h.last_seq), 0) < ?1 LIMIT 1",
-    [SQL_VOLUME_EACH] = "SELECT id, name, token, limit_bytes, created_at FROM volumes ORDER BY name",
+    [SQL_VOLUME_EACH] = "SELECT id, name, token, limit_bytes, created_at, tenant FROM volumes ORDER BY name, tenant",
     [SQL_SPARES_PUT] = "REPLACE INTO template_spares (template, count) VALUES (?,?)",
     [SQL_SPARES_EACH] = "SELECT template, count FROM template_spares",
+
+    [SQL_TENANT_INSERT] = "INSERT INTO tenants (name, created_at) VALUES (?,?)",
+    [SQL_TENANT_DELETE] = "DELETE FROM tenants WHERE tenant = ?1",
+    [SQL_TENANT_DELETE_KEYS] = "DELETE FROM keys WHERE tenant = ?1",
+    [SQL_TENANT_DELETE_LIMITS] = "DELETE FROM tenant_limits WHERE tenant = ?1",
+    [SQL_TENANT_EACH] = "SELECT tenant, name, created_at FROM tenants ORDER BY name",
+    [SQL_LIMIT_PUT] = "REPLACE INTO tenant_limits (tenant, what, most) VALUES (?,?,?)",
+    [SQL_LIMIT_EACH] = "SELECT tenant, what, most FROM tenant_limits",
+    [SQL_KEY_PUT] = "REPLACE INTO keys (" KEY_COLUMNS ") VALUES (?,?,?,?,?,?,?,?,?,?)",
+    [SQL_KEY_DELETE] = "DELETE FROM keys WHERE id = ?1",
+    [SQL_KEY_EACH] = "SELECT " KEY_COLUMNS " FROM keys",
+    [SQL_OWNER_PUT] = "REPLACE INTO volume_owners (volume, tenant) VALUES (?,?)",
+    [SQL_OWNER_GET] = "SELECT tenant FROM volume_owners WHERE volume = ?1",
+    [SQL_OWNER_DELETE] = "DELETE FROM volume_owners WHERE volume = ?1",
 };

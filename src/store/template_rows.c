@@ -35,6 +35,7 @@ int template_rows_put(struct store *s, const struct store_template *row, struct 
     db_bind_u64(q, 3, row->is_public);
     db_bind_u64(q, 4, row->created_at);
     db_bind_u64(q, 5, row->updated_at);
+    db_bind_u64(q, 6, row->tenant);
     return db_run(s, q, "record a template", 0, err);
 }
 
@@ -53,7 +54,8 @@ int template_rows_each(struct store *s, void (*fn)(void *ctx, const struct store
                                          .name = db_text(q, 1),
                                          .is_public = db_u64(q, 2) != 0,
                                          .created_at = db_u64(q, 3),
-                                         .updated_at = db_u64(q, 4)});
+                                         .updated_at = db_u64(q, 4),
+                                         .tenant = db_u64(q, 5)});
     return read_end(q, r);
 }
 

@@ -12,6 +12,7 @@ struct store_template {
     const char *id, *name;
     bool is_public;
     usec_t created_at, updated_at;
+    uint64_t tenant; /* tenant_rows.h */
 };
 
 struct store_build {

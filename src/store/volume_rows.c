@@ -17,6 +17,7 @@ int volume_rows_insert(struct store *s, const struct store_volume *row, struct e
     db_bind_text(q, 3, row->token);
     db_bind_u64(q, 4, row->limit_bytes);
     db_bind_u64(q, 5, row->created_at);
+    db_bind_u64(q, 6, row->tenant);
     return db_run(s, q, "record a volume", DB_MAY_EXIST, err);
 }
 
@@ -38,7 +39,8 @@ int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_v
                                        .name = db_text(q, 1),
                                        .token = db_text(q, 2),
                                        .limit_bytes = db_u64(q, 3),
-                                       .created_at = db_u64(q, 4)});
+                                       .created_at = db_u64(q, 4),
+                                       .tenant = db_u64(q, 5)});
     db_done(q);
     return r < 0 ? -1 : 0;
 }

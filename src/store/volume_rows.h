@@ -10,9 +10,10 @@ struct store_volume {
     const char *id, *name, *token;
     uint64_t limit_bytes; /* 0: none */
     usec_t created_at;    /* real time */
+    uint64_t tenant;      /* tenant_rows.h */
 };
 
-/* ERR_ALREADY_EXISTS when id or name is taken; the batch goes on. */
+/* ERR_ALREADY_EXISTS when the id is taken, or the name by another one of the tenant; the batch goes on. */
 int volume_rows_insert(struct store *s, const struct store_volume *row, struct err *err) WARN_UNUSED;
 int volume_rows_delete(struct store *s, const char *id, struct err *err) WARN_UNUSED; /* no error when there is none */
 

@@ -64,13 +64,13 @@ int template_request(struct template_registry *r, const struct template_request 
     if (need_store(r, err) < 0 || template_name_parse(request->name, &name, err) < 0)
         return -1;
     registry_refresh(r);
-    struct entry *e = built_find(r, &name);
+    struct entry *e = built_find(r, request->tenant, &name, true);
     bool is_new = !e;
     if (is_new && map_count(&r->by_id) >= TEMPLATE_BUILT_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d templates and snapshots: delete some",
                        TEMPLATE_BUILT_MAX);
     if (is_new)
-        e = built_new(r, &name, clock_real());
+        e = built_new(r, request->tenant, &name, clock_real());
     id_uuid(id);
     struct build *b = build_new(e, id, r);
     b->b.created = clock_real();
@@ -91,11 +91,11 @@ int template_request(struct template_registry *r, const struct template_request 
     return 0;
 }
 
-const struct template_build *template_build_find(struct template_registry *r, struct str id)
+const struct template_build *template_build_find(struct template_registry *r, uint64_t view, struct str id)
 {
     registry_refresh(r);
     const struct build *b = map_get(&r->builds, id);
-    return b ? &b->b : NULL;
+    return b && view_has(view, b->entry->tenant) ? &b->b : NULL;
 }
 
 void template_build_tags(struct template_registry *r, const char *id, void (*fn)(void *ctx, const char *tag), void *ctx)
@@ -183,10 +183,10 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
     if (map_count(&r->by_id) >= TEMPLATE_BUILT_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %d templates and snapshots: delete some",
                        TEMPLATE_BUILT_MAX);
-    struct entry *e = s->name.n ? built_find(r, &name) : NULL;
+    struct entry *e = s->name.n ? built_find(r, s->tenant, &name, true) : NULL;
     bool is_new = !e;
     if (is_new)
-        e = built_new(r, &name, clock_real());
+        e = built_new(r, s->tenant, &name, clock_real());
     id_uuid(id);
     struct build *b = build_new(e, id, r);
     const struct template *of = s->of;
@@ -219,15 +219,33 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
     return 0;
 }
 
+size_t template_count(struct template_registry *r, uint64_t tenant)
+{
+    size_t n = 0, it = 0;
+    registry_refresh(r);
+    for (const struct entry *e; (e = map_next(&r->by_id, &it));)
+        n += e->tenant == tenant;
+    return n;
+}
+
+size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref)
+{
+    struct template_name name;
+    struct err ignored;
+    size_t n = template_count(r, tenant);
+    bool is_there = ref.n && template_name_parse(ref, &name, &ignored) == 0 && built_find(r, tenant, &name, true);
+    return n - is_there;
+}
+
 /* ---- removal ---- */
 
-int template_remove(struct template_registry *r, struct str ref, struct err *err)
+int template_remove(struct template_registry *r, uint64_t view, struct str ref, struct err *err)
 {
     struct template_name name;
     if (template_name_parse(ref, &name, err) < 0)
         return -1;
     registry_refresh(r);
-    struct entry *e = built_find(r, &name);
+    struct entry *e = built_find(r, view, &name, true);
     if (!e && registry_file(r, ref))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "template '%.*s' stands in a file: remove that from %s to be rid of it", STR_ARG(ref), r->dir);
@@ -246,28 +264,28 @@ int template_remove(struct template_registry *r, struct str ref, struct err *err
     return 0;
 }
 
-static struct tag *find_tag(struct template_registry *r, struct str ref, struct entry **ret_entry)
+static struct tag *find_tag(struct template_registry *r, uint64_t view, struct str ref, struct entry **ret_entry)
 {
     struct template_name name;
     struct err ignored;
     if (str_find_char(ref, ':') < 0 || template_name_parse(ref, &name, &ignored) < 0)
         return NULL;
     registry_refresh(r);
-    *ret_entry = built_find(r, &name);
+    *ret_entry = built_find(r, view, &name, true);
     return *ret_entry && strcmp(name.name, (*ret_entry)->id) != 0 ? entry_tag(*ret_entry, name.tag) : NULL;
 }
 
-bool template_is_one_of_several(struct template_registry *r, struct str ref)
+bool template_is_one_of_several(struct template_registry *r, uint64_t view, struct str ref)
 {
     struct entry *e;
-    const struct tag *tag = find_tag(r, ref, &e);
+    const struct tag *tag = find_tag(r, view, ref, &e);
     return tag && tag->build->b.is_snapshot && e->n_tags > 1;
 }
 
-int template_remove_tag(struct template_registry *r, struct str ref, struct err *err)
+int template_remove_tag(struct template_registry *r, uint64_t view, struct str ref, struct err *err)
 {
     struct entry *e;
-    const struct tag *tag = find_tag(r, ref, &e);
+    const struct tag *tag = find_tag(r, view, ref, &e);
     if (!tag)
         return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
     struct build *b = tag->build;

@@ -42,6 +42,7 @@ struct template_tag {
 };
 
 struct template_info {
+    uint64_t tenant; /* of a file: the default one */
     const char *id;
     const char *name;            /* "[<namespace>/]<name>"; NULL: none */
     bool is_public, is_snapshot; /* snapshot: all that it has are */
@@ -55,14 +56,15 @@ struct template_info {
     size_t n_tags;
 };
 
-/* ref: id or name; a tag in it is not looked at. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT. */
-int template_info_find(struct template_registry *r, struct str ref, struct template_info *ret_info,
+/* Here and below, view: store/tenant_rows.h. ref: id or name; a tag in it is not looked at. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT. */
+int template_info_find(struct template_registry *r, uint64_t view, struct str ref, struct template_info *ret_info,
                        struct err *err) WARN_UNUSED;
 /* Files and all others, by id. */
-void template_info_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template_info *info),
-                        void *ctx);
+void template_info_each(struct template_registry *r, uint64_t view,
+                        bool (*fn)(void *ctx, const struct template_info *info), void *ctx);
 
 struct template_request {
+    uint64_t tenant;
     struct str name; /* [namespace/]name[:tag] */
     const struct str *tags;
     size_t n_tags; /* with none, and none in the name: "default" */
@@ -73,8 +75,12 @@ struct template_request {
 int template_request(struct template_registry *r, const struct template_request *request,
                      const struct template_build **ret_build, struct err *err) WARN_UNUSED;
 
+/* How many templates and snapshots are a tenant's; and how many but for the one that ref names, which would be changed. */
+size_t template_count(struct template_registry *r, uint64_t tenant);
+size_t template_count_beside(struct template_registry *r, uint64_t tenant, struct str ref);
+
 /* NULL: unknown. */
-const struct template_build *template_build_find(struct template_registry *r, struct str id);
+const struct template_build *template_build_find(struct template_registry *r, uint64_t view, struct str id);
 /* The tags that a build which is not ready yet will get. */
 void template_build_tags(struct template_registry *r, const char *id, void (*fn)(void *ctx, const char *tag),
                          void *ctx);
@@ -125,10 +131,11 @@ int template_log_each(struct template_registry *r, const char *build_id, enum te
  * target: [namespace/]name[:tag], what they are to lead to. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT, ERR_FAILED_PRECONDITION (a file), ERR_RESOURCE_EXHAUSTED. ret_build: its
  * id.
  */
-int template_tags_add(struct template_registry *r, struct str target, const struct str *tags, size_t n,
+int template_tags_add(struct template_registry *r, uint64_t view, struct str target, const struct str *tags, size_t n,
                       const char **ret_build, struct err *err) WARN_UNUSED;
 /* name: without a tag. Tags that are not there don't matter. "default" stays: ERR_INVALID_ARGUMENT. */
-int template_tags_remove(struct template_registry *r, struct str name, const struct str *tags, size_t n,
+int template_tags_remove(struct template_registry *r, uint64_t view, struct str name, const struct str *tags, size_t n,
                          struct err *err) WARN_UNUSED;
 
-int template_publish(struct template_registry *r, struct str ref, bool is_public, struct err *err) WARN_UNUSED;
+int template_publish(struct template_registry *r, uint64_t view, struct str ref, bool is_public,
+                     struct err *err) WARN_UNUSED;

@@ -105,7 +105,7 @@ static const char *layer_of(struct place *p, const char *ref)
 {
     const struct template *t;
     struct err err;
-    if (template_resolve(p->r, str_of(ref), &t, NULL, &err) == 0)
+    if (template_resolve(p->r, TENANT_DEFAULT, str_of(ref), &t, NULL, &err) == 0)
         return t->layer;
     assert_int_equal(err.code, ERR_NOT_FOUND);
     return "";
@@ -126,7 +126,7 @@ static void a_build_becomes_a_template(void **state)
         const struct template *t;
         const char *alias;
         struct err err;
-        assert_int_equal(template_resolve(p->r, STR("anybody/my-app"), &t, &alias, &err), 0);
+        assert_int_equal(template_resolve(p->r, TENANT_DEFAULT, STR("anybody/my-app"), &t, &alias, &err), 0);
         assert_string_equal(alias, "my-app");
         assert_string_equal(t->id, template_id);
         assert_string_equal(t->build_id, id);
@@ -164,29 +164,29 @@ static void tags(void **state)
     assert_string_equal(layer_of(p, "app:v1"), LAYER_1);
 
     struct str more[] = {STR("production"), STR("STABLE")};
-    assert_int_equal(template_tags_add(p->r, STR("app"), more, 2, &build, &err), 0);
+    assert_int_equal(template_tags_add(p->r, TENANT_DEFAULT, STR("app"), more, 2, &build, &err), 0);
     assert_string_equal(build, second);
     assert_string_equal(layer_of(p, "app:stable"), LAYER_2);
-    assert_int_equal(template_tags_add(p->r, STR("app:nothing"), more, 2, &build, &err), -1);
+    assert_int_equal(template_tags_add(p->r, TENANT_DEFAULT, STR("app:nothing"), more, 2, &build, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_int_equal(template_tags_add(p->r, STR("other"), more, 2, &build, &err), -1);
+    assert_int_equal(template_tags_add(p->r, TENANT_DEFAULT, STR("other"), more, 2, &build, &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     struct str bad[] = {STR(":x"), STR(""), STR("a b"), STR("3fa85f64-5717-4562-b3fc-2c963f66afa6")};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        assert_int_equal(template_tags_add(p->r, STR("app"), &bad[i], 1, &build, &err), -1);
+        assert_int_equal(template_tags_add(p->r, TENANT_DEFAULT, STR("app"), &bad[i], 1, &build, &err), -1);
         assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
     }
-    assert_int_equal(template_tags_remove(p->r, STR("app"), &STR("default"), 1, &err), -1);
+    assert_int_equal(template_tags_remove(p->r, TENANT_DEFAULT, STR("app"), &STR("default"), 1, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
-    assert_int_equal(template_tags_remove(p->r, STR("app:v1"), &STR("v1"), 1, &err), -1);
+    assert_int_equal(template_tags_remove(p->r, TENANT_DEFAULT, STR("app:v1"), &STR("v1"), 1, &err), -1);
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
-    assert_int_equal(template_tags_remove(p->r, STR("app"), &STR("v1"), 1, &err), 0);
+    assert_int_equal(template_tags_remove(p->r, TENANT_DEFAULT, STR("app"), &STR("v1"), 1, &err), 0);
     commit(p);
     again(p);
     assert_string_equal(layer_of(p, "app:v1"), "");
     assert_string_equal(layer_of(p, "app:stable"), LAYER_2);
     struct template_info info;
-    assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
+    assert_int_equal(template_info_find(p->r, TENANT_DEFAULT, STR("app"), &info, &err), 0);
     assert_int_equal(info.n_tags, 3);
     assert_int_equal(info.n_builds, 2);
     assert_string_equal(info.build->id, second);
@@ -200,7 +200,7 @@ static void snapshots(void **state)
     char ref[128], id[ID_UUID_LEN + 1], template_id[TEMPLATE_ID_LEN + 1];
     request(p, "app", NULL, id, template_id);
     finish(p, id, LAYER_1);
-    assert_int_equal(template_resolve(p->r, STR("app"), &t, NULL, &err), 0);
+    assert_int_equal(template_resolve(p->r, TENANT_DEFAULT, STR("app"), &t, NULL, &err), 0);
     struct template_snapshot s = {
         .of = t, .layer = LAYER_2, .source = "i0123", .name = STR(""), .cpu_milli = 500, .memory_bytes = 9};
     assert_int_equal(template_add_snapshot(p->r, &s, &t, &err), 0);
@@ -230,29 +230,29 @@ static void snapshots(void **state)
     assert_int_equal(err.code, ERR_INVALID_ARGUMENT);
 
     /* Each tag is a snapshot of its own. */
-    assert_false(template_is_one_of_several(p->r, STR("local/mine:v1")));
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("local/mine:v1")));
     s.layer = LAYER_2;
     s.name = STR("mine");
     assert_int_equal(template_add_snapshot(p->r, &s, &t, &err), 0);
-    assert_true(template_is_one_of_several(p->r, STR("local/mine:v1")));
-    assert_true(template_is_one_of_several(p->r, STR("mine:default")));
-    assert_false(template_is_one_of_several(p->r, STR("local/mine")));
-    assert_false(template_is_one_of_several(p->r, STR("local/mine:v2")));
-    assert_false(template_is_one_of_several(p->r, STR("app:v2")));
+    assert_true(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("local/mine:v1")));
+    assert_true(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("mine:default")));
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("local/mine")));
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("local/mine:v2")));
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("app:v2")));
     (void)snprintf(id, sizeof(id), "%s:v1", t->id);
-    assert_false(template_is_one_of_several(p->r, str_of(id)));
-    assert_int_equal(template_remove_tag(p->r, STR("local/mine:default"), &err), 0);
-    assert_int_equal(template_remove_tag(p->r, STR("local/mine:default"), &err), -1);
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, str_of(id)));
+    assert_int_equal(template_remove_tag(p->r, TENANT_DEFAULT, STR("local/mine:default"), &err), 0);
+    assert_int_equal(template_remove_tag(p->r, TENANT_DEFAULT, STR("local/mine:default"), &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_string_equal(layer_of(p, "mine"), "");
     assert_string_equal(layer_of(p, "mine:v1"), LAYER_1);
-    assert_false(template_is_one_of_several(p->r, STR("local/mine:v1")));
+    assert_false(template_is_one_of_several(p->r, TENANT_DEFAULT, STR("local/mine:v1")));
 
-    assert_int_equal(template_remove(p->r, STR("local/mine:v1"), &err), 0);
-    assert_int_equal(template_remove(p->r, STR("local/mine:v1"), &err), -1);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, STR("local/mine:v1"), &err), 0);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, STR("local/mine:v1"), &err), -1);
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    assert_int_equal(template_remove(p->r, str_of(ref), &err), 0);
-    assert_int_equal(template_remove(p->r, STR("app"), &err), 0);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, str_of(ref), &err), 0);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, STR("app"), &err), 0);
     commit(p);
     again(p);
     assert_string_equal(layer_of(p, "app"), "");
@@ -271,8 +271,8 @@ static void what_is_undone_never_was(void **state)
     assert_int_equal(template_build_begin(p->r, id, &err), 0);
     request(p, "other", NULL, other, template_id);
     store_rollback(p->store);
-    assert_null(template_build_find(p->r, str_of(other)));
-    assert_int_equal(template_build_find(p->r, str_of(id))->status, TEMPLATE_WAITING);
+    assert_null(template_build_find(p->r, TENANT_DEFAULT, str_of(other)));
+    assert_int_equal(template_build_find(p->r, TENANT_DEFAULT, str_of(id))->status, TEMPLATE_WAITING);
     finish(p, id, LAYER_1); /* and the tag it is to get is still known */
     assert_string_equal(layer_of(p, "app:x"), LAYER_1);
 }
@@ -287,16 +287,16 @@ static void an_interrupted_build_failed(void **state)
     request(p, "app:v2", NULL, waiting, template_id);
     commit(p);
     again(p);
-    const struct template_build *b = template_build_find(p->r, str_of(id));
+    const struct template_build *b = template_build_find(p->r, TENANT_DEFAULT, str_of(id));
     assert_int_equal(b->status, TEMPLATE_FAILED);
     assert_non_null(strstr(b->reason, "while this was being built"));
-    assert_int_equal(template_build_find(p->r, str_of(waiting))->status, TEMPLATE_FAILED);
+    assert_int_equal(template_build_find(p->r, TENANT_DEFAULT, str_of(waiting))->status, TEMPLATE_FAILED);
     /* One that waits makes room for the next. */
     request(p, "app", NULL, id, template_id);
     request(p, "app", NULL, waiting, template_id);
-    assert_int_equal(template_build_find(p->r, str_of(id))->status, TEMPLATE_FAILED);
+    assert_int_equal(template_build_find(p->r, TENANT_DEFAULT, str_of(id))->status, TEMPLATE_FAILED);
     assert_int_equal(template_build_fail(p->r, waiting, "3", "it broke", &err), 0);
-    assert_string_equal(template_build_find(p->r, str_of(waiting))->reason_step, "3");
+    assert_string_equal(template_build_find(p->r, TENANT_DEFAULT, str_of(waiting))->reason_step, "3");
 }
 
 struct lines {
@@ -344,7 +344,7 @@ static void logs(void **state)
     /* A flood ends in one line that says so; errors still come through. */
     for (int i = 0; i < TEMPLATE_LOG_LINES_MAX; i++)
         assert_int_equal(template_log_add(p->r, id, TEMPLATE_INFO, "1", STR("y"), &err), 0);
-    uint64_t n = template_build_find(p->r, str_of(id))->n_logs;
+    uint64_t n = template_build_find(p->r, TENANT_DEFAULT, str_of(id))->n_logs;
     assert_int_equal(n, TEMPLATE_LOG_LINES_MAX + 1);
     assert_non_null(strstr(log_of(p, id, TEMPLATE_WARN, 1, 10).last, "The log is full"));
     assert_int_equal(template_log_add(p->r, id, TEMPLATE_ERROR, "1", STR("the end"), &err), 0);
@@ -381,20 +381,20 @@ static void uses(void **state)
     template_spawned(p->r, template_id);
     commit(p);
     again(p);
-    assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
+    assert_int_equal(template_info_find(p->r, TENANT_DEFAULT, STR("app"), &info, &err), 0);
     assert_int_equal(info.n_spawns, 2);
     assert_true(info.spawned > 0);
-    assert_int_equal(template_publish(p->r, STR("app"), true, &err), 0);
-    assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
+    assert_int_equal(template_publish(p->r, TENANT_DEFAULT, STR("app"), true, &err), 0);
+    assert_int_equal(template_info_find(p->r, TENANT_DEFAULT, STR("app"), &info, &err), 0);
     assert_true(info.is_public);
 
     template_spawned(p->r, template_id);
-    assert_int_equal(template_remove(p->r, STR("app"), &err), 0);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, STR("app"), &err), 0);
     store_rollback(p->store);
-    assert_int_equal(template_info_find(p->r, STR("app"), &info, &err), 0);
+    assert_int_equal(template_info_find(p->r, TENANT_DEFAULT, STR("app"), &info, &err), 0);
     assert_int_equal(info.n_spawns, 2);
     template_spawned(p->r, template_id);
-    assert_int_equal(template_remove(p->r, STR("app"), &err), 0);
+    assert_int_equal(template_remove(p->r, TENANT_DEFAULT, STR("app"), &err), 0);
     assert_int_equal(map_count(&p->r->uses), 0);
     commit(p);
     again(p);

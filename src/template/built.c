@@ -12,19 +12,34 @@ const char *keep(struct arena *a, const char *text)
 
 /* ---- memory ---- */
 
-struct entry *built_find(struct template_registry *r, const struct template_name *name)
+/* Names of one tenant. */
+static struct entry *built_named(const struct template_registry *r, uint64_t tenant, const struct template_name *name,
+                                 bool is_public)
 {
-    struct entry *e = name->space[0] ? NULL : map_get(&r->by_id, str_of(name->name));
-    if (e)
-        return e;
     struct entry *loose = NULL;
-    for (e = map_get(&r->by_name, str_of(name->name)); e; e = e->same_name) {
+    for (struct entry *e = map_get(&r->by_name, str_of(name->name)); e; e = e->same_name) {
+        if (e->tenant != tenant || (is_public && !e->is_public))
+            continue;
         if (strcmp(e->space, name->space) == 0)
             return e;
         if (!e->space[0] || !name->space[0])
             loose = e;
     }
     return loose;
+}
+
+struct entry *built_find(struct template_registry *r, uint64_t view, const struct template_name *name, bool own)
+{
+    struct entry *e = name->space[0] ? NULL : map_get(&r->by_id, str_of(name->name));
+    if (e && (view_has(view, e->tenant) || (!own && e->is_public)))
+        return e;
+    e = built_named(r, view_home(view), name, false);
+    return e || own ? e : built_named(r, TENANT_DEFAULT, name, true);
+}
+
+bool entry_is_shown(const struct entry *e, uint64_t view)
+{
+    return view_has(view, e->tenant) || (e->is_public && e->tenant == TENANT_DEFAULT);
 }
 
 static struct entry *entry_new(struct template_registry *r, const char *id, struct str full)
@@ -44,7 +59,7 @@ static struct entry *entry_new(struct template_registry *r, const char *id, stru
     return e;
 }
 
-struct entry *built_new(struct template_registry *r, const struct template_name *name, usec_t now)
+struct entry *built_new(struct template_registry *r, uint64_t tenant, const struct template_name *name, usec_t now)
 {
     char id[TEMPLATE_ID_LEN + 1], full[2 * TEMPLATE_NAME_MAX + 2] = "";
     id_token(id, TEMPLATE_ID_LEN);
@@ -54,6 +69,7 @@ struct entry *built_new(struct template_registry *r, const struct template_name 
         full[n++] = '/';
     memcpy(full + n, name->name, strlen(name->name));
     struct entry *e = entry_new(r, id, str_of(full));
+    e->tenant = tenant;
     e->created = e->updated = now;
     return e;
 }
@@ -201,7 +217,8 @@ int entry_store(struct template_registry *r, const struct entry *e, struct err *
                                                       .name = e->full,
                                                       .is_public = e->is_public,
                                                       .created_at = e->created,
-                                                      .updated_at = e->updated},
+                                                      .updated_at = e->updated,
+                                                      .tenant = e->tenant},
                              err);
 }
 
@@ -310,6 +327,7 @@ static void load_template(void *ctx, const struct store_template *row)
     if (strlen(row->id) > TEMPLATE_ID_LEN || strlen(row->name) > (size_t)2 * TEMPLATE_NAME_MAX + 1)
         return;
     struct entry *e = entry_new(ctx, row->id, str_of(row->name));
+    e->tenant = row->tenant;
     e->is_public = row->is_public;
     e->created = row->created_at;
     e->updated = row->updated_at;

@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "store/store.h"
+#include "store/tenant_rows.h"
 #include "template/builds.h"
 #include "template/name.h"
 
@@ -34,6 +35,7 @@ struct entry {
     char id[TEMPLATE_ID_LEN + 1];
     char space[TEMPLATE_NAME_MAX + 1], name[TEMPLATE_NAME_MAX + 1]; /* name "": none */
     char full[2 * TEMPLATE_NAME_MAX + 2];                           /* "space/name" */
+    uint64_t tenant;
     bool is_public;
     usec_t created, updated;
     struct list builds;
@@ -78,8 +80,13 @@ void registry_forget_use(struct template_registry *r,
 /* built.c: what is in memory, and its rows */
 void built_clear(struct template_registry *r);
 int built_load(struct template_registry *r, struct err *err) WARN_UNUSED;
-struct entry *built_find(struct template_registry *r, const struct template_name *name); /* by id or name; NULL */
-struct entry *built_new(struct template_registry *r, const struct template_name *name, usec_t now);
+/*
+ * By id or name; NULL. A name is one of the view's own tenant. What is public can be looked at by all (`own` false): by its id, and by its name when it is the default
+ * tenant's; nobody else can take a name that others rely on.
+ */
+struct entry *built_find(struct template_registry *r, uint64_t view, const struct template_name *name, bool own);
+struct entry *built_new(struct template_registry *r, uint64_t tenant, const struct template_name *name, usec_t now);
+bool entry_is_shown(const struct entry *e, uint64_t view); /* in lists */
 struct build *build_new(struct entry *e, const char *id, struct template_registry *r);
 void build_free(struct template_registry *r, struct build *b);
 void entry_free(struct template_registry *r, struct entry *e);

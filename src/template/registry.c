@@ -354,13 +354,13 @@ const struct template *registry_file(struct template_registry *r, struct str ref
 }
 
 /* What was built. *ret_exists: there is one of that name, if not with that tag. */
-static const struct template *find_built(struct template_registry *r, struct str ref, bool *ret_exists)
+static const struct template *find_built(struct template_registry *r, uint64_t view, struct str ref, bool *ret_exists)
 {
     struct template_name name;
     struct err ignored;
     if (template_name_parse(ref, &name, &ignored) < 0)
         return NULL;
-    struct entry *e = built_find(r, &name);
+    struct entry *e = built_find(r, view, &name, false);
     struct tag *tag = e ? entry_tag(e, name.tag) : NULL;
     *ret_exists = e != NULL;
     if (!tag || tag->build->b.status != TEMPLATE_READY)
@@ -370,7 +370,7 @@ static const struct template *find_built(struct template_registry *r, struct str
     return &tag->build->t;
 }
 
-int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
+int template_resolve(struct template_registry *r, uint64_t view, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err)
 {
     struct name want = registry_name_of(ref);
@@ -381,7 +381,7 @@ int template_resolve(struct template_registry *r, struct str ref, const struct t
     r->alias[0] = '\0';
     const struct template *t = file_by_id(r, &want);
     if (!t)
-        t = find_built(r, ref, &exists);
+        t = find_built(r, view, ref, &exists);
     if (!t)
         t = file_by_alias(r, &want);
     if (!t)
@@ -411,7 +411,8 @@ size_t registry_entries(const struct template_registry *r, struct entry ***ret_e
     return n;
 }
 
-void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx)
+void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *ctx, const struct template *t),
+                   void *ctx)
 {
     registry_refresh(r);
     for (size_t i = 0; i < r->n; i++)
@@ -420,7 +421,7 @@ void template_each(struct template_registry *r, bool (*fn)(void *ctx, const stru
     AUTO_FREE struct entry **all = NULL;
     size_t n = registry_entries(r, &all);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < all[i]->n_tags; k++)
+        for (size_t k = 0; k < all[i]->n_tags && entry_is_shown(all[i], view); k++)
             if (all[i]->tags[k].build->b.status == TEMPLATE_READY && !fn(ctx, &all[i]->tags[k].build->t))
                 return;
 }

@@ -6,7 +6,8 @@
 static void tags_fill(struct template_registry *r, struct entry *e, struct template_info *ret_info)
 {
     const struct build *shown = entry_shown(e);
-    struct template_info info = {.id = e->id,
+    struct template_info info = {.tenant = e->tenant,
+                                 .id = e->id,
                                  .name = e->name[0] ? e->full : NULL,
                                  .is_public = e->is_public,
                                  .is_snapshot = true,
@@ -36,12 +37,13 @@ static void fill_file(struct template_registry *r, const struct template *t, str
     registry_use(r, t->id, ret_info);
 }
 
-int template_info_find(struct template_registry *r, struct str ref, struct template_info *ret_info, struct err *err)
+int template_info_find(struct template_registry *r, uint64_t view, struct str ref, struct template_info *ret_info,
+                       struct err *err)
 {
     struct template_name name;
     registry_refresh(r);
     bool is_name = template_name_parse(ref, &name, err) == 0;
-    struct entry *e = is_name ? built_find(r, &name) : NULL;
+    struct entry *e = is_name ? built_find(r, view, &name, false) : NULL;
     if (e) {
         tags_fill(r, e, ret_info);
         return 0;
@@ -53,7 +55,8 @@ int template_info_find(struct template_registry *r, struct str ref, struct templ
     return 0;
 }
 
-void template_info_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template_info *info), void *ctx)
+void template_info_each(struct template_registry *r, uint64_t view,
+                        bool (*fn)(void *ctx, const struct template_info *info), void *ctx)
 {
     AUTO_FREE struct entry **all = NULL;
     struct template_info info;
@@ -61,6 +64,8 @@ void template_info_each(struct template_registry *r, bool (*fn)(void *ctx, const
     size_t n = registry_entries(r, &all), at = 0;
     for (size_t i = 0; i <= r->n; i++) {
         for (; at < n && (i == r->n || strcmp(all[at]->id, r->list[i]->id) < 0); at++) {
+            if (!entry_is_shown(all[at], view))
+                continue;
             tags_fill(r, all[at], &info);
             if (!fn(ctx, &info))
                 return;
@@ -74,13 +79,13 @@ void template_info_each(struct template_registry *r, bool (*fn)(void *ctx, const
 }
 
 /* One that can be changed. */
-static int find_entry(struct template_registry *r, struct str ref, struct template_name *ret_name,
+static int find_entry(struct template_registry *r, uint64_t view, struct str ref, struct template_name *ret_name,
                       struct entry **ret_entry, struct err *err)
 {
     if (template_name_parse(ref, ret_name, err) < 0)
         return -1;
     registry_refresh(r);
-    *ret_entry = built_find(r, ret_name);
+    *ret_entry = built_find(r, view, ret_name, true);
     if (*ret_entry)
         return 0;
     if (registry_file(r, ref))
@@ -89,7 +94,7 @@ static int find_entry(struct template_registry *r, struct str ref, struct templa
     return err_set(err, ERR_NOT_FOUND, "template '%.*s' not found", STR_ARG(ref));
 }
 
-int template_tags_add(struct template_registry *r, struct str target, const struct str *tags, size_t n,
+int template_tags_add(struct template_registry *r, uint64_t view, struct str target, const struct str *tags, size_t n,
                       const char **ret_build, struct err *err)
 {
     struct template_name name;
@@ -100,7 +105,7 @@ int template_tags_add(struct template_registry *r, struct str target, const stru
     for (size_t i = 0; i < n; i++)
         if (template_tag_parse(tags[i], tag, err) < 0)
             return -1;
-    if (find_entry(r, target, &name, &e, err) < 0)
+    if (find_entry(r, view, target, &name, &e, err) < 0)
         return -1;
     const struct tag *from = entry_tag(e, name.tag);
     if (!from)
@@ -113,7 +118,7 @@ int template_tags_add(struct template_registry *r, struct str target, const stru
     return 0;
 }
 
-int template_tags_remove(struct template_registry *r, struct str name, const struct str *tags, size_t n,
+int template_tags_remove(struct template_registry *r, uint64_t view, struct str name, const struct str *tags, size_t n,
                          struct err *err)
 {
     struct template_name parsed;
@@ -127,7 +132,7 @@ int template_tags_remove(struct template_registry *r, struct str name, const str
         if (strcmp(tag, TEMPLATE_TAG_DEFAULT) == 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "Cannot delete the '%s' tag", tag);
     }
-    if (find_entry(r, name, &parsed, &e, err) < 0)
+    if (find_entry(r, view, name, &parsed, &e, err) < 0)
         return -1;
     if (parsed.has_tag)
         return err_set(err, ERR_INVALID_ARGUMENT,
@@ -138,11 +143,11 @@ int template_tags_remove(struct template_registry *r, struct str name, const str
     return entry_prune(r, e, err);
 }
 
-int template_publish(struct template_registry *r, struct str ref, bool is_public, struct err *err)
+int template_publish(struct template_registry *r, uint64_t view, struct str ref, bool is_public, struct err *err)
 {
     struct template_name name;
     struct entry *e;
-    if (find_entry(r, ref, &name, &e, err) < 0)
+    if (find_entry(r, view, ref, &name, &e, err) < 0)
         return -1;
     e->is_public = is_public;
     e->updated = clock_real();

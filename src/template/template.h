@@ -64,10 +64,10 @@ int template_registry_load(struct template_registry *r, struct store *store, str
 #define TEMPLATE_NAMESPACE "local"
 
 /*
- * ref: id or alias, with optional "namespace/" and ":tag". What was built hides a file's alias. Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
+ * view: whose templates there are (store/tenant_rows.h), beside files and public ones. ref: id or alias, with optional "namespace/" and ":tag". What was built hides a file's alias. Valid until the next call on the registry. ERR_NOT_FOUND, ERR_INVALID_ARGUMENT (not a
  * name). ret_alias (may be NULL): the alias that matched without namespace and tag, NULL when the id did.
  */
-int template_resolve(struct template_registry *r, struct str ref, const struct template **ret_template,
+int template_resolve(struct template_registry *r, uint64_t view, struct str ref, const struct template **ret_template,
                      const char **ret_alias, struct err *err) WARN_UNUSED;
 
 /*
@@ -75,6 +75,7 @@ int template_resolve(struct template_registry *r, struct str ref, const struct t
  * call on the registry.
  */
 struct template_snapshot {
+    uint64_t tenant;
     const struct template *of; /* what the sandbox was made from: commands, variables, sizes; NULL: gone by now */
     const char *layer;
     const char *source; /* the sandbox */
@@ -86,11 +87,11 @@ int template_add_snapshot(struct template_registry *r, const struct template_sna
                           const struct template **ret_template, struct err *err) WARN_UNUSED;
 
 /* Forgets a template or snapshot with all its builds and names. ERR_NOT_FOUND; ERR_FAILED_PRECONDITION: one that stands in a file. */
-int template_remove(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
+int template_remove(struct template_registry *r, uint64_t view, struct str ref, struct err *err) WARN_UNUSED;
 
 /* True: ref is "name:tag" of a snapshot whose name has other tags, each a snapshot of its own; template_remove_tag() forgets that one. By id it is all of them. */
-bool template_is_one_of_several(struct template_registry *r, struct str ref);
-int template_remove_tag(struct template_registry *r, struct str ref, struct err *err) WARN_UNUSED;
+bool template_is_one_of_several(struct template_registry *r, uint64_t view, struct str ref);
+int template_remove_tag(struct template_registry *r, uint64_t view, struct str ref, struct err *err) WARN_UNUSED;
 
 /* A sandbox was made of it: counted. */
 void template_spawned(struct template_registry *r, const char *id);
@@ -99,7 +100,8 @@ void template_spawned(struct template_registry *r, const char *id);
 void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx);
 
 /* Calls fn for each that sandboxes can be made from, until it returns false: files, then the others, by id and tag, so one with two tags comes twice. */
-void template_each(struct template_registry *r, bool (*fn)(void *ctx, const struct template *t), void *ctx);
+void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *ctx, const struct template *t),
+                   void *ctx);
 
 /* Parses one file's text. For the registry and the fuzzer; template_free() frees. */
 int template_parse(struct str text, struct template **ret_template, struct err *err) WARN_UNUSED;

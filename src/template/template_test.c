@@ -2,6 +2,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "store/tenant_rows.h"
 #include "template/template.h"
 
 #include <fcntl.h>
@@ -123,7 +124,7 @@ static const char *resolve(struct place *p, const char *ref)
     const struct template *t;
     const char *alias;
     struct err err;
-    if (template_resolve(p->r, str_of(ref), &t, &alias, &err) == 0)
+    if (template_resolve(p->r, TENANT_DEFAULT, str_of(ref), &t, &alias, &err) == 0)
         return t->id;
     return err.code == ERR_NOT_FOUND ? "" : NULL;
 }
@@ -155,9 +156,9 @@ static void names(void **state)
     const struct template *t;
     const char *alias;
     struct err err;
-    assert_int_equal(template_resolve(p->r, STR("acme/tool:v1"), &t, &alias, &err), 0);
+    assert_int_equal(template_resolve(p->r, TENANT_DEFAULT, STR("acme/tool:v1"), &t, &alias, &err), 0);
     assert_string_equal(alias, "tool");
-    assert_int_equal(template_resolve(p->r, STR("other"), &t, &alias, &err), 0);
+    assert_int_equal(template_resolve(p->r, TENANT_DEFAULT, STR("other"), &t, &alias, &err), 0);
     assert_null(alias);
 }
 
@@ -189,7 +190,7 @@ static void each(void **state)
     unsigned n = 0;
     put(p, "a.conf", "id = b\n" LAYER);
     put(p, "b.conf", "id = a\n" LAYER);
-    template_each(p->r, count, &n);
+    template_each(p->r, TENANT_DEFAULT, count, &n);
     assert_int_equal(n, 2);
 }
 

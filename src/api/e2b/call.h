@@ -4,7 +4,6 @@
 
 #include "api/e2b/e2b.h"
 #include "api/kit/call.h"
-#include "api/kit/key_name.h"
 #include "base/map.h"
 
 #define ENVD_VERSION "0.6.13"
@@ -22,12 +21,10 @@ struct builder;
 struct e2b {
     struct facade facade;
     struct builder *builder; /* NULL: nothing is built here */
-    char *api_key;
     char *domain;
-    char control_actor[KEY_NAME_MAX];
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
     struct map traffic;          /* sandbox -> struct traffic, see port_proxy.c */
-    struct map creations_by_key; /* Idempotency-Key -> struct creation, see control_create.c */
+    struct map creations_by_key; /* "<tenant>/<Idempotency-Key>" -> struct creation, see control_create.c */
     struct list creations;
     struct buf scratch;    /* for frames: one is built and handed to http before the next */
     char chunk[64 * 1024]; /* for (de)compression, likewise */
@@ -37,10 +34,6 @@ static inline struct e2b *e2b_of(const struct call *c)
 {
     return container_of(c->facade, struct e2b, facade);
 }
-
-/* The key that a request came with, in either of its two headers (p NULL: none), and whether it is the service's. */
-struct str e2b_key_given(const struct http_request *req);
-bool e2b_key_is(const struct e2b *e2b, struct str given); /* false when no key is in force */
 
 /* {"code":<status>,"message":"<message>"}, the error body of REST routes. */
 void e2b_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint);

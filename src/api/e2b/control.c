@@ -4,6 +4,7 @@
 #include "api/e2b/sandbox_json.h"
 #include "api/e2b/templates.h"
 #include "http/connect.h"
+#include "sandbox/tenant.h"
 
 #include <stdio.h>
 
@@ -32,14 +33,14 @@ const struct route control_routes[] = {
     {HTTP_METHOD_POST, "/sandboxes/{}/resume", control_resume, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/timeout", control_timeout, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/refreshes", control_refresh, ROUTE_BODY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_PUT, "/sandboxes/{}/network", control_network, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PUT, "/sandboxes/{}/network", control_network, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, "/sandboxes/{}/metrics", control_metrics, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/sandboxes/{}/logs", control_logs, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/v2/sandboxes/{}/logs", control_logs_v2, ROUTE_SANDBOX, NULL},
 
     {HTTP_METHOD_POST, "/sandboxes/{}/pause", control_pause, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", control_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/fork", control_fork, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", control_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/fork", control_fork, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, "/snapshots", control_snapshots, 0, NULL},
 
     {HTTP_METHOD_GET, "/templates", templates_list, 0, NULL},
@@ -56,7 +57,7 @@ const struct route control_routes[] = {
     {HTTP_METHOD_PATCH, "/v2/templates/{}", templates_publish_v2, ROUTE_BODY_MAY, NULL},
     {HTTP_METHOD_DELETE, "/templates/{}", templates_delete, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/tags", templates_tags_list, 0, NULL},
-    {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, 0, NULL},
+    {HTTP_METHOD_GET, "/templates/{}/files/{}", templates_upload_link, ROUTE_USE, NULL},
     {HTTP_METHOD_PUT, "/templates/{}/files/{}", templates_upload, ROUTE_OPEN, NULL},
     {HTTP_METHOD_POST, "/templates/{}/builds/{}", not_yet, 0, "builds of the first version"},
     {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, ROUTE_BODY, NULL},
@@ -76,30 +77,23 @@ const struct route control_routes[] = {
 };
 const size_t control_routes_n = ARRAY_SIZE(control_routes);
 
-/* NULL when the key is right, else what to tell, and *ret_why. */
-static const char *check_key(const struct e2b *e2b, const struct http_request *req, enum refusal *ret_why)
-{
-    struct str given = e2b_key_given(req);
-
-    if (!e2b->api_key[0] || e2b_key_is(e2b, given))
-        return NULL;
-    *ret_why = given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY;
-    if (given.p)
-        return "Invalid API key";
-    return http_header_get(req, "authorization").p ? "authorization header is malformed"
-                                                   : "authorization header is missing";
-}
-
+/* Where no key is in force, everybody is an administrator. */
 bool control_authenticate(struct call *c)
 {
-    enum refusal why;
-    const char *problem = check_key(e2b_of(c), c->req, &why);
+    static const struct principal anybody = {.scope = SCOPE_OPERATOR};
+    struct str given = access_key_given(c->req);
 
-    c->actor.name = e2b_of(c)->control_actor;
-    if (!problem)
+    if (given.p && access_by_key(c, given))
         return true;
-    facade_note_refusal(c->facade, c->req, why);
-    call_fail(c, 401, "%s", problem);
+    if (!tenant_has_keys(call_core(c))) {
+        access_as(c, "e2b", &anybody);
+        return true;
+    }
+    facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
+    call_fail(c, 401, "%s",
+              given.p                                      ? "Invalid API key"
+              : http_header_get(c->req, "authorization").p ? "authorization header is malformed"
+                                                           : "authorization header is missing");
     return false;
 }
 
@@ -108,7 +102,7 @@ bool control_preflight(struct facade *f, struct http_request *req)
 {
     struct str headers = http_header_get(req, "access-control-request-headers");
 
-    if (!container_of(f, struct e2b, facade)->api_key[0] || !http_header_get(req, "origin").p)
+    if (!tenant_has_keys(f->core) || !http_header_get(req, "origin").p)
         return false;
     http_add_header(req, STR("access-control-allow-origin"), STR("*"));
     http_add_header(
@@ -154,7 +148,7 @@ struct sandbox *control_sandbox(struct call *c)
         if (!(ch >= 'a' && ch <= 'z') && !(ch >= '0' && ch <= '9'))
             goto invalid;
     }
-    sb = sandbox_find(call_core(c), short_id);
+    sb = access_find_sandbox(c, short_id);
     if (sandbox_json_exists(sb))
         return sb;
     call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it", STR_ARG(short_id));

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "sandbox/volumes.h"
 
+#include <inttypes.h>
+
 enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
 
 struct creation {
@@ -110,7 +112,7 @@ static bool is_repeated(struct call *c, struct str key)
         wait_for(cr, c);
         return true;
     }
-    sb = sandbox_find(call_core(c), str_of(cr->id));
+    sb = access_find_sandbox(c, str_of(cr->id));
     if (sandbox_json_exists(sb)) {
         answer(c, sb);
         return true;
@@ -174,13 +176,18 @@ static bool is_key(struct str key)
     return true;
 }
 
+static struct str key_of_tenant(const struct call *c, struct str key)
+{
+    return str_of(arena_printf(http_arena(c->req), "%" PRIu64 "/%.*s", c->actor.who.tenant, STR_ARG(key)));
+}
+
 /* Found out here, where it is told from a template that is not there. */
 static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
 {
     for (size_t i = 0; i < spec->n_mounts; i++) {
         struct str name = spec->mounts[i].name;
 
-        if (volume_find(call_core(c), name))
+        if (volume_find(call_core(c), c->actor.who.view, name))
             continue;
         call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
         return false;
@@ -190,7 +197,7 @@ static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
 
 static void on_body(struct call *c, const json_t *body, enum create_version version)
 {
-    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL;
+    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL, own = STR_NULL;
     struct sandbox_spec spec;
     struct network_body network = {0};
     struct err err;
@@ -201,8 +208,8 @@ static void on_body(struct call *c, const json_t *body, enum create_version vers
     else if (create_spec_read(body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
                               &network, &err) < 0)
         call_fail_err(c, &err);
-    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, key)))
-        create(c, &spec, key);
+    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
+        create(c, &spec, own);
     network_body_fini(&network);
 }
 

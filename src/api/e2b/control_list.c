@@ -52,10 +52,10 @@ static void answer(struct call *c, const struct list_query *q, bool paged)
     char cursor[CURSOR_TEXT_MAX], total[24];
     size_t n;
 
-    sandbox_each(call_core(c), count, &all.max); /* those that are paused too */
+    access_each_sandbox(c, count, &all.max); /* those that are paused too */
     all.found = mem_array(all.max + 1, sizeof(struct sandbox_info *));
     if (all.max)
-        sandbox_each(call_core(c), collect, &all);
+        access_each_sandbox(c, collect, &all);
     qsort(all.found, all.n, sizeof(struct sandbox_info *), compare);
 
     n = paged ? MIN(all.n, (size_t)q->limit) : all.n;

@@ -73,7 +73,7 @@ void control_metrics_many(struct call *c)
             call_fail(c, 400, "Too many sandboxes requested, maximum is %d", SANDBOXES_MAX);
             return;
         }
-        sb = sandbox_find(call_core(c), id);
+        sb = access_find_sandbox(c, id);
         if (!sandbox_json_exists(sb))
             continue;
         samples = sandbox_samples(sb, &n);

@@ -190,7 +190,7 @@ void control_snapshots(struct call *c)
         str_split(&value, '-', &all.source);
     if (!read_name(c, &all))
         return;
-    core_templates_each(call_core(c), collect, &all);
+    core_templates_each(call_core(c), c->actor.who.view, collect, &all);
     answer(c, &all, (size_t)limit, has_after ? &after : NULL);
     mem_free(all.found);
 }

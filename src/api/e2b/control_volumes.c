@@ -18,7 +18,7 @@ static void append_volume(struct buf *b, const struct volume *v, bool with_token
 
 static const struct volume *find(struct call *c)
 {
-    const struct volume *v = volume_find(call_core(c), c->args[0]);
+    const struct volume *v = volume_find(call_core(c), c->actor.who.view, c->args[0]);
 
     if (!v)
         call_fail(c, 404, "Volume \"%.*s\" not found", (int)MIN(c->args[0].n, (size_t)VOLUME_NAME_MAX), c->args[0].p);
@@ -61,7 +61,7 @@ void control_volumes(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
 
     buf_append_char(&b, '[');
-    volume_each(call_core(c), append_one, &b);
+    volume_each(call_core(c), c->actor.who.view, append_one, &b);
     buf_append_char(&b, ']');
     call_json_buf(c, 200, &b);
 }
@@ -73,7 +73,7 @@ void control_volume(struct call *c)
 
     if (!v)
         return;
-    append_volume(&b, v, true);
+    append_volume(&b, v, access_may_use(&c->actor.who));
     call_json(c, 200, buf_str(&b));
 }
 

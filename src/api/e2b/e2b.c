@@ -62,9 +62,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     struct e2b *e2b = mem_new(struct e2b);
 
     e2b->builder = config->builder;
-    e2b->api_key = mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n);
     e2b->domain = mem_strdup(config->domain);
-    key_name("e2b", str_of(e2b->api_key), e2b->control_actor);
     list_init(&e2b->creations);
     buf_init(&e2b->scratch, SCRATCH_MAX);
     if (facade_init(&e2b->facade, &e2b_ops, config->core, config->refusals) < 0) {
@@ -83,24 +81,8 @@ void e2b_free(struct e2b *e2b)
     control_creations_free(e2b);
     facade_fini(&e2b->facade);
     buf_fini(&e2b->scratch);
-    mem_wipe(e2b->api_key, strlen(e2b->api_key));
-    mem_free(e2b->api_key);
     mem_free(e2b->domain);
     mem_free(e2b);
-}
-
-bool e2b_key_is(const struct e2b *e2b, struct str given)
-{
-    return e2b->api_key[0] && str_eq_secret(given, str_of(e2b->api_key));
-}
-
-struct str e2b_key_given(const struct http_request *req)
-{
-    struct str key = http_header_get(req, "x-api-key"), bearer = http_header_get(req, "authorization");
-
-    if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
-        return key;
-    return str_trim(str_sub(bearer, 7));
 }
 
 /*

@@ -20,7 +20,6 @@ struct e2b_config {
     struct core *core;         /* borrowed, outlives the façade */
     struct builder *builder;   /* the same; NULL: templates are not built here */
     struct refusals *refusals; /* the same: who was turned away; NULL: is not told */
-    struct str api_key;        /* empty: no key is asked for; copied */
     const char *domain;        /* of <port>-<id>.<domain>; NULL: none; copied */
 };
 

@@ -169,6 +169,9 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     c = call_new(&e2b->facade, req, info->access_token ? "e2b:token" : "e2b:open");
     c->route = route;
     c->user = user;
+    c->actor.who = (struct principal){.tenant = info->tenant, .view = info->tenant};
+    if (!access_charge(c, info->tenant))
+        return;
     call_use_sandbox(c, sb);
     call_start(c);
 }

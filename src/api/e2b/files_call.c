@@ -5,6 +5,7 @@
 #include "api/e2b/target.h"
 #include "http/connect.h"
 #include "sandbox/pause.h"
+#include "sandbox/tenant.h"
 
 /* A signature that was right, and has expired, is nobody's attempt. */
 static void note_refusal(struct call *c, const struct files_query *query, enum files_operation operation)
@@ -123,7 +124,8 @@ struct sandbox *envd_find_by_token(struct e2b *e2b, struct http_request *req)
 struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req)
 {
     struct search s = {.header = http_header_get(req, "x-access-token")};
-    struct str key = e2b_key_given(req);
+    struct str key = access_key_given(req);
+    struct principal who;
     struct err err;
 
     if (files_query_parse(http_query(req), http_arena(req), &s.query, &err) < 0) {
@@ -137,12 +139,16 @@ struct sandbox *envd_find_by_signature(struct e2b *e2b, struct http_request *req
         }
         return s.found;
     }
-    if (!e2b_key_is(e2b, key)) {
+    if (!tenant_authenticate(e2b->facade.core, key, &who)) {
         facade_note_refusal(&e2b->facade, req, key.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401, "a signature, an access token or the API key is needed");
         return NULL;
     }
-    s.found = sandbox_only(e2b->facade.core);
+    if (who.scope < SCOPE_USE && operation_of(req) == FILES_WRITE) {
+        http_respond_error(req, 403, "this API key is for reading only");
+        return NULL;
+    }
+    s.found = sandbox_only(e2b->facade.core, &who);
     if (!s.found || !sandbox_can_wake(s.found)) {
         s.found = NULL;
         http_respond_error(req, 400,

@@ -16,6 +16,8 @@
 #include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "http/proxy.h"
+#include "sandbox/quota.h"
+#include "sandbox/tenant.h"
 
 enum { TRIES_MAX = 5, PAUSE_MS = 100, QUEUE_MAX = 4 * HTTP_PROXY_HIGH };
 
@@ -28,6 +30,7 @@ struct relay {
     struct e2b *e2b;
     struct sandbox *sandbox; /* referenced */
     struct traffic *traffic;
+    struct charge charge;
     struct http_proxy *proxy;
     struct file_call *dial; /* NULL between tries and once it ended */
     struct timer retry;
@@ -57,6 +60,7 @@ static struct traffic *traffic_join(struct e2b *e2b, struct sandbox *sb)
 
 static void traffic_leave(struct relay *r)
 {
+    charge_release(&r->charge);
     if (--r->traffic->n)
         return;
     (void)map_del_u64(&r->e2b->traffic, (uintptr_t)r->sandbox);
@@ -298,6 +302,7 @@ static bool token_is_ours(void *ctx, struct sandbox *sb)
 static bool opens_us(const struct e2b *e2b, struct str value)
 {
     static const char between[] = " \t,;=\"";
+    struct principal who;
 
     while (value.n) {
         size_t n = 0;
@@ -307,7 +312,7 @@ static bool opens_us(const struct e2b *e2b, struct str value)
         struct token_search s = {.given = str_n(value.p, n)};
         if (n == SANDBOX_TOKEN_LEN)
             sandbox_each(e2b->facade.core, token_is_ours, &s);
-        if (s.found || (n && e2b_key_is(e2b, s.given)))
+        if (s.found || (n && tenant_authenticate(e2b->facade.core, s.given, &who)))
             return true;
         value = str_sub(value, MIN(n + 1, value.n));
     }
@@ -337,10 +342,15 @@ static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb,
     struct http_proxy_options options = {
         .drop = headers_to_drop(e2b, req), .on_bad_gateway = on_bad_gateway, .on_done = on_done};
     AUTO_BUF struct buf host = BUF_INIT(1024);
-    struct traffic *traffic = traffic_join(e2b, sb);
+    static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};
+    struct charge charge = {0};
+    struct traffic *traffic;
     struct relay *r;
+    struct err err;
 
-    if (!traffic) {
+    if (charge_take(&charge, e2b->facade.core, sandbox_info(sb)->tenant, one, &err) < 0 ||
+        !(traffic = traffic_join(e2b, sb))) {
+        charge_release(&charge);
         proxy_error_too_many(req, str_of(sandbox_info(sb)->id));
         return;
     }
@@ -350,6 +360,7 @@ static void relay(struct e2b *e2b, struct http_request *req, struct sandbox *sb,
     r->e2b = e2b;
     r->sandbox = sandbox_ref(sb);
     r->traffic = traffic;
+    r->charge = charge;
     r->port = port;
     r->refs = 2;
     buf_init(&r->queue, QUEUE_MAX);

@@ -110,13 +110,14 @@ void sandbox_json_listed(struct buf *b, const struct sandbox_info *info)
     buf_append_char(b, '}');
 }
 
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain)
+void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain,
+                         bool with_token)
 {
     AUTO_FREE char *fields = network ? json_dumps(network, JSON_COMPACT) : NULL;
 
     append_listed(b, info);
     append_domain(b, domain);
-    append_str(b, "envdAccessToken", info->access_token);
+    append_str(b, "envdAccessToken", with_token ? info->access_token : NULL);
     if (fields)
         buf_printf(b, ",\"network\":%s", fields);
     buf_printf(b, ",\"allowInternetAccess\":%s,\"lifecycle\":{\"autoResume\":%s,\"onTimeout\":\"%s\"}}",

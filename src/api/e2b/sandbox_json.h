@@ -21,7 +21,8 @@ void sandbox_json_access(struct buf *b, const struct sandbox_info *info, const c
 
 /* An element of the list, and the detail; network: the fields of the requests that set it, NULL for none. */
 void sandbox_json_listed(struct buf *b, const struct sandbox_info *info);
-void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain);
+void sandbox_json_detail(struct buf *b, const struct sandbox_info *info, const json_t *network, const char *domain,
+                         bool with_token);
 
 /* {"timestamp":…,"timestampUnix":…,…} */
 void sandbox_json_sample(struct buf *b, const struct sandbox_sample *sample);

@@ -37,7 +37,7 @@ bool templates_find(struct call *c, struct str ref, struct template_info *ret_in
 {
     struct err err;
     if (template_ref_read(ref, http_arena(c->req), &ref, &err) == 0 &&
-        template_info_find(templates_of(c), ref, ret_info, &err) == 0)
+        template_info_find(templates_of(c), c->actor.who.view, ref, ret_info, &err) == 0)
         return true;
     call_fail_err(c, &err);
     return false;
@@ -178,7 +178,7 @@ static void answer_list(struct call *c, struct listing *l)
 {
     l->core = call_core(c);
     buf_append_char(&l->b, '[');
-    template_info_each(templates_of(c), list_one, l);
+    template_info_each(templates_of(c), c->actor.who.view, list_one, l);
     buf_append_char(&l->b, ']');
     if (l->more)
         http_add_header(c->req, STR("x-next-token"), str_of(l->last));
@@ -270,7 +270,7 @@ void templates_alias(struct call *c)
     buf_printf(&b, ",\"public\":%s}", info.is_public ? "true" : "false");
     struct str ref;
     if (template_ref_read(c->args[0], http_arena(c->req), &ref, &err) < 0 ||
-        (str_find_char(ref, ':') >= 0 && template_resolve(templates_of(c), ref, &t, NULL, &err) < 0))
+        (str_find_char(ref, ':') >= 0 && template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &err) < 0))
         call_fail_err(c, &err);
     else
         call_json(c, 200, buf_str(&b));

@@ -99,7 +99,8 @@ void templates_upload_link(struct call *c)
     }
     if (!templates_find(c, c->args[0], &info))
         return;
-    const char *hash = arena_strndup(http_arena(c->req), c->args[1].p, c->args[1].n);
+    char hash[UPLOAD_HASH_LEN + 1];
+    upload_name(c->actor.who.tenant, c->args[1].p, hash);
     struct str host = http_header_get(c->req, "host");
     struct uploads *uploads = builder_uploads(e2b_of(c)->builder);
     uploads_grant(uploads, hash, token);
@@ -195,11 +196,11 @@ static const struct template_build *find_build(struct call *c, int missing)
 {
     struct template_info info;
     struct err ignored;
-    const struct template_build *build = template_build_find(templates_of(c), c->args[1]);
+    const struct template_build *build = template_build_find(templates_of(c), c->actor.who.view, c->args[1]);
     if (build && !str_eqc(c->args[0], build->template_id)) {
-        bool same = template_info_find(templates_of(c), c->args[0], &info, &ignored) == 0 &&
+        bool same = template_info_find(templates_of(c), c->actor.who.view, c->args[0], &info, &ignored) == 0 &&
                     strcmp(info.id, build->template_id) == 0;
-        build = same ? template_build_find(templates_of(c), c->args[1]) : NULL;
+        build = same ? template_build_find(templates_of(c), c->actor.who.view, c->args[1]) : NULL;
     }
     if (!build)
         call_fail(c, missing, "Build '%.*s' not found", (int)MIN(c->args[1].n, (size_t)64), c->args[1].p);

@@ -328,12 +328,14 @@ static bool read_parameters(struct call *c)
 /* The token is the volume's own; a volume that is not there and a wrong token look alike. */
 static bool may_use(struct call *c)
 {
-    const struct volume *v = volume_find(call_core(c), c->args[0]);
+    const struct volume *v = volume_find(call_core(c), TENANT_ANY, c->args[0]);
     struct str given = http_header_get(c->req, "authorization");
 
     given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
-    if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token)))
-        return true;
+    if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token))) {
+        c->actor.who = (struct principal){.tenant = v->tenant, .view = v->tenant};
+        return access_charge(c, v->tenant);
+    }
     facade_note_refusal(c->facade, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
     call_fail(c, 401, "the volume's token is missing or wrong");
     return false;

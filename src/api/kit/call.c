@@ -48,6 +48,7 @@ static void on_close(struct http_request *req, void *ctx)
         exec_call_cancel(TAKE_PTR(c->exec));
     if (c->file)
         file_call_cancel(TAKE_PTR(c->file));
+    charge_release(&c->charge);
     buf_fini(&c->large);
     c->req = NULL;
     call_unref(c);

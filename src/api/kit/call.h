@@ -15,12 +15,14 @@
  */
 #pragma once
 
+#include "api/kit/access.h"
 #include "api/kit/facade.h"
 #include "api/kit/json_read.h"
 #include "http/request.h"
 #include "sandbox/exec.h"
 #include "sandbox/files.h"
 #include "sandbox/hold.h"
+#include "sandbox/quota.h"
 
 enum { CALL_REPLY_MAX = 32 * 1024 * 1024 }; /* of a JSON answer */
 
@@ -42,9 +44,10 @@ struct call {
     void (*cleanup)(struct call *c); /* the handler's: the request is over, req still valid */
     void (*on_json)(struct call *c, const json_t *body);
     void (*on_timer)(struct call *c);
-    struct buf large; /* what is left of a large answer */
-    void *state;      /* the handler's, usually in http_arena() */
-    struct list node; /* the same */
+    struct charge charge; /* one of the requests of its tenant */
+    struct buf large;     /* what is left of a large answer */
+    void *state;          /* the handler's, usually in http_arena() */
+    struct list node;     /* the same */
     unsigned refs;
     uint64_t timeout_ms; /* that the client asks for; 0: none */
     bool streams;        /* errors are part of its stream */

@@ -48,7 +48,7 @@ bool facade_serve_at(struct facade *f, const struct route *routes, size_t n, str
         return true;
     }
     c->route = route;
-    if ((route->flags & ROUTE_OPEN) || f->ops->authenticate(c))
+    if ((route->flags & ROUTE_OPEN) || (f->ops->authenticate(c) && access_permitted(c)))
         call_run(c, route, args);
     return true;
 }

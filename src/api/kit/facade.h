@@ -26,7 +26,7 @@ struct facade_ops {
     const char *method_error; /* what is said of a path that has no such method */
     int method_error_status;
 
-    /* Who asks? Fills c->actor; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */
+    /* Who asks? Says so by access.h; false: refused and answered. Not asked for routes that are ROUTE_OPEN. */
     bool (*authenticate)(struct call *c);
     /* The sandbox that args[0] names, for routes that are ROUTE_SANDBOX; NULL: answered. */
     struct sandbox *(*find_sandbox)(struct call *c);

@@ -54,7 +54,7 @@ static const struct route routes[] = {
 
 static bool echo_authenticate(struct call *c)
 {
-    c->actor.name = "echo";
+    access_as(c, "echo", &PRINCIPAL_OWNER);
     if (http_header_get(c->req, "password").n)
         return true;
     call_refuse(c, ERR_UNAUTHENTICATED, "who are you?");
@@ -63,7 +63,7 @@ static bool echo_authenticate(struct call *c)
 
 static struct sandbox *echo_sandbox(struct call *c)
 {
-    struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
+    struct sandbox *sb = access_find_sandbox(c, c->args[0]);
 
     if (!sb)
         call_refuse(c, ERR_NOT_FOUND, "there is no %.*s", STR_ARG(c->args[0]));

@@ -16,6 +16,13 @@ enum route_flags {
     ROUTE_SANDBOX = 4,   /* args[0] names a sandbox: c->sandbox */
     ROUTE_OPEN = 8,      /* wants no key: open to all, or the handler sees to it */
     ROUTE_ANY_TYPE = 16, /* its JSON need not say that it is: a token keeps pages out */
+    /* What it needs (access.h), where that does not follow from the method. */
+    ROUTE_READ = 32,
+    ROUTE_USE = 64,
+    ROUTE_ADMIN = 128,
+    ROUTE_OPERATOR = 256,   /* is about the machine, or about all tenants */
+    ROUTE_OF_SANDBOX = 512, /* args[0] names a sandbox, which the handler looks up itself: it may be gone */
+    ROUTE_WIDE = 1024,      /* reaches beyond the sandbox that it names: not for keys of one sandbox */
 };
 
 struct route {

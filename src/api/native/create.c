@@ -130,7 +130,7 @@ void native_sandboxes_create(struct call *c)
         return;
     }
     for (size_t i = 0; i < spec.n_mounts; i++) {
-        if (volume_find(call_core(c), spec.mounts[i].name))
+        if (volume_find(call_core(c), c->actor.who.view, spec.mounts[i].name))
             continue;
         (void)err_set(&err, ERR_NOT_FOUND, "there is no volume '%.*s'", (int)MIN(spec.mounts[i].name.n, (size_t)64),
                       spec.mounts[i].name.p);

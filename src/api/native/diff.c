@@ -192,7 +192,7 @@ void native_diff(struct call *c)
         return;
     }
     d->fd = TAKE_FD(ours);
-    if (layers_diff(call_core(c), a, b, TAKE_FD(theirs), native_diff_on_done, d, &err) < 0) {
+    if (layers_diff(call_core(c), c->actor.who.view, a, b, TAKE_FD(theirs), native_diff_on_done, d, &err) < 0) {
         d->answered = true;
         call_fail_err(c, &err);
         uv_close((uv_handle_t *)&d->poll, handle_closed);

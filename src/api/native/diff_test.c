@@ -27,10 +27,11 @@ uv_loop_t *core_loop(const struct core *core)
     return &w.server.loop;
 }
 
-int layers_diff(struct core *core, struct str a, struct str b, int fd, pool_done_fn done, void *ctx, struct err *err)
+int layers_diff(struct core *core, uint64_t view, struct str a, struct str b, int fd, pool_done_fn done, void *ctx,
+                struct err *err)
 {
     struct diff_record r = {.kind = 'A', .type = 'f', .path_len = 1};
-    (void)core, (void)a, (void)b, (void)err;
+    (void)core, (void)view, (void)a, (void)b, (void)err;
     w.done = done;
     w.ctx = ctx;
     assert_int_equal(write(fd, &r, sizeof(r)), sizeof(r));

@@ -210,12 +210,13 @@ static bool find_log(struct call *c, bool may_be_volume)
         c->args[0] = STR(SERVICE_LOG_ID);
         return true;
     }
-    const struct volume *v = may_be_volume ? volume_find(call_core(c), c->args[0]) : NULL;
+    const struct volume *v = may_be_volume ? volume_find(call_core(c), c->actor.who.view, c->args[0]) : NULL;
     if (v)
         c->args[0] = arena_str(http_arena(c->req), str_of(v->id));
-    if (v || id_is_sandbox(c->args[0]) ||
-        (may_be_volume && c->args[0].n == VOLUME_ID_LEN && str_starts(c->args[0], STR("vol-")) &&
-         !str_has_nul(c->args[0])))
+    bool is_id = v || id_is_sandbox(c->args[0]) ||
+                 (may_be_volume && c->args[0].n == VOLUME_ID_LEN && str_starts(c->args[0], STR("vol-")) &&
+                  !str_has_nul(c->args[0]));
+    if (is_id && access_has_log(c, c->args[0].p))
         return true;
     call_refuse(c, ERR_NOT_FOUND, "there is no sandbox%s %.*s", may_be_volume ? " or volume" : "",
                 (int)MIN(c->args[0].n, 64), c->args[0].p);
@@ -255,8 +256,9 @@ static int stream_open_log(struct call *c, struct native_event_stream *s, uint64
     if (!find_log(c, may_be_volume) || call_query_bool(c, "follow", &follow) < 0)
         return -1;
     const struct sandbox *sb = sandbox_find(call_core(c), c->args[0]);
-    bool lives = sb ? sandbox_info(sb)->ended == 0
-                    : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), c->args[0]) != NULL;
+    bool lives =
+        sb ? sandbox_info(sb)->ended == 0
+           : str_eq(c->args[0], STR(SERVICE_LOG_ID)) || volume_find(call_core(c), TENANT_ANY, c->args[0]) != NULL;
     s->is_follow = follow && lives;
     if (event_bounds_get(native_of(c)->config.events, c->args[0].p, &bounds, &err) == 0 &&
         event_subscribe(native_of(c)->config.events, c->args[0].p, from, on_wake, s, &s->cursor, &err) == 0)
@@ -301,7 +303,7 @@ void native_events_logs(struct call *c)
 static bool stream_sees(void *ctx, const char *log)
 {
     const struct native_event_stream *s = ctx;
-    return s->shows_hidden || !sandbox_is_hidden(call_core(s->call), str_of(log));
+    return access_has_log(s->call, log) && (s->shows_hidden || !sandbox_is_hidden(call_core(s->call), str_of(log)));
 }
 
 void native_events_feed(struct call *c)

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "api/kit/call.h"
-#include "api/kit/key_name.h"
 #include "api/native/native.h"
 
 extern const struct route native_routes[];
@@ -25,8 +24,7 @@ struct ready_question {
 struct native {
     struct facade facade;
     struct native_pool pool;
-    struct native_config config;  /* key and version are owned */
-    char key_actor[KEY_NAME_MAX]; /* who comes with the key */
+    struct native_config config; /* version is owned */
 };
 
 static inline struct native *native_of(const struct call *c)
@@ -100,5 +98,14 @@ void native_builds_make(struct call *c);
 void native_builds_get(struct call *c);
 void native_builds_log(struct call *c);
 void native_builds_cancel(struct call *c);
+void native_keys_list(struct call *c);
+void native_keys_create(struct call *c);
+void native_keys_rotate(struct call *c);
+void native_keys_revoke(struct call *c);
+void native_tenants_list(struct call *c);
+void native_tenants_create(struct call *c);
+void native_tenants_get(struct call *c);
+void native_tenants_set(struct call *c);
+void native_tenants_remove(struct call *c);
 void native_uploads_get(struct call *c);
 void native_uploads_put(struct call *c);

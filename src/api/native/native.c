@@ -4,6 +4,7 @@
 #include "api/native/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
+#include "sandbox/tenant.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -32,8 +33,17 @@ static void health(struct call *c)
     call_json(c, 200, STR("{\"status\":\"ok\"}"));
 }
 
+static bool info_count(void *ctx, struct sandbox *sb)
+{
+    (void)sb;
+    ++*(size_t *)ctx;
+    return true;
+}
+
 static void info(struct call *c)
 {
+    size_t n = 0;
+    access_each_sandbox(c, info_count, &n);
     const struct core_config *k = core_config(call_core(c));
     AUTO_BUF struct buf b = BUF_INIT(4096);
     buf_append_cstr(&b, "{\"version\":");
@@ -47,7 +57,7 @@ static void info(struct call *c)
     buf_printf(&b,
                ",\"pid\":%d,\"sandboxes\":%zu,\"limits\":{\"sandboxes\":%u,\"timeout_ms\":%llu},"
                "\"defaults\":{\"memory_bytes\":%llu,\"cpu_milli\":%u,\"timeout_ms\":%llu}}",
-               (int)getpid(), sandbox_count(call_core(c)), k->max_sandboxes, (unsigned long long)k->max_timeout_ms,
+               (int)getpid(), n, k->max_sandboxes, (unsigned long long)k->max_timeout_ms,
                (unsigned long long)k->default_memory_bytes, k->default_cpu_milli,
                (unsigned long long)native_of(c)->config.default_timeout_ms);
     call_json_buf(c, 200, &b);
@@ -66,9 +76,10 @@ const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/metrics", native_sandboxes_metrics, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/pause", native_state_pause, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/resume", native_state_resume, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/snapshots", native_state_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX,
-     NULL},
-    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/fork", native_state_fork, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/snapshots", native_state_snapshot,
+     ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/fork", native_state_fork,
+     ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/snapshots", native_state_snapshots, 0, NULL},
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/snapshots", native_state_snapshot_remove, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/volumes", native_volumes_list, 0, NULL},
@@ -85,23 +96,33 @@ const struct route native_routes[] = {
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/builds/{}", native_builds_cancel, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/uploads/{}", native_uploads_get, 0, NULL},
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/uploads/{}", native_uploads_put, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/pool", native_pool_get, 0, NULL},
-    {HTTP_METHOD_POST, NATIVE_PREFIX "/pool/collect", native_pool_collect, ROUTE_BODY_MAY, NULL},
-    {HTTP_METHOD_POST, NATIVE_PREFIX "/warm", native_pool_warm, ROUTE_BODY_MAY, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/pool", native_pool_get, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/pool/collect", native_pool_collect, ROUTE_BODY_MAY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/warm", native_pool_warm, ROUTE_BODY_MAY | ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/network", native_network_get, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/network", native_network_set, ROUTE_BODY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/network/check", native_network_check, ROUTE_BODY | ROUTE_SANDBOX,
-     NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/events", native_events_stream, 0, NULL},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/network", native_network_set,
+     ROUTE_BODY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/network/check", native_network_check,
+     ROUTE_BODY | ROUTE_SANDBOX | ROUTE_READ, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/events", native_events_stream, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/events", native_events_feed, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/events", native_events_stream, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/verify", native_events_verify, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/logs", native_events_logs, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/verify", native_events_verify, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, 0, NULL},
-    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/artefacts/{}", native_output_artefact, 0, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/events", native_events_stream, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/verify", native_events_verify, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/logs", native_events_logs, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/verify", native_events_verify, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/artefacts/{}", native_output_artefact, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/exec", native_exec, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/processes", native_exec_processes, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/keys", native_keys_list, ROUTE_ADMIN, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/keys", native_keys_create, ROUTE_BODY | ROUTE_ADMIN, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/keys/{}/rotate", native_keys_rotate, ROUTE_BODY_MAY | ROUTE_ADMIN, NULL},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/keys/{}", native_keys_revoke, ROUTE_ADMIN, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/tenants", native_tenants_list, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/tenants", native_tenants_create, ROUTE_BODY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/tenants/{}", native_tenants_get, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_PATCH, NATIVE_PREFIX "/tenants/{}", native_tenants_set, ROUTE_BODY | ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/tenants/{}", native_tenants_remove, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/files", native_files_get, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_HEAD, NATIVE_PREFIX "/sandboxes/{}/files", native_files_head, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/files", native_files_put, ROUTE_SANDBOX, NULL},
@@ -110,7 +131,23 @@ const struct route native_routes[] = {
 };
 const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
-/* Fills the actor, or answers and returns false. */
+/* The machine's owner, who sees all, or acts as an administrator of the tenant that he names. */
+static bool native_act_in(struct call *c, unsigned uid, struct str tenant)
+{
+    struct principal who = PRINCIPAL_OWNER;
+    struct err err;
+    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
+        call_fail_err(c, &err);
+        return false;
+    }
+    if (tenant.p) {
+        who.view = who.tenant;
+        who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
+    }
+    access_as(c, arena_printf(http_arena(c->req), "cli:uid=%u", uid), &who);
+    return true;
+}
+
 static bool native_authenticate(struct call *c)
 {
     struct native_config *k = &native_of(c)->config;
@@ -119,6 +156,7 @@ static bool native_authenticate(struct call *c)
         call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
         return false;
     }
+    struct str tenant = http_header_get(c->req, NATIVE_TENANT_HEADER);
     if (peer.is_unix) {
         if (peer.uid != 0 && peer.uid != k->owner_uid) {
             facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
@@ -126,26 +164,23 @@ static bool native_authenticate(struct call *c)
                         (unsigned)k->owner_uid, (unsigned)peer.uid);
             return false;
         }
-        c->actor.name = arena_printf(http_arena(c->req), "cli:uid=%u", (unsigned)peer.uid);
-        return true;
+        return native_act_in(c, (unsigned)peer.uid, tenant);
     }
-
-    struct str given = http_header_get(c->req, "x-api-key");
-    struct str authorization = http_header_get(c->req, "authorization");
-    if (!given.p && authorization.n > 7 && str_eq_nocase(str_n(authorization.p, 7), STR("bearer ")))
-        given = str_trim(str_sub(authorization, 7));
-    if (!given.p || k->key.n == 0 || !str_eq_secret(given, k->key)) {
+    struct str given = access_key_given(c->req);
+    if (!given.p || !access_by_key(c, given)) {
         facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
         call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
         return false;
     }
-    c->actor.name = native_of(c)->key_actor;
-    return true;
+    if (!tenant.p)
+        return true;
+    call_refuse(c, ERR_PERMISSION_DENIED, "a key acts in its own tenant: only the machine's owner can name another");
+    return false;
 }
 
 static struct sandbox *native_find_sandbox(struct call *c)
 {
-    struct sandbox *sb = id_is_sandbox(c->args[0]) ? sandbox_find(call_core(c), c->args[0]) : NULL;
+    struct sandbox *sb = id_is_sandbox(c->args[0]) ? access_find_sandbox(c, c->args[0]) : NULL;
     if (sb && !sandbox_info(sb)->hidden)
         return sb;
     call_refuse(c, ERR_NOT_FOUND, "there is no sandbox %.*s", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
@@ -224,8 +259,6 @@ struct native *native_new(const struct native_config *config)
     struct native *n = mem_new(struct native);
     n->config = *config;
     n->config.version = mem_strdup(config->version);
-    n->config.key = str_n(mem_strndup(config->key.p ? config->key.p : "", config->key.n), config->key.n);
-    key_name("native", n->config.key, n->key_actor);
     native_ready_init(n, core_loop(config->core));
     if (facade_init(&n->facade, &native_ops, config->core, config->refusals) == 0)
         return n;
@@ -239,8 +272,6 @@ void native_free(struct native *n)
         return;
     facade_fini(&n->facade);
     native_ready_fini(n);
-    mem_wipe((char *)n->config.key.p, n->config.key.n);
-    mem_free((char *)n->config.key.p);
     mem_free((char *)n->config.version);
     mem_free(n);
 }

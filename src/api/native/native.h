@@ -34,6 +34,13 @@
  *   GET, PUT /cove/v1/uploads/{hash}             files for COPY (tar, gzip or not), archives of images
  *   GET    /cove/v1/pool                         kind, sizes
  *   POST   /cove/v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
+ *   GET    /cove/v1/keys                         {"keys":[{id, name, tenant, scope, sandbox, created_at, expires_at, old_until}]}
+ *   POST   /cove/v1/keys                         {name, scope: read|use|admin, sandbox, expires_ms}: 201, the same with "key", which is told this once
+ *   POST   /cove/v1/keys/{id or name}/rotate     {grace_ms}: 200, likewise
+ *   DELETE /cove/v1/keys/{id or name}
+ *   GET    /cove/v1/tenants                      {"tenants":[{name, created_at, limits: {}, used: {}, keys}]}
+ *   POST   /cove/v1/tenants                      {name, and limits: sandboxes, memory_bytes, ... (sandbox/quota.h); 0: none}: 201
+ *   GET, PATCH, DELETE /cove/v1/tenants/{name}   PATCH: limits
  *   POST   /cove/v1/warm                         {template, count}
  *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
  *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
@@ -60,6 +67,7 @@
 #include "http/request.h"
 
 #define NATIVE_PREFIX "/cove/v1"
+#define NATIVE_TENANT_HEADER "x-cove-tenant" /* at the local socket alone */
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
 struct builder;
@@ -86,7 +94,6 @@ struct native_config {
     struct native_obstacle (*supervisor)(void *ctx);
     void *supervisor_ctx;
     struct refusals *refusals; /* borrowed: who was turned away; NULL: is not told */
-    struct str key;            /* copied; empty: nobody gets in over TCP */
     uid_t owner_uid;
     bool domain_has_tls;
     uint64_t default_timeout_ms; /* for a request without timeout_ms */

@@ -46,7 +46,7 @@ static void ready_answer(struct call *c)
         ready_add(&b, &any, no_pool);
     else if (!pool->has_room)
         ready_add(&b, &any, no_room);
-    if (core_template_find(k->core, STR("base"), &base, &err) < 0)
+    if (core_template_find(k->core, TENANT_DEFAULT, STR("base"), &base, &err) < 0)
         ready_add(&b, &any, no_template);
     else if (!pool->failed && !pool->has_base)
         ready_add(&b, &any, no_layer);
@@ -101,7 +101,7 @@ void native_ready(struct call *c)
         ready_answer(c);
         return;
     }
-    if (core_template_find(n->config.core, STR("base"), &base, &err) < 0)
+    if (core_template_find(n->config.core, TENANT_DEFAULT, STR("base"), &base, &err) < 0)
         base = NULL;
     if (!n->pool.question) {
         n->pool.question = mem_new(struct ready_question);

@@ -22,10 +22,11 @@ static struct world {
     char body[1024];
 } w;
 
-int core_template_find(struct core *core, struct str ref, const struct template **ret_template, struct err *err)
+int core_template_find(struct core *core, uint64_t view, struct str ref, const struct template **ret_template,
+                       struct err *err)
 {
     static const struct template base = {.layer = "sha256-1"};
-    (void)core;
+    (void)core, (void)view;
     assert_true(str_eqc(ref, "base"));
     if (!w.has_base)
         return err_set(err, ERR_NOT_FOUND, "there is no template base");

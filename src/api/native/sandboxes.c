@@ -11,6 +11,8 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
 {
     const struct sandbox_info *s = sandbox_info(sb);
     buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", s->id, sandbox_state_name(s->state));
+    if (sandbox_tenant(sb))
+        native_append_text(b, "tenant", sandbox_tenant(sb));
     native_append_text(b, "port_alias", s->port_alias);
     buf_printf(b, ",\"secure\":%s", s->secure ? "true" : "false");
     native_append_text(b, "template", s->template_id);
@@ -123,7 +125,7 @@ void native_sandboxes_list(struct call *c)
         return;
     }
     buf_append_cstr(&p.b, "{\"sandboxes\":[");
-    sandbox_each(call_core(c), native_sandboxes_list_one, &p);
+    access_each_sandbox(c, native_sandboxes_list_one, &p);
     if (p.more)
         buf_printf(&p.b, "],\"next\":\"%llu-%s\"}", (unsigned long long)p.last_started, p.last_id);
     else

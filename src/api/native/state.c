@@ -99,7 +99,7 @@ void native_state_snapshots(struct call *c)
     AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
     struct native_state_listing l = {.source = STR_NULL};
     (void)call_query(c, "sandbox", &l.source);
-    core_templates_each(call_core(c), native_state_collect, &l);
+    core_templates_each(call_core(c), c->actor.who.view, native_state_collect, &l);
     if (l.n)
         qsort(l.found, l.n, sizeof(struct template *), native_state_compare);
     buf_append_cstr(&b, "{\"snapshots\":[");
@@ -134,7 +134,7 @@ static int remove_snapshot(struct call *c, struct str ref, struct err *err)
     struct core *core = call_core(c);
     struct template_info info;
     ssize_t colon = str_find_char(ref, ':');
-    if (template_info_find(core_templates(core), ref, &info, err) < 0)
+    if (template_info_find(core_templates(core), c->actor.who.view, ref, &info, err) < 0)
         return -1;
     if (!info.is_snapshot)
         return err_set(err, ERR_INVALID_ARGUMENT, "%.*s is a template and no snapshot", (int)MIN(ref.n, (size_t)128),

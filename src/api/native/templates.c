@@ -102,8 +102,8 @@ void native_templates_list(struct call *c)
     struct err err;
     buf_append_cstr(&l.b, "{\"templates\":[");
     if (!call_query(c, "ref", &ref)) {
-        template_info_each(registry(c), list_one, &l);
-    } else if (template_info_find(registry(c), ref, &info, &err) < 0) {
+        template_info_each(registry(c), c->actor.who.view, list_one, &l);
+    } else if (template_info_find(registry(c), c->actor.who.view, ref, &info, &err) < 0) {
         call_fail_err(c, &err);
         buf_fini(&l.b);
         return;
@@ -124,7 +124,7 @@ static bool find(struct call *c, struct template_info *ret_info)
         call_refuse(c, ERR_INVALID_ARGUMENT, "ref is missing: the template's id or name");
         return false;
     }
-    if (template_info_find(registry(c), ref, ret_info, &err) == 0)
+    if (template_info_find(registry(c), c->actor.who.view, ref, ret_info, &err) == 0)
         return true;
     call_fail_err(c, &err);
     return false;
@@ -184,7 +184,7 @@ static void change_step(struct call *c)
             return;
         }
     }
-    if (!committed(c) || template_info_find(registry(c), str_of(k->id), &info, &err) < 0)
+    if (!committed(c) || template_info_find(registry(c), c->actor.who.view, str_of(k->id), &info, &err) < 0)
         return;
     append_template(&b, call_core(c), &info);
     call_json_buf(c, 200, &b);
@@ -265,7 +265,7 @@ static void build_step(struct call *c)
         call_fail_err(c, &err);
         return;
     }
-    append_build(&b, c, template_build_find(registry(c), str_of(id)));
+    append_build(&b, c, template_build_find(registry(c), c->actor.who.view, str_of(id)));
     call_json_buf(c, 202, &b);
 }
 
@@ -289,7 +289,7 @@ void native_builds_make(struct call *c)
 /* NULL: answered. */
 static const struct template_build *find_build(struct call *c)
 {
-    const struct template_build *build = template_build_find(registry(c), c->args[0]);
+    const struct template_build *build = template_build_find(registry(c), c->actor.who.view, c->args[0]);
     if (!build)
         call_refuse(c, ERR_NOT_FOUND, "there is no build %.*s", (int)MIN(c->args[0].n, 64), c->args[0].p);
     return build;
@@ -399,32 +399,37 @@ static void on_error(struct http_request *req, int error, void *ctx)
 
 static const struct http_body_ops body_ops = {.on_data = on_data, .on_end = on_end, .on_error = on_error};
 
-static bool is_hash(struct call *c)
+static bool is_hash(struct call *c, char ret_name[static UPLOAD_HASH_LEN + 1])
 {
-    if (!build_is_hash(c->args[0]))
+    bool is = build_is_hash(c->args[0]);
+    if (is)
+        upload_name(c->actor.who.tenant, c->args[0].p, ret_name);
+    else
         call_refuse(c, ERR_INVALID_ARGUMENT, "the name of an upload is 64 lower-case hexadecimal digits");
-    return build_is_hash(c->args[0]);
+    return is;
 }
 
 void native_uploads_get(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(64);
     struct builder *builder = builder_of(c);
-    if (!builder || !is_hash(c))
+    char name[UPLOAD_HASH_LEN + 1];
+    if (!builder || !is_hash(c, name))
         return;
-    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), c->args[0].p) ? "true" : "false");
+    buf_printf(&b, "{\"present\":%s}", uploads_has(builder_uploads(builder), name) ? "true" : "false");
     call_json_buf(c, 200, &b);
 }
 
 void native_uploads_put(struct call *c)
 {
     struct builder *builder = builder_of(c);
+    char name[UPLOAD_HASH_LEN + 1];
     struct upload *up;
     struct err err;
-    if (!builder || !is_hash(c))
+    if (!builder || !is_hash(c, name))
         return;
     if (builder_upload(builder, &c->actor, c->args[0], http_content_length(c->req), &err) < 0 ||
-        upload_begin(builder_uploads(builder), c->args[0].p, http_content_length(c->req), &up, &err) < 0) {
+        upload_begin(builder_uploads(builder), name, http_content_length(c->req), &up, &err) < 0) {
         call_fail_err(c, &err);
         return;
     }

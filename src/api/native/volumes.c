@@ -46,7 +46,7 @@ static void answer_list(struct call *c, bool has_usage)
 {
     struct native_volumes_listing l = {.b = BUF_INIT(LIST_BYTES), .has_usage = has_usage};
     buf_append_cstr(&l.b, "{\"volumes\":[");
-    volume_each(call_core(c), append_one, &l);
+    volume_each(call_core(c), c->actor.who.view, append_one, &l);
     buf_append_cstr(&l.b, "]}");
     call_json_buf(c, 200, &l.b);
     buf_fini(&l.b);
@@ -122,6 +122,6 @@ static void used(void *ctx, uint64_t bytes, const struct err *err)
 void native_volumes_usage(struct call *c)
 {
     struct err err;
-    if (volume_usage(call_core(c), c->args[0], used, call_hold(c), &err) < 0)
+    if (volume_usage(call_core(c), c->actor.who.view, c->args[0], used, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }

@@ -210,7 +210,7 @@ static int read_volume(struct call *c, struct creation *r, json_t *one, struct v
                                                         JSON_WANT_BOOL("createIfNotExists", &may_make)},
                              2, http_arena(c->req), false, err) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "volumes: \"pvc\" with a \"claimName\" is needed");
-    if (volume_find(call_core(c), m->name))
+    if (volume_find(call_core(c), c->actor.who.view, m->name))
         return 0;
     if (may_make)
         r->missing = m->name;
@@ -257,7 +257,7 @@ static int resolve_image(struct call *c, struct str uri, struct sandbox_spec *sp
         name, str_eqc(name, "") || plain.n == name.n || !str_ends(name, STR(":latest")) ? name : plain,
         str_ends(plain, STR("opensandbox/code-interpreter")) ? STR("code-interpreter-v1") : name};
     for (size_t i = 0; i < ARRAY_SIZE(candidates); i++)
-        if (core_template_find(call_core(c), candidates[i], &t, err) == 0) {
+        if (core_template_find(call_core(c), c->actor.who.view, candidates[i], &t, err) == 0) {
             spec->template_ref = candidates[i];
             return 0;
         }
@@ -284,7 +284,7 @@ static int read_source(struct call *c, struct creation *r, struct err *err)
         add_metadata(r, OPENSANDBOX_RESERVED "image", uri);
         return resolve_image(c, uri, &r->spec, err);
     }
-    if (core_template_find(call_core(c), snapshot, &t, err) < 0 || !t->is_snapshot)
+    if (core_template_find(call_core(c), c->actor.who.view, snapshot, &t, err) < 0 || !t->is_snapshot)
         return err_set(err, ERR_NOT_FOUND, "there is no snapshot %.*s", (int)MIN(snapshot.n, (size_t)64), snapshot.p);
     add_metadata(r, OPENSANDBOX_RESERVED "snapshot", snapshot);
     r->spec.template_ref = snapshot;

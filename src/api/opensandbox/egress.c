@@ -209,10 +209,10 @@ static void no_vault(struct call *c)
 
 const struct route egress_routes[] = {
     {HTTP_METHOD_GET, "/policy", get_policy, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PATCH, "/policy", patch_policy, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_DELETE, "/policy", remove_rules, ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_POST, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_PUT, "/policy", replace_policy, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
     {HTTP_METHOD_GET, "/healthz", health, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/credential-vault", no_vault, ROUTE_SANDBOX, NULL},

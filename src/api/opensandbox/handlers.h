@@ -14,8 +14,6 @@ enum { OPENSANDBOX_EXECD_PORT = 44772, OPENSANDBOX_EGRESS_PORT = 18080 };
 
 struct opensandbox {
     struct facade lifecycle, execd, egress;
-    struct str api_key;               /* owned */
-    char key_actor[KEY_NAME_MAX];     /* who comes with the key */
     char request_id[ID_UUID_LEN + 1]; /* of the request that is being served, when its client gave none */
     struct map commands;              /* id -> struct command (command.c) */
     struct list ended;                /* of those, the first ended longest ago */

@@ -181,7 +181,7 @@ static void list_sandboxes(struct call *c)
     if (read_filter(c, &f, &err) < 0) {
         call_fail_err(c, &err);
     } else if (page_begin(c, &f.page)) {
-        sandbox_each(call_core(c), list_one, &f);
+        access_each_sandbox(c, list_one, &f);
         page_answer(c, &f.page);
     }
 }
@@ -370,7 +370,7 @@ static void list_snapshots(struct call *c)
     (void)call_query(c, "name", &s.name);
     if (!page_begin(c, &s.page))
         return;
-    core_templates_each(call_core(c), list_snapshot, &s);
+    core_templates_each(call_core(c), c->actor.who.view, list_snapshot, &s);
     page_answer(c, &s.page);
 }
 
@@ -379,7 +379,7 @@ static const struct template *find_snapshot(struct call *c)
     const struct template *t;
     struct err err;
 
-    if (core_template_find(call_core(c), c->args[0], &t, &err) == 0 && t->is_snapshot)
+    if (core_template_find(call_core(c), c->actor.who.view, c->args[0], &t, &err) == 0 && t->is_snapshot)
         return t;
     call_fail(c, 404, "there is no snapshot %.*s", (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
     return NULL;
@@ -457,8 +457,8 @@ const struct route lifecycle_routes[] = {
     {HTTP_METHOD_POST, "/sandboxes/{}/pause", pause_sandbox, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/resume", resume_sandbox, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_POST, "/sandboxes/{}/renew-expiration", renew, ROUTE_BODY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", make_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_GET, "/sandboxes/{}/endpoints/{}", get_endpoint, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/sandboxes/{}/snapshots", make_snapshot, ROUTE_BODY_MAY | ROUTE_SANDBOX | ROUTE_WIDE, NULL},
+    {HTTP_METHOD_GET, "/sandboxes/{}/endpoints/{}", get_endpoint, ROUTE_SANDBOX | ROUTE_USE, NULL},
     {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/logs", diagnostics, ROUTE_SANDBOX, "logs"},
     {HTTP_METHOD_GET, "/sandboxes/{}/diagnostics/events", diagnostics, ROUTE_SANDBOX, "events"},
     {HTTP_METHOD_GET, "/snapshots", list_snapshots, 0, NULL},

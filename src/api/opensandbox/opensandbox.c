@@ -91,31 +91,26 @@ static int status_of(const struct call *c, struct err *err)
 
 /* ---- who asks, and for what ---- */
 
-static bool has_key(const struct opensandbox *o, const struct http_request *req, bool *ret_shown)
+static struct str key_shown(const struct http_request *req)
 {
-    struct str given = http_header_get(req, "open-sandbox-api-key");
-
-    *ret_shown = given.n > 0;
-    return given.n && o->api_key.n && str_eq_secret(given, o->api_key);
+    return http_header_get(req, "open-sandbox-api-key");
 }
 
 static bool lifecycle_authenticate(struct call *c)
 {
-    struct opensandbox *o = container_of(c->facade, struct opensandbox, lifecycle);
-    bool is_shown;
+    struct str key = key_shown(c->req);
 
-    c->actor.name = o->key_actor;
-    if (has_key(o, c->req, &is_shown))
+    if (key.n && access_by_key(c, key))
         return true;
-    facade_note_refusal(c->facade, c->req, is_shown ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
+    facade_note_refusal(c->facade, c->req, key.n ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
     call_refuse(c, ERR_UNAUTHENTICATED, "%s: send it as OPEN-SANDBOX-API-KEY; 'cove key' prints it",
-                is_shown ? "the API key is wrong" : "an API key is needed");
+                key.n ? "the API key is wrong" : "an API key is needed");
     return false;
 }
 
 static struct sandbox *find(struct call *c, struct str id)
 {
-    struct sandbox *sb = id_is_sandbox(id) ? sandbox_find(call_core(c), id) : NULL;
+    struct sandbox *sb = id_is_sandbox(id) ? access_find_sandbox(c, id) : NULL;
 
     if (sb && !sandbox_info(sb)->hidden && sandbox_info(sb)->state < SANDBOX_STOPPING)
         return sb;
@@ -146,23 +141,22 @@ static bool parse_proxied(struct str path, struct str *ret_id, uint64_t *ret_por
 }
 
 /* What opens execd and the egress service of one sandbox: its token, which the answer of /endpoints carries, or the key. */
-static bool may_proxied(struct call *c, const struct opensandbox *o, const char *header)
+static bool may_proxied(struct call *c, const char *header)
 {
-    struct str id, rest, given = http_header_get(c->req, header);
+    struct str id, rest, given = http_header_get(c->req, header), key = key_shown(c->req);
     uint64_t port;
-    bool is_shown;
 
-    if (has_key(o, c->req, &is_shown)) {
-        c->actor.name = o->key_actor;
+    if (key.n && access_by_key(c, key))
         return true;
-    }
     if (parse_proxied(http_raw_path(c->req), &id, &port, &rest) && id_is_sandbox(id)) {
         struct sandbox *sb = sandbox_find(call_core(c), id);
         const struct sandbox_info *i = sb ? sandbox_info(sb) : NULL;
 
-        c->actor.name = "opensandbox:token";
-        if (i && (!i->secure || (i->access_token && given.n && str_eq_secret(given, str_of(i->access_token)))))
+        if (i && (!i->secure || (i->access_token && given.n && str_eq_secret(given, str_of(i->access_token))))) {
+            const struct principal who = {.tenant = i->tenant, .view = i->tenant, .scope = SCOPE_USE};
+            access_as(c, "opensandbox:token", &who);
             return true;
+        }
     }
     facade_note_refusal(c->facade, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
     call_refuse(c, ERR_UNAUTHENTICATED, "send the headers that GET /v1/sandboxes/{id}/endpoints/{port} answers with");
@@ -180,7 +174,7 @@ static struct sandbox *find_proxied(struct call *c)
 
 static bool execd_authenticate(struct call *c)
 {
-    return may_proxied(c, opensandbox_of_execd(c), "x-execd-access-token");
+    return may_proxied(c, "x-execd-access-token");
 }
 
 static struct sandbox *execd_find_sandbox(struct call *c)
@@ -195,7 +189,7 @@ static struct sandbox *execd_find_sandbox(struct call *c)
 
 static bool egress_authenticate(struct call *c)
 {
-    return may_proxied(c, container_of(c->facade, struct opensandbox, egress), "opensandbox-egress-auth");
+    return may_proxied(c, "opensandbox-egress-auth");
 }
 
 /* ---- the façade ---- */
@@ -271,8 +265,6 @@ struct opensandbox *opensandbox_new(const struct opensandbox_config *config)
     struct opensandbox *o = mem_new(struct opensandbox);
 
     list_init(&o->ended);
-    o->api_key = str_n(mem_strndup(config->api_key.p ? config->api_key.p : "", config->api_key.n), config->api_key.n);
-    key_name("opensandbox", o->api_key, o->key_actor);
     if (facade_init(&o->lifecycle, &lifecycle_ops, config->core, config->refusals) == 0 &&
         facade_init(&o->execd, &execd_ops, config->core, config->refusals) == 0 &&
         facade_init(&o->egress, &egress_ops, config->core, config->refusals) == 0)
@@ -289,7 +281,5 @@ void opensandbox_free(struct opensandbox *o)
     facade_fini(&o->lifecycle);
     facade_fini(&o->execd);
     facade_fini(&o->egress);
-    mem_wipe((char *)o->api_key.p, o->api_key.n);
-    mem_free((char *)o->api_key.p);
     mem_free(o);
 }

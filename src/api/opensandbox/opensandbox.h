@@ -20,7 +20,6 @@ struct refusals;
 struct opensandbox_config {
     struct core *core;         /* borrowed, outlives the façade */
     struct refusals *refusals; /* the same; NULL: nobody is told */
-    struct str api_key;        /* copied; empty: nobody gets in */
 };
 
 struct opensandbox *opensandbox_new(const struct opensandbox_config *config); /* NULL: out of descriptors */

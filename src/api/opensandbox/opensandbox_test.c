@@ -2,6 +2,7 @@
 #include "api/kit/test_facade.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/mem.h"
+#include "sandbox/tenant.h"
 
 #include <jansson.h>
 
@@ -10,8 +11,8 @@
 static int setup(void **state)
 {
     struct test_facade *f = facade_open();
-    struct opensandbox *o =
-        opensandbox_new(&(struct opensandbox_config){.core = f->w->core, .api_key = STR("key-of-the-tests")});
+    struct opensandbox *o = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
+    tenant_set_key(f->w->core, STR("key-of-the-tests"));
 
     facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = o});
     *state = f;

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/kit/access.h"
+
+#include "api/kit/call.h"
+#include "api/kit/key_name.h"
+#include "sandbox/action.h"
+#include "sandbox/tenant.h"
+
+struct str access_key_given(const struct http_request *req)
+{
+    struct str key = http_header_get(req, "x-api-key"), bearer = http_header_get(req, "authorization");
+
+    if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
+        return key;
+    return str_trim(str_sub(bearer, 7));
+}
+
+static const char *copy(struct call *c, const char *text)
+{
+    return text ? arena_strndup(http_arena(c->req), text, strlen(text)) : NULL;
+}
+
+void access_as(struct call *c, const char *name, const struct principal *who)
+{
+    c->actor.name = copy(c, name);
+    c->actor.who = *who;
+    c->actor.who.key = copy(c, who->key);
+    c->actor.who.name = copy(c, who->name);
+    c->actor.who.sandbox = copy(c, who->sandbox);
+}
+
+bool access_by_key(struct call *c, struct str key)
+{
+    const char *facade = c->facade->ops->name;
+    struct principal who;
+    char name[KEY_NAME_MAX];
+
+    if (!tenant_authenticate(call_core(c), key, &who))
+        return false;
+    key_name(facade, key, name);
+    access_as(c, who.key ? arena_printf(http_arena(c->req), "%s:%s", facade, who.key) : name, &who);
+    return true;
+}
+
+static enum scope access_need(const struct route *route)
+{
+    if (route->flags & ROUTE_OPERATOR)
+        return SCOPE_OPERATOR;
+    if (route->flags & ROUTE_ADMIN)
+        return SCOPE_ADMIN;
+    if (route->flags & (ROUTE_READ | ROUTE_USE))
+        return route->flags & ROUTE_USE ? SCOPE_USE : SCOPE_READ;
+    return route->method == HTTP_METHOD_GET || route->method == HTTP_METHOD_HEAD ? SCOPE_READ : SCOPE_USE;
+}
+
+bool access_charge(struct call *c, uint64_t tenant)
+{
+    static const uint64_t one[QUOTA_CHARGED] = {[QUOTA_CONNECTIONS] = 1};
+    struct err err;
+
+    if (charge_take(&c->charge, call_core(c), tenant, one, &err) == 0)
+        return true;
+    call_fail_err(c, &err);
+    return false;
+}
+
+bool access_permitted(struct call *c)
+{
+    const struct principal *who = &c->actor.who;
+    unsigned flags = c->route->flags;
+    enum scope need = access_need(c->route);
+
+    if (who->scope < need) {
+        call_refuse(c, ERR_PERMISSION_DENIED,
+                    need == SCOPE_OPERATOR ? "this is for administrators of the default tenant"
+                                           : "this API key's scope is '%s': this needs '%s'",
+                    scope_name(who->scope), scope_name(need));
+        return false;
+    }
+    if (who->sandbox && (!(flags & (ROUTE_SANDBOX | ROUTE_OF_SANDBOX)) || (flags & ROUTE_WIDE))) {
+        call_refuse(c, ERR_PERMISSION_DENIED, "this API key is for sandbox %s alone", who->sandbox);
+        return false;
+    }
+    return access_charge(c, who->tenant);
+}
+
+static bool access_has(const struct principal *who, const struct sandbox *sb)
+{
+    const struct sandbox_info *info = sandbox_info(sb);
+
+    return view_has(who->view, info->tenant) && (!who->sandbox || strcmp(who->sandbox, info->id) == 0);
+}
+
+struct sandbox *access_find_sandbox(const struct call *c, struct str id)
+{
+    struct sandbox *sb = sandbox_find(call_core(c), id);
+
+    return sb && access_has(&c->actor.who, sb) ? sb : NULL;
+}
+
+struct access_walk {
+    const struct principal *who;
+    bool (*fn)(void *ctx, struct sandbox *sb);
+    void *ctx;
+};
+
+static bool access_walk_one(void *ctx, struct sandbox *sb)
+{
+    const struct access_walk *w = ctx;
+
+    return !access_has(w->who, sb) || w->fn(w->ctx, sb);
+}
+
+void access_each_sandbox(const struct call *c, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx)
+{
+    struct access_walk walk = {&c->actor.who, fn, ctx};
+
+    sandbox_each(call_core(c), access_walk_one, &walk);
+}
+
+bool access_has_log(const struct call *c, const char *id)
+{
+    const struct principal *who = &c->actor.who;
+    uint64_t tenant;
+    struct err ignored;
+
+    if (who->view == TENANT_ANY)
+        return true;
+    if (strcmp(id, SERVICE_LOG_ID) == 0)
+        return who->scope >= SCOPE_OPERATOR;
+    return tenant_of_log(call_core(c), id, &tenant, &ignored) == 0 && view_has(who->view, tenant) &&
+           (!who->sandbox || strcmp(who->sandbox, id) == 0);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who may do what: the one place for all façades. A façade finds out who asks and says so by one of access_by_key() and access_as(); the kit then holds what the
+ * route needs against the scope (access_permitted()), and what the request names against the tenant (the look-ups below).
+ *
+ *  1. A route needs SCOPE_READ when its method is GET or HEAD, else SCOPE_USE, unless its flags say something else.
+ *  2. What belongs to another tenant is not found. So is, for a key of one sandbox, every other sandbox.
+ *  3. A key of one sandbox is good for routes that name a sandbox in args[0], but for those that reach beyond it (ROUTE_WIDE).
+ */
+#pragma once
+
+#include "api/kit/facade.h"
+#include "sandbox/sandbox.h"
+
+struct call;
+
+/* From the header X-API-KEY, or else Authorization: Bearer. p NULL: none. */
+struct str access_key_given(const struct http_request *req);
+
+/* False: nobody has such a key, and nothing is answered. */
+bool access_by_key(struct call *c, struct str key);
+/* name: for the record. The principal's strings are copied. */
+void access_as(struct call *c, const char *name, const struct principal *who);
+
+/* Of the call's route. False: answered. */
+bool access_permitted(struct call *c);
+/* One more request of the tenant is under way, until the call is over. False: answered. */
+bool access_charge(struct call *c, uint64_t tenant);
+
+static inline bool access_may_use(const struct principal *who)
+{
+    return who->scope >= SCOPE_USE;
+}
+
+/* As sandbox_find() and sandbox_each(), of those that there are for who asks. */
+struct sandbox *access_find_sandbox(const struct call *c, struct str id);
+void access_each_sandbox(const struct call *c, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);
+/* May who asks read the log under this id, of what is there or was? */
+bool access_has_log(const struct call *c, const char *id);

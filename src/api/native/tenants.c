@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tenants and their limits. */
+#include "api/native/handlers.h"
+#include "sandbox/tenant.h"
+
+enum { LIST_BYTES = 16 << 20 };
+
+static void append_figures(struct buf *b, const char *name, const uint64_t *figures, size_t n)
+{
+    buf_printf(b, ",\"%s\":{", name);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(b, "%s\"%s\":%llu", i ? "," : "", quota_names[i], (unsigned long long)figures[i]);
+    buf_append_char(b, '}');
+}
+
+static void append_tenant(struct buf *b, const struct tenant_info *info)
+{
+    uint64_t used[QUOTA_MAX] = {0};
+    memcpy(used, info->quota->used, sizeof(info->quota->used));
+    used[QUOTA_TEMPLATES] = info->n_templates;
+    buf_append_cstr(b, "{\"name\":");
+    buf_append_json_string(b, str_of(info->name));
+    buf_printf(b, ",\"number\":%llu", (unsigned long long)info->number);
+    native_append_time(b, "created_at", info->created);
+    append_figures(b, "limits", info->quota->limits, QUOTA_MAX);
+    append_figures(b, "used", used, QUOTA_MAX);
+    buf_printf(b, ",\"keys\":%zu}", info->n_keys);
+}
+
+static void tenants_append_one(void *ctx, const struct tenant_info *info)
+{
+    struct buf *b = ctx;
+    if (buf_data(b)[buf_len(b) - 1] == '}')
+        buf_append_char(b, ',');
+    append_tenant(b, info);
+}
+
+void native_tenants_list(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    buf_append_cstr(&b, "{\"tenants\":[");
+    tenant_each(call_core(c), tenants_append_one, &b);
+    buf_append_cstr(&b, "]}");
+    call_json_buf(c, 200, &b);
+}
+
+static void answer(struct call *c, int status, struct str name)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+    struct tenant_info info;
+    struct err err;
+    if (tenant_info(call_core(c), name, &info, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    append_tenant(&b, &info);
+    call_json(c, status, buf_str(&b));
+}
+
+/* The body's limits; name NULL: it has none. False: answered. */
+static bool read_limits(struct call *c, struct str *name, int64_t limits[static QUOTA_MAX])
+{
+    struct json_want wants[QUOTA_MAX + 1];
+    for (size_t i = 0; i < QUOTA_MAX; i++) {
+        limits[i] = -1;
+        wants[i] = (struct json_want)JSON_WANT_INT(quota_names[i], 0, INT64_MAX, &limits[i]);
+    }
+    if (name)
+        wants[QUOTA_MAX] = (struct json_want)JSON_NEED_STR("name", name);
+    return call_wants(c, wants, QUOTA_MAX + (name ? 1 : 0));
+}
+
+void native_tenants_create(struct call *c)
+{
+    int64_t limits[QUOTA_MAX];
+    struct str name = STR_NULL;
+    struct err err;
+    if (!read_limits(c, &name, limits))
+        return;
+    if (tenant_create(call_core(c), &c->actor, name, limits, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        answer(c, 201, name);
+}
+
+void native_tenants_get(struct call *c)
+{
+    answer(c, 200, c->args[0]);
+}
+
+void native_tenants_set(struct call *c)
+{
+    int64_t limits[QUOTA_MAX];
+    struct err err;
+    if (!read_limits(c, NULL, limits))
+        return;
+    if (tenant_set(call_core(c), &c->actor, c->args[0], limits, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        answer(c, 200, c->args[0]);
+}
+
+void native_tenants_remove(struct call *c)
+{
+    struct err err;
+    if (tenant_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
+        call_fail_err(c, &err);
+    else
+        call_empty(c, 204);
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two tenants at the same service, whose façades are both there: every route that names something is asked for one tenant's things with the other's key. It answers what
+ * it answers for things that are not there at all. That it finds them for their owner is seen, too.
+ */
+#include "api/e2b/call.h"
+#include "api/e2b/control.h"
+#include "api/kit/test_facade.h"
+#include "api/native/handlers.h"
+#include "api/opensandbox/opensandbox.h"
+#include "base/mem.h"
+#include "build/builder.h"
+#include "sandbox/templates.h"
+#include "sandbox/tenant.h"
+#include "sandbox/volumes.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* Of api/opensandbox/handlers.h, which has names that others have too. */
+extern const struct route lifecycle_routes[], command_routes[], file_routes[], egress_routes[];
+extern const size_t lifecycle_n_routes, command_n_routes, file_n_routes, egress_n_routes;
+
+#define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+struct site {
+    struct test_facade *f;
+    struct builder *builder;
+    struct native *native;
+    struct e2b *e2b;
+    struct opensandbox *opensandbox;
+    char key_a[KEY_TEXT_LEN + 1], key_b[KEY_TEXT_LEN + 1], key_id[KEY_ID_LEN + 1];
+    uint64_t tenant_a;
+};
+
+/* What a tenant has, or what nobody has. */
+struct things {
+    char sandbox[64], volume[64], template[64], build[64], key[64], snapshot[64];
+};
+
+static const struct things nothing = {"i00000000000000000000", "vol-00000000000000000000",
+                                      "00000000000000000000",  "00000000-0000-4000-8000-000000000000",
+                                      "key-000000000000",      "00000000000000000000:default"};
+
+static struct native_obstacle no_obstacle(void *ctx)
+{
+    (void)ctx;
+    return (struct native_obstacle){NULL, NULL};
+}
+
+static int no_verify(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err)
+{
+    (void)ctx, (void)sandbox, (void)ret_verdict;
+    return err_set(err, ERR_UNIMPLEMENTED, "not here");
+}
+
+static void site_key(struct site *s, const char *tenant, enum scope scope, const char *name, const char *sandbox,
+                     char ret_key[static KEY_TEXT_LEN + 1])
+{
+    struct actor actor = {.name = "owner", .who = PRINCIPAL_OWNER};
+    struct key_info info;
+    struct err err;
+    assert_int_equal(tenant_find(s->f->w->core, str_of(tenant), &actor.who.tenant, &err), 0);
+    actor.who.view = actor.who.tenant;
+    if (key_create(s->f->w->core, &actor,
+                   &(struct key_spec){.name = str_of(name), .scope = scope, .sandbox = str_of(sandbox)}, ret_key, &info,
+                   &err) < 0)
+        fail_msg("%s", err.msg);
+    memcpy(s->key_id, info.id, sizeof(s->key_id));
+}
+
+static int setup(void **state)
+{
+    static const struct actor owner = {.name = "owner", .who = PRINCIPAL_OWNER};
+    struct site *s = mem_new(struct site);
+    struct core *core;
+    struct err err;
+    s->f = facade_open();
+    core = s->f->w->core;
+    assert_int_equal(
+        builder_new(&(struct builder_config){.core = core, .data_dir = s->f->w->dir->path}, &s->builder, &err), 0);
+    s->native = native_new(&(struct native_config){.core = core,
+                                                   .builder = s->builder,
+                                                   .events = s->f->w->events,
+                                                   .verify = no_verify,
+                                                   .supervisor = no_obstacle,
+                                                   .version = "1"});
+    s->e2b = e2b_new(&(struct e2b_config){.core = core, .builder = s->builder});
+    facade_claim(s->f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = s->e2b});
+    facade_claim(s->f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = s->native});
+    s->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = core});
+    facade_claim(s->f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = s->opensandbox});
+    facade_claim(s->f, &(struct claim){.serve = e2b_serve_api, .facade = s->e2b});
+    assert_int_equal(tenant_create(core, &owner, STR("b"), NULL, &err), 0);
+    assert_int_equal(tenant_create(core, &owner, STR("a"), NULL, &err), 0);
+    assert_int_equal(tenant_find(core, STR("a"), &s->tenant_a, &err), 0);
+    site_key(s, "b", SCOPE_ADMIN, "admin", "", s->key_b);
+    site_key(s, "a", SCOPE_ADMIN, "admin", "", s->key_a);
+    *state = s;
+    return 0;
+}
+
+static void site_free(void *facade)
+{
+    e2b_free(facade);
+}
+
+static int teardown(void **state)
+{
+    struct site *s = *state;
+    AUTO_FREE char *uploads = mem_printf("%s/uploads", s->f->w->dir->path);
+    opensandbox_free(s->opensandbox);
+    native_free(s->native);
+    builder_free(s->builder);
+    world_turns(s->f->w, 50);
+    (void)rmdir(uploads);
+    int r = facade_close(s->f, site_free);
+    mem_free(s);
+    return r;
+}
+
+static int ask(struct site *s, const char *key, const char *method, const char *target, const char *body,
+               struct buf *ret_body)
+{
+    AUTO_FREE char *headers = mem_printf("X-API-KEY: %s\r\nOPEN-SANDBOX-API-KEY: %s\r\n%s", key, key,
+                                         body ? "Content-Type: application/json\r\n" : "");
+    return facade_call(s->f, method, target, headers, str_of(body), NULL, ret_body);
+}
+
+static void member(const struct buf *body, const char *name, char *ret, size_t size)
+{
+    AUTO_FREE char *wanted = mem_printf("\"%s\":\"", name);
+    const char *at = memmem(buf_data(body), buf_len(body), wanted, strlen(wanted));
+    if (!at)
+        fail_msg("no %s in %.*s", name, STR_ARG(buf_str(body)));
+    at += strlen(wanted);
+    (void)snprintf(ret, size, "%.*s", (int)strcspn(at, "\""), at);
+}
+
+static void fill(struct site *s, const char *key, struct things *t)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    assert_int_equal(ask(s, key, "POST", "/v2/sandboxes", "{\"templateID\":\"base\",\"timeout\":3000}", &b), 201);
+    member(&b, "sandboxID", t->sandbox, sizeof(t->sandbox));
+    assert_int_equal(ask(s, key, "POST", "/volumes", "{\"name\":\"data\"}", &b), 201);
+    member(&b, "volumeID", t->volume, sizeof(t->volume));
+    assert_int_equal(ask(s, key, "POST", "/v3/templates", "{\"name\":\"app\"}", &b), 202);
+    member(&b, "templateID", t->template, sizeof(t->template));
+    member(&b, "buildID", t->build, sizeof(t->build));
+    AUTO_FREE char *snapshots = mem_printf("/sandboxes/%s/snapshots", t->sandbox);
+    assert_int_equal(ask(s, key, "POST", snapshots, "{}", &b), 201);
+    member(&b, "snapshotID", t->snapshot, sizeof(t->snapshot));
+    memcpy(t->key, s->key_id, sizeof(s->key_id));
+}
+
+/* The routes of one façade, or of one of its services, and where they are. */
+enum { TABLES = 6 };
+struct table {
+    const struct route *routes;
+    size_t n;
+    const char *prefix;
+    unsigned port; /* of what a sandbox seems to have; 0: none */
+    bool is_e2b;
+};
+
+static void site_tables(struct site *s, struct table tables[static TABLES])
+{
+    (void)s;
+    tables[0] = (struct table){control_routes, control_routes_n, "", 0, true};
+    tables[1] = (struct table){native_routes, native_routes_n, "", 0, false};
+    tables[2] = (struct table){lifecycle_routes, lifecycle_n_routes, "/v1", 0, false};
+    tables[3] = (struct table){command_routes, command_n_routes, "/v1", 44772, false};
+    tables[4] = (struct table){file_routes, file_n_routes, "/v1", 44772, false};
+    tables[5] = (struct table){egress_routes, egress_n_routes, "/v1", 18080, false};
+}
+
+/* The pattern with what it names; false: it names nothing, or what is no tenant's. */
+static bool target_of_route(const struct table *table, const struct route *route, const struct things *t, struct buf *b)
+{
+    const char *p = route->pattern;
+    bool names = table->port != 0;
+    buf_append_cstr(b, table->prefix);
+    if (table->port)
+        buf_printf(b, "/sandboxes/%s/proxy/%u", t->sandbox, table->port);
+    if (strncmp(p, NATIVE_PREFIX, strlen(NATIVE_PREFIX)) == 0) {
+        buf_append_cstr(b, NATIVE_PREFIX);
+        p += strlen(NATIVE_PREFIX);
+    }
+    const char *const firsts[][2] = {{"sandboxes/{}", t->sandbox},
+                                     {"volumes/{}", t->volume},
+                                     {"templates/", t->template},
+                                     {"builds/{}", t->build},
+                                     {"keys/{}", t->key},
+                                     {"snapshots/{}", t->snapshot},
+                                     {table->port ? "" : "none", t->build}};
+    const char *first = NULL;
+    for (size_t i = 0; i < ARRAY_SIZE(firsts) && !first; i++)
+        first = strstr(p, firsts[i][0]) ? firsts[i][1] : NULL;
+    for (unsigned n = 0; *p; p++) {
+        if (p[0] != '{') {
+            buf_append_char(b, *p);
+            continue;
+        }
+        if (!first)
+            return false;
+        buf_append_cstr(b, n++ == 0 ? first : strstr(route->pattern, "builds/{}") ? t->build : HASH);
+        names = true;
+        p++;
+    }
+    static const struct {
+        const char *pattern, *query;
+    } queries[] = {{NATIVE_PREFIX "/snapshots", "?ref=%s"},
+                   {NATIVE_PREFIX "/templates", "?ref=%s"},
+                   {NATIVE_PREFIX "/diff", "?a=&b=%s"}};
+    for (size_t i = 0; i < ARRAY_SIZE(queries); i++) {
+        bool lists = i == 0 && route->method == HTTP_METHOD_GET;
+        if (strcmp(route->pattern, queries[i].pattern) != 0 || lists)
+            continue;
+        buf_append_str(b, str_n(queries[i].query, strcspn(queries[i].query, "%")));
+        buf_append_cstr(b, i == 2 ? t->sandbox : i == 0 ? t->snapshot : t->template);
+        names = true;
+    }
+    buf_append_char(b, '\0');
+    return names;
+}
+
+static const char *method_of(const struct route *route)
+{
+    static const char *const names[] = {
+        [HTTP_METHOD_GET] = "GET", [HTTP_METHOD_HEAD] = "HEAD",   [HTTP_METHOD_POST] = "POST",
+        [HTTP_METHOD_PUT] = "PUT", [HTTP_METHOD_PATCH] = "PATCH", [HTTP_METHOD_DELETE] = "DELETE"};
+    return names[route->method];
+}
+
+/* Of each route that has one, the members without which it would answer before it looks for anything. */
+static const char *body_of(const struct route *route)
+{
+    bool has_body = route->flags & (ROUTE_BODY | ROUTE_BODY_MAY);
+    return !has_body                                           ? NULL
+           : strstr(route->pattern, "/v2/templates/{}/builds") ? "{\"fromTemplate\":\"base\"}"
+           : strstr(route->pattern, "rotate")                  ? "{}"
+           : strstr(route->pattern, "templates/{}")            ? "{\"public\":true}"
+                                                               : "{}";
+}
+
+/* What is said of a thing, without its name. */
+static void masked(struct buf *b, const char *name)
+{
+    for (char *at; buf_len(b) && (at = memmem(buf_data(b), buf_len(b), name, strlen(name)));)
+        memset(at, '#', strlen(name));
+}
+
+static unsigned walk(struct site *s, const struct table *table, const struct things *theirs)
+{
+    unsigned walked = 0;
+    for (size_t i = 0; i < table->n; i++) {
+        const struct route *route = &table->routes[i];
+        AUTO_BUF struct buf there = BUF_INIT(4096), not_there = BUF_INIT(4096), b = BUF_INIT(8 << 20),
+                            other = BUF_INIT(8 << 20);
+        const char *method = method_of(route), *body = body_of(route);
+        if ((route->flags & (ROUTE_OPEN | ROUTE_OPERATOR)) || !target_of_route(table, route, theirs, &there) ||
+            !target_of_route(table, route, &nothing, &not_there) || (route->what && table->is_e2b))
+            continue; /* route->what: not here at all */
+        int status = ask(s, s->key_b, method, buf_data(&there), body, &b);
+        int expected = ask(s, s->key_b, method, buf_data(&not_there), body, &other);
+        bool is_e2b_log = strstr(route->pattern, "/builds/{}/status") || strstr(route->pattern, "/builds/{}/logs");
+        if (status != (is_e2b_log ? 400 : 404))
+            fail_msg("%s %s: %d %.*s", method, buf_data(&there), status, STR_ARG(buf_str(&b)));
+        const char *const pairs[][2] = {{theirs->snapshot, nothing.snapshot}, {theirs->sandbox, nothing.sandbox},
+                                        {theirs->volume, nothing.volume},     {theirs->template, nothing.template},
+                                        {theirs->build, nothing.build},       {theirs->key, nothing.key}};
+        for (size_t k = 0; k < ARRAY_SIZE(pairs); k++) {
+            masked(&b, pairs[k][0]);
+            masked(&other, pairs[k][1]);
+        }
+        assert_int_equal(status, expected);
+        if (!str_eq(buf_str(&b), buf_str(&other)))
+            fail_msg("%s %s tells them apart: %.*s / %.*s", method, buf_data(&there), STR_ARG(buf_str(&b)),
+                     STR_ARG(buf_str(&other)));
+        /* Its owner finds it. (What would change or end it is not asked for.) */
+        if (route->method == HTTP_METHOD_GET && !table->port && !strstr(route->pattern, "files") &&
+            !strstr(route->pattern, "entries") && !strstr(route->pattern, "diff") &&
+            !strstr(route->pattern, "output") && !strstr(route->pattern, "artefacts")) {
+            status = ask(s, s->key_a, method, buf_data(&there), body, &b);
+            if (status == 404 || status == 403 || status == 401)
+                fail_msg("%s %s for its owner: %d %.*s", method, buf_data(&there), status, STR_ARG(buf_str(&b)));
+        }
+        walked++;
+    }
+    return walked;
+}
+
+static void nothing_of_another_tenant_is_there(void **state)
+{
+    struct site *s = *state;
+    struct things theirs;
+    fill(s, s->key_a, &theirs);
+    struct table tables[TABLES];
+    site_tables(s, tables);
+    static const unsigned least[TABLES] = {25, 30, 10, 10, 8, 5};
+    for (size_t i = 0; i < TABLES; i++) {
+        unsigned n = walk(s, &tables[i], &theirs);
+        if (n < least[i])
+            fail_msg("table %zu: %u", i, n);
+    }
+}
+
+static void lists_hold_ones_own(void **state)
+{
+    static const char *const lists[] = {"/sandboxes",
+                                        "/v2/sandboxes",
+                                        "/sandboxes/metrics?sandbox_ids=",
+                                        "/templates",
+                                        "/v2/templates",
+                                        "/snapshots",
+                                        "/volumes",
+                                        NATIVE_PREFIX "/sandboxes",
+                                        NATIVE_PREFIX "/snapshots",
+                                        NATIVE_PREFIX "/templates",
+                                        NATIVE_PREFIX "/volumes",
+                                        NATIVE_PREFIX "/keys"};
+    struct site *s = *state;
+    struct things theirs;
+    fill(s, s->key_a, &theirs);
+    const char *const ids[] = {theirs.sandbox, theirs.volume, theirs.template, theirs.key};
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+        AUTO_BUF struct buf b = BUF_INIT(8 << 20);
+        AUTO_FREE char *target = mem_printf("%s%s", lists[i], strchr(lists[i], '=') ? theirs.sandbox : "");
+        assert_int_equal(ask(s, s->key_b, "GET", target, NULL, &b), 200);
+        for (size_t k = 0; k < ARRAY_SIZE(ids); k++)
+            if (memmem(buf_data(&b), buf_len(&b), ids[k], strlen(ids[k])))
+                fail_msg("%s holds %s", target, ids[k]);
+    }
+    /* The same names, once more. */
+    struct things own;
+    memcpy(s->key_id, nothing.key, sizeof(s->key_id));
+    fill(s, s->key_b, &own);
+    assert_string_not_equal(own.template, theirs.template);
+    assert_string_not_equal(own.volume, theirs.volume);
+}
+
+static void what_is_named_in_a_body_is_ones_own(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct site *s = *state;
+    char first[64], second[64], again[64];
+    struct things theirs;
+    fill(s, s->key_a, &theirs);
+    AUTO_FREE char *mount =
+        mem_printf("{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"%s\",\"path\":\"/v\"}]}", theirs.volume);
+    assert_int_equal(ask(s, s->key_b, "POST", "/v2/sandboxes", mount, &b), 400);
+    assert_int_equal(ask(s, s->key_b, "POST", "/v2/sandboxes",
+                         "{\"templateID\":\"base\",\"volumeMounts\":[{\"name\":\"data\",\"path\":\"/v\"}]}", &b),
+                     400);
+    AUTO_FREE char *from = mem_printf("{\"templateID\":\"%s\"}", theirs.template);
+    assert_int_equal(ask(s, s->key_b, "POST", "/v2/sandboxes", from, &b), 404);
+    AUTO_FREE char *tag = mem_printf("{\"target\":\"%s\",\"tags\":[\"x\"]}", theirs.template);
+    assert_int_equal(ask(s, s->key_b, "POST", "/templates/tags", tag, &b), 404);
+    AUTO_FREE char *confined = mem_printf("{\"name\":\"x\",\"sandbox\":\"%s\"}", theirs.sandbox);
+    assert_int_equal(ask(s, s->key_b, "POST", NATIVE_PREFIX "/keys", confined, &b), 404);
+
+    /* A key of a create means that tenant's create. */
+    static const char body[] = "{\"templateID\":\"base\",\"timeout\":3000}";
+    AUTO_FREE char *a =
+        mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n", s->key_a);
+    AUTO_FREE char *c =
+        mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n", s->key_b);
+    assert_int_equal(facade_call(s->f, "POST", "/v2/sandboxes", a, str_of(body), NULL, &b), 201);
+    member(&b, "sandboxID", first, sizeof(first));
+    assert_int_equal(facade_call(s->f, "POST", "/v2/sandboxes", c, str_of(body), NULL, &b), 201);
+    member(&b, "sandboxID", second, sizeof(second));
+    assert_int_equal(facade_call(s->f, "POST", "/v2/sandboxes", a, str_of(body), NULL, &b), 201);
+    member(&b, "sandboxID", again, sizeof(again));
+    assert_string_equal(first, again);
+    assert_string_not_equal(first, second);
+}
+
+static void scopes_are_kept(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    char reads[KEY_TEXT_LEN + 1], uses[KEY_TEXT_LEN + 1], one[KEY_TEXT_LEN + 1];
+    struct site *s = *state;
+    struct things own;
+    fill(s, s->key_a, &own);
+    site_key(s, "a", SCOPE_READ, "reads", "", reads);
+    site_key(s, "a", SCOPE_USE, "uses", "", uses);
+    site_key(s, "a", SCOPE_USE, "one", own.sandbox, one);
+
+    struct table tables[TABLES];
+    site_tables(s, tables);
+    for (size_t i = 0; i < TABLES; i++) {
+        for (size_t k = 0; k < tables[i].n; k++) {
+            const struct route *route = &tables[i].routes[k];
+            AUTO_BUF struct buf target = BUF_INIT(4096);
+            bool is_read = route->method == HTTP_METHOD_GET || route->method == HTTP_METHOD_HEAD;
+            if ((route->flags & ROUTE_OPEN) ||
+                (!target_of_route(&tables[i], route, &nothing, &target) && strchr(route->pattern, '{')))
+                continue;
+            const char *method = method_of(route), *body = body_of(route);
+            unsigned above_use = route->flags & (ROUTE_ADMIN | ROUTE_OPERATOR);
+            if (!is_read && !(route->flags & ROUTE_READ))
+                assert_int_equal(ask(s, reads, method, buf_data(&target), body, &b), 403);
+            if (above_use)
+                assert_int_equal(ask(s, uses, method, buf_data(&target), body, &b), 403);
+            if (route->flags & ROUTE_OPERATOR)
+                assert_int_equal(ask(s, s->key_a, method, buf_data(&target), body, &b), 403);
+            if (!(route->flags & (ROUTE_SANDBOX | ROUTE_OF_SANDBOX)) || (route->flags & ROUTE_WIDE))
+                assert_int_equal(ask(s, one, method, buf_data(&target), body, &b), 403);
+            else if (!(route->flags & ROUTE_ADMIN))
+                assert_int_equal(ask(s, one, method, buf_data(&target), body, &b), 404); /* another sandbox */
+        }
+    }
+    AUTO_FREE char *sandbox = mem_printf("/sandboxes/%s", own.sandbox);
+    AUTO_FREE char *volume = mem_printf("/volumes/%s", own.volume);
+    assert_int_equal(ask(s, one, "GET", sandbox, NULL, &b), 200);
+    assert_has(&b, "\"envdAccessToken\"");
+    assert_int_equal(ask(s, reads, "GET", sandbox, NULL, &b), 200); /* and no token, which would do more */
+    assert_null(memmem(buf_data(&b), buf_len(&b), "envdAccessToken", 15));
+    assert_int_equal(ask(s, reads, "GET", volume, NULL, &b), 200);
+    assert_null(memmem(buf_data(&b), buf_len(&b), "\"token\"", 7));
+    assert_int_equal(ask(s, one, "DELETE", sandbox, NULL, &b), 204);
+    assert_int_equal(ask(s, one, "GET", sandbox, NULL, &b), 404);
+}
+
+static void limits_are_told_in_each_facades_words(void **state)
+{
+    static const struct actor owner = {.name = "owner", .who = PRINCIPAL_OWNER};
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct site *s = *state;
+    int64_t limits[QUOTA_MAX] = {1, 0, 0, 0, 0, 0, 0};
+    struct err err;
+    assert_int_equal(tenant_set(s->f->w->core, &owner, STR("a"), limits, &err), 0);
+    assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 201);
+    assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 429);
+    assert_has(&b, "{\"code\":429,\"message\":\"your tenant's limit is 1 sandboxes, and 1 are in use\"}");
+    assert_int_equal(ask(s, s->key_a, "POST", NATIVE_PREFIX "/sandboxes", "{}", &b), 429);
+    assert_has(&b, "\"code\":\"resource_exhausted\"");
+    assert_int_equal(ask(s, s->key_b, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 201);
+    limits[QUOTA_SANDBOXES] = 0;
+    limits[QUOTA_MEMORY] = 1;
+    limits[QUOTA_CONNECTIONS] = 1;
+    assert_int_equal(tenant_set(s->f->w->core, &owner, STR("a"), limits, &err), 0);
+    assert_int_equal(ask(s, s->key_a, "POST", "/v2/sandboxes", "{\"templateID\":\"base\"}", &b), 403);
+    /* A request that is over is given back. */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ask(s, s->key_a, "GET", "/v2/sandboxes", NULL, &b), 200);
+    limits[QUOTA_CONNECTIONS] = 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nothing_of_another_tenant_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_hold_ones_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_named_in_a_body_is_ones_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(scopes_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_are_told_in_each_facades_words, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/quota.h"
+#include "sandbox/internal.h"
+#include "sandbox/tenant.h"
+
+const char *const quota_names[QUOTA_MAX] = {
+    [QUOTA_SANDBOXES] = "sandboxes", [QUOTA_MEMORY] = "memory_bytes",     [QUOTA_CPU] = "cpu_milli",
+    [QUOTA_DISK] = "disk_bytes",     [QUOTA_CONNECTIONS] = "connections", [QUOTA_CREATES] = "creates_per_minute",
+    [QUOTA_TEMPLATES] = "templates",
+};
+
+static const char *const quota_words[QUOTA_MAX] = {
+    [QUOTA_SANDBOXES] = "sandboxes",
+    [QUOTA_MEMORY] = "bytes of memory",
+    [QUOTA_CPU] = "thousandths of a CPU",
+    [QUOTA_DISK] = "bytes of disk",
+    [QUOTA_CONNECTIONS] = "open connections",
+    [QUOTA_CREATES] = "new sandboxes a minute",
+    [QUOTA_TEMPLATES] = "templates and snapshots",
+};
+
+static int quota_refuse(enum quota what, uint64_t limit, uint64_t used, uint64_t amount, struct err *err)
+{
+    if (amount > limit)
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's limit is %llu %s: %llu are more",
+                       (unsigned long long)limit, quota_words[what], (unsigned long long)amount);
+    return err_set(err, ERR_RESOURCE_EXHAUSTED, "your tenant's limit is %llu %s, and %llu are in use",
+                   (unsigned long long)limit, quota_words[what], (unsigned long long)used);
+}
+
+static void charge_add(struct charge *charge, struct quota_user *user, struct core *core, uint64_t tenant,
+                       const uint64_t amounts[static QUOTA_CHARGED])
+{
+    *charge = (struct charge){.core = core, .tenant = tenant};
+    for (size_t i = 0; i < QUOTA_CHARGED; i++) {
+        charge->amounts[i] = amounts[i];
+        user->used[i] += amounts[i];
+    }
+}
+
+static struct quota_user *quota_user_of(struct core *core, uint64_t tenant, struct err *err)
+{
+    struct quota_user *user = tenant_quota(core, tenant);
+    if (!user)
+        (void)err_set(err, ERR_UNAUTHENTICATED, "the tenant was removed");
+    return user;
+}
+
+int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const uint64_t amounts[static QUOTA_CHARGED],
+                struct err *err)
+{
+    struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
+    for (size_t i = 0; i < QUOTA_CHARGED; i++) {
+        uint64_t limit = user->limits[i], used = user->used[i];
+        if (amounts[i] && limit && (used >= limit || amounts[i] > limit - used))
+            return quota_refuse((enum quota)i, limit, used, amounts[i], err);
+    }
+    charge_add(charge, user, core, tenant, amounts);
+    return 0;
+}
+
+/* Of what may grow; 0: without an end, which a tenant whose disk is limited can't have. */
+static int charge_disk(struct charge *charge, struct core *core, uint64_t tenant,
+                       const uint64_t amounts[static QUOTA_CHARGED], struct err *err)
+{
+    const struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
+    if (user->limits[QUOTA_DISK] && !amounts[QUOTA_DISK])
+        return err_set(err, ERR_PERMISSION_DENIED, "your tenant's disk is limited: say how large this may become");
+    return charge_take(charge, core, tenant, amounts, err);
+}
+
+int charge_volume(struct charge *charge, struct core *core, uint64_t tenant, uint64_t limit_bytes, struct err *err)
+{
+    return charge_disk(charge, core, tenant, (const uint64_t[QUOTA_CHARGED]){[QUOTA_DISK] = limit_bytes}, err);
+}
+
+int charge_sandbox(struct charge *charge, struct core *core, uint64_t tenant, uint64_t memory_bytes, uint32_t cpu_milli,
+                   uint64_t disk_bytes, struct err *err)
+{
+    const uint64_t amounts[QUOTA_CHARGED] = {
+        [QUOTA_SANDBOXES] = 1, [QUOTA_MEMORY] = memory_bytes, [QUOTA_CPU] = cpu_milli, [QUOTA_DISK] = disk_bytes};
+    struct quota_user *user = quota_user_of(core, tenant, err);
+    if (!user)
+        return -1;
+    uint64_t rate = user->limits[QUOTA_CREATES];
+    usec_t now = clock_mono(), step = rate ? 60 * USEC_PER_SEC / rate : 0, due = MAX(user->creates_at, now);
+    if (rate && due + step > now + 60 * USEC_PER_SEC)
+        return quota_refuse(QUOTA_CREATES, rate, rate, 1, err);
+    if (charge_disk(charge, core, tenant, amounts, err) < 0)
+        return -1;
+    user->creates_at = due + step;
+    return 0;
+}
+
+void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
+                      const uint64_t amounts[static QUOTA_CHARGED])
+{
+    struct quota_user *user = tenant_quota(core, tenant);
+    if (user)
+        charge_add(charge, user, core, tenant, amounts);
+}
+
+void charge_release(struct charge *charge)
+{
+    struct quota_user *user = charge->core ? tenant_quota(charge->core, charge->tenant) : NULL;
+    for (size_t i = 0; user && i < QUOTA_CHARGED; i++) {
+        assert(user->used[i] >= charge->amounts[i]);
+        user->used[i] -= charge->amounts[i];
+    }
+    charge->core = NULL;
+}
+
+int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err)
+{
+    const struct quota_user *user = tenant_quota(core, tenant);
+    uint64_t limit = user ? user->limits[QUOTA_TEMPLATES] : 0;
+    return limit && n >= limit ? quota_refuse(QUOTA_TEMPLATES, limit, n, 1, err) : 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a tenant may have at a time. Whatever counts is charged to its tenant when it begins, and its charge is given back when it ends, once, however it ends.
+ * A limit of 0 is none; one that is lowered takes nothing away, it only refuses more.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "sandbox/core.h"
+
+enum quota {
+    QUOTA_SANDBOXES, /* running or paused */
+    QUOTA_MEMORY,    /* bytes, of all sandboxes */
+    QUOTA_CPU,       /* thousandths of a CPU */
+    QUOTA_DISK,      /* bytes, of all sandboxes and volumes */
+    QUOTA_CONNECTIONS,
+    QUOTA_CHARGED,
+    QUOTA_CREATES = QUOTA_CHARGED, /* of sandboxes, in a minute */
+    QUOTA_TEMPLATES,               /* and snapshots: counted where they are */
+    QUOTA_MAX
+};
+
+extern const char *const quota_names[QUOTA_MAX]; /* as in JSON and in the store: "sandboxes", "memory_bytes" */
+
+/* Of one tenant. */
+struct quota_user {
+    uint64_t limits[QUOTA_MAX], used[QUOTA_CHARGED];
+    usec_t creates_at; /* monotonic: the creates so far would have been due until then, one after the other */
+};
+
+/* Embedded in what is charged; all zeroes: nothing is. */
+struct charge {
+    struct core *core;
+    uint64_t tenant;
+    uint64_t amounts[QUOTA_CHARGED];
+};
+
+/* ERR_RESOURCE_EXHAUSTED: not now; ERR_PERMISSION_DENIED: it would never fit. */
+int charge_take(struct charge *charge, struct core *core, uint64_t tenant, const uint64_t amounts[static QUOTA_CHARGED],
+                struct err *err) WARN_UNUSED;
+/* A sandbox of that size, and that it is made now. disk_bytes 0: has no limit. */
+int charge_sandbox(struct charge *charge, struct core *core, uint64_t tenant, uint64_t memory_bytes, uint32_t cpu_milli,
+                   uint64_t disk_bytes, struct err *err) WARN_UNUSED;
+/* A volume that may hold so much; 0: without a limit, which a tenant whose disk is limited can't have. */
+int charge_volume(struct charge *charge, struct core *core, uint64_t tenant, uint64_t limit_bytes,
+                  struct err *err) WARN_UNUSED;
+/* What is there already: never refused. */
+void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
+                      const uint64_t amounts[static QUOTA_CHARGED]);
+void charge_release(struct charge *charge);
+
+/* One more than these `n` templates. */
+int quota_check_template(struct core *core, uint64_t tenant, size_t n, struct err *err) WARN_UNUSED;

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys from their making to their end, and what tenants are charged. */
+#include "base/mem.h"
+#include "sandbox/pause.h"
+#include "sandbox/snapshot.h"
+#include "sandbox/templates.h"
+#include "sandbox/tenant.h"
+#include "sandbox/test_world.h"
+#include "sandbox/volumes.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct actor owner = {.name = "owner", .who = PRINCIPAL_OWNER};
+
+static struct actor tenant_made(struct world *w, const char *name)
+{
+    struct actor a = {.name = name, .who.scope = SCOPE_ADMIN};
+    struct err err;
+    if (tenant_create(w->core, &owner, str_of(name), NULL, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(tenant_find(w->core, str_of(name), &a.who.tenant, &err), 0);
+    a.who.view = a.who.tenant;
+    return a;
+}
+
+static void limit(struct world *w, const char *name, enum quota what, int64_t most)
+{
+    int64_t limits[QUOTA_MAX];
+    struct err err;
+    for (size_t i = 0; i < QUOTA_MAX; i++)
+        limits[i] = (size_t)what == i ? most : -1;
+    assert_int_equal(tenant_set(w->core, &owner, str_of(name), limits, &err), 0);
+}
+
+static void made(struct world *w, const struct actor *actor, const struct key_spec *spec,
+                 char key[static KEY_TEXT_LEN + 1])
+{
+    struct key_info info;
+    struct err err;
+    if (key_create(w->core, actor, spec, key, &info, &err) < 0)
+        fail_msg("%s", err.msg);
+}
+
+static void keys_are_good_from_their_making_to_their_end(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    char first[KEY_TEXT_LEN + 1], second[KEY_TEXT_LEN + 1], third[KEY_TEXT_LEN + 1];
+    struct principal who;
+    struct key_info info;
+    struct err err;
+
+    assert_false(tenant_has_keys(w->core));
+    made(w, &a, &(struct key_spec){.name = STR("ci"), .scope = SCOPE_USE}, first);
+    assert_true(tenant_has_keys(w->core));
+    assert_true(tenant_authenticate(w->core, str_of(first), &who));
+    assert_int_equal(who.tenant, a.who.tenant);
+    assert_int_equal(who.view, a.who.tenant);
+    assert_int_equal(who.scope, SCOPE_USE);
+    assert_string_equal(who.name, "ci");
+    assert_false(tenant_authenticate(w->core, STR(""), &who));
+    assert_false(tenant_authenticate(w->core, str_n(first, strlen(first) - 1), &who));
+    assert_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), first));
+    assert_non_null(strstr(world_event_data(w, "service", EVENT_KEY_CREATE), "\"name\":\"ci\""));
+
+    /* The old one goes on for as long as was said, also past another worker. */
+    assert_int_equal(key_rotate(w->core, &a, STR("ci"), 3600 * 1000, second, &info, &err), 0);
+    assert_true(tenant_authenticate(w->core, str_of(first), &who) &&
+                tenant_authenticate(w->core, str_of(second), &who));
+    world_close(w);
+    world_open(w);
+    assert_true(tenant_authenticate(w->core, str_of(first), &who) &&
+                tenant_authenticate(w->core, str_of(second), &who));
+    assert_int_equal(key_rotate(w->core, &a, STR("ci"), 0, third, &info, &err), 0);
+    assert_false(tenant_authenticate(w->core, str_of(first), &who) ||
+                 tenant_authenticate(w->core, str_of(second), &who));
+    assert_true(tenant_authenticate(w->core, str_of(third), &who));
+
+    /* What another tenant calls so is another key. */
+    struct actor b = tenant_made(w, "b");
+    assert_int_equal(key_revoke(w->core, &b, STR("ci"), &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(key_revoke(w->core, &b, str_of(who.key), &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(key_revoke(w->core, &a, STR("ci"), &err), 0);
+    assert_false(tenant_authenticate(w->core, str_of(third), &who));
+
+    made(w, &a, &(struct key_spec){.name = STR("short"), .scope = SCOPE_READ, .expires_ms = 1}, first);
+    usec_t until = clock_mono() + 5 * USEC_PER_SEC;
+    while (tenant_authenticate(w->core, str_of(first), &who) && clock_mono() < until)
+        ;
+    assert_false(tenant_authenticate(w->core, str_of(first), &who));
+}
+
+static void bad_keys_and_tenants_are_refused(void **state)
+{
+    static const struct {
+        const char *name, *sandbox;
+        enum scope scope;
+        enum err_code code;
+    } bad[] = {
+        {"", "", SCOPE_USE, ERR_INVALID_ARGUMENT},          {"a b", "", SCOPE_USE, ERR_INVALID_ARGUMENT},
+        {"-a", "", SCOPE_USE, ERR_INVALID_ARGUMENT},        {"key-a", "", SCOPE_USE, ERR_INVALID_ARGUMENT},
+        {"a/b", "", SCOPE_USE, ERR_INVALID_ARGUMENT},       {"a", "", SCOPE_NONE, ERR_INVALID_ARGUMENT},
+        {"a", "", SCOPE_OPERATOR, ERR_INVALID_ARGUMENT},    {"a", "nobody", SCOPE_USE, ERR_NOT_FOUND},
+        {"a", "nobody", SCOPE_ADMIN, ERR_INVALID_ARGUMENT}, {"taken", "", SCOPE_USE, ERR_ALREADY_EXISTS},
+    };
+    static const char *const names[] = {"", "A", "1a", "-a", "a b", "a/b", "default", "a.b"};
+    struct world *w = *state;
+    char key[KEY_TEXT_LEN + 1];
+    struct key_info info;
+    struct err err;
+    made(w, &test_actor, &(struct key_spec){.name = STR("taken"), .scope = SCOPE_ADMIN}, key);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct key_spec spec = {.name = str_of(bad[i].name), .scope = bad[i].scope, .sandbox = str_of(bad[i].sandbox)};
+        assert_int_equal(key_create(w->core, &test_actor, &spec, key, &info, &err), -1);
+        assert_int_equal(err.code, bad[i].code);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        assert_int_equal(tenant_create(w->core, &owner, str_of(names[i]), NULL, &err), -1);
+    assert_int_equal(tenant_remove(w->core, &owner, STR("default"), &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+}
+
+static int create(struct world *w, const struct actor *actor, struct world_outcome *o, struct err *err)
+{
+    *o = (struct world_outcome){0};
+    return sandbox_create(w->core, actor,
+                          &(struct sandbox_spec){.template_ref = STR("base"),
+                                                 .timeout_ms = 300000,
+                                                 .memory_bytes = 1 << 28,
+                                                 .cpu_milli = 500,
+                                                 .disk_bytes = 1 << 28,
+                                                 .allow_internet = true},
+                          world_on_done, o, err);
+}
+
+static const struct quota_user *quota_of(struct world *w, const char *name)
+{
+    struct tenant_info info;
+    struct err err;
+    assert_int_equal(tenant_info(w->core, str_of(name), &info, &err), 0);
+    return info.quota;
+}
+
+static void what_is_charged_is_given_back(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    struct world_outcome first, second, killed = {0};
+    struct err err;
+    limit(w, "a", QUOTA_SANDBOXES, 1);
+    assert_int_equal(create(w, &a, &first, &err), 0);
+    WAIT(w, first.calls);
+    assert_int_equal(first.err.code, ERR_OK);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_SANDBOXES], 1);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_MEMORY], 1 << 28);
+    assert_int_equal(create(w, &a, &second, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(create(w, &test_actor, &second, &err), 0); /* another tenant's */
+    WAIT(w, second.calls);
+
+    /* Another worker knows what there is. */
+    AUTO_FREE char *id = mem_strdup(sandbox_info(first.sb)->id);
+    struct sandbox *sb = world_restart(w, id);
+    assert_int_equal(sandbox_info(sb)->tenant, a.who.tenant);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_SANDBOXES], 1);
+    assert_int_equal(create(w, &a, &first, &err), -1);
+    assert_int_equal(tenant_remove(w->core, &owner, STR("a"), &err), -1);
+    assert_int_equal(err.code, ERR_FAILED_PRECONDITION);
+
+    assert_int_equal(sandbox_kill(sb, &a, world_on_done, &killed, &err), 0);
+    WAIT(w, killed.calls);
+    for (size_t i = 0; i < QUOTA_CHARGED; i++)
+        assert_int_equal(quota_of(w, "a")->used[i], 0);
+    assert_int_equal(create(w, &a, &first, &err), 0);
+    WAIT(w, first.calls);
+    killed = (struct world_outcome){0};
+    assert_int_equal(sandbox_kill(first.sb, &a, world_on_done, &killed, &err), 0);
+    WAIT(w, killed.calls);
+    assert_int_equal(tenant_remove(w->core, &owner, STR("a"), &err), 0);
+    assert_int_equal(create(w, &a, &first, &err), -1);
+    assert_int_equal(err.code, ERR_UNAUTHENTICATED);
+}
+
+static void on_volume(void *ctx, const struct volume *v, const struct err *err)
+{
+    (void)v, (void)err;
+    ++*(unsigned *)ctx;
+}
+
+static void each_limit_is_kept(void **state)
+{
+    static const struct {
+        enum quota what;
+        int64_t most;
+        enum err_code code;
+    } limits[] = {
+        {QUOTA_MEMORY, (1 << 28) - 1, ERR_PERMISSION_DENIED},
+        {QUOTA_CPU, 499, ERR_PERMISSION_DENIED},
+        {QUOTA_DISK, (1 << 28) - 1, ERR_PERMISSION_DENIED},
+        {QUOTA_CREATES, 1, ERR_RESOURCE_EXHAUSTED},
+    };
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a");
+    struct world_outcome o;
+    unsigned volumes = 0;
+    struct err err;
+    assert_int_equal(create(w, &a, &o, &err), 0);
+    WAIT(w, o.calls);
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+        limit(w, "a", limits[i].what, limits[i].most);
+        if (limits[i].what == QUOTA_CREATES) {
+            assert_int_equal(create(w, &a, &o, &err), 0);
+            WAIT(w, o.calls);
+        }
+        assert_int_equal(create(w, &a, &o, &err), -1);
+        assert_int_equal(err.code, limits[i].code);
+        limit(w, "a", limits[i].what, 0);
+    }
+    limit(w, "a", QUOTA_DISK, 1 << 30);
+    assert_int_equal(volume_make(w->core, &a, STR("v"), 0, on_volume, &volumes, &err), -1);
+    assert_int_equal(err.code, ERR_PERMISSION_DENIED);
+    assert_int_equal(volume_make(w->core, &a, STR("v"), 1 << 28, on_volume, &volumes, &err), 0);
+    WAIT(w, volumes);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_DISK], 3 << 28);
+    assert_int_equal(volume_drop(w->core, &a, STR("v"), on_volume, &volumes, &err), 0);
+    WAIT(w, volumes == 2);
+    assert_int_equal(quota_of(w, "a")->used[QUOTA_DISK], 2 << 28);
+
+    limit(w, "a", QUOTA_TEMPLATES, 1);
+    struct template_request request = {.name = STR("app")};
+    const struct template_build *build;
+    assert_int_equal(core_template_request(w->core, &a, &request, &build, &err), 0);
+    assert_int_equal(core_template_request(w->core, &a, &request, &build, &err), 0); /* the same template */
+    request.name = STR("other");
+    assert_int_equal(core_template_request(w->core, &a, &request, &build, &err), -1);
+    assert_int_equal(err.code, ERR_RESOURCE_EXHAUSTED);
+    assert_int_equal(core_template_request(w->core, &test_actor, &request, &build, &err), 0);
+}
+
+static void names_are_each_tenants_and_public_ones_for_all(void **state)
+{
+    struct world *w = *state;
+    struct actor a = tenant_made(w, "a"), b = tenant_made(w, "b");
+    const struct template *t;
+    struct err err;
+    world_template(w, "app", NULL, NULL); /* the default tenant's */
+    assert_int_equal(core_template_find(w->core, TENANT_DEFAULT, STR("app"), &t, &err), 0);
+    AUTO_FREE char *id = mem_strdup(t->id);
+    assert_int_equal(core_template_find(w->core, a.who.view, STR("app"), &t, &err), -1);
+    assert_int_equal(core_template_find(w->core, a.who.view, str_of(id), &t, &err), -1);
+    assert_int_equal(core_template_find(w->core, a.who.view, STR("base"), &t, &err), 0); /* a file */
+    assert_int_equal(core_template_publish(w->core, &a, STR("app"), true, &err), -1);
+    assert_int_equal(core_template_publish(w->core, &test_actor, STR("app"), true, &err), 0);
+    assert_int_equal(core_template_find(w->core, a.who.view, STR("app"), &t, &err), 0);
+    assert_int_equal(core_template_remove(w->core, &a, STR("app"), &err), -1);
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+
+    /* What another tenant publishes is for all who know its id, and takes no name. */
+    struct template_request request = {.tenant = a.who.tenant, .name = STR("tool")};
+    struct template_result result = {.layer = "layer-0123456789abcdefghij"};
+    const struct template_build *build;
+    struct template_registry *r = core_templates(w->core);
+    assert_int_equal(template_request(r, &request, &build, &err), 0);
+    AUTO_FREE char *build_id = mem_strdup(build->id), *tool = mem_strdup(build->template_id);
+    assert_int_equal(template_build_begin(r, build_id, &err), 0);
+    assert_int_equal(template_build_done(r, build_id, &result, &err), 0);
+    assert_int_equal(core_template_publish(w->core, &a, STR("tool"), true, &err), 0);
+    assert_int_equal(core_template_find(w->core, a.who.view, STR("tool"), &t, &err), 0);
+    assert_int_equal(core_template_find(w->core, b.who.view, STR("tool"), &t, &err), -1);
+    assert_int_equal(core_template_find(w->core, b.who.view, str_of(tool), &t, &err), 0);
+    assert_null(template_build_find(r, b.who.view, str_of(build_id)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(keys_are_good_from_their_making_to_their_end, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(bad_keys_and_tenants_are_refused, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(what_is_charged_is_given_back, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(each_limit_is_kept, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(names_are_each_tenants_and_public_ones_for_all, world_setup, world_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys and tenants, from the command line that makes them to the requests they are for."""
+
+import http.client
+import json
+import os
+
+import pytest
+from leaks import own_service
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a service of its own needs root")
+
+
+@pytest.fixture(scope="module")
+def service():
+    with own_service("tenants") as service:
+        yield service
+
+
+def ran(service, *arguments, **options):
+    done = service.cove(*arguments, **options)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+def refused(service, *arguments, status=1):
+    done = service.cove(*arguments)
+    assert done.returncode == status, done
+    return done.stderr
+
+
+def ask(service, key, method, path, body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), {"x-api-key": key, "content-type": "application/json", **headers})
+        answer = connection.getresponse()
+        content = answer.read()
+        return answer.status, json.loads(content) if content else None
+    finally:
+        connection.close()
+
+
+def test_a_key_works_at_once_and_until_it_is_revoked(service):
+    key = ran(service, "key", "create", "--name", "ci", "--scope", "use")
+    assert key.startswith("e2b_") and len(key) == 44 and key != service.key
+    assert ask(service, key, "GET", "/v2/sandboxes")[0] == 200
+    assert ask(service, key, "GET", "/cove/v1/keys")[0] == 403
+    assert "ci" in ran(service, "key", "ls") and key not in ran(service, "key", "ls", "--json")
+    second = ran(service, "key", "rotate", "ci", "--grace", "1h")
+    assert ask(service, key, "GET", "/v2/sandboxes")[0] == ask(service, second, "GET", "/v2/sandboxes")[0] == 200
+    third = ran(service, "key", "rotate", "ci", "--grace", "0")
+    assert ask(service, second, "GET", "/v2/sandboxes")[0] == 401
+    assert "there is a key 'ci' already" in refused(service, "key", "create", "--name", "ci")
+    assert ran(service, "key", "revoke", "ci") == "ci"
+    assert ask(service, third, "GET", "/v2/sandboxes")[0] == 401
+    assert ask(service, service.key, "GET", "/v2/sandboxes")[0] == 200
+    assert "there is no key 'ci'" in refused(service, "key", "revoke", "ci")
+    stored = list(service.state.glob("**/cove.db*"))
+    assert stored and not any(word.encode() in path.read_bytes() for path in stored for word in (key, second, third))
+
+
+def test_a_key_for_one_sandbox(service):
+    one, other = service.create(), service.create()
+    key = ran(service, "key", "create", "--name", "one", "--sandbox", one)
+    assert ask(service, key, "GET", f"/cove/v1/sandboxes/{one}")[0] == 200
+    assert ask(service, key, "GET", f"/cove/v1/sandboxes/{other}")[0] == 404
+    for method, path in (("GET", "/v2/sandboxes"), ("POST", "/v2/sandboxes"), ("POST", f"/sandboxes/{one}/fork"), ("GET", "/cove/v1/templates")):
+        assert ask(service, key, method, path, {} if method == "POST" else None)[0] == 403, path
+    ran(service, "key", "revoke", "one")
+    service.remove_all()
+
+
+def test_two_tenants(service):
+    for name in ("acme", "umbrella"):
+        assert ran(service, "tenant", "create", name) == name
+    acme, umbrella = (ran(service, "key", "create", "--tenant", name, "--name", "admin", "--scope", "admin") for name in ("acme", "umbrella"))
+    status, sandbox = ask(service, acme, "POST", "/v2/sandboxes", {"templateID": "base"})
+    assert status == 201
+    box = sandbox["sandboxID"]
+    assert ask(service, umbrella, "GET", f"/sandboxes/{box}") == (404, {"code": 404, "message": f'Sandbox "{box}" doesn\'t exist or you don\'t have access to it'})
+    assert ask(service, umbrella, "GET", f"/cove/v1/sandboxes/{box}/events")[0] == 404
+    assert [s["sandboxID"] for s in ask(service, acme, "GET", "/v2/sandboxes")[1]] == [box] and ask(service, umbrella, "GET", "/v2/sandboxes")[1] == []
+    assert ask(service, acme, "GET", "/cove/v1/tenants")[0] == 403
+
+    # The command line of the machine sees all, or one.
+    assert ran(service, "ls", "-q") == box == ran(service, "ls", "-q", "--tenant", "acme")
+    assert ran(service, "ls", "-q", "--tenant", "umbrella") == "" == ran(service, "ls", "-q", env={"COVE_TENANT": "umbrella"})
+    assert json.loads(ran(service, "ls", "--json"))[0]["tenant"] == "acme"
+    assert "no sandbox" in refused(service, "exec", "--tenant", "umbrella", box, "true", status=125)
+    assert ran(service, "exec", box, "--", "echo", "hi") == "hi" == ran(service, "exec", "--tenant", "acme", box, "--", "echo", "hi")
+    assert "there is no tenant 'nobody'" in refused(service, "ls", "--tenant", "nobody")
+    assert ask(service, service.key, "GET", "/cove/v1/sandboxes", **{"x-cove-tenant": "acme"})[0] == 403
+    assert ask(service, service.key, "GET", f"/sandboxes/{box}")[0] == 404 # the default tenant's key
+
+    # The same name is two volumes; what is dropped leaves its log to its owner alone.
+    volumes = [ask(service, key, "POST", "/volumes", {"name": "data"})[1]["volumeID"] for key in (acme, umbrella)]
+    assert volumes[0] != volumes[1]
+    assert ask(service, acme, "DELETE", f"/volumes/{volumes[0]}")[0] == 204
+    assert ask(service, umbrella, "GET", f"/cove/v1/sandboxes/{volumes[0]}/verify")[0] == 404
+    assert ask(service, service.key, "GET", f"/cove/v1/sandboxes/{volumes[0]}/verify")[0] == 404
+    assert ask(service, acme, "GET", f"/cove/v1/sandboxes/{volumes[0]}/verify")[0] == 200
+
+    ran(service, "secret", "set", "TOKEN", "--tenant", "acme", input="one")
+    ran(service, "secret", "set", "TOKEN", input="two")
+    assert ran(service, "secret", "ls", "--tenant", "acme").split("\n")[1].startswith("TOKEN")
+    assert "NAME" not in ran(service, "secret", "ls", "--tenant", "umbrella", "--json") and ran(service, "secret", "ls", "--tenant", "umbrella", "--json") == "[]"
+    assert "there is no secret TOKEN" in refused(service, "run", "--tenant", "umbrella", "--secret", "TOKEN=a.test", "--", "true", status=2)
+    ran(service, "secret", "rm", "TOKEN", "--tenant", "acme")
+    ran(service, "secret", "rm", "TOKEN")
+
+    # Another worker knows all of it.
+    worker = service.child("cove-api")
+    os.kill(worker, 9)
+    for _ in range(200):
+        try:
+            if service.child("cove-api") not in (None, worker) and ask(service, acme, "GET", f"/sandboxes/{box}")[0] == 200:
+                break
+        except OSError:
+            pass
+    assert ask(service, umbrella, "GET", f"/sandboxes/{box}")[0] == 404
+
+    refusal = refused(service, "tenant", "rm", "acme")
+    assert "tenant 'acme' has 1 sandboxes, 0 volumes and 0 templates" in refusal
+    assert ask(service, acme, "DELETE", f"/sandboxes/{box}")[0] == 204
+    assert ask(service, umbrella, "DELETE", f"/volumes/{volumes[1]}")[0] == 204
+    assert ran(service, "tenant", "rm", "acme", "umbrella").split() == ["acme", "umbrella"]
+    assert ask(service, acme, "GET", "/v2/sandboxes")[0] == 401
+    assert [t["name"] for t in json.loads(ran(service, "tenant", "ls", "--json"))] == ["default"]
+
+
+def test_limits(service):
+    ran(service, "tenant", "create", "small", "--sandboxes", "1", "--memory", "1GiB", "--creates", "5")
+    key = ran(service, "key", "create", "--tenant", "small", "--name", "k")
+    status, box = ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})
+    assert status == 201
+    status, told = ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})
+    assert status == 429 and "limit is 1 sandboxes" in told["message"]
+    assert "your tenant's limit is 1 sandboxes" in refused(service, "run", "--tenant", "small", "--", "true", status=125)
+    shown = json.loads(ran(service, "tenant", "show", "small", "--json"))
+    assert shown["limits"]["sandboxes"] == shown["used"]["sandboxes"] == 1 and shown["limits"]["memory_bytes"] == 1 << 30
+    assert "1 of 1" in ran(service, "tenant", "show", "small")
+    assert ask(service, key, "DELETE", f"/sandboxes/{box['sandboxID']}")[0] == 204
+    assert ask(service, key, "POST", "/cove/v1/sandboxes", {"memory_bytes": 2 << 30})[0] == 403
+    ran(service, "tenant", "set", "small", "--sandboxes", "0")
+    made = [ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] for _ in range(6)]
+    assert made.count(201) <= 5 and made[-1] == 429 # five in a minute, of which one was before, or memory
+    ran(service, "tenant", "set", "small", "--memory", "0", "--creates", "0")
+    assert ask(service, key, "POST", "/v2/sandboxes", {"templateID": "base"})[0] == 201
+    for box in ran(service, "ls", "-q", "--tenant", "small").split():
+        ran(service, "rm", box)
+    ran(service, "tenant", "rm", "small")
+
+
+def test_bad_words_are_refused(service):
+    for arguments in (("key", "create"), ("key", "create", "--name", "a", "b"), ("key", "rotate"), ("key", "revoke"), ("key", "nothing"), ("tenant",),
+                      ("key", "create", "--name", "a", "--expires", "soon"), ("key", "ls", "--name", "a"), ("tenant", "create"), ("tenant", "set", "default"),
+                      ("tenant", "set", "default", "--memory", "much"), ("tenant", "set", "default", "--cpus", "-1"), ("tenant", "ls", "x"), ("tenant", "nothing")):
+        refused(service, *arguments, status=2)
+    for arguments in (("key", "create", "--name", "a b"), ("key", "create", "--name", "a", "--scope", "all"), ("key", "create", "--name", "key-x"),
+                      ("key", "create", "--name", "a", "--sandbox", "i0000"), ("tenant", "create", "A"), ("tenant", "create", "a/b"), ("tenant", "rm", "default"),
+                      ("tenant", "show", "../keys"), ("key", "rotate", "../../x"), ("tenant", "create", "x" * 64)):
+        refused(service, *arguments)
+    for path, body in (("/cove/v1/keys", {"name": 1}), ("/cove/v1/keys", {"name": "a", "expires_ms": -1}), ("/cove/v1/keys", {"name": "a", "more": 1}), ("/cove/v1/keys", {}),
+                       ("/cove/v1/keys", {"name": "a", "scope": "operator"}), ("/cove/v1/keys", {"name": "a\x00b"}), ("/cove/v1/tenants", {"name": "a", "sandboxes": "1"}),
+                       ("/cove/v1/tenants", {"name": ""}), ("/cove/v1/tenants", {"name": "a", "nothing": 1}), ("/cove/v1/tenants", [])):
+        assert service.request("POST", path, body)[0] == 400, (path, body)
+    for key in ("", "e2b_", "x" * 5000, "e2b_" + "0" * 40, service.key[:-1], service.key + "0", "Bearer " + service.key):
+        assert ask(service, key, "GET", "/v2/sandboxes")[0] == 401, key
+    assert json.loads(ran(service, "key", "ls", "--json")) == [] and [t["name"] for t in json.loads(ran(service, "tenant", "ls", "--json"))] == ["default"]

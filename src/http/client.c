@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/client.h"
+#include "http/client_tls.h"
 #include "http/endpoint.h"
 #include "http/fields.h"
 #include "http/url.h"
@@ -29,6 +30,7 @@ enum phase {
 struct http_client {
     struct endpoint endpoint;
     int fd, timeout_ms;
+    struct ssl_st *tls; /* NULL: none */
     enum phase phase;
     bool chunked, head_only, keep_alive, eof;
     bool refused; /* the server does not read the rest of the request's body */
@@ -44,11 +46,13 @@ struct http_client {
 
 static int reconnect(struct http_client *c)
 {
+    client_tls_free(TAKE_PTR(c->tls));
     (void)fd_close(TAKE_FD(c->fd));
     buf_clear(&c->in);
     c->eof = false;
     c->phase = FRESH;
-    return endpoint_connect(&c->endpoint, c->timeout_ms, &c->fd);
+    int r = endpoint_connect(&c->endpoint, c->timeout_ms, &c->fd);
+    return r == 0 && c->endpoint.has_tls ? client_tls_open(c->fd, c->endpoint.host, c->timeout_ms, &c->tls) : r;
 }
 
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client)
@@ -71,6 +75,7 @@ void http_client_free(struct http_client *c)
 {
     if (!c)
         return;
+    client_tls_free(c->tls);
     (void)fd_close(c->fd);
     buf_fini(&c->in);
     fields_fini(&c->fields);
@@ -89,24 +94,37 @@ static int read_some(struct http_client *c)
     char *to = buf_reserve(&c->in, READ_SIZE);
     if (!to)
         return buf_error(&c->in);
-    ssize_t n = recv(c->fd, to, READ_SIZE, MSG_DONTWAIT);
+    /* More than a record of TLS holds: what it decrypted never waits in there while the socket is silent. */
+    ssize_t n = c->tls ? client_tls_read(c->tls, to, READ_SIZE) : recv(c->fd, to, READ_SIZE, MSG_DONTWAIT);
+    int error = n >= 0 ? 0 : c->tls ? (int)-n : errno;
     if (n > 0)
         buf_commit(&c->in, (size_t)n);
     else if (n == 0)
         c->eof = true;
-    else if (errno != EAGAIN && errno != EINTR)
-        return -errno;
-    return 0;
+    return error == EAGAIN || error == EINTR ? 0 : -error;
+}
+
+/* A count, or -errno. */
+static ssize_t send_some(struct http_client *c, struct iovec *iov, size_t n)
+{
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+    if (c->tls)
+        return client_tls_write(c->tls, iov->iov_base, iov->iov_len);
+    ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent < 0 ? -errno : sent;
 }
 
 /* While the socket is full, what the other side sends is taken in: it may be waiting for that. */
 static int send_all(struct http_client *c, struct iovec *iov, size_t n)
 {
     while (n) {
-        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-        ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno != EAGAIN && errno != EINTR)
-            return errno == ECONNRESET ? -EPIPE : -errno;
+        if (iov->iov_len == 0) {
+            iov++, n--;
+            continue;
+        }
+        ssize_t sent = send_some(c, iov, n);
+        if (sent < 0 && sent != -EAGAIN && sent != -EINTR)
+            return sent == -ECONNRESET ? -EPIPE : (int)sent;
         if (sent >= 0) {
             size_t done = (size_t)sent;
             for (; n && done >= iov->iov_len; iov++, n--)
@@ -255,6 +273,8 @@ static bool reusable(struct http_client *c)
         return false;
     if (c->phase != FRESH && (c->phase != COMPLETE || !c->keep_alive))
         return false;
+    if (c->tls)
+        return client_tls_is_quiet(c->tls);
     return recv(c->fd, &peek, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -349,8 +369,16 @@ int http_client_write(struct http_client *c, struct str data)
     return r;
 }
 
+ssize_t http_client_write_some(struct http_client *c, struct str data)
+{
+    struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
+    return c->phase == RAW ? send_some(c, &iov, 1) : -EPIPE;
+}
+
 int http_client_end(struct http_client *c)
 {
+    if (c->phase == RAW && c->tls)
+        return client_tls_half_close(c->tls);
     if (c->phase == RAW)
         return shutdown(c->fd, SHUT_WR) < 0 ? -errno : 0;
     if (c->phase != SENDING || c->refused)

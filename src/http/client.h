@@ -21,9 +21,10 @@ struct buf;
 struct http_client;
 
 /*
- * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "host:port". -EINVAL for anything else, -ENOENT and
- * -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve. timeout_ms bounds connecting, and
- * each later wait for a byte (http_client_timeout() changes that).
+ * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "https://host[:port]" (443), "host:port". -EINVAL for
+ * anything else, -ENOENT and -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve,
+ * -EKEYREJECTED for a certificate that is not to be trusted or for another host, -EPROTO for what is no TLS. timeout_ms
+ * bounds connecting, and each later wait for a byte (http_client_timeout() changes that).
  */
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client) WARN_UNUSED;
 void http_client_free(struct http_client *c);
@@ -61,7 +62,8 @@ int http_client_read_all(struct http_client *c, struct buf *b) WARN_UNUSED; /* -
 /*
  * For programs that wait for several things: poll the descriptor for POLLIN, and read when it is readable or
  * http_client_pending() says that bytes are there already. After a 101, http_client_read() and http_client_write() are
- * raw, and http_client_end() half-closes.
+ * raw, and http_client_end() half-closes. http_client_write_some() waits for nothing: how much went, -EAGAIN, -errno.
  */
+ssize_t http_client_write_some(struct http_client *c, struct str data) WARN_UNUSED;
 int http_client_fd(const struct http_client *c);
 bool http_client_pending(const struct http_client *c);

@@ -37,7 +37,7 @@ struct http_client {
     int64_t left; /* of the request's body, unless chunked */
     struct buf in;
     llhttp_t parser;
-    struct fields fields;
+    struct fields fields, trailers;
     int status;
     int error; /* of BROKEN */
     char *to;  /* where on_body copies, for one call */
@@ -62,6 +62,7 @@ int http_client_open(const char *endpoint, int timeout_ms, struct http_client **
     c->timeout_ms = timeout_ms;
     buf_init(&c->in, IN_MAX);
     fields_init(&c->fields);
+    fields_init(&c->trailers);
     int r = endpoint_parse(endpoint, &c->endpoint);
     if (r == 0)
         r = reconnect(c);
@@ -79,6 +80,7 @@ void http_client_free(struct http_client *c)
     (void)fd_close(c->fd);
     buf_fini(&c->in);
     fields_fini(&c->fields);
+    fields_fini(&c->trailers);
     endpoint_fini(&c->endpoint);
     mem_free(c);
 }
@@ -159,22 +161,28 @@ static int on_begin(llhttp_t *parser)
     return 0;
 }
 
+/* What comes behind the body is kept apart: it changes nothing that was said before. */
+static struct fields *fields_now(struct http_client *c)
+{
+    return c->phase == READING ? &c->trailers : &c->fields;
+}
+
 static int client_on_field(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_add_name(&c->fields, p, n);
+    return fields_add_name(fields_now(c), p, n);
 }
 
 static int client_on_field_complete(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_name_done(&c->fields);
+    return fields_name_done(fields_now(c));
 }
 
 static int client_on_value(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_add_value(&c->fields, p, n);
+    return fields_add_value(fields_now(c), p, n);
 }
 
 static int client_on_head(llhttp_t *parser)
@@ -317,6 +325,7 @@ static int http_client_start(struct http_client *c, const char *method, const ch
             return break_off(c, r);
     }
     fields_reset(&c->fields);
+    fields_reset(&c->trailers);
     llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
     c->parser.data = c;
     c->head_only = strcmp(method, "HEAD") == 0;
@@ -410,6 +419,11 @@ int http_client_status(const struct http_client *c)
 struct str http_client_header(const struct http_client *c, const char *name)
 {
     return fields_get(&c->fields, str_of(name));
+}
+
+struct str http_client_trailer(const struct http_client *c, const char *name)
+{
+    return fields_get(&c->trailers, str_of(name));
 }
 
 static ssize_t read_raw(struct http_client *c, void *p, size_t n)

@@ -55,6 +55,9 @@ int http_client_status(const struct http_client *c);
 /* p is NULL when it is absent. Borrowed until the next request. */
 struct str http_client_header(const struct http_client *c, const char *name);
 
+/* Of what came behind the body; also of one that was cut there. */
+struct str http_client_trailer(const struct http_client *c, const char *name);
+
 /* Body bytes as they come; 0 at its clean end; -EPIPE when it was cut, -ETIMEDOUT, -EPROTO. */
 ssize_t http_client_read(struct http_client *c, void *p, size_t n) WARN_UNUSED;
 int http_client_read_all(struct http_client *c, struct buf *b) WARN_UNUSED; /* -ENOBUFS beyond its maximum */

@@ -158,7 +158,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_log = {
     .name = "log",
-    .summary = "print or check an event log: a sandbox's, a volume's, the service's",
+    .summary = "every action and its outcome, one line each: the record, which --verify checks",
     .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
                 "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =

@@ -155,7 +155,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_net = {
     .name = "net",
-    .summary = "print what a sandbox connected to and what was denied",
+    .summary = "connections, requests and what the policy denied",
     .synopsis = "[-f] ID|--last",
     .description =
         "Prints the connections of a sandbox, oldest first; the time is UTC. A line begins with + for a connection that was opened, - for one that "

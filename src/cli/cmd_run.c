@@ -38,6 +38,17 @@ enum {
 };
 
 static const struct flag flags[] = {
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    EXEC_STDIN_FLAGS,
+    {'v', 'v', "verbose", NULL, "Says the sandbox's id on stderr before the command starts."},
+    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox at the end, and says on stderr its id and when it ends."},
+    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
+    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
+     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
     {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
     {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
@@ -45,22 +56,11 @@ static const struct flag flags[] = {
      "Most that it may write to its disk: 2GiB. Default: the template's. Not every kind of pool can ('cove pool')."},
     {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
      "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
-    {FLAG_TIMEOUT, 0, "timeout", "TIME",
-     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
-    {'e', 'e', "env", "NAME[=VALUE]",
-     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
     {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
-    NET_FLAGS,
-    NET_SECRET_FLAG,
-    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
-    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
-    EXEC_STDIN_FLAGS,
-    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
-     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
     {FLAG_OPEN, 0, "open", NULL,
      "Makes a sandbox without an access token: who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
-    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox at the end, and says on stderr its id and when it ends."},
-    {'v', 'v', "verbose", NULL, "Says the sandbox's id on stderr before the command starts."},
+    NET_FLAGS,
+    NET_SECRET_FLAG,
 };
 
 struct run {
@@ -498,6 +498,10 @@ const struct command cmd_run = {
                 "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),
+    .flag_groups = "env THE COMMAND\n"
+                   "keep HOW LONG THE SANDBOX LIVES\n"
+                   "template WHAT IT IS AND HAS\n"
+                   "open WHO AND WHAT CAN BE REACHED",
     .flags_end_at_operand = true,
     .run = run,
 };

@@ -5,6 +5,9 @@ import os
 import random
 import subprocess
 
+import pytest
+from leaks import own_service
+
 PREPARE = """
 import os, random
 random.seed(%d)
@@ -37,6 +40,19 @@ put("no end", b"one" + bytes([10]) + b"two" + bytes([10])); os.chmod("run", 0o75
 put("odd " + chr(34) + chr(92) + chr(9) + chr(10) + chr(252), b"even" + bytes([10])); shutil.rmtree("deep/gone"); os.makedirs("new/a/b"); put("new/a/b/c", b"c" + bytes([10]), 0o755); put("new/none", b"")
 put("again", b"changed" + bytes([10])); os.unlink("link"); os.symlink("stays", "link"); os.unlink("dangling"); put("new bytes", os.urandom(100000) + bytes(1)); put(".git/config", b"not ours"); os.mkfifo("fifo")
 """
+
+
+@pytest.fixture(scope="module")
+def service():
+    """One of its own: what it keeps ready is not of one template."""
+    with own_service("diff") as service:
+        yield service
+
+
+@pytest.fixture
+def sandbox(service):
+    yield service.create()
+    service.remove_all()
 
 
 def tree(top):
@@ -95,7 +111,6 @@ def test_git_applies_what_a_sandbox_changed(service, sandbox, tmp_path):
         assert (done.returncode, done.stdout) == (0, b""), done
     finally:
         service.cove("snapshot", "rm", "patch-before")
-        service.cove("run", "--", "true") # so that what is kept ready is of base again
 
 
 def test_what_can_not_be_a_patch_is_said(service, sandbox):

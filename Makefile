@@ -7,7 +7,7 @@ DOC := /usr/local/share/doc/cove
 INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start stop test test-sdks test-vm unit check fuzz bench soak format install uninstall clean
+.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start stop test test-sdks test-vm unit check fuzz bench soak format install deb uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ install: check-install build ## install to /usr/local, with a systemd unit (DEST
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
 	@[ -n "$(DESTDIR)" ] || ! systemctl is-active --quiet cove 2>/dev/null || \
 	    echo "one runs already, still the version of before: systemctl daemon-reload && systemctl restart cove, which ends sandboxes that are not paused"
+
+deb: build ## make a Debian package in build/
+	@tools/package-deb
 
 uninstall: check-uninstall ## remove what install put there; state, configuration and sandboxes' files stay
 	@[ -n "$(DESTDIR)" ] || ! command -v systemctl >/dev/null || systemctl disable --now cove 2>/dev/null || true

@@ -51,6 +51,7 @@ struct agent {
     char *hello;
     int null_fd;          /* /dev/null, of the sandbox */
     struct rlimit nofile; /* what children get; the agent raises its own to the hard limit */
+    bool is_confined;     /* its root is a directory with nothing that may be executed (WIRE_CONFINE) */
     bool zombies;         /* there may be more children to reap */
     bool control_lost;
 };

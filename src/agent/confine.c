@@ -18,6 +18,7 @@ static void confine_open(struct stream *s, struct wire_reader *r)
         return;
     }
     /* Accounts that are found in there are no accounts: whoever can write there could have made them. */
+    a->is_confined = true;
     a->config.users = (struct user_files){"", ""};
     stream_end(s);
 }

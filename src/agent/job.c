@@ -48,7 +48,8 @@ NORETURN static void run_child(struct job_stream *js, int pipe_fd)
 {
     struct buf out = BUF_INIT(JOB_MESSAGE_MAX - JOB_HEADER);
     struct failure why = {.code = ERR_INTERNAL};
-    if (pipe_fd != CHILD_PIPE && dup2(pipe_fd, CHILD_PIPE) < 0)
+    if ((js->input_fd && dup2(js->input_fd - 1, STDIN_FILENO) < 0) ||
+        (pipe_fd != CHILD_PIPE && dup2(pipe_fd, CHILD_PIPE) < 0))
         _exit(1);
     /* A copy of the session's socket would keep the session alive for the host. */
     if (syscall(SYS_close_range, CHILD_PIPE + 1, ~0U, 0) < 0)

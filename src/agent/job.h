@@ -24,6 +24,7 @@ struct job_stream { /* begins the stream's object of a verb that uses jobs */
     struct stream stream;
     job_fn run;
     bool has_head;       /* the verb has an empty REPLY */
+    int input_fd;        /* plus one, 0: none. The child's standard input; the verb closes it */
     bool may_outlive;    /* the child goes on when the stream is closed */
     struct job *job;     /* NULL while it waits */
     struct list waiting; /* in agent->waiting_jobs */

@@ -24,5 +24,6 @@ const struct verb *verb_get(uint8_t number);
 void stream_malformed(struct stream *s);
 
 extern const struct verb verb_exec, verb_attach, verb_processes, verb_input, verb_close_stdin, verb_signal, verb_resize;
-extern const struct verb verb_stat, verb_mkdir, verb_move, verb_list, verb_remove, verb_read, verb_write, verb_watch;
+extern const struct verb verb_stat, verb_mkdir, verb_move, verb_list, verb_remove, verb_read, verb_write, verb_watch,
+    verb_pack, verb_unpack;
 extern const struct verb verb_change, verb_confine, verb_dial, verb_trust, verb_usage, verb_ping, verb_answers;

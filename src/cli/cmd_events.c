@@ -63,7 +63,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_events = {
     .name = "events",
-    .summary = "print or follow the events of all sandboxes, volumes and the service",
+    .summary = "the events of all sandboxes, volumes and the service, in one feed",
     .synopsis = "[-f] [--last N | --from CURSOR] [--kind KIND[,KIND...]] [--hidden]",
     .description =
         "Prints what happens in the whole service, in the order in which it was stored. Each line has a number of its own, the cursor, then the "

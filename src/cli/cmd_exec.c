@@ -117,7 +117,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_exec = {
     .name = "exec",
-    .summary = "run a command in a sandbox that is there",
+    .summary = "run a command in an existing sandbox",
     .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
     .description =
         "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Input, output, exit code and signals "

@@ -77,7 +77,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_fork = {
     .name = "fork",
-    .summary = "make more sandboxes like one that is there",
+    .summary = "copy a running sandbox, files and all",
     .synopsis = "[-n N] [--timeout TIME] ID",
     .description =
         "Makes N new sandboxes whose files are those of the sandbox ID at this moment; from then on each has its own. The original stands still "

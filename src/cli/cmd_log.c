@@ -8,11 +8,12 @@
 
 #include <unistd.h>
 
-enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL };
+enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL, FLAG_LAST };
 
 static const struct flag flags[] = {
     {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
     {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
+    {FLAG_LAST, 0, "last", NULL, "Takes the sandbox that was made last, whether it lives or has ended."},
     {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
     {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
     {FLAG_OUTPUT, 0, "output", "SEQ",
@@ -82,7 +83,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
         *ret_id = mem_strdup(text);
         return 0;
     }
-    if (service_resolve(s, text, ret_id) == 0)
+    if (service_resolve_log(s, text, ret_id) == 0)
         return 0;
     if (ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
         return -1;
@@ -98,7 +99,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
     }
     (void)snprintf(
         ctx->hint, sizeof(ctx->hint),
-        "'cove ls' and 'cove volume ls' list those there are; the log of one that is gone goes by its whole id");
+        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its whole id");
     if (why.code == ERR_NOT_FOUND)
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
     ctx->err = why;
@@ -109,7 +110,7 @@ static int run(struct context *ctx)
 {
     const char *value, *output = NULL, *channel = NULL;
     uint64_t number, from = 1;
-    bool follows = false, verifies = false, is_service = false;
+    bool follows = false, verifies = false, is_service = false, is_last = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
         if (flag == FLAG_FROM) {
@@ -127,6 +128,8 @@ static int run(struct context *ctx)
             verifies = true;
         } else if (flag == FLAG_SERVICE) {
             is_service = true;
+        } else if (flag == FLAG_LAST) {
+            is_last = true;
         } else {
             follows = true;
         }
@@ -139,12 +142,14 @@ static int run(struct context *ctx)
         return context_usage(ctx, "--output goes with no other option but --channel");
     if (is_service && context_operands(ctx))
         return context_usage(ctx, "--service takes no id: that log is of no sandbox");
-    if (!is_service && context_operands(ctx) != 1)
+    if (is_last && (is_service || context_operands(ctx)))
+        return context_usage(ctx, "--last takes no id, and no --service");
+    if (!is_service && !is_last && context_operands(ctx) != 1)
         return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
 
     AUTO_FREE char *id = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || (!is_service && resolve(ctx, s, ctx->argv[ctx->argi], &id) < 0))
+    if (!s || (is_last ? service_newest(s, &id) : is_service ? 0 : resolve(ctx, s, ctx->argv[ctx->argi], &id)) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (output)
         return print_output(ctx, s, id, output, channel ? channel : "stdout");
@@ -153,13 +158,13 @@ static int run(struct context *ctx)
 
 const struct command cmd_log = {
     .name = "log",
-    .summary = "print or check an event log: a sandbox's, a volume's, the service's",
-    .synopsis =
-        "[--from SEQ] [-f] ID\n[--from SEQ] [-f] --service\n--verify ID\n--verify --service\n--output SEQ [--channel stdout|stderr|pty] ID",
+    .summary = "every action and its outcome, one line each: the record, which --verify checks",
+    .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
+                "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =
         "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
         "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
-        "outlives the sandbox; of one that has ended, the whole id is needed. A volume has one, too: its name is enough, or its id once it is gone. "
+        "outlives the sandbox; 'cove ls --all' has the ids of those that have ended. A volume has one, too: its name is enough, or its id once it is gone. "
         "So has the service: who built, tagged, published or removed a template, set or removed a secret, asked for sandboxes to be kept ready or "
         "for the pool to be cleaned; the last 10,000 events of it are kept.\n"
         "\n"
@@ -169,6 +174,7 @@ const struct command cmd_log = {
     .exit_status =
         " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
     .examples = "cove log i3k\n"
+                "cove log --last\n"
                 "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
                 "cove log --verify i3k\n"
                 "cove log --output 3 --channel stderr i3k\n"

@@ -119,8 +119,8 @@ static int run(struct context *ctx)
 
 const struct command cmd_logs = {
     .name = "logs",
-    .summary = "print what a sandbox's processes wrote and what became of it",
-    .synopsis = "[-f] ID",
+    .summary = "what ran and what it printed, as a terminal would have shown it",
+    .synopsis = "[-f] ID|--last",
     .description =
         "Prints what ran in the sandbox, what it wrote and how it ended, oldest first; the time is UTC. A line begins with $ for a command, ! "
         "for what went to stderr, - for what happened to a process or to the sandbox. Of long output the beginning and the end are kept. "

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static const struct flag flags[] = {
+    {'a', 'a', "all", NULL, "Lists those that ended last, too, up to 500 of them, behind those that live."},
     {'q', 'q', "quiet", NULL, "Prints ids only, one a line."},
 };
 
@@ -30,7 +31,11 @@ static void add_row(struct table *t, const json_t *s)
     const char *alias = json_string_value(json_object_get(s, "template_alias"));
     unit_format_size((uint64_t)json_integer_value(json_object_get(s, "memory_bytes")), memory);
     table_add(t, str_of(text_of(s, "id")));
-    table_addf(t, "%s%s", text_of(s, "state"), json_is_false(json_object_get(s, "secure")) ? ", open" : "");
+    const char *cause = json_string_value(json_object_get(s, "end_cause"));
+    table_addf(t, "%s%s%s", text_of(s, "state"), cause ? ", " : "",
+               cause                                         ? cause
+               : json_is_false(json_object_get(s, "secure")) ? ", open"
+                                                             : "");
     table_add(t, str_of(alias ? alias : text_of(s, "template")));
     things_add_time(t, s, "started_at", true);
     things_add_time(t, s, "end_at", false);
@@ -48,19 +53,21 @@ static void add_row(struct table *t, const json_t *s)
 static int run(struct context *ctx)
 {
     const char *value;
-    bool quiet = false;
+    bool quiet = false, has_ended = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
-        quiet = true;
+        *(flag == 'q' ? &quiet : &has_ended) = true;
     if (flag < 0)
         return context_exit(ctx);
     if (context_operands(ctx) > 0)
         return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
 
-    AUTO_JSON json_t *all = NULL;
+    AUTO_JSON json_t *all = NULL, *ended = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_sandboxes(s, &all) < 0)
+    if (!s || service_sandboxes(s, &all) < 0 || (has_ended && service_ended(s, &ended) < 0))
         return context_fail(ctx, STATUS_FAILED);
+    if (ended)
+        (void)json_array_extend(all, ended);
 
     size_t i;
     json_t *one;
@@ -95,12 +102,16 @@ static int run(struct context *ctx)
 const struct command cmd_ls = {
     .name = "ls",
     .summary = "list the sandboxes",
-    .synopsis = "[-q]",
+    .synopsis = "[-a] [-q]",
     .description =
         "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
         "its limits and its labels, of which a terminal is shown the first 60 bytes. \"open\" behind the state: it has no access token, so that its id is enough to "
-        "run commands in it. With --json all fields of each.",
+        "run commands in it. With --json all fields of each.\n"
+        "\n"
+        "With -a also those that have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are still there "
+        "('cove logs', 'cove log'); their files are not.",
     .examples = "cove ls\n"
+                "cove ls -a\n"
                 "cove ls -q | xargs -r cove rm",
     .operands = "",
     COMMAND_FLAGS(flags),

@@ -155,8 +155,8 @@ static int run(struct context *ctx)
 
 const struct command cmd_net = {
     .name = "net",
-    .summary = "print what a sandbox connected to and what was denied",
-    .synopsis = "[-f] ID",
+    .summary = "connections, requests and what the policy denied",
+    .synopsis = "[-f] ID|--last",
     .description =
         "Prints the connections of a sandbox, oldest first; the time is UTC. A line begins with + for a connection that was opened, - for one that "
         "ended, = for an HTTP request that could be seen, ! for what was denied, with the rule that would allow it, ? for an allowed name that "

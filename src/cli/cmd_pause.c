@@ -86,7 +86,7 @@ static int resume_all(struct context *ctx)
 
 const struct command cmd_pause = {
     .name = "pause",
-    .summary = "let sandboxes stand still",
+    .summary = "pause sandboxes",
     .synopsis = "[--files-only] ID...",
     .description =
         "Stops all that runs in the sandboxes where it is. Memory, processes, connections inside, terminals and timers stay, and go on with "
@@ -108,7 +108,7 @@ const struct command cmd_pause = {
 
 const struct command cmd_resume = {
     .name = "resume",
-    .summary = "let paused sandboxes go on",
+    .summary = "resume paused sandboxes",
     .synopsis = "[--timeout TIME] [--cold] ID...",
     .description =
         "Lets the sandboxes go on where they were paused. One whose files alone were kept is started anew on them: as after a restart, with "

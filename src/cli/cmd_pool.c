@@ -48,7 +48,7 @@ static int pool(struct context *ctx)
 
 const struct command cmd_pool = {
     .name = "pool",
-    .summary = "show the storage that sandboxes stand on",
+    .summary = "show the storage that sandboxes use",
     .synopsis = "",
     .description =
         "Shows the kind of the storage pool and its figures. btrfs: clones are instant and disks have limits. reflink: clones share what they "
@@ -114,7 +114,7 @@ static int gc(struct context *ctx)
 
 const struct command cmd_gc = {
     .name = "gc",
-    .summary = "remove the layers that nothing needs",
+    .summary = "delete layers that nothing needs any more",
     .synopsis = "[--dry-run | --cache]",
     .description =
         "Removes the layers of the storage pool that no template, no snapshot, no cached step of a build and no sandbox stands on. The service "

@@ -62,7 +62,7 @@ static int run(struct context *ctx)
 
 const struct command cmd_rm = {
     .name = "rm",
-    .summary = "remove sandboxes",
+    .summary = "end and remove sandboxes",
     .synopsis = "ID...\n--all",
     .description =
         "Ends the sandboxes with all that runs in them and removes their files. Their event logs stay ('cove log'). Prints the id of "

@@ -38,6 +38,17 @@ enum {
 };
 
 static const struct flag flags[] = {
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    EXEC_STDIN_FLAGS,
+    {'v', 'v', "verbose", NULL, "Says the sandbox's id on stderr before the command starts."},
+    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox at the end, and says on stderr its id and when it ends."},
+    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
+    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
+     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
     {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
     {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
@@ -45,21 +56,11 @@ static const struct flag flags[] = {
      "Most that it may write to its disk: 2GiB. Default: the template's. Not every kind of pool can ('cove pool')."},
     {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
      "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
-    {FLAG_TIMEOUT, 0, "timeout", "TIME",
-     "Ends the sandbox after this time: 90s, 5m, 1h30m; 0 for never. Default: as long as the command runs; with --keep the service's."},
-    {'e', 'e', "env", "NAME[=VALUE]",
-     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
     {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
-    NET_FLAGS,
-    NET_SECRET_FLAG,
-    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
-    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
-    EXEC_STDIN_FLAGS,
-    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
-     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
     {FLAG_OPEN, 0, "open", NULL,
      "Makes a sandbox without an access token: who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
-    {FLAG_KEEP, 0, "keep", NULL, "Does not remove the sandbox at the end, and says its id on stderr."},
+    NET_FLAGS,
+    NET_SECRET_FLAG,
 };
 
 struct run {
@@ -69,7 +70,7 @@ struct run {
     struct exec_request exec;
     char *id;
     struct net_flags net;
-    bool keeps, has_timeout;
+    bool keeps, has_timeout, says_id;
     bool pauses, was_paused; /* at its timeout */
     bool was_killed;         /* the command, by SIGKILL */
     uint64_t memory_bytes;
@@ -77,6 +78,7 @@ struct run {
     usec_t started;
     struct buf out, err; /* what it wrote, for --json */
     struct exec_result result;
+    char end_at[CLOCK_TEXT_MAX]; /* of one that is kept; "": never, or not known */
     const char *reason; /* of the end, when it is not the command's own, or not for a reason of its own; for --json */
 };
 
@@ -185,6 +187,9 @@ static int parse(struct context *ctx, struct run *r)
         case FLAG_KEEP:
             r->keeps = true;
             break;
+        case 'v':
+            r->says_id = true;
+            break;
         case FLAG_DISK:
             if (size_flag_parse(ctx, "disk", value, DISK_LEAST, &number) < 0)
                 return STATUS_USAGE;
@@ -210,6 +215,8 @@ static int parse(struct context *ctx, struct run *r)
         return context_exit(ctx);
     if (context_operands(ctx) == 0)
         return context_usage(ctx, "the command is missing: cove run -- echo hello");
+    if (r->says_id && strstr(ctx->argv[ctx->argi], ":/")) /* what -v is elsewhere */
+        return context_usage(ctx, "-v is --verbose; did you mean --volume %s?", ctx->argv[ctx->argi]);
     if (exec_choose_stdin(ctx, &r->exec, r->stdin_choice) < 0)
         return context_fail(ctx, STATUS_USAGE);
     if (r->exec.has_pty && ctx->json)
@@ -249,17 +256,22 @@ static int renew(void *ctx)
     return 0;
 }
 
+/* The sandbox as it is now; NULL when it can't be asked. */
+static json_t *run_look(struct run *r)
+{
+    struct context scratch = *r->ctx;
+    json_t *sandbox = NULL;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    r->ctx->config = scratch.config;
+    return s && service_call(s, "GET", target, NULL, NULL, &sandbox) == 0 ? sandbox : NULL;
+}
+
 /* While it stands still, nothing comes of waiting. */
 static int watch_pause(void *ctx)
 {
     struct run *r = ctx;
-    struct context scratch = *r->ctx;
-    AUTO_JSON json_t *sandbox = NULL;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_FREE char *target = service_target(r->id, "%s", "");
-    r->ctx->config = scratch.config;
-    if (!s || service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
-        return 0;
+    AUTO_JSON json_t *sandbox = run_look(r);
     const char *state = json_string_value(json_object_get(sandbox, "state"));
     r->was_paused = state && strcmp(state, "paused") == 0;
     return r->was_paused ? err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up, and it was paused")
@@ -269,12 +281,7 @@ static int watch_pause(void *ctx)
 /* Its end_cause; NULL while it lives or when it can't be asked. */
 static const char *end_cause(struct run *r, json_t **ret_sandbox)
 {
-    struct context scratch = *r->ctx;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_FREE char *target = service_target(r->id, "%s", "");
-    r->ctx->config = scratch.config;
-    if (!s || service_call(s, "GET", target, NULL, NULL, ret_sandbox) < 0)
-        return NULL;
+    *ret_sandbox = run_look(r);
     return json_string_value(json_object_get(*ret_sandbox, "end_cause"));
 }
 
@@ -306,11 +313,35 @@ static int remove_sandbox(struct run *r)
     return service_call(r->service, "DELETE", target, NULL, "removing the sandbox", NULL);
 }
 
+/* What becomes of it now, and what to type. */
+static void run_keep(struct run *r)
+{
+    AUTO_JSON json_t *sandbox = run_look(r);
+    const char *end_at = json_string_value(json_object_get(sandbox, "end_at"));
+    char left[UNIT_TEXT_MAX];
+    usec_t at, now = clock_real();
+    if (end_at && clock_parse(str_of(end_at), &at) == 0) {
+        (void)snprintf(r->end_at, sizeof(r->end_at), "%s", end_at);
+        unit_format_duration((at - MIN(at, now)) / USEC_PER_SEC * 1000, left);
+    }
+    if (r->ctx->json || (sandbox && json_is_string(json_object_get(sandbox, "end_cause"))))
+        return;
+    (void)fprintf(stderr, "cove run: sandbox %s is ", r->id);
+    if (r->was_paused)
+        (void)fprintf(stderr, "paused; 'cove resume %s' lets it go on\n", r->id);
+    else if (*r->end_at)
+        (void)fprintf(stderr, "kept and %s in %s; 'cove rm %s' removes it\n", r->pauses ? "pauses" : "ends", left,
+                      r->id);
+    else
+        (void)fprintf(stderr, "kept%s; 'cove rm %s' removes it\n", sandbox ? " and never ends by itself" : "", r->id);
+}
+
 static void print_report(const struct run *r)
 {
-    AUTO_FREE char *head =
-        mem_printf("\"sandbox\":\"%s\",\"kept\":%s,\"duration_ms\":%llu,", r->id, r->keeps ? "true" : "false",
-                   (unsigned long long)((clock_mono() - r->started) / USEC_PER_MS));
+    AUTO_FREE char *end_at = *r->end_at ? mem_printf("\"%s\"", r->end_at) : mem_strdup("null");
+    AUTO_FREE char *head = mem_printf("\"sandbox\":\"%s\",\"kept\":%s,\"end_at\":%s,\"duration_ms\":%llu,", r->id,
+                                      r->keeps ? "true" : "false", end_at,
+                                      (unsigned long long)((clock_mono() - r->started) / USEC_PER_MS));
     exec_report_print(head, &(struct exec_report){&r->result, r->reason, &r->out, &r->err});
 }
 
@@ -395,14 +426,13 @@ static int run_all(struct run *r)
     r->service = service_open(ctx);
     if (!r->service || create(r) < 0)
         return context_fail(ctx, STATUS_COVE);
+    if (r->says_id)
+        (void)fprintf(stderr, "cove run: sandbox %s\n", r->id);
     int sig = exec_pending_signal();
     int status = sig ? STATUS_SIGNAL + sig : run_command(r);
-    if (r->keeps) {
-        if (!ctx->json)
-            (void)fprintf(stderr, "cove run: sandbox %s is %s; 'cove %s %s' %s\n", r->id,
-                          r->was_paused ? "paused" : "kept", r->was_paused ? "resume" : "rm", r->id,
-                          r->was_paused ? "lets it go on" : "removes it");
-    } else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
+    if (r->keeps)
+        run_keep(r);
+    else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
         (void)context_fail(ctx, 0);
         r->was_killed = false;
     }
@@ -449,7 +479,7 @@ const struct command cmd_run = {
         "Secrets never enter the sandbox.\n"
         "\n"
         "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end "
-        "of its own: sandbox, kept, duration_ms, exit_code and signal (null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or "
+        "of its own: sandbox, kept, end_at (of a kept one; null: never), duration_ms, exit_code and signal (null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or "
         "failed, with the error on stderr), truncated, stdout, stderr. Of a command that never started there is the error alone.",
     .exit_status = " N      the command's exit code\n"
                    " 128+N  the command ended by signal N\n"
@@ -468,6 +498,10 @@ const struct command cmd_run = {
                 "cove run -it -- bash",
     .operands = "command",
     COMMAND_FLAGS(flags),
+    .flag_groups = "env THE COMMAND\n"
+                   "keep HOW LONG THE SANDBOX LIVES\n"
+                   "template WHAT IT IS AND HAS\n"
+                   "open WHO AND WHAT CAN BE REACHED",
     .flags_end_at_operand = true,
     .run = run,
 };

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "cli/habits.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "config/config.h"
@@ -20,7 +21,7 @@ static const struct flag common_flags[] = {
     {FLAG_JSON, 0, "json", NULL, "Writes the result to stdout as JSON, for programs; errors go to stderr as JSON."},
     {FLAG_HELP, 'h', "help", NULL, "Shows this text."},
     {FLAG_HOST, 0, "host", "ADDRESS",
-     "Where the service is: unix:/path, host:port or http://host:port. Default: COVE_HOST, else the local socket."},
+     "Where the service is: unix:/path, host:port or https://host:port. Default: COVE_HOST, else the local socket."},
     {FLAG_TENANT, 0, "tenant", "NAME",
      "Acts in this tenant, on the machine itself. Default: COVE_TENANT, else in all."},
 };
@@ -70,6 +71,23 @@ static void make_options(const struct command *command, struct options *o)
         add_flag(flag, &o->all[i], o->letters, &n_letters);
 }
 
+/* letter: 0 when it is a long one. */
+static void unknown_option(struct context *ctx, int letter)
+{
+    const char *word = ctx->argv[optind - 1];
+    const bool is_letter = letter && letter < 256 && !find_flag(ctx->command, letter);
+    const char one[] = {'-', (char)letter, '\0'};
+    const char *habit = habit_of_option(ctx->command, is_letter ? one : word);
+    if (habit)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", habit);
+    if (is_letter)
+        (void)context_usage(ctx, "unknown option -%c", letter);
+    else if (ctx->command->is_local && str_starts(str_of(word), STR("--host")))
+        (void)context_usage(ctx, "it is about this machine alone: there is no --host");
+    else
+        (void)context_usage(ctx, "unknown option %s", word);
+}
+
 int context_next_flag(struct context *ctx, const char **ret_value)
 {
     struct options o;
@@ -101,12 +119,7 @@ int context_next_flag(struct context *ctx, const char **ret_value)
             (void)context_usage(ctx, "%s needs a value", ctx->argv[optind - 1]);
             return FLAGS_STOP;
         case '?':
-            if (optopt && optopt < 256 && !find_flag(command, optopt))
-                (void)context_usage(ctx, "unknown option -%c", optopt);
-            else if (command->is_local && str_starts(str_of(ctx->argv[optind - 1]), STR("--host")))
-                (void)context_usage(ctx, "it is about this machine alone: there is no --host");
-            else
-                (void)context_usage(ctx, "unknown option %s", ctx->argv[optind - 1]);
+            unknown_option(ctx, optopt);
             return FLAGS_STOP;
         default:
             ctx->given |= 1U << (find_flag(command, id) - command->flags);
@@ -238,7 +251,8 @@ int context_usage(struct context *ctx, const char *fmt, ...)
     (void)vsnprintf(ctx->err.msg, sizeof(ctx->err.msg), fmt, args);
     va_end(args);
     ctx->err.code = ERR_INVALID_ARGUMENT;
-    (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
+    if (!*ctx->hint)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove %s --help' shows how it is used", ctx->command->name);
     return context_fail(ctx, STATUS_USAGE);
 }
 

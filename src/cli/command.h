@@ -46,7 +46,9 @@ struct command {
     const char *operands;
     const struct flag *flags;
     size_t n_flags;
-    bool is_local;                   /* it is of this machine: there is no --host and no --tenant */
+    const char *
+        flag_groups; /* for help, lines "FLAG TITLE": a group of this title begins with this flag, the first one with the first flag; NULL: none */
+    bool is_local;   /* it is of this machine: there is no --host and no --tenant */
     bool flags_end_at_operand;       /* what follows the first operand is another program's */
     int (*run)(struct context *ctx); /* an exit code */
 };

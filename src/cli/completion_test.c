@@ -93,9 +93,14 @@ static void help_is_filled(void **state)
     assert_int_equal(fclose(out), 0);
     assert_holds(text, "NAME\n       cove first - don't: do\n");
     assert_holds(text, "SYNOPSIS\n       cove first [-q] ID\n       cove first --all\n");
-    assert_holds(text, "DESCRIPTION\n       One line that is rather long, so that it has to be filled into two of\n"
-                       "       them by whoever prints it.\n\n       Another paragraph.\n        kept  as it is\n");
-    assert_holds(text, "       -q, --quiet\n               Doesn't say [much]: ids.\n       --size SIZE[:UNIT]\n");
+    assert_holds(
+        text,
+        "DESCRIPTION\n       One line that is rather long, so that it has to be filled into two of them by whoever prints\n"
+        "       it.\n\n       Another paragraph.\n        kept  as it is\n");
+    assert_holds(text,
+                 "       -q, --quiet                  Doesn't say [much]: ids.\n"
+                 "           --size SIZE[:UNIT]       How large it is to be, which is a sentence that does not fit on\n"
+                 "                                    one line of eighty characters.\n");
     assert_holds(text, "EXAMPLES\n       cove first\n       cove first -q\n");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single files go as bodies of the files routes. Directories go as tar streams to or from a tar that runs in the sandbox, because one
- * stream beats a request for each file; on our side the stream is made or taken apart by a child process.
+ * Single files go as bodies of the files routes. Directories go as tar streams, one request and one event for all of it; on our side the stream is
+ * made or taken apart by a child process.
  *
  * Where a name ends up is as with cp: a directory as destination, or one that ends with '/', takes the source under its own name.
  */
@@ -59,10 +59,11 @@ static bool ends_with_slash(const char *path)
     return *path && path[strlen(path) - 1] == '/';
 }
 
-static char *files_target(const struct copy *c, const char *path)
+/* what: "files" or "archive". */
+static char *copy_target(const struct copy *c, const char *what, const char *path)
 {
     AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    buf_printf(&b, "/cove/v1/sandboxes/%s/files?path=", c->id);
+    buf_printf(&b, "/cove/v1/sandboxes/%s/%s?path=", c->id, what);
     (void)url_encode(&b, str_of(path), true);
     if (c->user) {
         buf_append_cstr(&b, "&user=");
@@ -85,7 +86,7 @@ enum remote_kind { REMOTE_NONE, REMOTE_FILE, REMOTE_DIRECTORY, REMOTE_OTHER };
 
 static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_kind)
 {
-    AUTO_FREE char *target = files_target(c, path);
+    AUTO_FREE char *target = copy_target(c, "files", path);
     if (service_stream(c->service, "HEAD", target) < 0) {
         if (c->ctx->err.code != ERR_NOT_FOUND)
             return ask_what_is_wrong(c, target);
@@ -109,7 +110,7 @@ static void show(struct progress *p, uint64_t bytes)
     progress_show(p, "%s copied", text);
 }
 
-/* ---- a tar in the sandbox, a child process here ---- */
+/* ---- a child process here, which packs or unpacks ---- */
 
 struct child {
     pid_t pid;
@@ -159,17 +160,14 @@ static int child_wait(struct context *ctx, struct child *child)
     return err_set(&ctx->err, ERR_UNKNOWN, "%.*s", STR_ARG(buf_str(&message)));
 }
 
-/*
- * A program of the sandbox, its stdin from in_fd (-1: none), its stdout to out_fd (-1: dropped). Non-zero ends are errors. ret_lost_reader (may be NULL): what
- * reads out_fd ended before it did, which is then what there is to say.
- */
-static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd, bool *ret_lost_reader)
+/* A program of the sandbox, without input or output. Non-zero ends are errors. */
+static int run_inside(struct copy *c, char *const *argv)
 {
     AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(STDERR_MAX);
-    struct exec_request request = {.id = c->id, .argv = argv, .user = c->user, .has_stdin = in_fd >= 0};
+    struct exec_request request = {.id = c->id, .argv = argv, .user = c->user};
     const struct exec_io io = {
-        .stdin_fd = in_fd,
-        .stdout_fd = out_fd,
+        .stdin_fd = -1,
+        .stdout_fd = -1,
         .stderr_fd = -1,
         .captured_stdout = &nothing,
         .captured_stderr = &message,
@@ -178,65 +176,14 @@ static int run_inside(struct copy *c, char *const *argv, int in_fd, int out_fd, 
     struct exec_result result = {0};
     AUTO(service_close) struct service *s = service_open(c->ctx);
     exec_block_signals();
-    bool failed = !s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0;
-    if (ret_lost_reader)
-        *ret_lost_reader = result.lost_reader;
-    if (failed && result.refused == STATUS_NOT_FOUND)
-        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
-                       "directories are copied with the sandbox's own %s, and it has none; single files need nothing",
-                       argv[0]);
-    if (failed)
+    if (!s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0)
         return -1;
     if (result.interrupted || result.signaled)
         return err_set(&c->ctx->err, ERR_CANCELED, "interrupted");
-    if (result.code != 0) {
-        struct str text = buf_str(&message);
-        while (str_ends(text, STR("\n")))
-            text.n--;
-        return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
-    }
-    return 0;
-}
-
-static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
-{
-    static char script[] = "mkdir -p -- \"$1\" && exec tar -xf - --no-same-owner -C \"$1\"";
-    AUTO_FREE char *dest = mem_strdup(to);
-    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, script, (char[]){"cove-cp"}, dest, NULL};
-    struct child child = {.message_fd = -1};
-    int fd = -1;
-    if (child_start(c->ctx, PACK, from, &child, &fd) < 0)
-        return -1;
-    int r = run_inside(c, argv, fd, -1, NULL);
-    (void)fd_close(fd);
-    struct err remote = c->ctx->err;
-    int local = child_wait(c->ctx, &child);
-    if (r < 0)
-        c->ctx->err = remote; /* a child that lost its reader has nothing better to say */
-    return r < 0 ? r : local;
-}
-
-static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
-{
-    AUTO_FREE char *source = mem_strdup(from);
-    char *argv[] = {(char[]){"tar"}, (char[]){"-cf"}, (char[]){"-"}, (char[]){"-C"},
-                    source,          (char[]){"--"},  (char[]){"."}, NULL};
-    struct child child = {.message_fd = -1};
-    int fd = -1;
-    bool is_new = mkdir(to, 0700) == 0, lost_reader; /* it is ours alone until it is known whose it is to be */
-    if (!is_new && errno != EEXIST)
-        return err_errno(&c->ctx->err, errno, "make the directory %s", to);
-    if (child_start(c->ctx, is_new ? UNPACK_INTO_NEW : UNPACK, to, &child, &fd) < 0)
-        return -1;
-    int r = run_inside(c, argv, -1, fd, &lost_reader);
-    (void)fd_close(fd);
-    struct err remote = c->ctx->err;
-    int local = child_wait(c->ctx, &child);
-    if (r < 0 && (local == 0 || !lost_reader)) /* of an archive that is cut short, why it is counts */
-        c->ctx->err = remote;
-    if (is_new && (r < 0 || local < 0))
-        (void)rmdir(to); /* when nothing came */
-    return r < 0 ? r : local;
+    if (result.code == 0)
+        return 0;
+    struct str text = str_trim(buf_str(&message));
+    return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180), text.p ? text.p : "");
 }
 
 /* ---- up ---- */
@@ -276,7 +223,7 @@ static int make_private(struct copy *c, const char *to)
     static const char script[] = "[ -e \"$1\" ] || { mkdir -p -- \"$(dirname -- \"$1\")\" && umask 077 && : >\"$1\"; }";
     AUTO_FREE char *text = mem_strdup(script), *dest = mem_strdup(to);
     char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, text, (char[]){"sh"}, dest, NULL};
-    return run_inside(c, argv, -1, -1, NULL);
+    return run_inside(c, argv);
 }
 
 static int send_file(struct copy *c, const char *from, const char *to)
@@ -288,7 +235,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_errno(&c->ctx->err, errno, "open %s", from);
     bool sized = !is_stdin && S_ISREG(st.st_mode);
-    AUTO_FREE char *target = files_target(c, to);
+    AUTO_FREE char *target = copy_target(c, "files", to);
     if (sized && !(st.st_mode & 077) && make_private(c, to) < 0)
         return -1;
     if (service_begin(c->service, "PUT", target, sized ? st.st_size : -1) < 0 ||
@@ -302,9 +249,35 @@ static int send_file(struct copy *c, const char *from, const char *to)
     if (sized && (st.st_mode & 0777) != 0644) {
         AUTO_FREE char *dest = mem_strdup(to), *mode = mem_printf("%o", st.st_mode & 0777);
         char *argv[] = {(char[]){"chmod"}, mode, (char[]){"--"}, dest, NULL};
-        return run_inside(c, argv, -1, -1, NULL);
+        return run_inside(c, argv);
     }
     return 0;
+}
+
+static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
+{
+    AUTO_FREE char *target = copy_target(c, "archive", to);
+    struct child child = {.message_fd = -1};
+    int fd = -1;
+    if (child_start(c->ctx, PACK, from, &child, &fd) < 0)
+        return -1;
+    int r = service_begin(c->service, "PUT", target, -1);
+    if (r == 0)
+        r = send_body(c, fd, 0, false);
+    (void)fd_close(fd);
+    struct err remote = c->ctx->err;
+    int local = child_wait(c->ctx, &child);
+    /* An archive that is cut short is not ended: the sandbox takes none of it for the whole. Has the service answered, it has more to say. */
+    if (r < 0 || (local < 0 && !http_client_pending(service_client(c->service)))) {
+        if (r < 0)
+            c->ctx->err = remote;
+        return -1;
+    }
+    r = http_client_end(service_client(c->service));
+    if (r < 0 && r != -EPIPE)
+        return service_broken(c->service, r, "copy");
+    c->bytes = 0;
+    return service_answer(c->service, "waiting for the files to be written", NULL);
 }
 
 int copy_to_sandbox(struct copy *c, const char *from, const char *to)
@@ -353,6 +326,43 @@ static int receive_body(struct copy *c, int fd)
     return n < 0 ? service_broken(c->service, (int)n, "copy") : 0;
 }
 
+/* What tar complained about inside comes behind the archive. */
+static int receive_archive(struct copy *c, int fd)
+{
+    int r = receive_body(c, fd);
+    struct str why = http_client_trailer(service_client(c->service), "x-cove-error");
+    c->bytes = 0;
+    if (r == 0 || !why.p)
+        return r;
+    *c->ctx->hint = '\0';
+    return err_set(&c->ctx->err, ERR_UNKNOWN, "%.*s", STR_ARG(why));
+}
+
+static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
+{
+    AUTO_FREE char *target = copy_target(c, "archive", from);
+    struct child child = {.message_fd = -1};
+    int fd = -1;
+    bool is_new = mkdir(to, 0700) == 0; /* it is ours alone until it is known whose it is to be */
+    if (!is_new && errno != EEXIST)
+        return err_errno(&c->ctx->err, errno, "make the directory %s", to);
+    if (child_start(c->ctx, is_new ? UNPACK_INTO_NEW : UNPACK, to, &child, &fd) < 0)
+        return -1;
+    (void)signal(SIGPIPE, SIG_IGN);
+    int r = service_stream(c->service, "GET", target);
+    if (r == 0)
+        r = receive_archive(c, fd);
+    bool lost_reader = r < 0 && c->ctx->err.errnum == EPIPE;
+    (void)fd_close(fd);
+    struct err remote = c->ctx->err;
+    int local = child_wait(c->ctx, &child);
+    if (r < 0 && (local == 0 || !lost_reader)) /* of an archive that is cut short, why it is counts */
+        c->ctx->err = remote;
+    if (is_new && (r < 0 || local < 0))
+        (void)rmdir(to); /* when nothing came */
+    return r < 0 ? r : local;
+}
+
 static mode_t received_mode(const struct copy *c)
 {
     struct str text = http_client_header(service_client(c->service), "x-cove-mode");
@@ -388,7 +398,7 @@ static void guard(const char *path)
 /* Under a name of its own until it is whole. */
 static int receive_file(struct copy *c, const char *from, const char *to)
 {
-    AUTO_FREE char *target = files_target(c, from);
+    AUTO_FREE char *target = copy_target(c, "files", from);
     if (service_stream(c->service, "GET", target) < 0)
         return -1;
     if (strcmp(to, "-") == 0)

@@ -117,18 +117,20 @@ static int print_all(struct context *ctx, struct service *s, const struct events
 int events_run(struct context *ctx, const struct events *what)
 {
     const char *value;
-    bool follows = false;
+    bool follows = false, is_last = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0)
-        follows = true;
+        *(flag == 'f' ? &follows : &is_last) = true;
     if (flag < 0)
         return context_exit(ctx);
-    if (context_operands(ctx) != 1)
+    if (is_last && context_operands(ctx))
+        return context_usage(ctx, "--last takes no id");
+    if (!is_last && context_operands(ctx) != 1)
         return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
 
     AUTO_FREE char *id = NULL, *target = NULL;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+    if (!s || (is_last ? service_newest(s, &id) : service_resolve_log(s, ctx->argv[ctx->argi], &id)) < 0)
         return context_fail(ctx, STATUS_FAILED);
     target = service_target(id, "/events?%sfollow=%d", what->query, follows);
     if (service_stream(s, "GET", target) < 0)

@@ -254,14 +254,13 @@ static void read_stdin(struct session *x)
 
 static int write_service(struct session *x)
 {
-    ssize_t n = send(http_client_fd(service_client(x->service)), buf_data(&x->out), buf_len(&x->out),
-                     MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t n = http_client_write_some(service_client(x->service), buf_str(&x->out));
     if (n >= 0)
         buf_consume(&x->out, (size_t)n);
-    else if (errno == EPIPE || errno == ECONNRESET)
+    else if (n == -EPIPE || n == -ECONNRESET)
         buf_clear(&x->out); /* it may have ended: what it said last is still to be read */
-    else if (errno != EAGAIN && errno != EINTR)
-        return service_broken(x->service, -errno, "run the command");
+    else if (n != -EAGAIN && n != -EINTR)
+        return service_broken(x->service, (int)n, "run the command");
     return 0;
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/help.h"
 
-enum { WIDTH = 79, INDENT = 7 };
+#include <string.h>
+
+enum { WIDTH = 100, INDENT = 7, HELP_COLUMN = 36 };
 
 /* Fills lines; a line that begins with a blank is kept as it is, an empty one is a paragraph's end. */
-static void print_text(const char *text, int indent, FILE *out)
+static void print_text_at(const char *text, int indent, int column, FILE *out)
 {
     struct str rest = str_of(text), line;
-    int column = 0;
+    bool begins = column > 0; /* a line that holds nothing of the text yet */
     while (str_split(&rest, '\n', &line)) {
         if (line.n == 0 || line.p[0] == ' ') {
             if (column > 0)
@@ -27,11 +29,17 @@ static void print_text(const char *text, int indent, FILE *out)
             if (column == 0)
                 column = fprintf(out, "%*s%.*s", indent, "", STR_ARG(word));
             else
-                column += fprintf(out, " %.*s", STR_ARG(word));
+                column += fprintf(out, "%s%.*s", begins ? "" : " ", STR_ARG(word));
+            begins = false;
         }
     }
     if (column > 0)
         (void)fputc('\n', out);
+}
+
+static void print_text(const char *text, int indent, FILE *out)
+{
+    print_text_at(text, indent, 0, out);
 }
 
 static void print_lines(const char *prefix, const char *text, FILE *out)
@@ -41,13 +49,49 @@ static void print_lines(const char *prefix, const char *text, FILE *out)
         (void)fprintf(out, "%*s%s%s%.*s\n", INDENT, "", prefix, *prefix && line.n ? " " : "", STR_ARG(line));
 }
 
+/* The help begins behind the name where there is room. */
 static void print_flag(const struct flag *flag, FILE *out)
 {
-    (void)fprintf(out, "%*s", INDENT, "");
-    if (flag->letter)
-        (void)fprintf(out, "-%c, ", flag->letter);
-    (void)fprintf(out, "--%s%s%s\n", flag->name, flag->argument ? " " : "", flag->argument ? flag->argument : "");
-    print_text(flag->help, INDENT + 8, out);
+    char head[64];
+    int n = snprintf(head, sizeof(head), "%*s%c%c%s--%s%s%s", INDENT, "", flag->letter ? '-' : ' ',
+                     flag->letter ? flag->letter : ' ', flag->letter ? ", " : "  ", flag->name,
+                     flag->argument ? " " : "", flag->argument ? flag->argument : "");
+    (void)fputs(head, out);
+    if (n + 2 > HELP_COLUMN) {
+        (void)fputc('\n', out);
+        n = 0;
+    }
+    (void)fprintf(out, "%*s", HELP_COLUMN - n, "");
+    print_text_at(flag->help, HELP_COLUMN, HELP_COLUMN, out);
+}
+
+/* The title of the group that this flag begins. */
+static bool begins_group(const struct command *command, const struct flag *flag, struct str *ret_title)
+{
+    struct str all = str_of(command->flag_groups), line, name;
+    while (str_split(&all, '\n', &line)) {
+        *ret_title = line;
+        if (str_split(ret_title, ' ', &name) && str_eqc(name, flag->name))
+            return true;
+    }
+    return false;
+}
+
+/* What all commands have comes last. */
+static void print_flags(const struct command *command, FILE *out)
+{
+    const struct flag *flag;
+    struct str title;
+    const bool is_grouped = command->flag_groups;
+    if (!is_grouped)
+        (void)fputs("\nOPTIONS\n", out);
+    for (size_t i = 0; (flag = command_flag(command, i)); i++) {
+        if (is_grouped && i == command->n_flags)
+            (void)fputs("\nOPTIONS: EVERY COMMAND\n", out);
+        else if (is_grouped && begins_group(command, flag, &title))
+            (void)fprintf(out, "\nOPTIONS: %.*s\n", STR_ARG(title));
+        print_flag(flag, out);
+    }
 }
 
 void help_command(const struct command *command, FILE *out)
@@ -56,18 +100,15 @@ void help_command(const struct command *command, FILE *out)
     char prefix[64];
     (void)snprintf(prefix, sizeof(prefix), "cove %s", command->name);
     print_lines(prefix, command->synopsis, out);
+    (void)fputs("\nEXAMPLES\n", out);
+    print_lines("", command->examples, out);
     (void)fputs("\nDESCRIPTION\n", out);
     print_text(command->description, INDENT, out);
-    (void)fputs("\nOPTIONS\n", out);
-    const struct flag *flag;
-    for (size_t i = 0; (flag = command_flag(command, i)); i++)
-        print_flag(flag, out);
+    print_flags(command, out);
     (void)fputs("\nEXIT STATUS\n", out);
     print_text(command->exit_status ? command->exit_status
                                     : " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
                INDENT, out);
-    (void)fputs("\nEXAMPLES\n", out);
-    print_lines("", command->examples, out);
 }
 
 static const char exit_codes[] =
@@ -95,17 +136,61 @@ void help_exit_codes(FILE *out)
     (void)fputs(exit_codes, out);
 }
 
+static const struct help_group {
+    const char *title;
+    const char *names; /* as they are listed, a blank around each */
+} groups[] = {
+    {"Run", " run exec ls ps stats cp diff url rm "},
+    {"Look back", " logs log net events "},
+    {"Lifetime and state", " timeout pause resume snapshot fork volume "},
+    {"Network and secrets", " policy secret "},
+    {"Templates", " template warm "},
+    {"The service", " key tenant domain pool gc doctor version "},
+    {"Help", " help completion "},
+};
+
+static bool is_in_group(const struct help_group *g, const char *name)
+{
+    char word[32];
+    (void)snprintf(word, sizeof(word), " %s ", name);
+    return strstr(g->names, word);
+}
+
+static void print_command(const struct command *c, FILE *out)
+{
+    (void)fprintf(out, "  %-12s%s\n", c->name, c->summary);
+}
+
+static void print_group(const struct help_group *g, const struct command *const *commands, FILE *out)
+{
+    struct str names = str_of(g->names), name;
+    (void)fprintf(out, "%s:\n", g->title);
+    while (str_split(&names, ' ', &name))
+        for (size_t i = 0; commands[i]; i++)
+            if (str_eqc(name, commands[i]->name))
+                print_command(commands[i], out);
+    (void)fputc('\n', out);
+}
+
 void help_overview(const struct command *const *commands, FILE *out)
 {
     (void)fputs("cove runs commands in sandboxes.\n\n"
-                "  cove run -- python3 -c 'print(1 + 1)'\n\n"
-                "Commands:\n",
+                "  cove run -- python3 -c 'print(1 + 1)'    one command, in a sandbox of its own\n"
+                "  cove run --keep -- true                  a sandbox that stays, and its id\n"
+                "  cove exec -it ID -- bash                 a terminal in it\n\n",
                 out);
-    for (size_t i = 0; commands[i]; i++)
-        (void)fprintf(out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
+    for (size_t g = 0; g < ARRAY_SIZE(groups); g++)
+        print_group(&groups[g], commands, out);
+    for (size_t i = 0; commands[i]; i++) { /* of which nobody thought above */
+        bool is_listed = false;
+        for (size_t g = 0; g < ARRAY_SIZE(groups); g++)
+            is_listed |= is_in_group(&groups[g], commands[i]->name);
+        if (!is_listed)
+            print_command(commands[i], out);
+    }
     (void)fputs(
-        "\n'cove COMMAND --help' tells more. Environment: COVE_HOST (where the service is), COVE_API_KEY, COVE_TENANT,\nCOVE_CONFIG.\n"
-        "Exit codes: 0 it worked, 1 it did not, 2 the command line is wrong, those of the command for run and exec;\n"
-        "'cove help exit-codes' has them all.\n",
+        "'cove COMMAND --help' explains a command. Environment: COVE_HOST (where the service is), COVE_API_KEY,\n"
+        "COVE_TENANT, COVE_CONFIG. Exit codes: 0 it worked, 1 it did not, 2 the command line is wrong; run and\n"
+        "exec end as their command does. 'cove help exit-codes' has them all.\n",
         out);
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/habits.h"
 #include "cli/help.h"
 #include "config/config.h"
 
@@ -14,10 +15,11 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &cmd_run,    &cmd_ls,     &cmd_exec,   &cmd_cp,      &cmd_rm,         &cmd_pause,  &cmd_resume,   &cmd_snapshot,
-    &cmd_fork,   &cmd_diff,   &cmd_volume, &cmd_logs,    &cmd_log,        &cmd_events, &cmd_net,      &cmd_key,
-    &cmd_tenant, &cmd_policy, &cmd_secret, &cmd_url,     &cmd_timeout,    &cmd_domain, &cmd_template, &cmd_pool,
-    &cmd_warm,   &cmd_gc,     &cmd_doctor, &cmd_version, &cmd_completion, &cmd_help,   NULL,
+    &cmd_run,      &cmd_ls,      &cmd_exec,       &cmd_cp,       &cmd_rm,     &cmd_pause, &cmd_resume,
+    &cmd_snapshot, &cmd_fork,    &cmd_diff,       &cmd_volume,   &cmd_logs,   &cmd_log,   &cmd_events,
+    &cmd_net,      &cmd_key,     &cmd_tenant,     &cmd_policy,   &cmd_secret, &cmd_url,   &cmd_timeout,
+    &cmd_ps,       &cmd_stats,   &cmd_domain,     &cmd_template, &cmd_pool,   &cmd_warm,  &cmd_gc,
+    &cmd_doctor,   &cmd_version, &cmd_completion, &cmd_help,     NULL,
 };
 
 /* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
@@ -39,8 +41,11 @@ static int no_command(const char *name, char *const *rest)
     for (; *rest && strcmp(*rest, "--") != 0; rest++)
         ctx.json |= strcmp(*rest, "--json") == 0;
     (void)err_set(&ctx.err, ERR_INVALID_ARGUMENT, "there is no command \"%.64s\"", name);
-    (void)snprintf(ctx.hint, sizeof(ctx.hint),
-                   name[0] == '-' ? "options come behind the command: cove ls --json" : "'cove help' lists them");
+    const char *habit = habit_of_command(name);
+    (void)snprintf(ctx.hint, sizeof(ctx.hint), "%s",
+                   habit            ? habit
+                   : name[0] == '-' ? "options come behind the command: cove ls --json"
+                                    : "'cove help' lists them");
     return context_fail(&ctx, STATUS_USAGE);
 }
 

@@ -40,7 +40,16 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
                   "cannot reach the service at %s: %s", endpoint, strerror(-error));
     if (error == -EINVAL)
         (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
-                      "\"%s\" is no address of a service; write unix:/path or host:port", endpoint);
+                      "\"%s\" is no address of a service; write unix:/path, host:port or https://host", endpoint);
+    else if (error == -EKEYREJECTED)
+        (void)err_set(&ctx->err, ERR_PERMISSION_DENIED,
+                      "the service at %s shows a certificate that is not trusted here, or is for another name",
+                      endpoint);
+    else if (error == -EPROTO)
+        (void)err_set(&ctx->err, ERR_UNAVAILABLE, "%s speaks no TLS; http:// is without", endpoint);
+    if (error == -EKEYREJECTED)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "SSL_CERT_FILE names a file of certificates to trust; 'cove domain trust' prints the service's");
     else if (is_local && error == -EACCES)
         (void)snprintf(ctx->hint, sizeof(ctx->hint),
                        "its socket is for root and the service's owner: use sudo, or set COVE_HOST and COVE_API_KEY");
@@ -55,12 +64,23 @@ static int broken_connection(struct context *ctx, const char *endpoint, bool is_
     return -1;
 }
 
-/* COVE_API_KEY, else the key of the service on this machine when it may be read. */
-static char *find_key(struct context *ctx)
+/* Is it this machine, as far as its name alone says? */
+static bool is_loopback(const char *endpoint)
+{
+    const char *slashes = strstr(endpoint, "://"), *host = slashes ? slashes + 3 : endpoint;
+    struct str name = str_n(host, strcspn(host, ":/"));
+    return str_starts(name, STR("127.")) || str_eqc(name, "localhost") || str_ends(name, STR(".localhost")) ||
+           str_starts(str_of(host), STR("[::1]"));
+}
+
+/* COVE_API_KEY, else the key of the service on this machine when it may be read: for this machine alone. */
+static char *find_key(struct context *ctx, const char *endpoint)
 {
     const char *given = getenv("COVE_API_KEY");
     if (given && *given)
         return mem_strdup(given);
+    if (!is_loopback(endpoint))
+        return NULL;
     const struct config *config = context_config(ctx);
     if (!config)
         return NULL;
@@ -93,7 +113,7 @@ struct service *service_open(struct context *ctx)
     if (!ctx->tenant)
         ctx->tenant = getenv("COVE_TENANT");
     if (!s->is_local)
-        s->key = find_key(ctx);
+        s->key = find_key(ctx, s->endpoint);
     int r = http_client_open(s->endpoint, CONNECT_MS, &s->client);
     if (r < 0) {
         (void)broken_connection(ctx, s->endpoint, s->is_local, r);
@@ -124,7 +144,8 @@ struct http_client *service_client(struct service *s)
 int service_broken(struct service *s, int error, const char *doing)
 {
     struct context *ctx = s->ctx;
-    if (error == -EACCES || error == -ENOENT || error == -ECONNREFUSED || error == -EHOSTUNREACH)
+    if (error == -EACCES || error == -ENOENT || error == -ECONNREFUSED || error == -EHOSTUNREACH ||
+        error == -EKEYREJECTED)
         return broken_connection(ctx, s->endpoint, s->is_local, error);
     if (error == -ETIMEDOUT) {
         (void)snprintf(ctx->hint, sizeof(ctx->hint), "its log may say what it is busy with");
@@ -394,12 +415,44 @@ int service_sandboxes(struct service *s, json_t **ret_array)
     return 0;
 }
 
-int service_resolve(struct service *s, const char *text, char **ret_id)
+int service_ended(struct service *s, json_t **ret_array)
 {
-    AUTO_JSON json_t *all = NULL;
-    const char *found = NULL;
-    size_t i, n = strlen(text);
-    json_t *one;
+    AUTO_JSON json_t *answer = NULL;
+    if (service_call(s, "GET", "/cove/v1/sandboxes?state=ended", NULL, "listing sandboxes", &answer) < 0)
+        return -1;
+    json_t *all = json_object_get(answer, "sandboxes");
+    *ret_array = json_is_array(all) ? json_incref(all) : json_array();
+    return 0;
+}
+
+/* The ids that begin so, newest first. */
+static json_t *service_candidates(const json_t *all, const char *text)
+{
+    json_t *found = json_array(), *one;
+    size_t i;
+    json_array_foreach(all, i, one)
+    {
+        const char *id = string_member(one, "id");
+        if (id_is_sandbox(str_of(id)) && strncmp(id, text, strlen(text)) == 0)
+            (void)json_array_append_new(found, json_string(id));
+    }
+    return found;
+}
+
+static int service_refuse_several(struct service *s, const char *text, const json_t *found)
+{
+    enum { SHOWN = 6 };
+    AUTO_BUF struct buf b = BUF_INIT(512);
+    for (size_t i = 0; i < MIN(json_array_size(found), (size_t)SHOWN); i++)
+        buf_printf(&b, "%s%s", i ? ", " : "", json_string_value(json_array_get(found, i)));
+    return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "%zu sandboxes begin with %s: %.*s%s", json_array_size(found),
+                   text, STR_ARG(buf_str(&b)), json_array_size(found) > SHOWN ? ", ..." : "");
+}
+
+static int service_find(struct service *s, const char *text, bool may_have_ended, char **ret_id)
+{
+    AUTO_JSON json_t *all = NULL, *ended = NULL;
+    size_t n = strlen(text);
     if (id_is_sandbox(str_of(text))) {
         *ret_id = mem_strdup(text);
         return 0;
@@ -410,20 +463,52 @@ int service_resolve(struct service *s, const char *text, char **ret_id)
     }
     if (service_sandboxes(s, &all) < 0)
         return -1;
-    json_array_foreach(all, i, one)
-    {
-        const char *id = string_member(one, "id");
-        if (!id_is_sandbox(str_of(id)) || strncmp(id, text, n) != 0)
-            continue;
-        if (found)
-            return err_set(&s->ctx->err, ERR_INVALID_ARGUMENT, "several sandboxes begin with %s: %s, %s", text, found,
-                           id);
-        found = id;
+    AUTO_JSON json_t *found = service_candidates(all, text);
+    if (json_array_size(found) == 0 && may_have_ended) {
+        if (service_ended(s, &ended) < 0)
+            return -1;
+        json_decref(found);
+        found = service_candidates(ended, text);
     }
-    if (!found) {
+    if (json_array_size(found) > 1)
+        return service_refuse_several(s, text, found);
+    if (json_array_size(found) == 0) {
         (void)snprintf(s->ctx->hint, sizeof(s->ctx->hint), "'cove ls' lists those that run");
         return err_set(&s->ctx->err, ERR_NOT_FOUND, "there is no sandbox %s", text);
     }
-    *ret_id = mem_strdup(found);
+    *ret_id = mem_strdup(json_string_value(json_array_get(found, 0)));
+    return 0;
+}
+
+int service_resolve(struct service *s, const char *text, char **ret_id)
+{
+    return service_find(s, text, false, ret_id);
+}
+
+int service_resolve_log(struct service *s, const char *text, char **ret_id)
+{
+    return service_find(s, text, true, ret_id);
+}
+
+/* Times are RFC 3339 in UTC, of one length: they compare as text. */
+int service_newest(struct service *s, char **ret_id)
+{
+    AUTO_JSON json_t *all = NULL, *ended = NULL;
+    const char *newest = "", *id = NULL;
+    json_t *one;
+    size_t i;
+    if (service_sandboxes(s, &all) < 0 || service_ended(s, &ended) < 0)
+        return -1;
+    (void)json_array_extend(all, ended);
+    json_array_foreach(all, i, one)
+    {
+        if (!id_is_sandbox(str_of(string_member(one, "id"))) || strcmp(string_member(one, "started_at"), newest) <= 0)
+            continue;
+        id = string_member(one, "id");
+        newest = string_member(one, "started_at");
+    }
+    if (!id)
+        return err_set(&s->ctx->err, ERR_NOT_FOUND, "there was no sandbox yet");
+    *ret_id = mem_strdup(id);
     return 0;
 }

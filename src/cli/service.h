@@ -50,12 +50,16 @@ enum err_code service_error_code(const json_t *error, enum err_code otherwise);
 
 /* The full id of what the person wrote, which may be the beginning of one. -1: none or several. */
 int service_resolve(struct service *s, const char *text, char **ret_id) WARN_UNUSED;
+int service_resolve_log(struct service *s, const char *text, char **ret_id) WARN_UNUSED; /* or one that has ended */
+int service_newest(struct service *s,
+                   char **ret_id) WARN_UNUSED; /* of the one that was made last, also when it has ended */
 
 /* Puts a transport error (-errno) into ctx->err. Returns -1. */
 int service_broken(struct service *s, int error, const char *doing);
 
-/* All sandboxes, as an array. */
+/* All sandboxes that live, as an array. */
 int service_sandboxes(struct service *s, json_t **ret_array) WARN_UNUSED;
+int service_ended(struct service *s, json_t **ret_array) WARN_UNUSED; /* those that ended last, latest end first */
 
 /* "/cove/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
 char *service_target(const char *id, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -50,6 +50,8 @@ enum event_kind {
     EVENT_FILE_MKDIR,
     EVENT_FILE_MOVE,
     EVENT_FILE_REMOVE,
+    EVENT_FILE_PACK,   /* a directory was read as an archive */
+    EVENT_FILE_UNPACK, /* an archive was written */
     EVENT_FILE_WATCH,
     EVENT_FILE_DONE, /* outcome of a file action that went well: bytes, entries */
     EVENT_FILE_FAILED,

@@ -40,6 +40,8 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_FILE_MKDIR] = {.name = "file.mkdir", .action = true},
     [EVENT_FILE_MOVE] = {.name = "file.move", .action = true},
     [EVENT_FILE_REMOVE] = {.name = "file.remove", .action = true},
+    [EVENT_FILE_PACK] = {.name = "file.pack", .action = true},
+    [EVENT_FILE_UNPACK] = {.name = "file.unpack", .action = true},
     [EVENT_FILE_WATCH] = {.name = "file.watch", .action = true},
     [EVENT_FILE_DONE] = {.name = "file.done"},
     [EVENT_FILE_FAILED] = {.name = "file.failed"},

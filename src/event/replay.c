@@ -43,6 +43,7 @@ static bool fold(const struct event *e, void *ctx)
     case EVENT_FILE_MKDIR:
     case EVENT_FILE_MOVE:
     case EVENT_FILE_REMOVE:
+    case EVENT_FILE_UNPACK:
         state->file_changes++;
         break;
     case EVENT_FILE_FAILED:

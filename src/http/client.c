@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http/client.h"
+#include "http/client_tls.h"
 #include "http/endpoint.h"
 #include "http/fields.h"
 #include "http/url.h"
@@ -29,13 +30,14 @@ enum phase {
 struct http_client {
     struct endpoint endpoint;
     int fd, timeout_ms;
+    struct ssl_st *tls; /* NULL: none */
     enum phase phase;
     bool chunked, head_only, keep_alive, eof;
     bool refused; /* the server does not read the rest of the request's body */
     int64_t left; /* of the request's body, unless chunked */
     struct buf in;
     llhttp_t parser;
-    struct fields fields;
+    struct fields fields, trailers;
     int status;
     int error; /* of BROKEN */
     char *to;  /* where on_body copies, for one call */
@@ -44,11 +46,13 @@ struct http_client {
 
 static int reconnect(struct http_client *c)
 {
+    client_tls_free(TAKE_PTR(c->tls));
     (void)fd_close(TAKE_FD(c->fd));
     buf_clear(&c->in);
     c->eof = false;
     c->phase = FRESH;
-    return endpoint_connect(&c->endpoint, c->timeout_ms, &c->fd);
+    int r = endpoint_connect(&c->endpoint, c->timeout_ms, &c->fd);
+    return r == 0 && c->endpoint.has_tls ? client_tls_open(c->fd, c->endpoint.host, c->timeout_ms, &c->tls) : r;
 }
 
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client)
@@ -58,6 +62,7 @@ int http_client_open(const char *endpoint, int timeout_ms, struct http_client **
     c->timeout_ms = timeout_ms;
     buf_init(&c->in, IN_MAX);
     fields_init(&c->fields);
+    fields_init(&c->trailers);
     int r = endpoint_parse(endpoint, &c->endpoint);
     if (r == 0)
         r = reconnect(c);
@@ -71,9 +76,11 @@ void http_client_free(struct http_client *c)
 {
     if (!c)
         return;
+    client_tls_free(c->tls);
     (void)fd_close(c->fd);
     buf_fini(&c->in);
     fields_fini(&c->fields);
+    fields_fini(&c->trailers);
     endpoint_fini(&c->endpoint);
     mem_free(c);
 }
@@ -89,24 +96,37 @@ static int read_some(struct http_client *c)
     char *to = buf_reserve(&c->in, READ_SIZE);
     if (!to)
         return buf_error(&c->in);
-    ssize_t n = recv(c->fd, to, READ_SIZE, MSG_DONTWAIT);
+    /* More than a record of TLS holds: what it decrypted never waits in there while the socket is silent. */
+    ssize_t n = c->tls ? client_tls_read(c->tls, to, READ_SIZE) : recv(c->fd, to, READ_SIZE, MSG_DONTWAIT);
+    int error = n >= 0 ? 0 : c->tls ? (int)-n : errno;
     if (n > 0)
         buf_commit(&c->in, (size_t)n);
     else if (n == 0)
         c->eof = true;
-    else if (errno != EAGAIN && errno != EINTR)
-        return -errno;
-    return 0;
+    return error == EAGAIN || error == EINTR ? 0 : -error;
+}
+
+/* A count, or -errno. */
+static ssize_t send_some(struct http_client *c, struct iovec *iov, size_t n)
+{
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
+    if (c->tls)
+        return client_tls_write(c->tls, iov->iov_base, iov->iov_len);
+    ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent < 0 ? -errno : sent;
 }
 
 /* While the socket is full, what the other side sends is taken in: it may be waiting for that. */
 static int send_all(struct http_client *c, struct iovec *iov, size_t n)
 {
     while (n) {
-        struct msghdr msg = {.msg_iov = iov, .msg_iovlen = n};
-        ssize_t sent = sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno != EAGAIN && errno != EINTR)
-            return errno == ECONNRESET ? -EPIPE : -errno;
+        if (iov->iov_len == 0) {
+            iov++, n--;
+            continue;
+        }
+        ssize_t sent = send_some(c, iov, n);
+        if (sent < 0 && sent != -EAGAIN && sent != -EINTR)
+            return sent == -ECONNRESET ? -EPIPE : (int)sent;
         if (sent >= 0) {
             size_t done = (size_t)sent;
             for (; n && done >= iov->iov_len; iov++, n--)
@@ -141,22 +161,28 @@ static int on_begin(llhttp_t *parser)
     return 0;
 }
 
+/* What comes behind the body is kept apart: it changes nothing that was said before. */
+static struct fields *fields_now(struct http_client *c)
+{
+    return c->phase == READING ? &c->trailers : &c->fields;
+}
+
 static int client_on_field(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_add_name(&c->fields, p, n);
+    return fields_add_name(fields_now(c), p, n);
 }
 
 static int client_on_field_complete(llhttp_t *parser)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_name_done(&c->fields);
+    return fields_name_done(fields_now(c));
 }
 
 static int client_on_value(llhttp_t *parser, const char *p, size_t n)
 {
     struct http_client *c = parser->data;
-    return c->phase == READING ? 0 : fields_add_value(&c->fields, p, n);
+    return fields_add_value(fields_now(c), p, n);
 }
 
 static int client_on_head(llhttp_t *parser)
@@ -255,6 +281,8 @@ static bool reusable(struct http_client *c)
         return false;
     if (c->phase != FRESH && (c->phase != COMPLETE || !c->keep_alive))
         return false;
+    if (c->tls)
+        return client_tls_is_quiet(c->tls);
     return recv(c->fd, &peek, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
@@ -297,6 +325,7 @@ static int http_client_start(struct http_client *c, const char *method, const ch
             return break_off(c, r);
     }
     fields_reset(&c->fields);
+    fields_reset(&c->trailers);
     llhttp_init(&c->parser, HTTP_RESPONSE, (llhttp_settings_t *)&settings);
     c->parser.data = c;
     c->head_only = strcmp(method, "HEAD") == 0;
@@ -349,8 +378,16 @@ int http_client_write(struct http_client *c, struct str data)
     return r;
 }
 
+ssize_t http_client_write_some(struct http_client *c, struct str data)
+{
+    struct iovec iov = {(void *)(uintptr_t)data.p, data.n};
+    return c->phase == RAW ? send_some(c, &iov, 1) : -EPIPE;
+}
+
 int http_client_end(struct http_client *c)
 {
+    if (c->phase == RAW && c->tls)
+        return client_tls_half_close(c->tls);
     if (c->phase == RAW)
         return shutdown(c->fd, SHUT_WR) < 0 ? -errno : 0;
     if (c->phase != SENDING || c->refused)
@@ -382,6 +419,11 @@ int http_client_status(const struct http_client *c)
 struct str http_client_header(const struct http_client *c, const char *name)
 {
     return fields_get(&c->fields, str_of(name));
+}
+
+struct str http_client_trailer(const struct http_client *c, const char *name)
+{
+    return fields_get(&c->trailers, str_of(name));
 }
 
 static ssize_t read_raw(struct http_client *c, void *p, size_t n)

@@ -21,9 +21,10 @@ struct buf;
 struct http_client;
 
 /*
- * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "host:port". -EINVAL for anything else, -ENOENT and
- * -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve. timeout_ms bounds connecting, and
- * each later wait for a byte (http_client_timeout() changes that).
+ * endpoint: "unix:/path", "/path", "http://host[:port]" (port 80), "https://host[:port]" (443), "host:port". -EINVAL for
+ * anything else, -ENOENT and -ECONNREFUSED as the socket says, -EHOSTUNREACH for a name that does not resolve,
+ * -EKEYREJECTED for a certificate that is not to be trusted or for another host, -EPROTO for what is no TLS. timeout_ms
+ * bounds connecting, and each later wait for a byte (http_client_timeout() changes that).
  */
 int http_client_open(const char *endpoint, int timeout_ms, struct http_client **ret_client) WARN_UNUSED;
 void http_client_free(struct http_client *c);
@@ -54,6 +55,9 @@ int http_client_status(const struct http_client *c);
 /* p is NULL when it is absent. Borrowed until the next request. */
 struct str http_client_header(const struct http_client *c, const char *name);
 
+/* Of what came behind the body; also of one that was cut there. */
+struct str http_client_trailer(const struct http_client *c, const char *name);
+
 /* Body bytes as they come; 0 at its clean end; -EPIPE when it was cut, -ETIMEDOUT, -EPROTO. */
 ssize_t http_client_read(struct http_client *c, void *p, size_t n) WARN_UNUSED;
 int http_client_read_all(struct http_client *c, struct buf *b) WARN_UNUSED; /* -ENOBUFS beyond its maximum */
@@ -61,7 +65,8 @@ int http_client_read_all(struct http_client *c, struct buf *b) WARN_UNUSED; /* -
 /*
  * For programs that wait for several things: poll the descriptor for POLLIN, and read when it is readable or
  * http_client_pending() says that bytes are there already. After a 101, http_client_read() and http_client_write() are
- * raw, and http_client_end() half-closes.
+ * raw, and http_client_end() half-closes. http_client_write_some() waits for nothing: how much went, -EAGAIN, -errno.
  */
+ssize_t http_client_write_some(struct http_client *c, struct str data) WARN_UNUSED;
 int http_client_fd(const struct http_client *c);
 bool http_client_pending(const struct http_client *c);

@@ -2,13 +2,17 @@
 /* The blocking client against our own server in another thread, and against scripted answers. */
 #include "http/client.h"
 #include "http/test_server.h"
+#include "http/tls.h"
+#include "http/tls_cert.h"
 
 #include "base/fd.h"
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -47,11 +51,45 @@ static int close_server(void **state)
     return 0;
 }
 
+/* With TLS, by a certificate of an authority that SSL_CERT_FILE makes known. */
+static struct http_tls *tls;
+static char ca_path[64];
+
+static int open_tls_server(void **state)
+{
+    AUTO_BUF struct buf ca = BUF_INIT(16 * 1024), ca_key = BUF_INIT(16 * 1024);
+    AUTO_BUF struct buf chain = BUF_INIT(16 * 1024), key = BUF_INIT(16 * 1024);
+    (void)state;
+    assert_int_equal(tls_ca_make("box.localhost", &ca, &ca_key), 0);
+    assert_int_equal(tls_cert_issue(buf_str(&ca), buf_str(&ca_key), "box.localhost", &chain, &key), 0);
+    assert_int_equal(http_tls_new(buf_str(&chain), buf_str(&key), &tls), 0);
+    (void)snprintf(ca_path, sizeof(ca_path), "/tmp/cove-client-test-%d.pem", (int)getpid());
+    AUTO_CLOSE int fd = open(ca_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(fd_write_all(fd, buf_data(&ca), buf_len(&ca)), 0);
+    assert_int_equal(setenv("SSL_CERT_FILE", ca_path, 1), 0);
+    test_server_open_tls(&t, NULL, tls);
+    assert_int_equal(uv_async_init(&t.loop, &stop, on_stop), 0);
+    assert_int_equal(uv_thread_create(&thread, run_loop, NULL), 0);
+    return 0;
+}
+
+static int close_tls_server(void **state)
+{
+    (void)close_server(state);
+    http_tls_free(TAKE_PTR(tls));
+    (void)unlink(ca_path);
+    (void)unsetenv("SSL_CERT_FILE");
+    return 0;
+}
+
 static struct http_client *connect_client(void)
 {
     char endpoint[128];
     struct http_client *c = NULL;
-    if (t.unix_path[0])
+    if (tls)
+        (void)snprintf(endpoint, sizeof(endpoint), "https://api.box.localhost:%d", t.port);
+    else if (t.unix_path[0])
         (void)snprintf(endpoint, sizeof(endpoint), "unix:%s", t.unix_path);
     else
         (void)snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%d/", t.port);
@@ -150,6 +188,34 @@ static void test_upgrade(void **state)
     }
     assert_int_equal(http_client_end(c), 0);
     assert_int_equal(http_client_read(c, piece, sizeof(piece)), 0);
+}
+
+/* An authority that nobody knows, another name, the address of a certificate for a name, and what is no TLS. */
+static void test_who_is_not_trusted(void **state)
+{
+    char endpoint[128];
+    struct http_client *c = NULL;
+    (void)state;
+    static const char *const others[] = {"other.localhost", "127.0.0.1"};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        (void)snprintf(endpoint, sizeof(endpoint), "https://%s:%d", others[i], t.port);
+        assert_int_equal(http_client_open(endpoint, 10000, &c), -EKEYREJECTED);
+    }
+    assert_int_equal(setenv("SSL_CERT_FILE", "/dev/null", 1), 0);
+    (void)snprintf(endpoint, sizeof(endpoint), "https://box.localhost:%d", t.port);
+    assert_int_equal(http_client_open(endpoint, 10000, &c), -EKEYREJECTED);
+    assert_null(c);
+}
+
+static void test_no_tls(void **state)
+{
+    char endpoint[128];
+    struct http_client *c = NULL;
+    (void)state;
+    (void)snprintf(endpoint, sizeof(endpoint), "https://127.0.0.1:%d", t.port);
+    int r = http_client_open(endpoint, 10000, &c);
+    assert_true(r == -EPROTO || r == -EPIPE);
+    assert_null(c);
 }
 
 /* A client, and the other end of its connection. */
@@ -257,7 +323,8 @@ static void test_endpoints(void **state)
     struct http_client *c = NULL;
     assert_int_equal(http_client_open("unix:/nonexistent/x.sock", 100, &c), -ENOENT);
     assert_int_equal(http_client_open("http://127.0.0.1:1", 1000, &c), -ECONNREFUSED);
-    static const char *const bad[] = {"", "unix:", "http://", "https://a", "http://a/b", "a:b"};
+    static const char *const bad[] = {"",        "unix:",      "http://", "https://", "https://a/b",
+                                      "ftp://a", "http://a/b", "a:b"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
         assert_int_equal(http_client_open(bad[i], 100, &c), -EINVAL);
     assert_null(c);
@@ -306,16 +373,27 @@ static void test_signals_while_connecting(void **state)
 #fn " (unix)", fn, open_server, close_server, &t                                                               \
     }
 
+#define TEST_TLS(fn)                                                                                                   \
+    {                                                                                                                  \
+#fn " (tls)", fn, open_tls_server, close_tls_server, NULL                                                      \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_requests),
         TEST_UNIX(test_requests),
+        TEST_TLS(test_requests),
         TEST(test_streams),
         TEST_UNIX(test_streams),
+        TEST_TLS(test_streams),
         TEST(test_upgrade),
         TEST_UNIX(test_upgrade),
+        TEST_TLS(test_upgrade),
         TEST(test_patience),
+        TEST_TLS(test_patience),
+        TEST_TLS(test_who_is_not_trusted),
+        TEST(test_no_tls),
         cmocka_unit_test(test_scripted),
         cmocka_unit_test(test_who_is_refused_reads_why),
         cmocka_unit_test(test_endpoints),

@@ -26,15 +26,19 @@ int endpoint_parse(const char *text, struct endpoint *ret)
         *ret = (struct endpoint){.path = mem_strndup(s.p, s.n), .authority = mem_strdup("localhost")};
         return 0;
     }
-    if (str_starts(s, STR("http://")))
-        s = str_sub(s, 7);
+    const bool has_tls = str_starts(s, STR("https://"));
+    if (has_tls || str_starts(s, STR("http://")))
+        s = str_sub(s, has_tls ? 8 : 7);
     if (s.n && s.p[s.n - 1] == '/')
         s.n--;
     if (str_find_char(s, '/') >= 0 || url_parse_host(s, &name, &port) < 0)
         return -EINVAL;
     *ret = (struct endpoint){
         .host = mem_strndup(name.p, name.n),
-        .port = mem_printf("%u", port ? port : 80U),
+        .port = mem_printf("%u", port      ? port
+                                 : has_tls ? 443U
+                                           : 80U),
+        .has_tls = has_tls,
         .authority = mem_strndup(s.p, s.n),
     };
     return 0;
@@ -126,7 +130,9 @@ int endpoint_connect(const struct endpoint *e, int timeout_ms, int *ret_fd)
     if (e->path)
         return connect_unix(e->path, timeout_ms, ret_fd);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list = NULL;
-    if (getaddrinfo(e->host, e->port, &hints, &list) != 0)
+    /* Names below localhost are this machine (RFC 6761, section 6.3), which not every resolver knows. */
+    const char *host = str_ends(str_of(e->host), STR(".localhost")) ? "localhost" : e->host;
+    if (getaddrinfo(host, e->port, &hints, &list) != 0)
         return -EHOSTUNREACH;
     int r = -EHOSTUNREACH;
     for (const struct addrinfo *a = list; a && r < 0; a = a->ai_next)

@@ -7,7 +7,8 @@
 struct endpoint {
     char *path;        /* unix; else NULL, and: */
     char *host, *port; /* TCP */
-    char *authority;   /* what Host says */
+    bool has_tls;
+    char *authority; /* what Host says */
 };
 
 int endpoint_parse(const char *text, struct endpoint *ret) WARN_UNUSED; /* as http_client_open() says */

@@ -160,6 +160,12 @@ bool http_response_begun(const struct http_request *req);
  */
 void http_abort(struct http_request *req);
 
+/*
+ * The same of a chunked response, with a trailer that says why in front of it, as far as it can be sent at once; it is not ended, so that nobody takes
+ * what came for the whole.
+ */
+void http_abort_saying(struct http_request *req, struct http_header trailer);
+
 /* ---- raw take-over ---- */
 
 /*

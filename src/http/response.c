@@ -313,6 +313,15 @@ bool http_response_begun(const struct http_request *req)
     return request_conn(req)->req == req && req->responded;
 }
 
+void http_abort_saying(struct http_request *req, struct http_header trailer)
+{
+    struct conn *c = request_conn(req);
+    if (req->responded && !req->ended && !req->aborted && !c->gone && req->chunked && !req->no_body &&
+        http_is_token(trailer.name) && http_is_field_value(trailer.value))
+        buf_printf(&c->out, "0\r\n%.*s: %.*s\r\n", STR_ARG(trailer.name), STR_ARG(trailer.value));
+    http_abort(req);
+}
+
 void http_abort(struct http_request *req)
 {
     struct conn *c = request_conn(req);

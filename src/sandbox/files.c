@@ -92,7 +92,8 @@ void file_record_end(struct file_call *c, const struct err *err)
         event_data_str(&d, "code", str_of(err_code_name(err->code)));
         event_data_str(&d, "message", str_of(err->msg));
     }
-    if (c->kind == EVENT_FILE_READ || c->kind == EVENT_FILE_WRITE)
+    if (c->kind == EVENT_FILE_READ || c->kind == EVENT_FILE_WRITE || c->kind == EVENT_FILE_PACK ||
+        c->kind == EVENT_FILE_UNPACK)
         event_data_u64(&d, "bytes", c->in + c->out);
     else if (c->kind == EVENT_FILE_LIST)
         event_data_u64(&d, "entries", c->in);

@@ -74,6 +74,12 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
 size_t file_write_data(struct file_call *call, struct str bytes);
 void file_write_eof(struct file_call *call);
 
+/* A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(), file_write_eof(). */
+int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
+int file_unpack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+                const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err) WARN_UNUSED;
+
 /* Watching a directory. on_start, then events, until file_call_cancel() or on_end with the error. */
 struct file_watch_ops {
     void (*on_start)(void *ctx);

@@ -266,3 +266,39 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     sb->n_mounted = is_kept || i->state == SANDBOX_CREATING ? 0 : i->n_mounts;
     network_from_row(sb, row->network);
 }
+
+/* ---- those that have ended ---- */
+
+struct ended_visit {
+    bool (*fn)(void *ctx, const struct sandbox_ended *one);
+    void *ctx;
+};
+
+static bool ended_visit(const struct store_sandbox *row, void *ctx)
+{
+    const struct ended_visit *v = ctx;
+    json_t *extra = json_loads(row->extra, 0, NULL);
+    bool is_hidden = json_is_true(json_object_get(extra, "hidden"));
+    json_decref(extra);
+    const struct sandbox_ended one = {
+        .id = row->id,
+        .template_id = row->template_id,
+        .template_alias = row->template_alias,
+        .started = row->started_at,
+        .ended = row->ended_at,
+        .cpu_milli = row->cpu_milli,
+        .memory_bytes = row->memory_bytes,
+        .end_cause = row->end_cause,
+        .metadata = *row->metadata ? row->metadata : "{}",
+        .has_failed = row->state == SANDBOX_FAILED,
+        .secure = row->secure,
+    };
+    return is_hidden || v->fn(v->ctx, &one);
+}
+
+int sandbox_each_ended(struct core *core, size_t limit, bool (*fn)(void *ctx, const struct sandbox_ended *one),
+                       void *ctx, struct err *err)
+{
+    struct ended_visit v = {fn, ctx};
+    return sandbox_rows_each_ended(core->config.store, 0, limit, ended_visit, &v, err);
+}

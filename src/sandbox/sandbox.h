@@ -116,6 +116,20 @@ struct sandbox *sandbox_only(struct core *core, const struct principal *who);
 void sandbox_each(struct core *core, bool (*fn)(void *ctx, struct sandbox *sb), void *ctx);
 size_t sandbox_count(const struct core *core); /* living ones */
 
+/* What the store still knows of one that has ended. Strings are valid during the call. */
+struct sandbox_ended {
+    const char *id, *template_id, *template_alias; /* no alias: "" */
+    usec_t started, ended;
+    uint32_t cpu_milli;
+    uint64_t memory_bytes;
+    const char *end_cause, *metadata; /* metadata: a JSON object */
+    bool has_failed, secure;
+};
+
+/* Ended ones that are not hidden, latest end first, until fn returns false. At most `limit` are looked at. */
+int sandbox_each_ended(struct core *core, size_t limit, bool (*fn)(void *ctx, const struct sandbox_ended *one),
+                       void *ctx, struct err *err) WARN_UNUSED;
+
 struct sandbox *sandbox_ref(struct sandbox *sb);
 void sandbox_unref(struct sandbox *sb);
 

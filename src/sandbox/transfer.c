@@ -57,6 +57,20 @@ int file_read(struct sandbox *sb, const struct actor *actor, struct str user, st
     return file_call_open(c, b, &read_ops, ret_call, err);
 }
 
+int file_pack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+              const struct file_read_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
+{
+    uint64_t cause;
+    if (file_begin(sb, actor, EVENT_FILE_PACK, user, path, STR_NULL, &cause, err) < 0)
+        return -1;
+    struct file_call *c = file_call_new(sb, EVENT_FILE_PACK, cause, ctx);
+    c->to.read = ops;
+    struct buf *b = session_request(sb->session, WIRE_PACK);
+    wire_put_str(b, sandbox_user(sb, user));
+    wire_put_str(b, path);
+    return file_call_open(c, b, &read_ops, ret_call, err);
+}
+
 static void ack(struct file_call *c, size_t bytes)
 {
     bytes = MIN(bytes, (size_t)c->owed);
@@ -128,6 +142,20 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
         wire_put_str(b, metadata[i].key);
         wire_put_str(b, metadata[i].value);
     }
+    return file_call_open(c, b, &write_ops, ret_call, err);
+}
+
+int file_unpack(struct sandbox *sb, const struct actor *actor, struct str user, struct str path,
+                const struct file_write_ops *ops, void *ctx, struct file_call **ret_call, struct err *err)
+{
+    uint64_t cause;
+    if (file_begin(sb, actor, EVENT_FILE_UNPACK, user, path, STR_NULL, &cause, err) < 0)
+        return -1;
+    struct file_call *c = file_call_new(sb, EVENT_FILE_UNPACK, cause, ctx);
+    c->to.write = ops;
+    struct buf *b = session_request(sb->session, WIRE_UNPACK);
+    wire_put_str(b, sandbox_user(sb, user));
+    wire_put_str(b, path);
     return file_call_open(c, b, &write_ops, ret_call, err);
 }
 

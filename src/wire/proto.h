@@ -135,6 +135,17 @@ enum wire_verb {
      * request: str user, str path, u8 flags (enum wire_change), u32 uid, u32 gid, u32 mode. tail: entry.
      */
     WIRE_CHANGE = 26,
+    /*
+     * A directory and all below it as a tar stream, by the sandbox's own tar, with the user's rights.
+     * request: str user, str path. head: entry. DATA: the archive. tail: empty. No tar: ERR_FAILED_PRECONDITION; what it complains about: ERR_UNKNOWN.
+     */
+    WIRE_PACK = 27,
+    /*
+     * The other way: a tar stream is taken apart below `path`, which is made where it is missing. DATA from the host, then EOF. What comes behind the
+     * archive's end is dropped.
+     * request: str user, str path. head: empty (wait for it before DATA is sent). tail: entry of the directory. Failures as of PACK.
+     */
+    WIRE_UNPACK = 28,
 
     /* Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused: ERR_UNAVAILABLE. */
     WIRE_DIAL = 32,

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """cove cp, both ways, with what may come out of a sandbox that means harm."""
 
+import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 
@@ -115,6 +117,47 @@ def test_cp_says_what_the_tar_of_the_sandbox_said(service, sandbox, tmp_path):
     done = service.cove("cp", f"{sandbox}:/etc", tmp_path / "out")
     assert done.returncode == 1 and "not found" in done.stderr and "the sandbox's own tar" in done.stderr, done
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cp_of_a_tree_is_one_event(service, sandbox, tmp_path):
+    """However large it is: what was done, as what it was asked for, and what came of it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for i in range(300):
+        (tree / f"f{i}").write_bytes(os.urandom(40000))
+    assert service.cove("cp", tree, f"{sandbox}:").returncode == 0
+    assert service.cove("cp", f"{sandbox}:tree", tmp_path / "back").returncode == 0
+    assert subprocess.run(["diff", "-r", tree, tmp_path / "back"], check=False).returncode == 0
+    events = [json.loads(line) for line in service.cove("log", "--json", sandbox).stdout.splitlines()]
+    done = [(e["kind"], e["data"].get("path")) for e in events if e["kind"].startswith(("exec.", "file.")) and e["kind"] != "file.stat"]
+    assert done == [("file.unpack", "./tree"), ("file.done", None), ("file.pack", "tree"), ("file.done", None)] or \
+        done == [("file.unpack", "tree"), ("file.done", None), ("file.pack", "tree"), ("file.done", None)], done
+    assert all(e["data"]["bytes"] > 300 * 40000 for e in events if e["kind"] == "file.done")
+
+
+def test_an_archive_that_is_cut_is_not_done(service, sandbox):
+    with socket.create_connection(("127.0.0.1", service.port)) as s:
+        s.sendall(f"PUT /cove/v1/sandboxes/{sandbox}/archive?path=cut HTTP/1.1\r\nHost: x\r\nX-API-Key: {service.key}\r\n"
+                  "Transfer-Encoding: chunked\r\n\r\n400\r\n".encode() + b"x" * 0x400 + b"\r\n")
+        assert wait_until(lambda: "file.unpack" in service.cove("log", sandbox).stdout)
+    assert wait_until(lambda: "file.failed" in service.cove("log", sandbox).stdout)
+    assert "file.done" not in service.cove("log", sandbox).stdout
+    assert wait_until(lambda: "tar" not in service.cove("exec", sandbox, "--", "sh", "-c", "cat /proc/[0-9]*/comm").stdout.split())
+
+
+def test_what_is_no_archive_or_may_not_be_written_is_said(service, sandbox, tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "f").write_text("x")
+    done = service.cove("cp", tmp_path / "tree", f"{sandbox}:/etc/new")
+    assert done.returncode == 1 and "/etc/new" in done.stderr, done
+    assert service.cove("cp", "-u", "root", tmp_path / "tree", f"{sandbox}:/etc/new").returncode == 0
+    status, _, answer = service.request("PUT", f"/cove/v1/sandboxes/{sandbox}/archive?path=x", {"no": "archive"})
+    assert status >= 400 and "in the sandbox: tar" in answer["error"]["message"], answer
+    assert service.cove("exec", "-u", "root", sandbox, "--", "sh", "-c", "mkdir /home/user/d; echo s > /home/user/d/secret; chmod 600 /home/user/d/secret; echo o > /home/user/d/open").returncode == 0
+    done = service.cove("cp", f"{sandbox}:d", tmp_path / "d")
+    assert done.returncode == 1 and "secret" in done.stderr and "Permission denied" in done.stderr, done
+    status, _, answer = service.request("GET", f"/cove/v1/sandboxes/{sandbox}/archive?path=/etc/passwd")
+    assert (status, answer["error"]["code"]) == (404, "not_found"), answer
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

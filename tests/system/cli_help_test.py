@@ -150,11 +150,33 @@ def test_all_shells_complete_all_options(nowhere, command):
     assert {f"--{long}" for long, _ in fish} | {f"-{short}" for _, short in fish if short} == names
 
 
+def examples_of(text):
+    """The lines below EXAMPLES."""
+    return [line.strip() for line in text[text.index("\nEXAMPLES\n"):text.index("\nDESCRIPTION\n")].split("\n")[2:] if line.strip()]
+
+
+@each_command
+def test_help_fits_a_terminal_and_begins_with_examples(nowhere, command):
+    text = cove(nowhere, command["name"], "--help").stdout
+    assert max(map(len, text.splitlines())) <= 110, max(text.splitlines(), key=len)
+    assert re.findall(r"^[A-Z ]+$", text, re.M)[:4] == ["NAME", "SYNOPSIS", "EXAMPLES", "DESCRIPTION"]
+
+
+def test_the_list_of_commands_is_grouped_and_whole(nowhere):
+    text = cove(nowhere, "help").stdout
+    listed = re.findall(r"^  ([a-z]+) {2,}\S", text, re.M)
+    assert sorted(listed) == sorted(c["name"] for c in COMMANDS) and max(map(len, text.splitlines())) <= 110
+    groups = re.findall(r"^([A-Z][a-z ]+):\n((?:  .*\n)+)", text, re.M)
+    assert len(groups) >= 6 and sum(len(lines.splitlines()) for _, lines in groups) == len(COMMANDS), "a command without a group"
+    run = cove(nowhere, "run", "--help").stdout
+    assert len(re.findall(r"^OPTIONS: ", run, re.M)) >= 4 and len(run.splitlines()) < 105
+
+
 @each_command
 def test_examples_are_good_command_lines(nowhere, command):
     """They fail for want of a service, never as misuse."""
     text = cove(nowhere, command["name"], "--help").stdout
-    examples = text[text.index("\nEXAMPLES\n"):].split("\n")[2:]
+    examples = examples_of(text)
     found = 0
     for line in filter(None, examples):
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
@@ -178,7 +200,7 @@ def test_what_is_said_of_exit_codes_is_said_of_each(nowhere):
     for command in COMMANDS:
         text = cove(nowhere, command["name"], "--help").stdout
         assert not re.search(r" $", text, re.M), command["name"]
-        codes = re.findall(r"^ +(\S+)  ", text[text.index("\nEXIT STATUS\n"):text.index("\nEXAMPLES\n")], re.M)
+        codes = re.findall(r"^ +(\S+)  ", text[text.index("\nEXIT STATUS\n"):], re.M)
         assert "2" in codes and codes[0] in ("0", "N"), (command["name"], codes)
 
 

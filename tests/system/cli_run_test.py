@@ -272,3 +272,21 @@ def test_a_slow_reader_slows_the_command_down(service):
         process.wait(60)
         process.stdout.close()
         process.stderr.close()
+
+
+def test_what_is_kept_says_when_it_ends_and_every_run_its_id_when_asked(service):
+    done = service.cove("run", "--keep", "--timeout", "1h", "--", "true")
+    assert re.search(r"sandbox (\w+) is kept and ends in (1h|59m \d+s); 'cove rm \1' removes it$", done.stderr), done
+    done = service.cove("run", "--keep", "--timeout", "0", "--", "true")
+    assert re.search(r"sandbox (\w+) is kept and never ends by itself; 'cove rm \1' removes it$", done.stderr), done
+    done = service.cove("run", "--keep", "--timeout", "0", "--json", "--", "true")
+    assert json.loads(done.stdout)["end_at"] is None and done.stderr == "", done
+    done = service.cove("run", "--pause-on-timeout", "--timeout", "1h", "--", "true")
+    assert re.search(r"is kept and pauses in (1h|59m)", done.stderr), done
+    service.remove_all()
+    done = service.cove("run", "-v", "--", "echo", "out")
+    sandbox = re.fullmatch(r"cove run: sandbox (i\w{20})\n", done.stderr)
+    assert sandbox and done.stdout == "out\n", done
+    assert "echo" in service.cove("log", sandbox[1]).stdout
+    done = service.cove("run", "--timeout", "0", "--", "echo", "gone")
+    assert (done.returncode, done.stdout, done.stderr, service.sandboxes()) == (0, "gone\n", "", []), done

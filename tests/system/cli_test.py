@@ -312,6 +312,63 @@ def test_key_prints_the_key_and_it_opens_the_door(service):
     assert (done.returncode, done.stdout) == (0, "over TCP\n")
 
 
+def test_those_that_ended_are_listed_and_their_logs_found(service):
+    sandbox = service.create()
+    assert service.cove("rm", sandbox).returncode == 0
+    assert sandbox not in service.cove("ls", "-q").stdout
+    all_of_them = json.loads(service.cove("ls", "--all", "--json").stdout)
+    one, = [s for s in all_of_them if s["id"] == sandbox]
+    assert (one["state"], one["end_cause"]) == ("ended", "killed") and one["ended_at"]
+    assert re.search(rf"^{sandbox}  ended, killed +base ", service.cove("ls", "-a").stdout, re.M)
+    for command in ("log", "logs", "net"):
+        assert service.cove(command, sandbox[:8]).returncode == 0
+    assert "sandbox.ended" in service.cove("log", sandbox[:8]).stdout
+    done = service.cove("run", "--", "echo", "the last one")
+    for command in (["log", "--last"], ["logs", "--last"]):
+        assert "the last one" in service.cove(*command).stdout, done
+    assert service.cove("log", "--last", "--verify").stdout.startswith("intact")
+    assert service.cove("net", "--last").returncode == 0
+    for command in (["log", "--last", sandbox], ["log", "--last", "--service"], ["logs", "--last", sandbox]):
+        assert service.cove(*command).returncode == 2
+    assert service.request("GET", "/cove/v1/sandboxes?state=no")[0] == 400
+    assert service.cove("rm", sandbox[:8]).returncode == 1 # it takes those alone that live
+
+
+def test_an_ambiguous_prefix_is_refused_with_the_candidates(service):
+    ids = {service.create() for _ in range(3)}
+    done = service.cove("rm", "i")
+    assert done.returncode == 1 and "3 sandboxes begin with i: " in done.stderr and all(i in done.stderr for i in ids), done
+    assert {s["id"] for s in service.sandboxes()} == ids
+    service.remove_all()
+
+
+def test_what_runs_and_what_it_uses(service, sandbox):
+    assert service.cove("ps", sandbox).stdout == ""
+    with service.popen("exec", sandbox, "--", "sleep", "1000") as sleeping:
+        assert wait_until(lambda: re.search(r"^\d+ +user +\d+s +sleep 1000$", service.cove("ps", sandbox).stdout, re.M))
+        process, = json.loads(service.cove("ps", "--json", sandbox).stdout)
+        assert process["cmd"] == ["sleep", "1000"]
+        sleeping.terminate()
+    assert service.cove("ps").returncode == 2 and service.cove("ps", "inothere").returncode == 1
+    assert wait_until(lambda: re.search(rf"^{sandbox} +[\d.]+% of 2 +[\d.]+ [KMG]iB / 1 GiB +\S.*$", service.cove("stats", sandbox).stdout, re.M))
+    one, = json.loads(service.cove("stats", "--json").stdout)
+    assert one["sandbox"] == sandbox and one["sample"]["memory_total"] == 1 << 30
+    assert service.cove("stats", "inothere").returncode == 1
+
+
+@pytest.mark.parametrize(("command", "instead"), [
+    (["kill", "i3k"], "cove rm"), (["stop", "i3k"], "cove pause"), (["images"], "cove template ls"), (["inspect", "i3k"], "cove ls --json"),
+    (["run", "-d", "--", "true"], "--keep"), (["run", "-p", "80:80", "--", "true"], "cove url"), (["run", "-p80:80", "true"], "cove url"),
+    (["run", "--name=x", "--", "true"], "--metadata"), (["run", "-v", "data:/data", "true"], "--volume data:/data"),
+    (["run", "--rm", "--", "true"], "leave it out"), (["exec", "--workdir", "/", "i3k", "true"], "--cwd"),
+], ids=" ".join)
+def test_what_docker_calls_otherwise_is_told(service, command, instead):
+    done = service.cove(*command)
+    assert done.returncode == 2 and instead in done.stderr, done
+    done = service.cove(*command[:1], "--json", *command[1:])
+    assert instead in "".join(json.loads(done.stderr)["error"].values()), done
+
+
 def test_version_with_and_without_a_service(service):
     both = json.loads(service.cove("version", "--json").stdout)
     assert both["cove"] == both["service"]["version"]
@@ -344,7 +401,9 @@ def test_every_command_explains_itself(service):
         assert f"  {command['name']} " in overview
         done = service.cove(command["name"], "--help")
         assert done.returncode == 0
-        assert re.findall(r"^[A-Z ]+$", done.stdout, re.M) == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES"]
+        headings = re.findall(r"^[A-Z][A-Z: ]+$", done.stdout, re.M)
+        assert headings[:4] == ["NAME", "SYNOPSIS", "EXAMPLES", "DESCRIPTION"] and headings[-1] == "EXIT STATUS"
+        assert all(re.match("OPTIONS", heading) for heading in headings[4:-1]) and len(headings) >= 6
         assert all(len(line) <= 110 for line in done.stdout.splitlines())
         assert done.stdout == service.cove("help", command["name"]).stdout
         wrong = service.cove(command["name"], "--no-such-option")

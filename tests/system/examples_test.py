@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from cli_help_test import COMMANDS
+from cli_help_test import COMMANDS, examples_of
 from leaks import running
 from service import BUILD, TOP, reserve_port
 
@@ -56,7 +56,7 @@ def is_elsewhere(line):
 def test_examples_of_the_help_work(place, command):
     service, directory = place
     text = service.cove(command["name"], "--help").stdout
-    lines = [line.strip() for line in text[text.index("\nEXAMPLES\n"):].split("\n")[2:] if line.strip()]
+    lines = examples_of(text)
     for line in lines:
         if is_elsewhere(line):
             continue

@@ -136,3 +136,15 @@ def test_uninstall_says_what_went_and_what_stays(tmp_path):
     assert os.listdir(tmp_path / "usr/local/bin") == ["other"] and not (tmp_path / "usr/local/share/doc/cove").exists()
     assert uninstall(tmp_path) == [f"nothing is installed in {tmp_path}/usr/local", kept, how]
     assert uninstall(tmp_path / "nowhere") == [f"nothing is installed in {tmp_path}/nowhere/usr/local"]
+
+
+def test_stop_says_how_many_end_with_it(tmp_path):
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "cove").symlink_to(BUILD / "cove")
+    with own_service("make") as service:
+        for _ in range(3):
+            kept = service.create()
+        assert service.cove("pause", kept).returncode == 0
+        done = without_build(tmp_path, "stop", COVE_RUN=str(service.run))
+        assert (done.returncode, done.stdout) == (0, "Ending 2 running sandboxes\nCove has stopped\n"), done
+        assert service.coved.wait(60) == 0

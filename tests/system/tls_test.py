@@ -514,3 +514,26 @@ def test_beyond_loopback_with_tls_only(listen, ok):
                 service.start()
             service.env = {**before, "COVE_LISTEN_TLS": service.env["COVE_LISTEN_TLS"]}
             service.start()
+
+
+def test_the_command_line_over_tls(world, box, tmp_path):
+    """With the key and the authority it does all that it does here; without either it says what is missing, and sends the key to nobody."""
+    service, _, port = world
+    sandbox, outside = box
+    host = f"https://api.{DOMAIN}:{port}"
+    env = {"COVE_HOST": host, "SSL_CERT_FILE": outside.ca, "COVE_API_KEY": service.key}
+    assert sandbox.id in service.cove("ls", "-q", env=env).stdout.split()
+    done = service.cove("exec", sandbox.id, "--", "sh", "-c", "tr a-z A-Z; exit 3", input="over tls", env=env)
+    assert (done.returncode, done.stdout) == (3, "OVER TLS"), done
+    (tmp_path / "big").write_bytes(os.urandom(3 << 20))
+    assert service.cove("cp", str(tmp_path / "big"), f"{sandbox.id}:/tmp/big", env=env).returncode == 0
+    assert service.cove("cp", f"{sandbox.id}:/tmp/big", str(tmp_path / "back"), env=env).returncode == 0
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "big").read_bytes()
+    done = service.cove("ls", env={**env, "SSL_CERT_FILE": "/dev/null"})
+    assert done.returncode == 1 and "not trusted here" in done.stderr and "SSL_CERT_FILE" in done.stderr, done
+    done = service.cove("ls", env={**env, "COVE_HOST": f"https://127.0.0.1:{port}"})
+    assert done.returncode == 1 and "not trusted here" in done.stderr, done
+    done = service.cove("ls", env={**env, "COVE_API_KEY": "wrong"})
+    assert done.returncode == 1 and "key is wrong" in done.stderr, done
+    done = service.cove("ls", env={**env, "COVE_HOST": f"https://127.0.0.1:{service.port}"})
+    assert done.returncode == 1 and ("speaks no TLS" in done.stderr or "broke" in done.stderr or "cannot reach" in done.stderr), done

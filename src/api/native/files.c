@@ -178,6 +178,45 @@ static void read_end(void *ctx, const struct err *err)
 
 static const struct file_read_ops read_ops = {read_open, read_data, read_end};
 
+/* An archive has no size, and its end may come with a complaint of the tar that made it. */
+static void pack_open(void *ctx, const struct file_entry *entry)
+{
+    struct transfer *t = ctx;
+    (void)entry;
+    (void)http_response_begin(t->call->req, 200,
+                              (struct http_header[]){HTTP_HEADER("content-type", "application/x-tar"),
+                                                     HTTP_HEADER("trailer", "x-cove-error")},
+                              2, -1);
+}
+
+static void pack_end(void *ctx, const struct err *err)
+{
+    struct transfer *t = ctx;
+    if (!err || !http_response_begun(t->call->req)) {
+        read_end(ctx, err);
+        return;
+    }
+    struct err said = *err;
+    for (char *p = said.msg; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = ' ';
+    t->file = NULL;
+    http_abort_saying(t->call->req, HTTP_HEADER_STR("x-cove-error", str_of(said.msg)));
+}
+
+static const struct file_read_ops pack_ops = {pack_open, read_data, pack_end};
+
+void native_files_pack(struct call *c)
+{
+    struct str user, path;
+    struct err err;
+    if (!read_query(c, &user, &path))
+        return;
+    struct transfer *t = transfer_new(c);
+    http_on_drain(c->req, read_drain, t);
+    transfer_begun(t, file_pack(c->sandbox, &c->actor, user, path, &pack_ops, t, &t->file, &err), &err);
+}
+
 void native_files_get(struct call *c)
 {
     struct str user, path;
@@ -292,6 +331,15 @@ static void body_error(struct http_request *req, int error, void *ctx)
 
 static const struct http_body_ops body_ops = {body_data, native_files_body_end, body_error};
 
+static void write_begun(struct transfer *t, int r, const struct err *err)
+{
+    transfer_begun(t, r, err);
+    if (r < 0)
+        return;
+    http_stream_body(t->call->req, &body_ops, t);
+    http_pause_body(t->call->req); /* until the file is open */
+}
+
 void native_files_put(struct call *c)
 {
     struct str user, path;
@@ -299,12 +347,17 @@ void native_files_put(struct call *c)
     if (!read_query(c, &user, &path))
         return;
     struct transfer *t = transfer_new(c);
-    int r = file_write(c->sandbox, &c->actor, user, path, NULL, 0, &write_ops, t, &t->file, &err);
-    transfer_begun(t, r, &err);
-    if (r < 0)
+    write_begun(t, file_write(c->sandbox, &c->actor, user, path, NULL, 0, &write_ops, t, &t->file, &err), &err);
+}
+
+void native_files_unpack(struct call *c)
+{
+    struct str user, path;
+    struct err err;
+    if (!read_query(c, &user, &path))
         return;
-    http_stream_body(c->req, &body_ops, t);
-    http_pause_body(c->req); /* until the file is open */
+    struct transfer *t = transfer_new(c);
+    write_begun(t, file_unpack(c->sandbox, &c->actor, user, path, &write_ops, t, &t->file, &err), &err);
 }
 
 /* ---- DELETE ---- */

@@ -89,6 +89,8 @@ void native_exec_processes(struct call *c);
 void native_files_get(struct call *c);
 void native_files_head(struct call *c);
 void native_files_put(struct call *c);
+void native_files_pack(struct call *c);
+void native_files_unpack(struct call *c);
 void native_files_delete(struct call *c);
 void native_files_entries(struct call *c);
 void native_templates_list(struct call *c);

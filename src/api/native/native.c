@@ -127,6 +127,8 @@ const struct route native_routes[] = {
     {HTTP_METHOD_HEAD, NATIVE_PREFIX "/sandboxes/{}/files", native_files_head, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/files", native_files_put, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, NATIVE_PREFIX "/sandboxes/{}/files", native_files_delete, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/archive", native_files_pack, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/archive", native_files_unpack, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/entries", native_files_entries, ROUTE_SANDBOX, NULL},
 };
 const size_t native_routes_n = ARRAY_SIZE(native_routes);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/network.h"
 
-enum { PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
+enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 
 /* Environment values are left out: they are where people put secrets. */
 void native_append_sandbox(struct buf *b, const struct sandbox *sb)
@@ -112,14 +112,55 @@ static bool native_sandboxes_list_one(void *ctx, struct sandbox *sb)
     return true;
 }
 
+static bool native_sandboxes_list_ended(void *ctx, const struct sandbox_ended *s)
+{
+    struct native_sandboxes_page *p = ctx;
+    if (p->n == p->limit || buf_len(&p->b) > PAGE_BYTES)
+        return false;
+    buf_printf(&p->b, "%s{\"id\":\"%s\",\"state\":\"%s\",\"secure\":%s", p->n++ ? "," : "", s->id,
+               sandbox_state_name(s->has_failed ? SANDBOX_FAILED : SANDBOX_ENDED), s->secure ? "true" : "false");
+    native_append_text(&p->b, "template", s->template_id);
+    native_append_text(&p->b, "template_alias", *s->template_alias ? s->template_alias : NULL);
+    native_append_time(&p->b, "started_at", s->started);
+    native_append_time(&p->b, "ended_at", s->ended);
+    native_append_text(&p->b, "end_cause", s->end_cause);
+    buf_printf(&p->b, ",\"cpu_milli\":%u,\"memory_bytes\":%llu,\"metadata\":", s->cpu_milli,
+               (unsigned long long)s->memory_bytes);
+    buf_append_cstr(&p->b, s->metadata);
+    buf_append_char(&p->b, '}');
+    return true;
+}
+
+/* The latest ones, without pages: who wants all that was has the events. */
+static void native_sandboxes_answer_ended(struct call *c, struct native_sandboxes_page *p)
+{
+    struct err err;
+    buf_append_cstr(&p->b, "{\"sandboxes\":[");
+    if (sandbox_each_ended(call_core(c), ENDED_LOOKED_AT, native_sandboxes_list_ended, p, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    buf_append_cstr(&p->b, "],\"next\":null}");
+    call_json_buf(c, 200, &p->b);
+}
+
 void native_sandboxes_list(struct call *c)
 {
     struct native_sandboxes_page p = {.b = BUF_INIT(PAGE_BYTES + SANDBOX_JSON_MAX)};
-    struct str after;
+    struct str after, state = STR_NULL;
     if (call_query_u64(c, "limit", &p.limit) < 0)
         return;
+    if (call_query(c, "state", &state) && !str_eqc(state, "ended")) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "state can be \"ended\" only");
+        return;
+    }
     if (p.limit == 0 || p.limit > PAGE_MAX)
         p.limit = PAGE_MAX;
+    if (state.p) {
+        native_sandboxes_answer_ended(c, &p);
+        buf_fini(&p.b);
+        return;
+    }
     if (call_query(c, "after", &after) && parse_after(after, &p) < 0) {
         call_refuse(c, ERR_INVALID_ARGUMENT, "after must be the \"next\" of the page before");
         return;

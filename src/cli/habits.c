@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/habits.h"
+
+struct habit {
+    const char *word, *instead;
+};
+
+static const struct habit habit_commands[] = {
+    {"attach", "did you mean 'cove exec -it ID -- bash'? 'cove logs -f ID' follows what runs"},
+    {"build", "did you mean 'cove template build'?"},
+    {"commit", "did you mean 'cove snapshot ID'?"},
+    {"container", "did you mean 'cove ls'?"},
+    {"create", "did you mean 'cove run --keep -- COMMAND'?"},
+    {"df", "did you mean 'cove pool'?"},
+    {"events", "did you mean 'cove log ID'?"},
+    {"image", "did you mean 'cove template'?"},
+    {"images", "did you mean 'cove template ls'?"},
+    {"info", "did you mean 'cove doctor'?"},
+    {"inspect", "did you mean 'cove ls --json'?"},
+    {"kill", "did you mean 'cove rm ID'?"},
+    {"list", "did you mean 'cove ls'?"},
+    {"port", "did you mean 'cove url ID PORT'?"},
+    {"prune", "did you mean 'cove gc'?"},
+    {"pull", "an image becomes a template: 'cove template build' with FROM IMAGE in a Dockerfile"},
+    {"restart", "did you mean 'cove pause ID' and 'cove resume --cold ID'?"},
+    {"rmi", "did you mean 'cove template rm NAME'?"},
+    {"sh", "did you mean 'cove exec -it ID -- sh', or 'cove run -it -- sh'?"},
+    {"shell", "did you mean 'cove exec -it ID -- bash', or 'cove run -it -- bash'?"},
+    {"start", "did you mean 'cove resume ID', or 'cove run'?"},
+    {"stop", "did you mean 'cove rm ID', or 'cove pause ID'? 'systemctl stop cove' or 'make stop' ends the service"},
+    {"top", "did you mean 'cove ps ID', or 'cove stats'?"},
+    {"unpause", "did you mean 'cove resume ID'?"},
+    {"volumes", "did you mean 'cove volume ls'?"},
+};
+
+static const struct habit habit_options[] = {
+    {"--name", "a sandbox goes by its id; --metadata name=NAME labels it, and 'cove ls' shows that"},
+    {"-d", "did you mean --keep? 'cove exec ID -- COMMAND &' runs something in it meanwhile"},
+    {"--detach", "did you mean --keep? 'cove exec ID -- COMMAND &' runs something in it meanwhile"},
+    {"-p", "every port can be reached as it is: 'cove url ID PORT' prints its address"},
+    {"--publish", "every port can be reached as it is: 'cove url ID PORT' prints its address"},
+    {"--rm", "leave it out: the sandbox is removed unless --keep is given"},
+    {"-m", "did you mean --memory SIZE?"},
+    {"--mount", "did you mean --volume NAME:PATH? 'cove cp' copies files of this machine"},
+    {"--network", "did you mean --net deny, or --allow TARGET?"},
+    {"--workdir", "did you mean --cwd DIR?"},
+    {"--image", "did you mean --template NAME? 'cove template build' makes one of an image"},
+    {"--label", "did you mean --metadata KEY=VALUE?"},
+    {"-l", "did you mean --metadata KEY=VALUE?"},
+    {"--entrypoint", "the command is what stands behind the options: cove run -- COMMAND"},
+    {"--env-file", "did you mean -e NAME=VALUE? It may be given several times"},
+    {"--privileged", "there is no such mode: inside, the command may be root of the sandbox (-u root)"},
+};
+
+static const char *habit_find(const struct habit *all, size_t n, struct str word)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eqc(word, all[i].word))
+            return all[i].instead;
+    return NULL;
+}
+
+const char *habit_of_command(const char *name)
+{
+    return habit_find(habit_commands, ARRAY_SIZE(habit_commands), str_of(name));
+}
+
+/* "-p8000:80" is "-p" with its value. */
+const char *habit_of_option(const struct command *command, const char *option)
+{
+    const bool is_long = option[0] == '-' && option[1] == '-';
+    const size_t n = is_long ? strcspn(option, "=") : MIN(strlen(option), (size_t)2);
+    if (strcmp(command->name, "run") != 0 && strcmp(command->name, "exec") != 0)
+        return NULL;
+    return habit_find(habit_options, ARRAY_SIZE(habit_options), str_n(option, n));
+}

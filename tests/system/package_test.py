@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package: what is in it, what it says of itself, and that what it holds runs from where it is unpacked."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from service import BUILD, TOP
+
+pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no dpkg-deb")
+
+
+def run(*arguments, **options):
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True, **options).stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("package")
+    path = run(TOP / "tools" / "package-deb", str(directory), env={"COVE_BUILD": str(BUILD), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}).strip()
+    run("dpkg-deb", "--extract", path, directory / "root")
+    return path, directory / "root"
+
+
+def test_what_it_says_of_itself(package):
+    path, _ = package
+    fields = dict(re.findall(r"^ ([A-Z][A-Za-z-]+): (.*)$", run("dpkg-deb", "--info", path), re.M))
+    version = json.loads(run(BUILD / "cove", "version", "--json"))["cove"]
+    assert (fields["Package"], fields["Version"], fields["Architecture"]) == ("cove", version, run("dpkg", "--print-architecture").strip())
+    needed = fields["Depends"].split(", ")
+    assert {"libc6", "libuv1", "libarchive13", "mmdebstrap", "python3"} <= set(needed) and len(needed) < 30, needed
+    assert {"postinst", "prerm", "postrm", "control"} <= set(re.findall(r"\b(postinst|prerm|postrm|control)\b", run("dpkg-deb", "--info", path)))
+
+
+def test_what_is_in_it(package):
+    path, root = package
+    entries = [line.split(None, 5) for line in run("dpkg-deb", "--contents", path).splitlines()]
+    assert all(e[1] == "root/root" and e[0][0] in "-dl" and "s" not in e[0] and e[0][8] != "w" for e in entries), entries
+    assert {p.name for p in (root / "usr/bin").iterdir()} == {"cove", "coved", "cove-api", "cove-egress", "cove-agent", "cove-image"}
+    assert not (root / "usr/local").exists()
+    unit = (root / "lib/systemd/system/cove.service").read_text()
+    assert "/usr/local" not in unit and "ExecStart=/usr/bin/coved run\n" in unit
+    for command in json.loads(run(BUILD / "cove", "help", "--json")) + [{"name": None}]:
+        name = f"cove-{command['name']}" if command["name"] else "cove"
+        page = gzip.open(root / f"usr/share/man/man1/{name}.1.gz", "rt").read()
+        assert re.search(rf"^{name} - ", page.replace("\\-", "-"), re.M) and all(f".SH {s}" in page for s in ("NAME", "SYNOPSIS", "DESCRIPTION")), name
+    for script in ("bash-completion/completions/cove", "zsh/vendor-completions/_cove", "fish/vendor_completions.d/cove.fish"):
+        assert "snapshot" in (root / "usr/share" / script).read_text()
+    assert {"README.md", "SECURITY.md", "changelog.gz", "copyright"} <= {p.name for p in (root / "usr/share/doc/cove").iterdir()}
+
+
+def test_what_is_unpacked_runs(package):
+    _, root = package
+    assert "cove runs commands in sandboxes" in run(root / "usr/bin/cove", "help")
+    assert "run" in run(root / "usr/bin/coved", "--help")

@@ -187,6 +187,8 @@ static void keep_start(struct task *t)
 
 void boxes_stop_begin(struct task *t)
 {
+    boxes_record(t->entry);
+    fault_point("coved.stop.recorded");
     boxes_kill_body(t->entry); /* boxes_stop_reaped() */
 }
 

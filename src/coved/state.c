@@ -73,10 +73,10 @@ static int say_owner(int fd)
     return ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n ? -errno : 0;
 }
 
-int state_lock(const struct config *config, int *ret_fd, struct err *err)
+int state_lock(const struct config *config, const char *name, int *ret_fd, struct err *err)
 {
     char path[4096];
-    (void)snprintf(path, sizeof(path), "%s/lock", config->state_dir);
+    (void)snprintf(path, sizeof(path), "%s/%s", config->state_dir, name);
     AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);

@@ -33,7 +33,7 @@ static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int
     bool captured = box->net.ns >= 0;
     if (captured && setns(box->net.ns, CLONE_NEWNET) < 0)
         return -errno;
-    pid_t pid = namespace_spawn(group_fd, base_of(host, box), &box->pidfd);
+    pid_t pid = namespace_spawn(group_fd, base_of(host, box), true, &box->pidfd);
     if (pid != 0 && captured) {
         int back = setns(host->net_fd, CLONE_NEWNET);
         assert(back == 0);

@@ -179,7 +179,7 @@ class World:
 
     def pool(self):
         """The pool's directory as coved sees it, wherever it is mounted."""
-        stage = Path(f"/proc/{self.service.coved.pid}/root/pool")
+        stage = Path(f"/proc/{self.service.coved_pid}/root/pool")
         return stage if stage.is_dir() else self.service.state / "pool"
 
     def in_pool(self, *parts):

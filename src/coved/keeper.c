@@ -23,7 +23,7 @@
 enum {
     YOUNG_USEC = 5 * 1000000, /* who dies younger is started again less quickly */
     DELAY_LEAST_MS = 100,
-    DELAY_MOST_MS = 5000,
+    DELAY_MOST_MS = 1000,
     ENDS_MAX = 3,     /* so many are started to end what runs in order */
     CHECK_MS = 10000, /* that another program has for saying that it would do */
     OPEN_FILES = 1 << 20,
@@ -42,6 +42,7 @@ struct keeper {
     int sock;    /* -1: no coved */
     pid_t coved; /* 0: none */
     bool is_up;  /* one has served */
+    bool serves; /* this one does */
     bool is_told_to_end;
     unsigned n_ends;          /* that have died since */
     usec_t started, start_at; /* monotonic; start_at 0: not due */
@@ -149,7 +150,7 @@ static void say_ready(struct keeper *k)
     k->ready_fd = fd_close(k->ready_fd);
     if (k->is_up)
         log_info("coved serves again, %llu ms after its start", (unsigned long long)(clock_mono() - k->started) / 1000);
-    k->is_up = true;
+    k->is_up = k->serves = true;
 }
 
 /* False: there is no message. */
@@ -228,6 +229,7 @@ static int start(struct keeper *k, struct err *err)
     k->coved = pid;
     k->started = clock_mono();
     k->start_at = 0;
+    k->serves = false;
     if (k->is_told_to_end)
         (void)kill(pid, SIGTERM);
     return 0;
@@ -271,7 +273,7 @@ static int coved_ended(struct keeper *k, const siginfo_t *info)
         return 0;
     if (!k->is_up || (k->is_told_to_end && ++k->n_ends > ENDS_MAX))
         return info->si_code == CLD_EXITED ? info->si_status : 1;
-    bool is_young = !makes_way && !k->is_told_to_end && clock_mono() - k->started < YOUNG_USEC;
+    bool is_young = !makes_way && !k->is_told_to_end && (!k->serves || clock_mono() - k->started < YOUNG_USEC);
     k->delay_ms = !is_young ? 0 : k->delay_ms ? MIN(k->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     k->start_at = clock_mono() + k->delay_ms * USEC_PER_MS;
     if (!makes_way)

@@ -53,6 +53,7 @@ static int open_one(const struct sockaddr *address, socklen_t length, struct inh
     static const int on = 1;
     int known = inherited_take(in, address, length);
     if (known >= 0) {
+        (void)listen(known, BACKLOG); /* whoever asks for the peer of a unix socket is told of us from now on */
         *ret_fd = known;
         return 0;
     }
@@ -121,6 +122,8 @@ int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, st
     s.fd = inherited_take(in, (const struct sockaddr *)&un, sizeof(un));
     if (s.fd >= 0 && access(un.sun_path, F_OK) < 0)
         s.fd = fd_close(s.fd); /* nobody could reach it */
+    if (s.fd >= 0)
+        (void)listen(s.fd, BACKLOG); /* as above */
     if (s.fd < 0 && unlink(un.sun_path) < 0 && errno != ENOENT)
         return err_errno(err, errno, "remove the old socket %s", un.sun_path);
     s.name = name;

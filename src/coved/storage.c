@@ -129,6 +129,7 @@ static bool take_file(struct storage *s, struct records *records, char ret_devic
     struct record *left = records ? records_next(records, KEEPER_STORAGE, &it) : NULL;
     if (!left || left->n_fds != 2 || loopfile_name(left->fds[1], ret_device) < 0)
         return false;
+    left->is_taken = true;
     s->file_fd = TAKE_FD(left->fds[0]);
     s->device_fd = TAKE_FD(left->fds[1]);
     return true;

@@ -115,7 +115,7 @@ def test_deaths_at_any_time():
             while time.monotonic() < end:
                 time.sleep(chance.uniform(0.1, 1.5))
                 victims = [pid for pid in w.service.children() if read(f"/proc/{pid}/comm").strip() in ("cove-api", "coved", "cove-egress")]
-                victim = chance.choice([*victims, w.service.coved.pid])
+                victim = chance.choice([*victims, *victims, w.service.coved.pid]) # with the keeper all of it, now and then
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
                 if w.service.coved.poll() is not None or (victim == w.service.coved.pid and w.service.coved.wait(60)):

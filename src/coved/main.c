@@ -178,6 +178,7 @@ static int keep_service(const struct config *config, int ready_fd, struct err *e
     if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0)
         return err_errno(err, errno, "find our program");
     program[n] = 0;
+    log_init("cove-keeper", config->log_level);
     if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0)
         return -1;
     return keeper_run(program, ready_fd, err);

@@ -14,6 +14,8 @@ import pytest
 from client import Cut, wait_for
 from leaks import BUILD, processes, read, running
 from service import coved_of, opened, settled
+from supervisor import (AGAIN, ALREADY_EXISTS, CREATE, KEPT, LIVES, NOT_FOUND, PAUSE, REPEATED, REQUESTS, SNAPSHOT, VOLUME_DROP, VOLUME_MAKE, Coved,
+                        new_id, new_layer, new_volume)
 
 BACK_S = 2
 COUNTER = "i=0; while :; do echo $i; i=$((i+1)); sleep 0.02; done"
@@ -323,3 +325,58 @@ def test_a_program_that_would_not_do_is_not_started(programs):
         (programs / "good").rename(programs / "coved")
         assert wait_for(service.is_ready), service.tail()
         assert sandbox.works() and client.create().works()
+
+
+# ---- in coved's own language ----
+
+
+@pytest.fixture(name="coved")
+def fixture_coved():
+    directory = tempfile.mkdtemp(prefix="test-outlive-", dir=BUILD)
+    os.chmod(directory, 0o755)
+    one = Coved(directory, COVE_POOL="copy").make().seed().start()
+    try:
+        yield one
+        assert one.stop() == 0, one.tail()
+        assert wait_for(lambda: not one.footprint.left()), one.footprint.left()
+    finally:
+        if one.process.poll() is None:
+            one.kill()
+        shutil.rmtree(directory)
+
+
+def code_of(coved, kind, *fields):
+    answer = coved.ask(kind, *fields)
+    for fd in answer.fds:
+        os.close(fd)
+    return answer.code
+
+
+def test_what_is_asked_again_is_not_done_twice(coved):
+    sandbox, stopped, layer, volume = coved.create(), coved.create(), new_layer(), new_volume()
+    coved.must(SNAPSHOT, sandbox, layer)
+    coved.must(VOLUME_MAKE, volume, 0)
+    coved.must(PAUSE, stopped, 0)
+    coved.restart()
+    assert coved.list() == {sandbox: LIVES, stopped: KEPT}
+    again = [(CREATE, sandbox, coved.base, "base", 0, 0, 0, 0, 0), (SNAPSHOT, sandbox, layer), (VOLUME_MAKE, volume, 0)]
+    for kind, *fields in again:
+        assert code_of(coved, kind, *fields) == ALREADY_EXISTS
+        assert code_of(coved, kind | REPEATED, *fields) == 0
+    assert code_of(coved, PAUSE, stopped, 0) == NOT_FOUND and code_of(coved, PAUSE | REPEATED, stopped, 0) == 0
+    coved.must(VOLUME_DROP, volume, 0)
+    assert code_of(coved, VOLUME_DROP, volume, 0) == NOT_FOUND and code_of(coved, VOLUME_DROP | REPEATED, volume, 0) == 0
+    assert coved.list() == {sandbox: LIVES, stopped: KEPT}
+    assert coved.remove(coved.resume_kept(stopped)).id == stopped
+
+
+def test_nothing_is_heard_before_a_worker_knows_whom_it_talks_to(coved):
+    sandbox, early = coved.create(), new_id()
+    os.kill(coved.pid, signal.SIGKILL)
+    tag = coved.await_restart()
+    coved.send_create(early)
+    coved.send_raw(REQUESTS[AGAIN].pack(AGAIN, tag ^ 1)) # of a coved that is gone, too
+    coved.send_create(early)
+    coved.send_raw(REQUESTS[AGAIN].pack(AGAIN, tag))
+    assert coved.list() == {sandbox: LIVES}
+    assert coved.create(early) == early and coved.list() == {sandbox: LIVES, early: LIVES}

@@ -113,8 +113,11 @@ static struct entry *restore(struct boxes *b, struct record *left, const struct 
     left->is_taken = e->is_recorded = true;
     e->box.pid = left->pid;
     e->box.sock = TAKE_FD(left->fds[0]);
-    if (left->n_fds > 1)
-        e->box.net = (struct netns){-1, TAKE_FD(left->fds[1]), TAKE_FD(left->fds[2]), TAKE_FD(left->fds[3])};
+    if (left->n_fds > 1) {
+        e->box.net.tcp = TAKE_FD(left->fds[1]);
+        e->box.net.dns_udp = TAKE_FD(left->fds[2]);
+        e->box.net.dns_tcp = TAKE_FD(left->fds[3]);
+    }
     e->box.has_group = e->box.has_files = true;
     memcpy(e->box.group, r->group, sizeof(e->box.group));
     memcpy(e->box.name, r->name, sizeof(e->box.name));

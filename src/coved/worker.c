@@ -394,8 +394,8 @@ void worker_adopt(struct worker *w)
     w->pid = left->pid;
     w->pid_fd = pidfd_open(left->pid, 0);
     w->sock_fd = TAKE_FD(left->fds[0]);
-    w->pulse =
-        (struct pulse){.fd = TAKE_FD(left->fds[1]), .patience = *patience(), .due = clock_mono(), .has_answered = true};
+    w->pulse = (struct pulse){.patience = *patience(), .due = clock_mono(), .has_answered = true};
+    w->pulse.fd = TAKE_FD(left->fds[1]);
     w->started = clock_mono();
     w->start_at = 0;
     if (w->pid_fd < 0 || watch(w) < 0) {

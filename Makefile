@@ -7,7 +7,7 @@ DOC := /usr/local/share/doc/cove
 INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start stop test test-sdks test-vm unit check fuzz bench soak format install deb uninstall clean
+.PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-vm unit check fuzz bench soak format install deb uninstall clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ run: check-run build ## set up everything, start the service here, run a first s
 start: check-start build ## the same in the background, without the first sandbox
 	@tools/install-deps run
 	@tools/service start
+
+reload: build ## have what was built take over from the service that runs; sandboxes go on
+	@tools/service reload
 
 stop: ## stop the service; it ends every sandbox
 	@tools/service stop
@@ -84,7 +87,7 @@ install: check-install build ## install to /usr/local, with a systemd unit (DEST
 	@install -Dm 644 -t $(DESTDIR)$(DOC)/docs docs/*.md
 	@echo "installed; start it at boot and now: systemctl daemon-reload && systemctl enable --now cove"
 	@[ -n "$(DESTDIR)" ] || ! systemctl is-active --quiet cove 2>/dev/null || \
-	    echo "one runs already, still the version of before: systemctl daemon-reload && systemctl restart cove, which ends sandboxes that are not paused"
+	    echo "one runs already, still the version of before: systemctl daemon-reload && systemctl reload cove; sandboxes go on"
 
 deb: build ## make a Debian package in build/
 	@tools/package-deb

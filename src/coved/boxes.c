@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coved/boxes.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,7 +21,8 @@
 enum { WAITING_MAX = 1024 };
 
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network, struct jobs *jobs)
+                        const struct boxes_events *events, struct network *network, struct jobs *jobs,
+                        struct records *records)
 {
     struct boxes *b = mem_new(struct boxes);
     b->loop = loop;
@@ -30,6 +32,7 @@ struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct
     b->network = network;
     b->ready_wanted = ready;
     b->jobs = jobs;
+    b->records = records;
     b->by_id = b->kept = b->wants = MAP_INIT;
     list_init(&b->loose);
     list_init(&b->to_copy);
@@ -70,7 +73,6 @@ static int take_slot(struct boxes *b, uint32_t *ret_slot)
     for (uint32_t i = 0; i < SUP_SANDBOXES_MAX; i++) {
         uint32_t slot = (b->next_slot + i) % SUP_SANDBOXES_MAX;
         if (!b->slot_used[slot]) {
-            b->slot_used[slot] = true;
             b->next_slot = slot + 1;
             *ret_slot = slot;
             return 0;
@@ -112,17 +114,20 @@ static void start_in(struct entry *e, struct waiting *w)
     }
     memcpy(e->id, w->request.id, sizeof(e->id));
     memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
+    e->outfit = w->outfit;
+    e->started = clock_real();
+    (void)map_put(&b->by_id, str_of(e->id), e);
+    b->n_failed = 0;
+    boxes_enter(e, BOX_RUNNING);
+    fault_point("coved.create.started");
+    boxes_record(e);
+    fault_point("coved.create.recorded");
     if (e->kept) {
         boxes_kept_taken(TAKE_PTR(e->kept));
         boxes_unnote(b, e->id);
     } else {
         b->last = w->outfit;
     }
-    e->outfit = w->outfit;
-    e->started = clock_real();
-    (void)map_put(&b->by_id, str_of(e->id), e);
-    b->n_failed = 0;
-    boxes_enter(e, BOX_RUNNING);
     network_open_box(b->network, e->id, &e->box.net);
     b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
     mem_free(w);
@@ -266,18 +271,13 @@ static void on_sock(struct source *s, uint32_t events UNUSED)
     boxes_kill_body(e); /* its end comes through the pidfd */
 }
 
-int boxes_make_blank(struct boxes *b, struct err *err)
+struct entry *boxes_entry_new(struct boxes *b, uint32_t slot, enum box_state state)
 {
-    struct netns net = NETNS_NONE;
-    int taken = b->network->maker ? netmaker_take(b->network->maker, &net) : 0;
-    if (taken == -EAGAIN)
-        return 1;
-    if (taken < 0)
-        return err_errno(err, taken, "make a network namespace");
     struct entry *e = mem_new(struct entry);
-    e->box.net = net;
     e->owner = b;
-    e->state = BOX_MAKING;
+    e->state = state;
+    e->box.slot = slot;
+    e->box.net = NETNS_NONE;
     e->sock.fd = e->pidfd.fd = -1;
     e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
     e->ended.head.type = SUP_ENDED;
@@ -285,16 +285,30 @@ int boxes_make_blank(struct boxes *b, struct err *err)
     list_init(&e->freezing);
     list_init(&e->to_copy);
     list_init(&e->mounted);
-    int r = take_slot(b, &e->box.slot);
+    list_init(&e->node);
+    b->slot_used[slot] = true;
+    list_append(&b->lists[state], &e->node);
+    b->counts[state]++;
+    return e;
+}
+
+int boxes_make_blank(struct boxes *b, struct err *err)
+{
+    uint32_t slot = 0;
+    struct netns net = NETNS_NONE;
+    int taken = b->network->maker ? netmaker_take(b->network->maker, &net) : 0;
+    if (taken == -EAGAIN)
+        return 1;
+    if (taken < 0)
+        return err_errno(err, taken, "make a network namespace");
+    int r = take_slot(b, &slot);
     if (r < 0) {
-        netns_close(&e->box.net);
-        mem_free(e);
+        netns_close(&net);
         (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
         return err_because(err, ERR_SLOTS_FULL);
     }
-    list_init(&e->node);
-    list_append(&b->lists[BOX_MAKING], &e->node);
-    b->counts[BOX_MAKING]++;
+    struct entry *e = boxes_entry_new(b, slot, BOX_MAKING);
+    e->box.net = net;
     r = b->tier->blank(b->host, &e->box, err);
     if (e->box.pid > 0) {
         int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
@@ -320,10 +334,25 @@ void boxes_refuse_waiting(struct boxes *b, const struct err *err)
     }
 }
 
-void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids)
+/* The one that was asked for, by a coved that died before it could say so. Its first session is lost with that answer. */
+static bool create_again(struct boxes *b, uint64_t asked, const char *id)
+{
+    struct err err;
+    int session = -1;
+    if (!map_get(&b->by_id, str_of(id)))
+        return false;
+    int r = boxes_attach(b, id, &session, &err);
+    b->events.created(b->events.ctx, asked, session, r < 0 ? &err : NULL);
+    return true;
+}
+
+void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids,
+                  bool is_again)
 {
     struct err err;
     int r = 0;
+    if (is_again && create_again(b, asked, request->id))
+        return;
     if (b->stopping)
         r = err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
     else if (map_get(&b->by_id, str_of(request->id)) || (!request->kept && map_get(&b->kept, str_of(request->id))))

@@ -3,6 +3,8 @@
  * The table of sandboxes, and of the boxes that wait to become one: blank ones, and warm ones in which the agent runs already on top of the
  * layer, and with the limits, that were asked for last.
  *
+ * Boxes that are somebody's outlive coved: they are the keeper's children (coved/keeper.h), and recorded there (boxes_adopt.c).
+ *
  * Invariants
  *  1. A slot (and with it a range of 65,536 host ids, and a control group) is free again only when its last process was reaped, its
  *     group removed and its files moved to the trash.
@@ -22,6 +24,7 @@ struct boxes;
 struct jobs;
 struct network;
 struct pool;
+struct records;
 
 /* `asked`, never 0, is the caller's and comes back with the answer. */
 struct boxes_events {
@@ -39,13 +42,29 @@ struct boxes_events {
  * which none is made.
  */
 struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
-                        const struct boxes_events *events, struct network *network, struct jobs *jobs);
+                        const struct boxes_events *events, struct network *network, struct jobs *jobs,
+                        struct records *records);
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
-/* At the start, before pool_reset(): files of sandboxes that stood still when an earlier coved died are kept. */
-void boxes_rescue(struct pool *pool);
+/*
+ * Of those that an earlier coved left with the keeper, once, before the first tick: they are sandboxes again. The other two tell before that whether a control group, or a
+ * box in the pool, is one of theirs.
+ */
+void boxes_adopt(struct boxes *b);
+bool boxes_left_group(struct records *records, const char *group);
+bool boxes_left_name(struct records *records, const char *name);
 
-void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids);
+/*
+ * At the start, before pool_reset(): files of sandboxes that stood still when an earlier coved died are kept, unless `spares`, which is asked for the box in the
+ * pool, says that they are still somebody's.
+ */
+void boxes_rescue(struct pool *pool, bool (*spares)(void *ctx, const char *name), void *ctx);
+
+/*
+ * is_again, here and below: it may have been asked for before, of a coved that died over it. What that one did is not done twice; what it began was undone.
+ */
+void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids,
+                  bool is_again);
 /* Who asked is gone: nobody waits for sandboxes that are not there yet, or wants some ready. */
 void boxes_forget(struct boxes *b);
 
@@ -57,11 +76,11 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err) WARN_UNUSED;
  * Answered by done(). With memory: its processes stand still. ERR_DEADLINE_EXCEEDED: they can't be stopped where they are, and go on. Without: they end,
  * which is not reported, and its files are kept.
  */
-void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory);
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again);
 void boxes_resume(struct boxes *b, uint64_t asked, const char *id);
 
 /* Answered by stored(). Running, frozen or kept, it is afterwards what it was. */
-void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer);
+void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer, bool is_again);
 
 int boxes_attach(struct boxes *b, const char *id, int *ret_session_fd, struct err *err) WARN_UNUSED;
 int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, struct err *err) WARN_UNUSED;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How boxes end: killed, reaped, taken apart; reported when they were somebody's. */
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coved/boxes_internal.h"
 #include "coved/network.h"
+#include "coved/records.h"
 #include "kernel/cgroup.h"
 
 #include <signal.h>
@@ -30,6 +32,8 @@ static void forget(struct entry *e)
     b->slot_used[e->box.slot] = false;
     if (e->id[0] && !e->is_silent)
         b->events.ended(b->events.ctx, &e->ended);
+    fault_point("coved.ended.told");
+    boxes_unrecord(e);
     mem_free(e);
 }
 
@@ -48,18 +52,18 @@ void boxes_clean(struct entry *e)
     forget(e);
 }
 
-static void set_cause(struct entry *e, const siginfo_t *info)
+static void set_cause(struct entry *e, int code, int status)
 {
     struct sup_ended *end = &e->ended;
     if (e->id[0])
         end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
-    end->status = (uint32_t)info->si_status;
+    end->status = (uint32_t)status;
     if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
         return;
-    if (info->si_code == CLD_EXITED)
+    if (code == CLD_EXITED)
         end->cause = SUP_CAUSE_EXITED;
     else
-        end->cause = info->si_status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
+        end->cause = status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
 }
 
 /* Its end comes before theirs. */
@@ -86,9 +90,10 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
 {
     struct entry *e = container_of(s, struct entry, pidfd);
     struct boxes *b = e->owner;
-    siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)e->box.pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
-        return;
+    int code = CLD_KILLED, status = SIGKILL;
+    if (e->is_recorded)
+        (void)records_exit(b->records, e->box.pid, &code, &status);
+    fault_point("coved.ended.seen");
     bool is_stopping = boxes_is_stopping(e);
     if (is_stopping)
         boxes_stop_reaped(e);
@@ -97,7 +102,7 @@ void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
     boxes_memory_stays(e);
     if (e->copy)
         e->copy->entry = NULL;
-    set_cause(e, &info);
+    set_cause(e, code, status);
     abort_tasks(e);
     boxes_unmounted(e);
     list_remove(&e->to_copy);
@@ -170,7 +175,7 @@ void boxes_shutdown(struct boxes *b)
                 continue; /* its files will be kept */
             abort_tasks(e);
             if (i == BOX_FROZEN && !e->has_copy && !e->ended.cause) {
-                boxes_task_stop(e);
+                (void)boxes_task_stop(e);
                 continue;
             }
             e->is_silent = i == BOX_FROZEN && e->has_copy && !e->ended.cause;

@@ -2,7 +2,8 @@
 /*
  * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
  * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
- * boxes_note.c (what outlives coved's death), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is short).
+ * boxes_adopt.c (what outlives coved), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is
+ * short).
  */
 #pragma once
 
@@ -38,7 +39,7 @@ struct waiting {
     bool again; /* the warm box that it was given had died */
 };
 
-enum { TASKS_MAX = 16 }; /* of one sandbox */
+enum { TASKS_MAX = 16, MOUNTS_MAX = 16 }; /* of one sandbox */
 
 enum task_kind {
     TASK_PAUSE, /* freeze and leave so */
@@ -137,6 +138,7 @@ struct entry {
     struct copy *copy; /* under way */
     bool has_copy;
     bool is_silent; /* no end is reported: its files are kept */
+    bool is_recorded;
 
     struct giving *giving; /* its memory is being taken; it stands still */
     bool has_given;        /* since it was paused */
@@ -156,6 +158,7 @@ struct boxes {
     const struct tier_host *host;
     struct boxes_events events;
     struct network *network;
+    struct records *records;
     uint32_t ready_wanted;
     struct list lists[BOX_STATES];
     size_t counts[BOX_STATES];
@@ -201,6 +204,15 @@ int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
 int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
 void boxes_serve(struct boxes *b); /* those who wait, with what there is, in their order */
 
+struct entry *boxes_entry_new(struct boxes *b, uint32_t slot,
+                              enum box_state state); /* without anything yet; in the list of its state */
+
+/* ---- boxes_adopt.c ---- */
+
+/* What the next coved must know of it, as it is now: before anybody is told, and before anything is begun that makes it more. */
+void boxes_record(struct entry *e);
+void boxes_unrecord(struct entry *e); /* it has ended, and that was told */
+
 /* ---- boxes_end.c ---- */
 
 void boxes_kill_body(struct entry *e);
@@ -213,7 +225,7 @@ void boxes_clean_again(struct boxes *b);
 
 /* Refused at once, or under way, or behind those that are. */
 void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
-void boxes_task_stop(struct entry *e);                      /* TASK_STOP that nobody asked for; it has no other task */
+struct task *boxes_task_stop(struct entry *e);              /* TASK_STOP that nobody asked for; it has no other task */
 void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
 void boxes_tasks_abort(struct entry *e, const struct err *err);
 bool boxes_is_stopping(const struct entry *e);
@@ -251,6 +263,8 @@ void boxes_snapshot_frozen(struct task *t, int r);
 /* ---- boxes_volume.c ---- */
 
 void boxes_mount_begin(struct task *t);
+size_t boxes_mounted_names(struct entry *e, char (*ret_names)[SUP_VOLUME_MAX]); /* room for MOUNTS_MAX */
+struct mounted *boxes_mounted_add(struct entry *e, const char *volume);
 void boxes_unmounted(struct entry *e); /* its mounts are gone */
 
 /* ---- boxes_note.c ---- */

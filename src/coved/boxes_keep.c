@@ -187,7 +187,11 @@ static void keep_start(struct task *t)
 
 void boxes_stop_begin(struct task *t)
 {
-    boxes_kill_body(t->entry); /* boxes_stop_reaped() */
+    struct entry *e = t->entry;
+    boxes_note(e->owner, e->id, e->box.name, e->stands_on);
+    boxes_record(e);
+    fault_point("coved.stop.recorded");
+    boxes_kill_body(e); /* boxes_stop_reaped() */
 }
 
 void boxes_stop_reaped(struct entry *e)
@@ -198,7 +202,6 @@ void boxes_stop_reaped(struct entry *e)
     assert(t);
     memcpy(t->box, e->box.name, sizeof(t->box));
     memcpy(t->stands_on, e->stands_on, sizeof(t->stands_on));
-    boxes_note(b, e->id, e->box.name, e->stands_on);
     fault_point("coved.keep.reaped");
     t->kept = add(b, e->id, e->stands_on);
     t->kept->busy = 1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the next coved must know of this one's boxes, should it die: whose files they have, where no name in the pool says so yet.
+ * What the next service must know of this one's boxes, should all its processes die: whose files they have, where no name in the pool says so yet. (What a coved
+ * that alone was started again must know is in boxes_adopt.c.)
  *
  *  1. A note is a link in asleep/ of the pool, named after the sandbox, that says "BOOT BOX LAYER": made and read in one call each, and never followed.
  *  2. There is one from the moment at which what a box has is all that there is of a sandbox that stands still (frozen; ended so that its files are kept; waking on
@@ -109,6 +110,8 @@ static int keep(struct pool *pool, const char *id, const struct noted *noted)
 
 struct rescue {
     struct pool *pool;
+    bool (*spares)(void *ctx, const char *name);
+    void *ctx;
     struct notes notes;
     bool is_last;   /* those for which there is no room are given up */
     size_t n, full; /* full: how many there was no room for */
@@ -136,7 +139,10 @@ static void rescue_one(void *ctx, int at, const char *id)
 {
     struct rescue *s = ctx;
     struct noted noted;
-    if (read_note(&s->notes, id, &noted)) {
+    bool says = read_note(&s->notes, id, &noted);
+    if (says && s->spares && s->spares(s->ctx, noted.box))
+        return;
+    if (says) {
         int r = keep(s->pool, id, &noted);
         s->n += r == 0;
         if (!s->is_last && (r == -ENOSPC || r == -EDQUOT)) {
@@ -152,8 +158,7 @@ static void rescue_one(void *ctx, int at, const char *id)
 }
 
 struct emptying {
-    struct pool *pool;
-    const struct notes *notes;
+    const struct rescue *rescue;
     struct map noted; /* boxes that somebody will have */
     size_t n;
 };
@@ -162,15 +167,16 @@ static void note_box(void *ctx, int at UNUSED, const char *id)
 {
     struct emptying *m = ctx;
     struct noted noted;
-    if (read_note(m->notes, id, &noted))
+    if (read_note(&m->rescue->notes, id, &noted))
         (void)map_put(&m->noted, str_of(noted.box), m);
 }
 
 static void drop_box(void *ctx, int at UNUSED, const char *box)
 {
     struct emptying *m = ctx;
-    if (!map_get(&m->noted, str_of(box)))
-        m->n += pool_box_drop(m->pool, box) == 0;
+    const struct rescue *s = m->rescue;
+    if (!map_get(&m->noted, str_of(box)) && !(s->spares && s->spares(s->ctx, box)))
+        m->n += pool_box_drop(s->pool, box) == 0;
 }
 
 static void drop_boxes(void *ctx, int at, const char *shard)
@@ -183,7 +189,7 @@ static void drop_boxes(void *ctx, int at, const char *shard)
 /* What nobody will have goes first: among it may be what has filled the pool. */
 static void make_room(struct rescue *s)
 {
-    struct emptying m = {s->pool, &s->notes, MAP_INIT, 0};
+    struct emptying m = {s, MAP_INIT, 0};
     AUTO_CLOSE int boxes = openat(pool_fd(s->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     each(s->notes.fd, note_box, &m);
     if (boxes >= 0)
@@ -195,9 +201,9 @@ static void make_room(struct rescue *s)
              s->full, m.n, failed < 0 ? ", but not all" : "");
 }
 
-void boxes_rescue(struct pool *pool)
+void boxes_rescue(struct pool *pool, bool (*spares)(void *ctx, const char *name), void *ctx)
 {
-    struct rescue s = {.pool = pool};
+    struct rescue s = {.pool = pool, .spares = spares, .ctx = ctx};
     int r = boxes_notes_open(pool, &s.notes);
     if (r < 0) {
         log_error("look which sandboxes stood still: %s", strerror(-r));

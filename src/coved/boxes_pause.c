@@ -120,6 +120,8 @@ void boxes_pause_frozen(struct task *t, int r)
         log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
     boxes_note(e->owner, e->id, e->box.name, e->stands_on);
     fault_point("coved.pause.noted");
+    boxes_record(e);
+    fault_point("coved.pause.recorded");
     boxes_copy_later(e);
     e->has_given = false;
     boxes_task_end(t, NULL);
@@ -135,13 +137,34 @@ void boxes_resume_begin(struct task *t)
         boxes_copy_is_stale(e);
         boxes_memory_stays(e);
         boxes_enter(e, BOX_RUNNING);
+        fault_point("coved.resume.begun");
+        boxes_record(e);
+        fault_point("coved.resume.recorded");
         boxes_thaw(e);
     }
     boxes_task_end(t, NULL);
 }
 
-void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory)
+/* The coved before has put its files away, or had begun to. */
+static bool stop_again(struct boxes *b, uint64_t asked, const char *id)
 {
+    const struct kept *k = boxes_kept_find(b, id);
+    struct entry *e = map_get(&b->by_id, str_of(id));
+    struct task *t = e && boxes_is_stopping(e) ? LIST_FIRST(struct task, &e->tasks, node) : NULL;
+    if (k && k->is_whole)
+        b->events.done(b->events.ctx, asked, NULL);
+    LIST_FOREACH (struct task, one, &b->loose, node)
+        if (one->kind == TASK_STOP && strcmp(one->id, id) == 0)
+            t = one;
+    if (t && !t->asked)
+        t->asked = asked;
+    return (k && k->is_whole) || (t && t->asked == asked);
+}
+
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again)
+{
+    if (is_again && !memory && stop_again(b, asked, id))
+        return;
     boxes_task_add(b, id, &(struct task){.kind = memory ? TASK_PAUSE : TASK_STOP, .asked = asked});
 }
 

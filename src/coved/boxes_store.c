@@ -150,11 +150,15 @@ void boxes_snapshot_begin(struct task *t)
     t->job = job_add(t->owner->jobs, &spec);
 }
 
-void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer)
+void boxes_snapshot(struct boxes *b, uint64_t asked, const char *id, const char *layer, bool is_again)
 {
     struct task task = {.kind = TASK_SNAPSHOT, .asked = asked};
     (void)snprintf(task.layer, sizeof(task.layer), "%s", layer);
     struct kept *k = boxes_kept_find(b, id);
+    if (is_again && pool_layer_exists(b->host->pool, layer)) {
+        b->events.stored(b->events.ctx, asked, 0, 0, pool_layer_bytes(b->host->pool, layer), NULL);
+        return;
+    }
     /* What fails drops what it began under that name: it must be nobody else's. */
     if (pool_layer_exists(b->host->pool, layer) || map_get(&b->making, str_of(layer))) {
         struct err taken;

@@ -68,7 +68,7 @@ void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
         kinds[t->kind].begin(t);
 }
 
-void boxes_task_stop(struct entry *e)
+struct task *boxes_task_stop(struct entry *e)
 {
     struct task *t = mem_new(struct task);
     assert(e->n_tasks == 0);
@@ -80,6 +80,7 @@ void boxes_task_stop(struct entry *e)
     list_append(&e->tasks, &t->node);
     e->n_tasks = 1;
     kinds[t->kind].begin(t);
+    return t;
 }
 
 struct task *boxes_task_loose(struct boxes *b, const struct task *task)

@@ -27,7 +27,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOUNTS_MAX = 16, MOUNT_MS = 10000 };
+enum { MOUNT_MS = 10000 };
 
 struct mounted {
     struct list node; /* of its entry */
@@ -103,12 +103,33 @@ static void done(void *ctx, int r)
         list_remove(&t->mount->mounted->node);
         t->entry->n_mounted--;
         mem_free(t->mount->mounted);
+        boxes_record(t->entry);
     }
     if (t->aborted)
         r = err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", t->id);
     else if (r < 0)
         r = mount_error(t, r, &err);
     boxes_task_end(t, r < 0 ? &err : NULL);
+}
+
+struct mounted *boxes_mounted_add(struct entry *e, const char *volume)
+{
+    struct mounted *m = mem_new(struct mounted);
+    (void)snprintf(m->volume, sizeof(m->volume), "%s", volume);
+    list_init(&m->node);
+    list_append(&e->mounted, &m->node);
+    e->n_mounted++;
+    return m;
+}
+
+size_t boxes_mounted_names(struct entry *e, char (*ret_names)[SUP_VOLUME_MAX])
+{
+    size_t n = 0;
+    LIST_FOREACH (struct mounted, m, &e->mounted, node) {
+        assert(n < MOUNTS_MAX);
+        memcpy(ret_names[n++], m->volume, SUP_VOLUME_MAX);
+    }
+    return n;
 }
 
 void boxes_mount_begin(struct task *t)
@@ -132,12 +153,8 @@ void boxes_mount_begin(struct task *t)
         boxes_task_end(t, &err);
         return;
     }
-    struct mounted *m = mem_new(struct mounted);
-    memcpy(m->volume, t->mount->volume, sizeof(m->volume));
-    list_init(&m->node);
-    list_append(&e->mounted, &m->node);
-    e->n_mounted++;
-    t->mount->mounted = m;
+    t->mount->mounted = boxes_mounted_add(e, t->mount->volume);
+    boxes_record(e);
     t->mount->pid = e->box.pid;
     t->mount->pidfd = e->box.pidfd;
     t->job = job_add(t->owner->jobs, &spec);

@@ -9,9 +9,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+struct leftovers {
+    struct cgroup_tree *tree;
+    bool (*spares)(void *ctx, const char *name);
+    void *ctx;
+};
+
 static void kill_leftover(void *ctx, const char *name)
 {
-    struct cgroup_tree *tree = ctx;
+    const struct leftovers *l = ctx;
+    struct cgroup_tree *tree = l->tree;
+    if (l->spares(l->ctx, name))
+        return;
     int r = cgroup_kill(tree, name);
     /* Version 1 has one directory of this name in each hierarchy: the others find it gone. */
     for (int i = 0; i < 1000 && (r = cgroup_remove(tree, name)) == -EBUSY; i++)
@@ -51,7 +60,8 @@ static int open_given(const char *name, struct cgroup_tree **ret_tree)
     return -ENOENT;
 }
 
-int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err *err)
+int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *name), void *ctx,
+                struct cgroup_tree **ret_tree, struct err *err)
 {
     char name[CGROUP_NAME_MAX];
     if (group_name(state_dir, name, err) < 0)
@@ -60,6 +70,7 @@ int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err
     r = r == -ENOENT ? cgroup_open(name, 0, ret_tree) : r;
     if (r < 0)
         return err_errno(err, r, "set up control groups: no usable memory and pids controller (see 'cove doctor')");
-    r = cgroup_each(*ret_tree, kill_leftover, *ret_tree);
+    struct leftovers leftovers = {*ret_tree, spares, ctx};
+    r = cgroup_each(*ret_tree, kill_leftover, &leftovers);
     return r < 0 ? err_errno(err, r, "look for processes of an earlier run") : 0;
 }

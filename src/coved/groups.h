@@ -10,4 +10,5 @@
 
 struct cgroup_tree;
 
-int groups_open(const char *state_dir, struct cgroup_tree **ret_tree, struct err *err) WARN_UNUSED;
+int groups_open(const char *state_dir, bool (*spares)(void *ctx, const char *name), void *ctx,
+                struct cgroup_tree **ret_tree, struct err *err) WARN_UNUSED;

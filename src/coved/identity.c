@@ -20,7 +20,8 @@ static unsigned port_of(const struct config_listen *l)
                                            : ntohs(((const struct sockaddr_in6 *)&l->address)->sin6_port);
 }
 
-int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, struct err *err)
+int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, bool renews,
+                     struct err *err)
 {
     buf_init(&i->file, DOMAIN_FILE_MAX);
     i->state_fd = open(config->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -29,7 +30,7 @@ int identity_prepare(struct identity *i, const struct config *config, const char
     AUTO_FREE char *program = mem_printf("%s/cove", program_dir),
                    *file = mem_printf("%s/" DOMAIN_FILE, config->state_dir);
     /* The start goes on whatever comes of it: the certificate there is may do for long. */
-    if (faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0 && renewer_run(program) < 0)
+    if (renews && faccessat(i->state_fd, DOMAIN_FILE, F_OK, 0) == 0 && renewer_run(program) < 0)
         log_warn("'cove domain renew' failed: the certificate stays as it is");
     const struct renewer_spec spec = {program, file, RENEWER_EVERY_MS};
     if (renewer_start(&spec, &i->renewer, err) < 0 || identity_load(i, config, err) < 0)

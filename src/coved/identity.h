@@ -25,9 +25,9 @@ struct identity {
 
 #define IDENTITY_NONE ((struct identity){.state_fd = -1})
 
-/* While the host's files can be seen: a certificate of our own that ends soon is made anew, then identity_load().
+/* While the host's files can be seen: a certificate of our own that ends soon is made anew (renews: now; that may take long), then identity_load().
  * The same is done every 12 hours from then on; SIGUSR1 tells of it. */
-int identity_prepare(struct identity *i, const struct config *config, const char *program_dir,
+int identity_prepare(struct identity *i, const struct config *config, const char *program_dir, bool renews,
                      struct err *err) WARN_UNUSED;
 
 /* What the file says now; no file is fine. When it fails, all is as it was. */

@@ -19,9 +19,44 @@ enum { BACKLOG = 4096, AGAIN_USEC = 20 * 1000 };
 /* Whoever leaves the loopback of IPv4 leaves that of IPv6 in the same moment. */
 static const usec_t loopback6_patience = 200 * USEC_PER_MS;
 
-static int open_one(const struct sockaddr *address, socklen_t length, int *ret_fd)
+static bool listens_at(int fd, const struct sockaddr *address, socklen_t length)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_un un;
+        struct sockaddr_storage room;
+    } has;
+    socklen_t n = sizeof(has);
+    memset(&has, 0, sizeof(has));
+    if (getsockname(fd, &has.any, &n) < 0 || has.any.sa_family != address->sa_family)
+        return false;
+    return address->sa_family == AF_UNIX ? strcmp(has.un.sun_path, ((const struct sockaddr_un *)address)->sun_path) == 0
+                                         : n == length && memcmp(&has, address, length) == 0;
+}
+
+static int inherited_take(struct inherited *in, const struct sockaddr *address, socklen_t length)
+{
+    for (size_t i = 0; in && i < in->n; i++)
+        if (in->fds[i] >= 0 && listens_at(in->fds[i], address, length))
+            return TAKE_FD(in->fds[i]);
+    return -1;
+}
+
+void inherited_close(struct inherited *in)
+{
+    while (in->n)
+        (void)fd_close(in->fds[--in->n]);
+}
+
+static int open_one(const struct sockaddr *address, socklen_t length, struct inherited *in, int *ret_fd)
 {
     static const int on = 1;
+    int known = inherited_take(in, address, length);
+    if (known >= 0) {
+        (void)listen(known, BACKLOG); /* whoever asks for the peer of a unix socket is told of us from now on */
+        *ret_fd = known;
+        return 0;
+    }
     AUTO_CLOSE int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -36,10 +71,10 @@ static int open_one(const struct sockaddr *address, socklen_t length, int *ret_f
 }
 
 /* An address that is taken is tried again until then (clock_mono()). */
-static int open_until(const struct sockaddr *address, socklen_t length, usec_t until, int *ret_fd)
+static int open_until(const struct sockaddr *address, socklen_t length, usec_t until, struct inherited *in, int *ret_fd)
 {
     int r;
-    while ((r = open_one(address, length, ret_fd)) == -EADDRINUSE && clock_mono() < until)
+    while ((r = open_one(address, length, in, ret_fd)) == -EADDRINUSE && clock_mono() < until)
         (void)usleep(AGAIN_USEC);
     return r;
 }
@@ -59,7 +94,7 @@ static void add_loopback6(struct listeners *l, const struct config_listen *c, bo
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = v4->sin_port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = -1;
     until = MIN(until, clock_mono() + loopback6_patience);
-    if (open_until((const struct sockaddr *)&v6, sizeof(v6), until, &fd) == 0)
+    if (open_until((const struct sockaddr *)&v6, sizeof(v6), until, l->inherited, &fd) == 0)
         add(l, fd, false, is_tls);
 }
 
@@ -76,21 +111,26 @@ static int name_local(const char *path, mode_t mode, uid_t owner, struct local_s
     return 0;
 }
 
-int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct local_socket *ret_socket,
-                 struct err *err)
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct inherited *in,
+                 struct local_socket *ret_socket, struct err *err)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     struct local_socket s = LOCAL_SOCKET_NONE;
     int n = snprintf(un.sun_path, sizeof(un.sun_path), "%s/%s", dir, name);
     if (n < 0 || (size_t)n >= sizeof(un.sun_path))
         return err_set(err, ERR_INVALID_ARGUMENT, "run_dir %s is too long for a unix socket", dir);
-    if (unlink(un.sun_path) < 0 && errno != ENOENT)
+    s.fd = inherited_take(in, (const struct sockaddr *)&un, sizeof(un));
+    if (s.fd >= 0 && access(un.sun_path, F_OK) < 0)
+        s.fd = fd_close(s.fd); /* nobody could reach it */
+    if (s.fd >= 0)
+        (void)listen(s.fd, BACKLOG); /* as above */
+    if (s.fd < 0 && unlink(un.sun_path) < 0 && errno != ENOENT)
         return err_errno(err, errno, "remove the old socket %s", un.sun_path);
     s.name = name;
     s.dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (s.dir_fd < 0)
         return err_errno(err, errno, "open %s", dir);
-    int r = open_one((const struct sockaddr *)&un, sizeof(un), &s.fd);
+    int r = s.fd >= 0 ? 0 : open_one((const struct sockaddr *)&un, sizeof(un), NULL, &s.fd);
     r = r < 0 ? err_errno(err, r, "listen on %s", un.sun_path) : name_local(un.sun_path, mode, owner, &s, err);
     if (r < 0) {
         listen_local_close(&s);
@@ -111,14 +151,15 @@ void listen_local_close(struct local_socket *s)
     s->fd = fd_close(s->fd);
 }
 
-int listen_open(const struct config *config, usec_t patience, struct listeners *ret_listeners, struct err *err)
+int listen_open(const struct config *config, usec_t patience, struct inherited *in, struct listeners *ret_listeners,
+                struct err *err)
 {
-    struct listeners l = {.local = LOCAL_SOCKET_NONE};
+    struct listeners l = {.local = LOCAL_SOCKET_NONE, .inherited = in};
     const usec_t until = clock_mono() + patience;
     int r = 0;
     for (size_t i = 0; r == 0 && i < config->n_listen; i++) {
         const struct config_listen *c = &config->listen[i];
-        int fd = -1, failed = open_until((const struct sockaddr *)&c->address, c->address_len, until, &fd);
+        int fd = -1, failed = open_until((const struct sockaddr *)&c->address, c->address_len, until, in, &fd);
         if (failed < 0) {
             r = err_errno(err, failed, "listen on %s (is another service there? set COVE_LISTEN)", c->text);
         } else {
@@ -128,7 +169,7 @@ int listen_open(const struct config *config, usec_t patience, struct listeners *
     }
     /* Who may use it is decided by the peer's credentials. */
     if (r == 0)
-        r = listen_local(config->run_dir, SOCKET_NAME, 0666, 0, &l.local, err);
+        r = listen_local(config->run_dir, SOCKET_NAME, 0666, 0, in, &l.local, err);
     if (r < 0) {
         listen_close(&l);
         return r;
@@ -143,7 +184,7 @@ int listen_open_tls(const struct config *config, usec_t patience, struct listene
     const usec_t until = clock_mono() + patience;
     for (size_t i = 0; i < config->n_listen_tls; i++) {
         const struct config_listen *c = &config->listen_tls[i];
-        int fd = -1, r = open_until((const struct sockaddr *)&c->address, c->address_len, until, &fd);
+        int fd = -1, r = open_until((const struct sockaddr *)&c->address, c->address_len, until, l->inherited, &fd);
         if (r < 0) {
             listen_close_tls(l);
             return err_errno(err, r, "listen on %s (is another service there? set COVE_LISTEN_TLS)", c->text);

@@ -16,6 +16,14 @@ struct listener {
     bool is_unix, is_tls;
 };
 
+/* Listening sockets of an earlier coved, which are used again by whoever wants to listen at the same address. */
+struct inherited {
+    int fds[LISTEN_MAX + 1]; /* owned; -1: taken */
+    size_t n;
+};
+
+void inherited_close(struct inherited *in); /* those that nobody has taken */
+
 /* A listening unix socket. */
 struct local_socket {
     int fd;     /* owned; non-blocking, listening; -1: none */
@@ -27,9 +35,9 @@ struct local_socket {
 
 #define LOCAL_SOCKET_NONE ((struct local_socket){-1, -1, NULL, 0, 0})
 
-/* <dir>/<name>, in the place of one that was left there; name is borrowed. */
-int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct local_socket *ret_socket,
-                 struct err *err) WARN_UNUSED;
+/* <dir>/<name>, in the place of one that was left there; name is borrowed. `in`: NULL where there is nothing to inherit, here and below. */
+int listen_local(const char *dir, const char *name, mode_t mode, uid_t owner, struct inherited *in,
+                 struct local_socket *ret_socket, struct err *err) WARN_UNUSED;
 
 /* Removes it, unless somebody else's has taken its place. */
 void listen_local_close(struct local_socket *s);
@@ -37,7 +45,8 @@ void listen_local_close(struct local_socket *s);
 struct listeners {
     struct listener at[LISTEN_MAX];
     size_t n;
-    struct local_socket local; /* cove.sock; one of `at` borrows its descriptor */
+    struct local_socket local;   /* cove.sock; one of `at` borrows its descriptor */
+    struct inherited *inherited; /* borrowed until all are open; NULL */
 };
 
 /*
@@ -47,7 +56,7 @@ struct listeners {
 #define LISTEN_PATIENCE (2 * USEC_PER_SEC)
 
 /* The config's plain addresses ("localhost" style loopback v4 brings ::1 along when its port is free) and <run_dir>/cove.sock. */
-int listen_open(const struct config *config, usec_t patience, struct listeners *ret_listeners,
+int listen_open(const struct config *config, usec_t patience, struct inherited *in, struct listeners *ret_listeners,
                 struct err *err) WARN_UNUSED;
 
 /* Those with TLS, beside what is there already: all of them, or none of them when one fails. */

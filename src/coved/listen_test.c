@@ -76,7 +76,7 @@ static void waits_for_who_is_about_to_leave(void **state)
 {
     struct rig *r = *state;
     leave_to_a_worker(r);
-    assert_int_equal(listen_open(&r->config, long_enough, &r->listeners, &r->err), 0);
+    assert_int_equal(listen_open(&r->config, long_enough, NULL, &r->listeners, &r->err), 0);
     assert_true(r->listeners.n >= 2);
 }
 
@@ -92,7 +92,7 @@ static void waits_with_tls_too(void **state)
 static void another_service_is_told(void **state)
 {
     struct rig *r = *state;
-    assert_int_equal(listen_open(&r->config, 50 * USEC_PER_MS, &r->listeners, &r->err), -1);
+    assert_int_equal(listen_open(&r->config, 50 * USEC_PER_MS, NULL, &r->listeners, &r->err), -1);
     assert_non_null(strstr(r->err.msg, "is another service there? set COVE_LISTEN)"));
     assert_int_equal(r->listeners.n, 0);
     assert_int_equal(listen_open_tls(&r->config, 0, &r->listeners, &r->err), -1);
@@ -106,7 +106,7 @@ static void nothing_else_is_waited_for(void **state)
     struct rig *r = *state;
     struct sockaddr_in *at = (struct sockaddr_in *)&r->config.listen[0].address;
     at->sin_addr.s_addr = htonl(0xcb007107); /* 203.0.113.7, which is no machine's */
-    assert_int_equal(listen_open(&r->config, 3600 * USEC_PER_SEC, &r->listeners, &r->err), -1);
+    assert_int_equal(listen_open(&r->config, 3600 * USEC_PER_SEC, NULL, &r->listeners, &r->err), -1);
     assert_non_null(strstr(r->err.msg, "annot assign requested address"));
 }
 

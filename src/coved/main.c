@@ -7,8 +7,11 @@
 #include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"
+#include "coved/keeper.h"
 #include "coved/prepare.h"
 #include "coved/serve.h"
+#include "coved/state.h"
+#include "wire/keeper.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -72,9 +75,14 @@ static const char run_help[] = "NAME\n"
                                "       prepare. Nothing goes to the background: systemd, or make start in the\n"
                                "       source directory, does that.\n"
                                "\n"
+                               "       It becomes a keeper, which does little and starts the process that does\n"
+                               "       the work. When that one dies, sandboxes and open connections go on, and\n"
+                               "       another one takes them over. When the keeper dies, everything ends.\n"
+                               "\n"
                                "       TERM, INT and HUP stop it: sandboxes end in order, those that are paused\n"
                                "       keep their files. USR1 has it read the domain's certificate anew, as\n"
-                               "       cove domain does; no sandbox notices.\n"
+                               "       cove domain does; no sandbox notices. USR2 has the program that lies\n"
+                               "       there now take over, with the configuration as it is now: an upgrade.\n"
                                "\n"
                                "OPTIONS\n"
                                "       --ready-fd N\n"
@@ -156,25 +164,41 @@ struct option {
 
 struct command {
     const char *name, *help;
-    struct option options[2];
+    struct option options[3];
     bool needs_root, is_for_people; /* who see how far it is: what is logged at info is none of that */
     int (*run)(const struct config *config, const char *option, const char *value); /* option NULL: none was given */
 };
 
+/* Whatever the configuration says later, this service stays where it is. */
+static int keep_service(const struct config *config, int ready_fd, struct err *err)
+{
+    char program[4096];
+    AUTO_CLOSE int lock_fd = -1;
+    ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0)
+        return err_errno(err, errno, "find our program");
+    program[n] = 0;
+    log_init("cove-keeper", config->log_level);
+    if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0)
+        return -1;
+    return keeper_run(program, ready_fd, err);
+}
+
+/* --keeper-fd and --fits are for a keeper to say. */
 static int command_run(const struct config *config, const char *option, const char *value)
 {
     struct err err;
-    uint64_t fd = 0;
-    int keep = -1;
-    if (option) {
-        if (str_to_u64(str_of(value), &fd) < 0 || fd <= 2 || fd >= 1024)
-            return wrong_usage("run", "--ready-fd takes a descriptor from 3 to 1023, not ", value);
-        keep = (int)fd;
-    }
+    uint64_t number = 0;
+    if (option && strcmp(option, "--fits") == 0)
+        return str_to_u64(str_of(value), &number) == 0 && number == KEEPER_VERSION ? 0 : 1;
+    if (option && (str_to_u64(str_of(value), &number) < 0 || number <= 2 || number >= 1024))
+        return wrong_usage("run", "it takes a descriptor from 3 to 1023, not ", value);
+    const int keep = option ? (int)number : -1;
     if (close_inherited(keep, &err) < 0)
         return fail(&err);
     fault_open();
-    return serve(config, keep, &err) < 0 ? fail(&err) : 0;
+    int r = option && strcmp(option, "--keeper-fd") == 0 ? serve(config, keep, &err) : keep_service(config, keep, &err);
+    return r < 0 ? fail(&err) : r;
 }
 
 static int command_prepare(const struct config *config, const char *option, const char *value)
@@ -195,7 +219,7 @@ static int command_version(const struct config *config UNUSED, const char *optio
 }
 
 static const struct command commands[] = {
-    {"run", run_help, {{"--ready-fd", true}}, true, false, command_run},
+    {"run", run_help, {{"--ready-fd", true}, {"--keeper-fd", true}, {"--fits", true}}, true, false, command_run},
     {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, true, command_prepare},
     {"doctor", doctor_help, {{"--json", false}}, true, false, command_doctor},
     {"version", version_help, {{0}}, false, false, command_version},

@@ -22,7 +22,7 @@ enum {
     MEMORY_LEAST = 512 << 20,
 };
 
-static const char group[] = "egress";
+static const char group[] = NETWORK_GROUP;
 
 static void arguments(struct network *n, const struct config *config)
 {
@@ -34,7 +34,8 @@ static void arguments(struct network *n, const struct config *config)
     assert(i < ARRAY_SIZE(n->argv));
 }
 
-int network_prepare(struct network *n, const struct config *config, const char *program_dir, struct err *err)
+int network_prepare(struct network *n, const struct config *config, const char *program_dir, struct inherited *in,
+                    struct err *err)
 {
     AUTO_FREE char *program = mem_printf("%s/cove-egress", program_dir);
     AUTO_FREE char *state = mem_printf("%s/egress", config->state_dir);
@@ -45,7 +46,7 @@ int network_prepare(struct network *n, const struct config *config, const char *
     n->state_fd = open(state, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (n->state_fd < 0)
         return err_errno(err, errno, "open %s", state);
-    if (listen_local(config->run_dir, "vault.sock", 0600, config->owner_uid, &n->vault, err) < 0)
+    if (listen_local(config->run_dir, "vault.sock", 0600, config->owner_uid, in, &n->vault, err) < 0)
         return -1;
     arguments(n, config);
     n->program = TAKE_PTR(program);
@@ -139,7 +140,7 @@ static void make_group(struct network *n, struct cgroup_tree *cgroups)
 }
 
 void network_start(struct network *n, struct loop *loop, const struct stage *stage, struct cgroup_tree *cgroups,
-                   size_t stock)
+                   size_t stock, struct records *records)
 {
     struct err why;
     if (!n->program)
@@ -164,6 +165,9 @@ void network_start(struct network *n, struct loop *loop, const struct stage *sta
         .cgroups = n->cgroups,
         .group = group,
         .on_start = on_egress,
+        .records = records,
+        .number = STATE_EGRESS,
+        .version = EGRESS_VERSION,
         .ctx = n,
     };
     n->egress = worker_new(loop, &spec);
@@ -173,6 +177,12 @@ void network_connect(struct network *n, struct worker *api, struct boxes *boxes)
 {
     n->api = api;
     n->boxes = boxes;
+}
+
+void network_adopt(struct network *n)
+{
+    if (n->egress)
+        worker_adopt(n->egress);
 }
 
 usec_t network_tick(struct network *n)

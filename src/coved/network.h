@@ -19,6 +19,8 @@
 #include "coved/netmaker.h"
 #include "coved/worker.h"
 
+#define NETWORK_GROUP "egress" /* its control group */
+
 struct boxes;
 struct config;
 
@@ -37,16 +39,16 @@ struct network {
 
 #define NETWORK_NONE ((struct network){.vault = LOCAL_SOCKET_NONE, .state_fd = -1})
 
-/* While the host's files can be seen. program_dir: where cove-egress is, if there is one. */
-int network_prepare(struct network *n, const struct config *config, const char *program_dir,
+/* While the host's files can be seen. program_dir: where cove-egress is, if there is one. in: as listen_local() has it. */
+int network_prepare(struct network *n, const struct config *config, const char *program_dir, struct inherited *in,
                     struct err *err) WARN_UNUSED;
 
 /*
  * On the stage. stock: how many namespaces to keep ready. A machine that can't make them is no failure; it is logged. cove-egress gets a control group with a limit of
- * memory: whatever somebody makes it keep, it ends and is replaced before the machine is out of it.
+ * memory: whatever somebody makes it keep, it ends and is replaced before the machine is out of it. One that an earlier coved left goes on.
  */
 void network_start(struct network *n, struct loop *loop, const struct stage *stage, struct cgroup_tree *cgroups,
-                   size_t stock);
+                   size_t stock, struct records *records);
 
 /* Once both are there, before the first turn. */
 void network_connect(struct network *n, struct worker *api, struct boxes *boxes);
@@ -59,6 +61,9 @@ void network_drop_box(struct network *n, const char *id);
 
 /* There is a new cove-api. */
 void network_on_api(struct network *n);
+
+void network_adopt(
+    struct network *n); /* before the first tick: goes on with the cove-egress that an earlier coved left */
 
 usec_t network_tick(struct network *n);
 void network_stop(struct network *n);

@@ -411,11 +411,11 @@ int prepare_base_template(const struct config *config, bool force, const char *f
     if (!needed && access(dir, F_OK) < 0)
         return 0;
     /* Without a need, what a killed one has left can wait. */
-    if (state_lock(config, &lock, err) < 0)
+    if (state_lock(config, STATE_LOCK, &lock, err) < 0)
         return needed ? -1 : 0;
     struct storage storage = STORAGE_NONE;
     struct child_signals signals;
-    if (storage_open(config, &storage, err) < 0)
+    if (storage_open(config, NULL, &storage, err) < 0)
         return needed ? -1 : 0;
     bool in_file = storage.file_fd >= 0;
     if (child_hold_signals(&signals, err) < 0) {

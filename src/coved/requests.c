@@ -71,8 +71,19 @@ bool request_is_awaited(const struct requests *r, uint64_t asked, uint32_t *ret_
 void requests_new_worker(struct requests *r)
 {
     r->generation++;
+    r->awaits = 0;
     images_cancel(r->images);
     boxes_forget(r->boxes);
+}
+
+void requests_adopt_worker(struct requests *r)
+{
+    struct sup_head head = {.type = SUP_RESTARTED};
+    while (!head.tag)
+        id_random_bytes(&head.tag, sizeof(head.tag));
+    r->generation++;
+    r->awaits = head.tag;
+    worker_send(r->worker, &head, sizeof(head), -1);
 }
 
 void request_malformed(struct requests *r, const struct sup_head *head)
@@ -116,7 +127,7 @@ static void create(struct requests *r, const struct sup_create *m)
         request_done(r, SUP_CREATED, m->head.tag, -1, &err);
         return;
     }
-    boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids);
+    boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
 }
 
 static void kill_one(struct requests *r, const struct sup_id *m)
@@ -165,7 +176,7 @@ static void list_one(void *ctx, const char *id, usec_t started, enum sup_life li
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-void requests_handle(struct requests *r, const union sup_message *m, int fd)
+static void handle(struct requests *r, const union sup_message *m, int fd)
 {
     if (requests_handle_with_fd(r, m, fd))
         return;
@@ -209,6 +220,8 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_LAYER:
     case SUP_VOLUME:
     case SUP_POOLED:
+    case SUP_AGAIN:
+    case SUP_RESTARTED:
     case SUP_CREATED:
     case SUP_DONE:
     case SUP_LISTED:
@@ -218,4 +231,18 @@ void requests_handle(struct requests *r, const union sup_message *m, int fd)
     case SUP_EGRESS:
         break; /* ours to say */
     }
+}
+
+void requests_handle(struct requests *r, const union sup_message *message, int fd)
+{
+    union sup_message m = *message;
+    r->is_again = m.head.type & SUP_REPEATED;
+    m.head.type &= ~(uint32_t)SUP_REPEATED;
+    if (!r->awaits) {
+        handle(r, &m, fd);
+        return;
+    }
+    (void)foreign_close(fd); /* it comes again behind SUP_AGAIN */
+    if (m.head.type == SUP_AGAIN && m.head.tag == r->awaits)
+        r->awaits = 0;
 }

@@ -20,9 +20,12 @@ struct requests {
     struct reserve reserve;
     uint32_t default_pids;
     uint32_t generation; /* of the worker: what one asked for is not answered to the next, which counts its tags anew */
+    uint32_t awaits;     /* the tag of the SUP_AGAIN before which nothing is looked at; 0: none */
+    bool is_again;       /* what is being handled was perhaps asked before, of a coved that died */
 };
 
 void requests_new_worker(struct requests *r);
+void requests_adopt_worker(struct requests *r); /* it asked another coved before */
 
 void requests_handle(struct requests *r, const union sup_message *m, int fd); /* takes fd (or -1) */
 

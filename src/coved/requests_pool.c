@@ -17,6 +17,12 @@ static void answer(struct requests *r, const struct sup_head *head, int failed, 
     request_done(r, SUP_DONE, head->tag, -1, failed < 0 ? err : NULL);
 }
 
+/* What is asked for again and was done before is done. */
+static int unless_done(const struct requests *r, int failed, enum err_code done, const struct err *err)
+{
+    return failed < 0 && r->is_again && err->code == done ? 0 : failed;
+}
+
 static void warm(struct requests *r, const struct sup_warm *m)
 {
     struct err err;
@@ -50,7 +56,7 @@ static void layer_drop(struct requests *r, const struct sup_layer_id *m)
     if (!request_is_layer(m->layer))
         request_malformed(r, &m->head);
     else
-        answer(r, &m->head, layers_drop(r->layers, m->layer, &err), &err);
+        answer(r, &m->head, unless_done(r, layers_drop(r->layers, m->layer, &err), ERR_NOT_FOUND, &err), &err);
 }
 
 /* "vol-" and 20 of [a-z0-9] */
@@ -135,9 +141,9 @@ static void volume(struct requests *r, const struct sup_volume_id *m)
     if (!is_volume(m->volume))
         request_malformed(r, &m->head);
     else if (m->head.type == SUP_VOLUME_MAKE)
-        answer(r, &m->head, volume_make(r, m, &err), &err);
+        answer(r, &m->head, unless_done(r, volume_make(r, m, &err), ERR_ALREADY_EXISTS, &err), &err);
     else
-        answer(r, &m->head, volume_drop(r, m, &err), &err);
+        answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
 }
 
 static void volume_mount(struct requests *r, const struct sup_volume_mount *m)

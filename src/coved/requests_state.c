@@ -33,7 +33,7 @@ static void pause_one(struct requests *r, const struct sup_pause *m)
     else if (!m->memory && reserve_check(&r->reserve, &err) < 0)
         request_done(r, SUP_DONE, m->head.tag, -1, &err);
     else
-        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, m->memory);
+        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, m->memory, r->is_again);
 }
 
 static void resume(struct requests *r, const struct sup_id *m)
@@ -53,7 +53,7 @@ static void snapshot(struct requests *r, const struct sup_snapshot *m)
     else if (reserve_check(&r->reserve, &err) == 0)
         err.code = ERR_OK;
     if (err.code == ERR_OK)
-        boxes_snapshot(r->boxes, asked, m->id, m->layer);
+        boxes_snapshot(r->boxes, asked, m->id, m->layer, r->is_again);
     else
         requests_stored(r, asked, 0, 0, 0, &err);
 }

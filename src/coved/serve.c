@@ -2,13 +2,14 @@
 /*
  * The boot sequence, the loop, and the way down.
  *
- *  1. Alone on this state directory (lock); what an earlier coved left behind by dying is killed and moved to the trash, and counted, but for files of
- *     sandboxes that stood still: those are kept.
+ *  1. Alone on this state directory (lock). What an earlier coved left with the keeper goes on: sandboxes, workers, sockets, the pool's device. All else that it left is
+ *     killed and moved to the trash, but for files of sandboxes that stood still: those are kept.
  *  2. All that needs the host's files is opened or read: sockets, agent, key, the storage pool. Then the stage (tier/stage.h) is entered for good.
  *  3. The first blanks are made before the workers are started, so that the first request finds one.
  *  4. SIGTERM: sandboxes are killed and their ends reported; when all are gone, the workers are stopped; then the rest is removed,
  *     but for files that take too long to delete: those are the next start's.
- *  5. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
+ *  5. SIGUSR2: what jobs have begun is finished, for a few seconds; then this process makes way for the next coved, which finds what a dead one would have left.
+ *  6. SIGUSR1, which `cove domain` sends: the domain and its certificate are read anew and cove-api is replaced; sandboxes don't notice.
  */
 #include "coved/serve.h"
 #include "base/buf.h"
@@ -23,8 +24,10 @@
 #include "coved/identity.h"
 #include "coved/image.h"
 #include "coved/job.h"
+#include "coved/keeper.h"
 #include "coved/listen.h"
 #include "coved/network.h"
+#include "coved/records.h"
 #include "coved/requests.h"
 #include "coved/rootfs.h"
 #include "coved/state.h"
@@ -54,6 +57,7 @@ enum {
     OPEN_FILES = 1 << 20,
     OPEN_FILES_LEAST = 16384,
     STOP_USEC = 30 * 1000000,
+    HANDOVER_USEC = 5 * 1000000,
     LAST_SWEEP_MS = 20000
 };
 
@@ -75,14 +79,17 @@ struct coved {
     struct worker_fd worker_fds[LISTEN_MAX];
     struct requests requests;
     struct sweeper *sweeper;
-    struct source signals;
-    int signal_fd, lock_fd, ready_fd;
+    struct source signals, keeper;
+    struct records *records; /* NULL: not yet */
+    struct inherited inherited;
+    int signal_fd, lock_fd;
     char key[STATE_KEY_MAX];
     char *program; /* of the worker */
     struct arguments arguments;
     size_t lost; /* boxes of a coved that died */
-    bool stopping;
+    bool stopping, is_ready;
     usec_t stop_at;
+    usec_t handover_at; /* monotonic: it makes way at the latest; 0: it does not */
 };
 
 /* A sealed copy in memory: what runs in the sandboxes can't be changed through /proc/PID/exe or on disk afterwards. */
@@ -140,18 +147,65 @@ static void raise_limits(void)
         log_warn("can't protect coved from the out-of-memory killer");
 }
 
-static void count_lost(void *ctx, const char *name UNUSED)
+static bool spares_name(void *ctx, const char *name)
+{
+    const struct coved *c = ctx;
+    return boxes_left_name(c->records, name);
+}
+
+static bool spares_or_counts(void *ctx, const char *name)
 {
     struct coved *c = ctx;
-    c->lost++;
+    bool goes_on = spares_name(c, name);
+    c->lost += !goes_on;
+    return goes_on;
+}
+
+static bool spares_group(void *ctx, const char *name)
+{
+    const struct coved *c = ctx;
+    size_t it = 0;
+    for (const struct record *r;
+         strcmp(name, NETWORK_GROUP) == 0 && (r = records_next(c->records, KEEPER_WORKER, &it));)
+        if (r->number == STATE_EGRESS)
+            return true;
+    return boxes_left_group(c->records, name);
+}
+
+static int write_down_listener(struct coved *c, uint32_t number, int fd)
+{
+    if (fd >= 0)
+        records_put(c->records, KEEPER_SOCKET, number, 0, NULL, 0, &fd, 1);
+    else
+        records_drop(c->records, KEEPER_SOCKET, number);
+    return fd;
+}
+
+/* The vault's, then those of cove-api: whichever a later coved has no use for, it drops. */
+static void write_down_listeners(struct coved *c)
+{
+    (void)write_down_listener(c, 0, c->network.vault.fd);
+    for (uint32_t i = 0; i < LISTEN_MAX; i++)
+        (void)write_down_listener(c, 1 + i, i < c->listeners.n ? c->listeners.at[i].fd : -1);
+}
+
+static void inherit_listeners(struct coved *c)
+{
+    size_t it = 0;
+    for (struct record *r; (r = records_next(c->records, KEEPER_SOCKET, &it));) {
+        if (r->n_fds != 1 || c->inherited.n == ARRAY_SIZE(c->inherited.fds))
+            continue;
+        r->is_taken = true;
+        c->inherited.fds[c->inherited.n++] = TAKE_FD(r->fds[0]);
+    }
 }
 
 static int open_pool(struct coved *c, struct err *err)
 {
     if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
         return -1;
-    boxes_rescue(c->host.pool);
-    int r = pool_reset(c->host.pool, count_lost, c);
+    boxes_rescue(c->host.pool, spares_name, c);
+    int r = pool_reset(c->host.pool, spares_or_counts, c);
     return r < 0 ? err_errno(err, r, "clear the storage pool") : 0;
 }
 
@@ -168,12 +222,24 @@ static void on_signal(struct source *s, uint32_t events UNUSED)
             reload(c);
             continue;
         }
+        if (info.ssi_signo == SIGUSR2) {
+            log_info("making way for another coved");
+            c->handover_at = clock_mono() + HANDOVER_USEC;
+            continue;
+        }
         log_info("stopping: %zu sandboxes", boxes_running(c->boxes));
         c->stopping = true;
         c->stop_at = clock_mono() + STOP_USEC;
         images_cancel(c->images);
         boxes_shutdown(c->boxes);
     }
+}
+
+/* Nothing of ours outlives it, least of all we. */
+static void on_keeper(struct source *s UNUSED, uint32_t events UNUSED)
+{
+    log_error("the keeper is gone");
+    _exit(1);
 }
 
 static int watch_signals(struct coved *c, struct err *err)
@@ -184,6 +250,7 @@ static int watch_signals(struct coved *c, struct err *err)
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGHUP);
     (void)sigaddset(&set, SIGUSR1);
+    (void)sigaddset(&set, SIGUSR2);
     (void)sigaddset(&set, SIGCHLD);
     (void)signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
@@ -192,6 +259,7 @@ static int watch_signals(struct coved *c, struct err *err)
     if (c->signal_fd < 0)
         return err_errno(err, errno, "watch signals");
     int r = loop_add(c->loop, &c->signals, c->signal_fd, EPOLLIN, on_signal);
+    r = r ? r : loop_add(c->loop, &c->keeper, records_fd(c->records), EPOLLIN, on_keeper);
     return r < 0 ? err_errno(err, r, "watch signals") : 0;
 }
 
@@ -199,6 +267,12 @@ static void on_worker_message(void *ctx, const union sup_message *m, int fd)
 {
     struct coved *c = ctx;
     requests_handle(&c->requests, m, fd);
+}
+
+static void on_worker_adopt(void *ctx)
+{
+    struct coved *c = ctx;
+    requests_adopt_worker(&c->requests);
 }
 
 static void on_worker_start(void *ctx)
@@ -238,6 +312,10 @@ static struct worker_spec worker_spec(struct coved *c)
         .on_message = on_worker_message,
         .state = state_now,
         .on_start = on_worker_start,
+        .on_adopt = on_worker_adopt,
+        .records = c->records,
+        .number = STATE_API,
+        .version = SUP_VERSION,
         .ctx = c,
     };
 }
@@ -257,27 +335,35 @@ static void reload(struct coved *c)
         log_error("read the domain anew: %s", err.msg);
     else
         log_info("the domain is %s now", c->identity.text ? c->identity.text : "none");
+    write_down_listeners(c);
     /* Also when listening failed: what cove-api borrows of the old text is gone. */
     const struct worker_spec spec = worker_spec(c);
     worker_replace(c->worker, &spec);
 }
 
-static int set_up(struct coved *c, struct err *err)
+static int set_up(struct coved *c, int keeper_fd, struct err *err)
 {
     AUTO_FREE char *dir = NULL;
     enum overlay_mode mode = OVERLAY_DETACHED;
-    if (state_prepare(c->config, err) < 0 || state_lock(c->config, &c->lock_fd, err) < 0 ||
-        state_key(c->config, c->key, err) < 0 || config_check_listen(c->config, true, err) < 0 ||
-        own_dir(&dir, err) < 0 || identity_prepare(&c->identity, c->config, dir, err) < 0)
+    if (records_open(keeper_fd, &c->records, err) < 0 || state_prepare(c->config, err) < 0 ||
+        state_lock(c->config, STATE_LOCK_COVED, &c->lock_fd, err) < 0 || state_key(c->config, c->key, err) < 0 ||
+        config_check_listen(c->config, true, err) < 0 || own_dir(&dir, err) < 0 ||
+        identity_prepare(&c->identity, c->config, dir, records_are_new(c->records), err) < 0)
         return -1;
+    inherit_listeners(c);
     raise_limits();
-    if (load_agent(dir, &c->host.agent_fd, err) < 0 || groups_open(c->config->state_dir, &c->host.cgroups, err) < 0 ||
-        listen_open(c->config, LISTEN_PATIENCE, &c->listeners, err) < 0 ||
+    if (load_agent(dir, &c->host.agent_fd, err) < 0 ||
+        groups_open(c->config->state_dir, spares_group, c, &c->host.cgroups, err) < 0 ||
+        listen_open(c->config, LISTEN_PATIENCE, &c->inherited, &c->listeners, err) < 0 ||
         identity_listen(&c->identity, c->config, LISTEN_PATIENCE, &c->listeners, err) < 0 ||
-        network_prepare(&c->network, c->config, dir, err) < 0 || storage_open(c->config, &c->storage, err) < 0 ||
+        network_prepare(&c->network, c->config, dir, &c->inherited, err) < 0 ||
+        storage_open(c->config, c->records, &c->storage, err) < 0 ||
         stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || open_pool(c, err) < 0 ||
         rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)
         return -1;
+    inherited_close(&c->inherited);
+    c->listeners.inherited = NULL;
+    write_down_listeners(c);
     c->host.overlay_mode = (int)mode;
     c->host.stage = &c->stage;
     c->host.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -289,7 +375,7 @@ static int set_up(struct coved *c, struct err *err)
         return err_errno(err, r, "make the event loop");
     if (watch_signals(c, err) < 0 || sweeper_start(c->host.pool, &c->sweeper, err) < 0)
         return -1;
-    network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS);
+    network_start(&c->network, c->loop, &c->stage, c->host.cgroups, READY_NETWORKS, c->records);
     c->jobs = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compares = jobs_new(c->loop, c->stage.host_root, c->lock_fd);
     c->compare_queue = diff_queue_new(c->compares);
@@ -297,7 +383,7 @@ static int set_up(struct coved *c, struct err *err)
     c->images = images_new(c->loop, c->jobs, &c->host, &c->stage, c->image_program, c->config->run_dir, requests_done,
                            &c->requests);
     const struct boxes_events events = {&c->requests, requests_created, requests_done, requests_stored, requests_ended};
-    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network, c->jobs);
+    c->boxes = boxes_new(c->loop, &tier_container, &c->host, READY_BOXES, &events, &c->network, c->jobs, c->records);
     new_worker(c, dir);
     network_connect(&c->network, c->worker, c->boxes);
     c->requests = (struct requests){
@@ -310,6 +396,10 @@ static int set_up(struct coved *c, struct err *err)
         .reserve = {.fd = c->storage.host_fd, .pool = c->host.pool, .bytes = c->config->disk_reserve_bytes},
         .default_pids = c->config->default_pids,
     };
+    worker_adopt(c->worker);
+    network_adopt(&c->network);
+    boxes_adopt(c->boxes);
+    records_forget(c->records);
     struct err too_full;
     int ignored UNUSED =
         reserve_check(&c->requests.reserve, &too_full); /* says so now, and not to the first client only */
@@ -318,11 +408,9 @@ static int set_up(struct coved *c, struct err *err)
 
 static void say_ready(struct coved *c)
 {
-    if (c->ready_fd < 0)
-        return;
-    if (fd_write_all(c->ready_fd, "ready\n", 6) < 0)
-        log_warn("nobody waits for us to be ready any more");
-    c->ready_fd = fd_close(c->ready_fd);
+    if (!c->is_ready)
+        records_ready(c->records);
+    c->is_ready = true;
 }
 
 static int loop_forever(struct coved *c, struct err *err)
@@ -340,6 +428,10 @@ static int loop_forever(struct coved *c, struct err *err)
         next = MIN(next, network_tick(&c->network));
         next = MIN(next, worker_tick(c->worker));
         say_ready(c);
+        if (c->handover_at && !c->stopping &&
+            (jobs_left(c->jobs) + images_left(c->images) == 0 || clock_mono() > c->handover_at))
+            return KEEPER_EXIT_AGAIN;
+        next = c->handover_at ? MIN(next, c->handover_at) : next;
         if (c->stopping && !worker_told &&
             (boxes_left(c->boxes) + images_left(c->images) == 0 || clock_mono() > c->stop_at)) {
             worker_told = true;
@@ -405,7 +497,7 @@ static void tear_down(struct coved *c)
     (void)fd_close(c->lock_fd);
 }
 
-int serve(const struct config *config, int ready_fd, struct err *err)
+int serve(const struct config *config, int keeper_fd, struct err *err)
 {
     struct coved c = {
         .config = config,
@@ -416,19 +508,22 @@ int serve(const struct config *config, int ready_fd, struct err *err)
         .storage = STORAGE_NONE,
         .stage = {.host_mount_ns = -1, .host_root = -1},
         .signals = {.fd = -1},
+        .keeper = {.fd = -1},
         .signal_fd = -1,
         .lock_fd = -1,
-        .ready_fd = ready_fd,
     };
-    int r = set_up(&c, err);
+    int r = set_up(&c, keeper_fd, err);
     if (r == 0) {
         if (c.lost)
             log_warn(
-                "an earlier coved died: what its %zu boxes left behind is removed; cove-api says which sandboxes were lost",
+                "an earlier coved died: what %zu boxes left behind that were nobody's, or ended with it, is removed",
                 c.lost);
         log_info("listening on %s%s", config->listen[0].text, config->n_listen > 1 ? " and more" : "");
         r = loop_forever(&c, err);
     }
+    /* What goes on without us is not to be taken down. */
+    if (r == KEEPER_EXIT_AGAIN || (r < 0 && c.records && !records_are_new(c.records)))
+        return r;
     tear_down(&c);
     return r;
 }

@@ -6,5 +6,5 @@
 
 struct config;
 
-/* ready_fd: "ready\n" is written there once requests are answered; -1: nobody asked. */
-int serve(const struct config *config, int ready_fd, struct err *err) WARN_UNUSED;
+/* keeper_fd: the socket to the keeper (coved/keeper.h). Returns the exit status for this process. */
+int serve(const struct config *config, int keeper_fd, struct err *err) WARN_UNUSED;

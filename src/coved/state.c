@@ -73,16 +73,18 @@ static int say_owner(int fd)
     return ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n ? -errno : 0;
 }
 
-int state_lock(const struct config *config, int *ret_fd, struct err *err)
+int state_lock(const struct config *config, const char *name, int *ret_fd, struct err *err)
 {
     char path[4096];
-    (void)snprintf(path, sizeof(path), "%s/lock", config->state_dir);
+    (void)snprintf(path, sizeof(path), "%s/%s", config->state_dir, name);
     AUTO_CLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "open %s", path);
+    /* Whose keeper has the other lock is the only coved that may have this one: whoever still holds it is on its way out. */
+    const bool is_ending = strcmp(name, STATE_LOCK_COVED) == 0;
     usec_t end = clock_mono() + LOCK_MS * USEC_PER_MS;
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno == EWOULDBLOCK && !owner_lives(fd) && clock_mono() < end) {
+        if (errno == EWOULDBLOCK && (is_ending || !owner_lives(fd)) && clock_mono() < end) {
             (void)usleep(LOCK_AGAIN_USEC);
             continue;
         }

@@ -2,7 +2,8 @@
 /*
  * The state directory: who may have it, and the small files that coved keeps there.
  *
- *   lock         held by the running coved
+ *   lock         held by the keeper (coved/keeper.h), or by coved prepare
+ *   coved.lock   held by the running coved and its jobs
  *   key          the API key, 0600
  *   pool/        the storage pool, 0700; or pool.btrfs, a file with a file system that holds it (coved/storage.h)
  *   templates/   one <alias>.conf for each template, readable by the worker
@@ -28,11 +29,14 @@ uid_t state_uid(enum state_user user);
 /* Makes what is missing. */
 int state_prepare(const struct config *config, struct err *err) WARN_UNUSED;
 
+#define STATE_LOCK "lock"
+#define STATE_LOCK_COVED "coved.lock"
+
 /*
- * Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another coved has it. Children of one that died may still have it while the kernel ends
+ * Holds the lock until *ret_fd is closed; ERR_ALREADY_EXISTS when another has it. Children of one that died may still have it while the kernel ends
  * them: these are waited for, half a minute at most.
  */
-int state_lock(const struct config *config, int *ret_fd, struct err *err) WARN_UNUSED;
+int state_lock(const struct config *config, const char *name, int *ret_fd, struct err *err) WARN_UNUSED;
 
 /* COVE_API_KEY, else the key file, made at the first call: config->key_prefix and 40 hexadecimal digits. */
 int state_key(const struct config *config, char ret_key[static STATE_KEY_MAX], struct err *err) WARN_UNUSED;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "config/units.h"
+#include "coved/records.h"
 #include "coved/reserve.h"
 #include "kernel/btrfs.h"
 #include "kernel/loopfile.h"
@@ -121,20 +122,41 @@ static int make_file(const struct storage *s, const char *path, struct err *err)
     return r < 0 ? err_errno(err, r, "make a btrfs in %s", unfinished) : 0;
 }
 
-static int mount_file(struct storage *s, const char *path, struct err *err)
+/* False: there is none. */
+static bool take_file(struct storage *s, struct records *records, char ret_device[static LOOPFILE_NAME_MAX])
 {
-    char device[LOOPFILE_NAME_MAX];
+    size_t it = 0;
+    struct record *left = records ? records_next(records, KEEPER_STORAGE, &it) : NULL;
+    if (!left || left->n_fds != 2 || loopfile_name(left->fds[1], ret_device) < 0)
+        return false;
+    left->is_taken = true;
+    s->file_fd = TAKE_FD(left->fds[0]);
+    s->device_fd = TAKE_FD(left->fds[1]);
+    return true;
+}
+
+static int attach_file(struct storage *s, const char *path, char ret_device[static LOOPFILE_NAME_MAX], struct err *err)
+{
     int r = loopfile_open(path, false, WAIT_MS, &s->file_fd);
     if (r == -EWOULDBLOCK)
         return err_set(err, ERR_ALREADY_EXISTS, "%s is in use: another service, or one that has not ended yet", path);
     if (r < 0)
         return err_errno(err, r, "open %s", path);
-    r = loopfile_attach(s->file_fd, &s->device_fd, device);
-    if (r < 0)
-        return err_errno(err, r, "make a loop device of %s", path);
+    r = loopfile_attach(s->file_fd, &s->device_fd, ret_device);
+    return r < 0 ? err_errno(err, r, "make a loop device of %s", path) : 0;
+}
+
+static int mount_file(struct storage *s, const char *path, struct records *records, struct err *err)
+{
+    char device[LOOPFILE_NAME_MAX];
+    if (!take_file(s, records, device) && attach_file(s, path, device, err) < 0)
+        return -1;
+    const int fds[] = {s->file_fd, s->device_fd};
+    if (records)
+        records_put(records, KEEPER_STORAGE, 0, 0, NULL, 0, fds, ARRAY_SIZE(fds));
     /* What is deleted at a limit can be written again after the next commit: every five seconds instead of thirty. */
     const char *const options[] = {"source", device, "discard", "async", "commit", "5", NULL};
-    r = mount_new("btrfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &s->mount);
+    int r = mount_new("btrfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &s->mount);
     if (r < 0)
         return err_errno(err, r, "mount %s", path);
     AUTO_CLOSE int top = openat(s->mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -146,12 +168,13 @@ static int mount_file(struct storage *s, const char *path, struct err *err)
     return r < 0 && r != -EEXIST ? err_errno(err, r, "set up the file system in %s", path) : 0;
 }
 
-static int open_file(struct storage *s, const struct config *config, bool is_new, struct err *err)
+static int open_file(struct storage *s, const struct config *config, struct records *records, bool is_new,
+                     struct err *err)
 {
     AUTO_FREE char *path = mem_printf("%s/pool.btrfs", config->state_dir);
     if (is_new && make_file(s, path, err) < 0)
         return -1;
-    if (mount_file(s, path, err) == 0)
+    if (mount_file(s, path, records, err) == 0)
         return 0;
     if (is_new)
         (void)unlink(path);
@@ -191,7 +214,7 @@ static void say(const struct config *config, const struct storage *s, const stru
             s->has_limits ? "" : ", and sandboxes have no disk limits");
 }
 
-int storage_open(const struct config *config, struct storage *ret_storage, struct err *err)
+int storage_open(const struct config *config, struct records *records, struct storage *ret_storage, struct err *err)
 {
     struct storage s = STORAGE_NONE;
     struct storage_choice c;
@@ -206,7 +229,7 @@ int storage_open(const struct config *config, struct storage *ret_storage, struc
     storage_choose(config, &c);
     int r = 0;
     if (c.in_file) {
-        r = open_file(&s, config, c.is_new, err);
+        r = open_file(&s, config, records, c.is_new, err);
         s.kind = POOL_BTRFS;
         if (r < 0 && c.is_new && !c.is_forced) {
             log_info("the storage pool has no btrfs of its own: %s", err->msg);

@@ -14,6 +14,7 @@
 #include "kernel/pool.h"
 
 struct config;
+struct records;
 
 /* Owns its descriptors. */
 struct storage {
@@ -39,8 +40,12 @@ struct storage_choice {
 /* What storage_open() would begin with; looks and changes nothing. Needs no lock. */
 void storage_choose(const struct config *config, struct storage_choice *ret_choice);
 
-/* Under the state directory's lock. Waits for what a process that died still holds, for half a minute at most. */
-int storage_open(const struct config *config, struct storage *ret_storage, struct err *err) WARN_UNUSED;
+/*
+ * Under the state directory's lock. Waits for what a process that died still holds, for half a minute at most. records, or NULL: whose pool.btrfs an earlier coved
+ * has left there is mounted once more, through the same device.
+ */
+int storage_open(const struct config *config, struct records *records, struct storage *ret_storage,
+                 struct err *err) WARN_UNUSED;
 void storage_close(struct storage *s);
 
 /* dir: where s->mount is attached by now. */

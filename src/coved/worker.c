@@ -6,8 +6,10 @@
 #include "base/mem.h"
 #include "coved/foreign.h"
 #include "coved/outbox.h"
+#include "coved/records.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup.h"
+#include "kernel/namespace.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -41,6 +43,7 @@ struct worker {
     struct worker_spec spec;
     struct source sock, pidfd, beat;
     int sock_fd, pid_fd; /* owned */
+    pid_t pid;
     struct pulse pulse;
     struct outbox outbox;
     usec_t started, start_at, kill_at; /* monotonic; 0: not set */
@@ -117,7 +120,7 @@ static void drop_privileges(uid_t uid)
     if (caps_drop_all() < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         die("drop capabilities");
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-        die("tie to coved");
+        die("tie to the keeper");
 }
 
 static char *keep(int fd)
@@ -192,9 +195,9 @@ static int pem_file(struct str pem, int *ret_fd)
 static void on_gone(struct source *s, uint32_t events UNUSED)
 {
     struct worker *w = container_of(s, struct worker, pidfd);
-    siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)w->pid_fd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
-        return;
+    int code = CLD_KILLED, status = 0;
+    (void)records_exit(w->spec.records, w->pid, &code, &status);
+    records_drop(w->spec.records, KEEPER_WORKER, w->spec.number);
     stop_asking(w);
     loop_remove(w->loop, &w->sock);
     loop_remove(w->loop, &w->pidfd);
@@ -214,7 +217,7 @@ static void on_gone(struct source *s, uint32_t events UNUSED)
     w->delay_ms = !young ? 0 : w->delay_ms ? MIN(w->delay_ms * 2, (uint64_t)DELAY_MOST_MS) : DELAY_LEAST_MS;
     w->start_at = clock_mono() + w->delay_ms * USEC_PER_MS;
     log_error("%s ended (%s %d); a new one starts in %llu ms", w->spec.name,
-              info.si_code == CLD_EXITED ? "exit code" : "signal", info.si_status, (unsigned long long)w->delay_ms);
+              code == CLD_EXITED ? "exit code" : "signal", status, (unsigned long long)w->delay_ms);
 }
 
 static void kill_it(struct worker *w, int signal)
@@ -288,16 +291,44 @@ static void on_beat(struct source *s, uint32_t events UNUSED)
 }
 
 /* One that nobody would hear of. */
-static void unmake(struct worker *w, pid_t pid)
+static void unmake(struct worker *w)
 {
+    kill_it(w, SIGKILL);
     stop_asking(w);
     loop_remove(w->loop, &w->pidfd);
+    loop_remove(w->loop, &w->sock);
     w->sock_fd = fd_close(w->sock_fd);
     w->pid_fd = fd_close(w->pid_fd);
-    if (pid > 0) {
-        (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, 0);
-    }
+    records_drop(w->spec.records, KEEPER_WORKER, w->spec.number);
+}
+
+/* is_whole: it was told all that a new one is told. */
+struct worker_record {
+    uint32_t version, is_whole;
+};
+
+static void write_down(struct worker *w, bool is_whole)
+{
+    const struct worker_record record = {w->spec.version, is_whole};
+    const int fds[] = {w->sock_fd, w->pulse.fd};
+    records_put(w->spec.records, KEEPER_WORKER, w->spec.number, w->pid, &record, sizeof(record), fds,
+                is_whole ? 0 : ARRAY_SIZE(fds));
+}
+
+static int watch(struct worker *w)
+{
+    int r = loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
+    r = r ? r : loop_add(w->loop, &w->beat, w->pulse.fd, EPOLLIN, on_beat);
+    return r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_sock);
+}
+
+static struct record *find_left(const struct worker *w)
+{
+    size_t it = 0;
+    for (struct record *r; (r = records_next(w->spec.records, KEEPER_WORKER, &it));)
+        if (r->number == w->spec.number && r->pid && r->n_fds == 2 && r->size == sizeof(struct worker_record))
+            return r;
+    return NULL;
 }
 
 /* A test whose file there is has the next one watched closely: it answers at all within seconds, or is hanging. */
@@ -311,39 +342,75 @@ static const struct pulse_patience *patience(void)
 static int start(struct worker *w)
 {
     static const int size = BUFFER_BYTES;
-    int pair[2];
+    int pair[2], gate[2];
     AUTO_CLOSE int key_fd = -1, pem_fd = -1, pulse_fd = -1;
     int r = w->spec.key ? key_pipe(w->spec.key, &key_fd) : 0;
     if (r == 0 && w->spec.pem.p)
         r = pem_file(w->spec.pem, &pem_fd);
     if (r < 0)
         return r;
+    if (pipe2(gate, O_CLOEXEC) < 0)
+        return -errno;
+    AUTO_CLOSE int gate_in = gate[1], gate_out = gate[0];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return -errno;
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
     w->sock_fd = pair[0];
     r = pulse_open(&w->pulse, patience(), clock_mono(), &pulse_fd);
-    pid_t pid = r < 0 ? -1 : fork();
-    if (pid == 0)
+    w->pid = r < 0 ? r : namespace_fork_sibling(&w->pid_fd);
+    if (w->pid == 0) {
+        char go;
+        gate_in = fd_close(gate_in);
+        if (read(gate_out, &go, 1) != 1) /* coved died before it could write us down */
+            _exit(127);
         run(&w->spec, pair[1], pulse_fd, key_fd, pem_fd);
-    r = r == 0 && pid < 0 ? -errno : r;
+    }
     (void)fd_close(pair[1]);
-    w->pid_fd = r < 0 ? -1 : pidfd_open(pid, 0);
-    if (r == 0 && w->pid_fd < 0)
-        r = -errno;
-    r = r ? r : loop_add(w->loop, &w->pidfd, w->pid_fd, EPOLLIN, on_gone);
-    r = r ? r : loop_add(w->loop, &w->beat, w->pulse.fd, EPOLLIN, on_beat);
-    r = r ? r : loop_add(w->loop, &w->sock, w->sock_fd, EPOLLIN, on_sock);
+    r = w->pid < 0 ? (int)w->pid : watch(w);
     if (r < 0) {
-        unmake(w, pid);
+        unmake(w);
         return r;
     }
-    int joined = w->spec.cgroups ? cgroup_attach(w->spec.cgroups, w->spec.group, pid) : 0;
+    write_down(w, false);
+    fault_point("coved.worker.recorded");
+    int joined = w->spec.cgroups ? cgroup_attach(w->spec.cgroups, w->spec.group, w->pid) : 0;
     if (joined < 0)
         log_warn("%s has no control group of its own: %s", w->spec.name, strerror(-joined));
     w->started = clock_mono();
+    ssize_t ignored UNUSED = write(gate_in, "", 1);
     w->spec.on_start(w->spec.ctx);
+    write_down(w, true);
     return 0;
+}
+
+void worker_adopt(struct worker *w)
+{
+    struct record *left = find_left(w);
+    if (!left)
+        return;
+    struct worker_record record;
+    memcpy(&record, left->data, sizeof(record));
+    left->is_taken = true;
+    w->pid = left->pid;
+    w->pid_fd = pidfd_open(left->pid, 0);
+    w->sock_fd = TAKE_FD(left->fds[0]);
+    w->pulse = (struct pulse){.patience = *patience(), .due = clock_mono(), .has_answered = true};
+    w->pulse.fd = TAKE_FD(left->fds[1]);
+    w->started = clock_mono();
+    w->start_at = 0;
+    if (w->pid_fd < 0 || watch(w) < 0) {
+        unmake(w);
+        w->start_at = clock_mono();
+        return;
+    }
+    if (!record.is_whole || record.version != w->spec.version) {
+        w->is_due = true;
+        kill_it(w, SIGKILL);
+        return;
+    }
+    log_info("%s goes on", w->spec.name);
+    if (w->spec.on_adopt)
+        w->spec.on_adopt(w->spec.ctx);
 }
 
 void worker_send(struct worker *w, const void *message, size_t n, int fd)

@@ -4,6 +4,8 @@
  * comes at once; one that dies young is replaced more slowly (after 100 ms, in the end 500), so that a broken worker does not eat the
  * machine, but never so slowly that clients wait for a second. One that hangs (coved/pulse.h) gets SIGABRT, 2 s later SIGKILL, and is
  * replaced as one that died. Workers live where the host's files and its network are.
+ *
+ * A worker outlives coved: it is the keeper's child (coved/keeper.h), which holds coved's ends of its sockets, so that the next coved goes on with it.
  */
 #pragma once
 
@@ -14,6 +16,7 @@
 #include "wire/supervisor.h"
 
 struct cgroup_tree;
+struct records;
 struct worker;
 
 /* Given as two arguments: the option, and the descriptor's number with what is to follow it ("7:unix"). */
@@ -45,6 +48,10 @@ struct worker_spec {
     enum pulse_state (*state)(void *ctx);
     /* There is a new one, which knows nothing yet. */
     void (*on_start)(void *ctx);
+    void (*on_adopt)(void *ctx); /* it was an earlier coved's, and may wait for answers of that one. May be NULL */
+    struct records *records;
+    uint32_t number;  /* in there */
+    uint32_t version; /* of what is said to it: one that was told another is replaced */
     void *ctx;
 };
 
@@ -54,6 +61,9 @@ int worker_go_to_host(const struct stage *s) WARN_UNUSED;
 /* Everything is borrowed. Starts with the first worker_tick(). */
 struct worker *worker_new(struct loop *loop, const struct worker_spec *spec);
 void worker_free(struct worker *w);
+
+/* Before the first tick: goes on with the one that an earlier coved left, if there is one. */
+void worker_adopt(struct worker *w);
 
 /* fd (or -1) is sent along and stays the caller's. A worker that doesn't read its messages (coved/outbox.h bounds what waits) is killed and replaced. */
 void worker_send(struct worker *w, const void *message, size_t n, int fd);

@@ -225,8 +225,7 @@ void net_open(struct net *n, const int fds[static 3])
     static const struct dns_server_ops ops = {may_resolve, net_on_resolved, on_refused, net_on_failed};
     struct egress *e = n->egress;
     int copy[3] = {fds[0], fds[1], fds[2]};
-    if (n->tcp_fd >= 0) {
-        log_error("%s has a network already", n->id);
+    if (n->tcp_fd >= 0) { /* told again */
         for (int i = 0; i < 3; i++)
             (void)fd_close(copy[i]);
         return;

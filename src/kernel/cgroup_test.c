@@ -322,8 +322,10 @@ static void test_whose_group_it_is(void **state)
                       "/user.slice/user-7.slice/user@7.service/app.slice/c\\x2d.service");
     assert_of_service("0::/\n", NULL);                                        /* the top of what a container sees */
     assert_of_service("0::/user.slice/user-0.slice/session-1.scope\n", NULL); /* others live there, too */
-    assert_of_service("0::/system.slice/cove.service/init\n", NULL);          /* not its own group */
-    assert_of_service("0::/../cove.service\n", NULL);                         /* outside of what is seen */
+    assert_of_service("0::/system.slice/cove.service/other\n", NULL);         /* not its own group */
+    assert_of_service("0::/system.slice/cove.service/init\n",
+                      "/system.slice/cove.service");  /* where we put ourselves */
+    assert_of_service("0::/../cove.service\n", NULL); /* outside of what is seen */
     assert_of_service("0::/system.slice/cove.service (deleted)\n", NULL);
     assert_of_service("3:memory:/system.slice/cove.service\n", NULL);
     assert_of_service("1:name=systemd:/system.slice/cove.service\n0::/system.slice/cove.service\n", NULL);

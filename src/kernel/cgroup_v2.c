@@ -191,12 +191,14 @@ int cgroup_v2_open(struct cgroup_tree *t)
 
 int cgroup_of_service(struct str text, struct str *ret_path)
 {
-    static const struct str service = {".service", 8}, v2 = {"0::", 3};
+    static const struct str service = {".service", 8}, v2 = {"0::", 3}, vacated = {"/init", 5};
     struct str line;
     bool is_one = str_split(&text, '\n', &line) && text.n == 0; /* each hierarchy of version 1 has a line of its own */
     if (!is_one || !str_starts(line, v2))
         return -ENOENT;
     line = str_sub(line, v2.n);
+    if (str_ends(line, vacated)) /* where an earlier process of the same service has put us: vacate() */
+        line.n -= vacated.n;
     if (!str_starts(line, STR("/")) || str_starts(line, STR("/../")) || !str_ends(line, service) || str_has_nul(line))
         return -ENOENT;
     *ret_path = line;

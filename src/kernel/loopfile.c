@@ -71,6 +71,17 @@ int loopfile_attach(int file_fd, int *ret_device, char ret_name[static LOOPFILE_
     return -EBUSY;
 }
 
+int loopfile_name(int device_fd, char ret_name[static LOOPFILE_NAME_MAX])
+{
+    struct stat st;
+    if (fstat(device_fd, &st) < 0)
+        return -errno;
+    if (!S_ISBLK(st.st_mode) || major(st.st_rdev) != LOOP_MAJOR)
+        return -ENODEV;
+    (void)snprintf(ret_name, LOOPFILE_NAME_MAX, "/dev/loop%u", minor(st.st_rdev));
+    return 0;
+}
+
 int loopfile_size(int file_fd, uint64_t *ret_bytes, uint64_t *ret_allocated)
 {
     struct stat st;

@@ -17,6 +17,8 @@ int loopfile_open(const char *path, bool make, uint32_t wait_ms, int *ret_fd) WA
 /* *ret_device: open for reading and writing. ret_name: "/dev/loop0". -EOPNOTSUPP: no loop devices here. */
 int loopfile_attach(int file_fd, int *ret_device, char ret_name[static LOOPFILE_NAME_MAX]) WARN_UNUSED;
 
+int loopfile_name(int device_fd, char ret_name[static LOOPFILE_NAME_MAX]) WARN_UNUSED; /* of one that is attached */
+
 int loopfile_size(int file_fd, uint64_t *ret_bytes, uint64_t *ret_allocated) WARN_UNUSED;
 
 /* The file and its device; no byte is written. What is on it is told by its own means. */

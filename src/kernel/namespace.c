@@ -23,7 +23,14 @@ static int set_effective(uid_t uid)
     return caps_raise_effective(); /* those that an effective id but 0 loses; the real one stays 0 */
 }
 
-pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd)
+pid_t namespace_fork_sibling(int *ret_pidfd)
+{
+    struct clone_args args = {.flags = CLONE_PIDFD | CLONE_PARENT, .pidfd = (uint64_t)(uintptr_t)ret_pidfd};
+    long pid = syscall(SYS_clone3, &args, sizeof(args));
+    return pid < 0 ? -errno : (pid_t)pid;
+}
+
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd)
 {
     int pidfd = -1;
     struct clone_args args = {
@@ -31,6 +38,10 @@ pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd)
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
         .exit_signal = SIGCHLD,
     };
+    if (is_sibling) { /* the signal at its end is the one that ours would be */
+        args.flags |= CLONE_PARENT;
+        args.exit_signal = 0;
+    }
     if (cgroup_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)cgroup_fd;

@@ -13,8 +13,13 @@ enum { NAMESPACE_IDS = 65536 };
  * owner: an id on the host, another for each child. What the users of a namespace take of inotify instances, pending signals, message
  * queues and locked memory is charged to whom it belongs, too: were that the caller, then all children and the host's root would share
  * one purse. Changes the calling thread's effective id for its duration; the child keeps it.
+ *
+ * is_sibling: the child's parent is the caller's parent, so it outlives the caller, and only that parent can wait for it.
  */
-pid_t namespace_spawn(int cgroup_fd, uid_t owner, int *ret_pidfd) WARN_UNUSED;
+pid_t namespace_spawn(int cgroup_fd, uid_t owner, bool is_sibling, int *ret_pidfd) WARN_UNUSED;
+
+/* fork(), but the child's parent is the caller's parent, as above. */
+pid_t namespace_fork_sibling(int *ret_pidfd) WARN_UNUSED;
 
 /* Maps 0..65535 of the child to base..base+65535. proc_fd: a directory descriptor of /proc. */
 int namespace_map_ids(int proc_fd, pid_t pid, uid_t base) WARN_UNUSED;

@@ -397,25 +397,22 @@ void pool_forget(struct pool *p, const char *name)
 struct reset {
     struct pool *p;
     int from_fd;
-    void (*fn)(void *ctx, const char *name);
+    bool (*spares)(void *ctx, const char *name);
     void *ctx;
 };
 
 static int reset_one(void *ctx, const char *name)
 {
     struct reset *r = ctx;
-    int e = pool_to_trash(r->p, r->from_fd, name);
-    if (e == 0 && r->fn)
-        r->fn(r->ctx, name);
-    return e;
+    return r->spares && r->spares(r->ctx, name) ? 0 : pool_to_trash(r->p, r->from_fd, name);
 }
 
-int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx)
+int pool_reset(struct pool *p, bool (*spares)(void *ctx, const char *name), void *ctx)
 {
     struct reset half_made = {p, p->new_fd, NULL, NULL};
     int r = pool_each(p->new_fd, reset_one, &half_made);
     for (size_t i = 0; r >= 0 && i < POOL_SHARDS; i++) {
-        struct reset boxes = {p, p->shard_fds[i], fn, ctx};
+        struct reset boxes = {p, p->shard_fds[i], spares, ctx};
         r = pool_each(p->shard_fds[i], reset_one, &boxes);
     }
     return r;

@@ -178,8 +178,8 @@ int pool_grow(struct pool *p) WARN_UNUSED;
 /* What a process that died while it made a layer or kept upper of this name left half-made goes to the trash. */
 void pool_forget(struct pool *p, const char *name);
 
-/* Moves every box and everything half-made to the trash; fn is told the boxes' names. For the start after a crash. */
-int pool_reset(struct pool *p, void (*fn)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
+/* Moves everything half-made to the trash, and every box but those that `spares`, which is asked by name, wants to keep. NULL: none. For the start after a crash. */
+int pool_reset(struct pool *p, bool (*spares)(void *ctx, const char *name), void *ctx) WARN_UNUSED;
 
 enum { POOL_STOCK = 64 }; /* of a kind */
 

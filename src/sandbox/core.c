@@ -15,13 +15,18 @@ static void on_lost(void *ctx)
         core->config.on_supervisor_lost(core->config.supervisor_lost_ctx);
 }
 
+static void on_restarted(void *ctx)
+{
+    recovery_compare(ctx);
+}
+
 static void on_egress(void *ctx, int fd)
 {
     networks_attach(((struct core *)ctx)->networks, fd);
 }
 
 static const struct supervisor_ops supervisor_ops = {
-    .on_ended = sandbox_on_ended, .on_egress = on_egress, .on_lost = on_lost};
+    .on_ended = sandbox_on_ended, .on_egress = on_egress, .on_restarted = on_restarted, .on_lost = on_lost};
 
 static void core_log_started(struct core *core)
 {

@@ -279,6 +279,7 @@ void answers_give(struct sandbox *sb); /* nothing while its agent can't be asked
 
 /* recovery.c */
 int recovery_run(struct core *core, struct err *err) WARN_UNUSED;
+void recovery_compare(struct core *core); /* coved was started again */
 
 /* rows.c: the store's row of a sandbox. Failures are counted and logged. */
 int rows_insert(struct sandbox *sb, struct err *err) WARN_UNUSED;

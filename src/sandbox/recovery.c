@@ -7,7 +7,10 @@
  *   in coved only     killed: it was never promised to anybody
  *   half made         killed if it is there, failed in any case; half made of files that were kept: made again
  *   stopping          killed again
+ *
+ * When coved died and was started again, less can differ: an end that it had seen and nobody heard of, a kill that did not come through.
  */
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
@@ -199,4 +202,61 @@ int recovery_run(struct core *core, struct err *err)
     if (keeper_commit(core->keeper, &local) < 0)
         core_unrecorded(core, &local);
     return 0;
+}
+
+/* ---- another coved ---- */
+
+struct comparison {
+    struct core *core;
+    struct map here; /* id -> struct sandbox, of those that it should know */
+};
+
+static bool should_be_there(const struct sandbox *sb)
+{
+    enum sandbox_state s = sb->info.state;
+    return s == SANDBOX_RUNNING || s == SANDBOX_PAUSED || s == SANDBOX_STOPPING;
+}
+
+static void on_compared_one(void *ctx, const union sup_message *item)
+{
+    struct comparison *c = ctx;
+    struct sandbox *sb = map_del(&c->here, str_of(item->listed.id));
+    if (!sb)
+        return;
+    sb->life = item->listed.life;
+    if (sb->info.state == SANDBOX_STOPPING)
+        sandbox_kill_leftover(sb);
+    sandbox_unref(sb);
+}
+
+static void on_compared(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct comparison *c = ctx;
+    (void)fd_close(fd);
+    if (!answer)
+        log_warn("compare sandboxes with those that coved has: %s", err->msg);
+    size_t it = 0;
+    for (struct sandbox *sb; answer && (sb = map_next(&c->here, &it));)
+        if (should_be_there(sb))
+            sandbox_lost(sb);
+    for (struct sandbox *sb; (it = 0, sb = map_next(&c->here, &it));) {
+        (void)map_del(&c->here, str_of(sb->info.id));
+        sandbox_unref(sb);
+    }
+    map_fini(&c->here);
+    mem_free(c);
+}
+
+void recovery_compare(struct core *core)
+{
+    struct comparison *c = mem_new(struct comparison);
+    union sup_message m = {.head = {.type = SUP_LIST}};
+    struct err err;
+    size_t it = 0;
+    c->core = core;
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+        if (should_be_there(sb))
+            (void)map_put(&c->here, str_of(sb->info.id), sandbox_ref(sb));
+    if (supervisor_call_with(core->supervisor, &m, -1, on_compared_one, on_compared, c, &err) < 0)
+        on_compared(c, NULL, -1, &err);
 }

@@ -25,7 +25,9 @@ struct supervisor {
     uint32_t last_tag;
     struct map requests; /* tag -> struct request */
     struct list queue;   /* struct request that are still to be sent */
+    struct list sent;    /* those that were, and have no answer yet, in their order */
     size_t n_queued;
+    uint32_t again; /* the tag of the SUP_AGAIN that goes before the queue; 0: none */
     struct loop_job lost_job;
 };
 
@@ -36,8 +38,10 @@ struct request {
     supervisor_item_fn each; /* or NULL */
     void *ctx;
     struct loop_alarm alarm;
-    struct list node; /* in the queue while `message` waits */
-    int fd;           /* owned: goes along with it; -1: none */
+    struct list node; /* in the queue, or in `sent` */
+    bool is_queued;
+    bool is_once; /* can't be repeated: it had a descriptor, or a part of its list has come */
+    int fd;       /* owned: goes along with it; -1: none */
     union sup_message message;
 };
 
@@ -46,8 +50,7 @@ static void finish(struct request *q, const union sup_message *answer, int fd, c
     struct supervisor *sup = q->sup;
     (void)map_del_u64(&sup->requests, q->tag);
     loop_alarm_clear(sup->loop, &q->alarm);
-    if (!list_empty(&q->node))
-        sup->n_queued--;
+    sup->n_queued -= q->is_queued;
     list_remove(&q->node);
     (void)fd_close(q->fd);
     if (q->fn)
@@ -90,7 +93,7 @@ static void lose(struct supervisor *sup, const char *why)
 /* What copies or walks files, or talks to others, takes as long as that takes. */
 static uint64_t patience_ms(uint32_t type)
 {
-    switch (type) {
+    switch (type & ~(uint32_t)SUP_REPEATED) {
     case SUP_PAUSE:
     case SUP_SNAPSHOT:
     case SUP_IMAGE:
@@ -114,11 +117,22 @@ static void on_alarm(struct loop_alarm *alarm)
 
 static void on_poll(uv_poll_t *handle, int status, int events);
 
+/* 0, or as fd_send(). */
+static int send_again(struct supervisor *sup)
+{
+    const struct sup_head head = {SUP_AGAIN, sup->again};
+    int r = sup->again ? fd_send(sup->fd, &head, sizeof(head), NULL, 0) : 0;
+    if (r == 0)
+        sup->again = 0;
+    return r;
+}
+
 static void send_queue(struct supervisor *sup)
 {
     struct request *q;
     while (!sup->lost && (q = LIST_FIRST(struct request, &sup->queue, node))) {
-        int r = fd_send(sup->fd, &q->message, sup_size(q->message.head.type), &q->fd, q->fd >= 0 ? 1 : 0);
+        int r = send_again(sup);
+        r = r ? r : fd_send(sup->fd, &q->message, sup_size(q->message.head.type), &q->fd, q->fd >= 0 ? 1 : 0);
         if (r == -EAGAIN || r == -ENOBUFS)
             break;
         if (r < 0) {
@@ -126,7 +140,10 @@ static void send_queue(struct supervisor *sup)
             return;
         }
         list_remove(&q->node);
+        list_append(&sup->sent, &q->node);
+        q->is_queued = false;
         sup->n_queued--;
+        q->is_once |= q->fd >= 0;
         q->fd = fd_close(q->fd);
     }
     bool want = !list_empty(&sup->queue);
@@ -162,6 +179,7 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
     q->message.head.tag = q->tag;
     list_init(&q->node);
     list_append(&sup->queue, &q->node);
+    q->is_queued = true;
     sup->n_queued++;
     (void)map_put_u64(&sup->requests, q->tag, q);
     loop_alarm_set(sup->loop, &q->alarm, clock_mono() + patience_ms(q->message.head.type) * USEC_PER_MS, on_alarm);
@@ -216,6 +234,33 @@ static void end_texts(union sup_message *item)
     }
 }
 
+/* Another coved: what the one before had not answered is asked again, in the same order, before what was not asked yet. */
+static void repeat(struct supervisor *sup, uint32_t tag)
+{
+    struct list undecided;
+    struct request *q;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor was started again meanwhile: try again");
+    sup->again = tag;
+    list_init(&undecided);
+    while (!list_empty(&sup->sent)) {
+        q = container_of(sup->sent.prev, struct request, node);
+        list_remove(&q->node);
+        if (q->is_once) {
+            list_prepend(&undecided, &q->node);
+            continue;
+        }
+        q->message.head.type |= SUP_REPEATED;
+        list_prepend(&sup->queue, &q->node);
+        q->is_queued = true;
+        sup->n_queued++;
+    }
+    while ((q = LIST_FIRST(struct request, &undecided, node)))
+        finish(q, NULL, -1, &err);
+    sup->ops->on_restarted(sup->ctx);
+    send_queue(sup);
+}
+
 static void take(struct supervisor *sup, union sup_message *m, int fd)
 {
     struct request *q = map_get_u64(&sup->requests, m->head.tag);
@@ -228,10 +273,15 @@ static void take(struct supervisor *sup, union sup_message *m, int fd)
         if (fd >= 0)
             sup->ops->on_egress(sup->ctx, TAKE_FD(fd));
         break;
+    case SUP_RESTARTED:
+        repeat(sup, m->head.tag);
+        break;
     case SUP_LISTED:
     case SUP_LAYER:
     case SUP_VOLUME:
         end_texts(m);
+        if (q)
+            q->is_once = true;
         if (q && q->each)
             q->each(q->ctx, m);
         break;
@@ -358,6 +408,7 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
     sup->fd = fd;
     sup->poll.data = sup;
     list_init(&sup->queue);
+    list_init(&sup->sent);
     loop_job_init(&sup->lost_job, on_lost_job);
     (void)uv_poll_start(&sup->poll, UV_READABLE, on_poll);
     *ret_sup = sup;

@@ -11,7 +11,9 @@ struct supervisor;
 struct supervisor_ops {
     void (*on_ended)(void *ctx, const struct sup_ended *ended);
     void (*on_egress)(void *ctx, int fd); /* yours: a new socket to cove-egress */
-    void (*on_lost)(void *ctx);           /* once: coved is gone; all pending requests have failed */
+    /* coved died and was started again. Requests go on: those that can't be repeated have failed with ERR_UNAVAILABLE, the others are asked again. */
+    void (*on_restarted)(void *ctx);
+    void (*on_lost)(void *ctx); /* once: coved is gone for good; all pending requests have failed */
 };
 
 int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, void *ctx, struct supervisor **ret_sup,

@@ -33,7 +33,7 @@ static pid_t spawn_in_network(const struct tier_host *host, struct box *box, int
     bool captured = box->net.ns >= 0;
     if (captured && setns(box->net.ns, CLONE_NEWNET) < 0)
         return -errno;
-    pid_t pid = namespace_spawn(group_fd, base_of(host, box), &box->pidfd);
+    pid_t pid = namespace_spawn(group_fd, base_of(host, box), true, &box->pidfd);
     if (pid != 0 && captured) {
         int back = setns(host->net_fd, CLONE_NEWNET);
         assert(back == 0);
@@ -70,6 +70,10 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
 
 static int blank(const struct tier_host *host, struct box *box, struct err *err)
 {
+    static uint32_t serial; /* a slot is used again, a name is not */
+    char random[7];
+    id_token(random, sizeof(random) - 1);
+    (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
     (void)snprintf(box->group, sizeof(box->group), "%u", box->slot);
     int r = cgroup_make(host->cgroups, box->group);
     if (r < 0)
@@ -159,11 +163,7 @@ static int container_set_limits(const struct tier_host *host, struct box *box, c
 
 static int dress(const struct tier_host *host, struct box *box, const struct tier_dress *how, struct err *err)
 {
-    static uint32_t serial; /* a slot is used again, a name is not */
-    char random[7];
     AUTO_CLOSE int root = -1;
-    id_token(random, sizeof(random) - 1);
-    (void)snprintf(box->name, sizeof(box->name), "cove-%s%x", random, serial++);
     /* The disk's limit comes behind the mount: overlayfs, which has a directory to make, would be read-only above files that are at it already. */
     if (container_set_limits(host, box, &how->limits, err) < 0 || make_root(host, box, how, &root, err) < 0 ||
         limit_disk(host, box, how->disk_bytes, err) < 0)

@@ -169,8 +169,8 @@ static void become_blank(bool has_network)
 {
     await_mapped();
     must(namespace_become_root(), "become root inside");
-    /* After the last change of ids, which would clear it. When coved died before this line, the socket says so. */
-    must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to coved");
+    /* After the last change of ids, which would clear it. When both died before this line, the socket says so. */
+    must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to the keeper");
     must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
     if (!has_network)
         must(namespace_network(), "make a network namespace");
@@ -253,6 +253,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     settle_descriptors(sock, host->agent_fd);
     must(joined, "join the control group");
     reset_signals();
+    (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
     become_blank(box->net.tcp >= 0);
 

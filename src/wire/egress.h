@@ -36,10 +36,14 @@
 #include "base/def.h"
 #include "base/id.h"
 
-enum { EGRESS_MESSAGE_MAX = 256 * 1024, EGRESS_NET_FDS = 3 };
+enum {
+    EGRESS_VERSION = 1, /* of what coved says: one of another version is replaced by a coved that takes it over */
+    EGRESS_MESSAGE_MAX = 256 * 1024,
+    EGRESS_NET_FDS = 3,
+};
 
 enum egress_order_type {
-    /* A sandbox's network; with three descriptors: tcp, dns_udp, dns_tcp, bound and listening in its namespace. */
+    /* A sandbox's network; with three descriptors: tcp, dns_udp, dns_tcp, bound and listening in its namespace. A coved that was started again says it again. */
     EGRESS_NET = 1,
     EGRESS_DROP, /* the sandbox is gone: end its streams, close its sockets */
     EGRESS_API,  /* with one descriptor: the socket to cove-api; replaces the one before */

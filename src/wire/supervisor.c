@@ -8,7 +8,7 @@ static_assert(offsetof(struct sup_stored, code) == offsetof(struct sup_done, cod
 
 size_t sup_size(uint32_t type)
 {
-    switch ((enum sup_type)type) {
+    switch ((enum sup_type)(type & ~(uint32_t)SUP_REPEATED)) {
     case SUP_CREATE:
         return sizeof(struct sup_create);
     case SUP_KILL:
@@ -21,6 +21,8 @@ size_t sup_size(uint32_t type)
     case SUP_VOLUMES:
     case SUP_POOL:
     case SUP_EGRESS:
+    case SUP_AGAIN:
+    case SUP_RESTARTED:
         return sizeof(struct sup_head);
     case SUP_PAUSE:
         return sizeof(struct sup_pause);

@@ -3,6 +3,10 @@
  * What cove-api asks of coved, over one SOCK_SEQPACKET pair: each message is one struct below, exactly as long as its type says, with the
  * descriptors that its comment names. coved answers every request once, with the same tag, in any order, and reports ends on its own.
  *
+ * coved may die and be started again while cove-api goes on; the socket stays the same. The next coved says SUP_RESTARTED and drops what it finds in the socket until
+ * cove-api answers SUP_AGAIN with the same tag. Behind that come all requests that have no answer yet, with SUP_REPEATED in their type; those that had a descriptor are not
+ * repeated. What was done already is not done twice. So each request is answered once, by whichever coved.
+ *
  * Both are our processes on one machine, started by the same coved: native byte order and alignment. coved treats every field as hostile
  * all the same (a worker may have been taken over): lengths are fixed, texts are checked against their grammar, numbers against limits.
  */
@@ -12,7 +16,7 @@
 #include "base/id.h"
 
 enum {
-    SUP_VERSION = 4, /* of what follows: coved tells cove-api, which refuses another one */
+    SUP_VERSION = 5, /* of what follows: coved tells cove-api, which refuses another one */
     SUP_TEXT_MAX = 256,
     SUP_DIGEST_MAX = 72,
     SUP_VOLUME_MAX = 28,  /* "vol-" and 20 of [a-z0-9], NUL-terminated */
@@ -56,6 +60,8 @@ enum sup_type {
     /* struct sup_volumes -> SUP_VOLUME for each of these that is in the pool, then SUP_DONE. Who wants the figures of many asks so for some after the other. */
     SUP_VOLUME_USAGE,
 
+    SUP_AGAIN, /* struct sup_head, no answer: the tag is that of SUP_RESTARTED */
+
     SUP_CREATED = 64,
     SUP_DONE,
     SUP_LISTED,
@@ -67,7 +73,10 @@ enum sup_type {
     SUP_VOLUME,
     SUP_POOLED,
     SUP_EGRESS, /* struct sup_head, tag 0, with one descriptor: unasked; a new socket to cove-egress (wire/egress.h), the one before is dead */
+    SUP_RESTARTED, /* struct sup_head, unasked: this is another coved. The tag is for SUP_AGAIN */
 };
+
+enum { SUP_REPEATED = 1 << 30 }; /* beside the type of a request */
 
 struct sup_head {
     uint32_t type; /* enum sup_type */

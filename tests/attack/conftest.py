@@ -99,7 +99,7 @@ def service(session_service, canary):
     """The service; after each test its sandboxes are removed, what it holds is what it held before, and the canary has seen nobody."""
     canary.visitors()
     session_service.may_replace_worker = False
-    pids = {name: session_service.child(name) for name in ("cove-api",)} | {"coved": session_service.coved.pid}
+    pids = {name: session_service.child(name) for name in ("cove-api",)} | {"coved": session_service.coved_pid}
     yield session_service
     session_service.client.remove_all()
     # A checkpoint by a connection of its own leaves one descriptor, which SQLite keeps for the next one.
@@ -111,7 +111,7 @@ def service(session_service, canary):
     assert not leaks, leaks + sorted(descriptors(session_service) - session_service.held)
     assert canary.visitors() == 0, "somebody reached a socket of the host"
     assert canary.process.poll() is None, "the canary process was killed"
-    now = {"cove-api": session_service.child("cove-api"), "coved": session_service.coved.pid}
+    now = {"cove-api": session_service.child("cove-api"), "coved": session_service.coved_pid}
     if session_service.may_replace_worker:
         pids["cove-api"] = now["cove-api"]
         session_service.held = descriptors(session_service)

@@ -196,7 +196,7 @@ def test_files_of_the_service(service):
     for path in (service.state / "key", service.state / "api" / "cove.db", service.state / "pool"):
         done = subprocess.run(["ls" if path.is_dir() else "cat", path], user=65534, group=65534, extra_groups=[], capture_output=True, check=False)
         assert done.returncode != 0, path
-    for pid in (service.coved.pid, service.child("cove-api")):
+    for pid in (service.coved.pid, service.coved_pid, service.child("cove-api")):
         for name in ("environ", "mem", "maps", "fd"):
             done = subprocess.run(["ls" if name == "fd" else "cat", f"/proc/{pid}/{name}"], user=65534, group=65534, extra_groups=[], capture_output=True,
                                   check=False)

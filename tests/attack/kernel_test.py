@@ -217,7 +217,7 @@ def test_K01_only_own_processes(sandbox, canary):
 
 
 def test_K02_host_processes_can_not_be_signalled(sandbox, service, canary):
-    pids = [canary.process.pid, service.coved.pid, service.child("cove-api")]
+    pids = [canary.process.pid, service.coved_pid, service.child("cove-api")]
     for user in USERS:
         for outcome in inside(sandbox, *(f"kill,{p},0" for p in pids), *(f"pidfd_signal,{p}" for p in pids), user=user).values():
             judge(outcome, outside(outcome.verb)[outcome.verb], {"ESRCH"})
@@ -353,7 +353,7 @@ def test_core_dumps_reach_nobody(sandbox):
 
 def test_out_of_memory_score_can_not_be_lowered(sandbox, service):
     """Not below what it was started with; else a sandbox would have the host's processes killed in its place."""
-    coved = int(Path(f"/proc/{service.coved.pid}/oom_score_adj").read_text())
+    coved = int(Path(f"/proc/{service.coved_pid}/oom_score_adj").read_text())
     for user in USERS:
         own = int(must(sandbox, "cat /proc/self/oom_score_adj", user=user))
         found = inside(sandbox, f"oom_score,{own}", "oom_score,-1", "oom_score,-500", "oom_score,-900", "oom_score,-1000", user=user)

@@ -322,13 +322,13 @@ def test_N35_without_cove_egress_nothing_gets_out(sandbox, service, canary, seen
     if not address:
         pytest.skip("this machine has no address but loopback")
     old = service.child("cove-egress")
-    os.kill(service.coved.pid, 19)
+    os.kill(service.coved_pid, 19)
     try:
         os.kill(old, 9)
         for user in USERS:
             inside(sandbox, f"tcp,{address},{canary.port}", f"udp,{address},{canary.udp_port}", "tcp,198.51.100.66,443", user=user)
     finally:
-        os.kill(service.coved.pid, 18)
+        os.kill(service.coved_pid, 18)
     assert wait_until(lambda: service.child("cove-egress") not in (None, old)), service.tail()
     assert wait_until(lambda: len(seen.of("net", id=sandbox.id)) == 2)
     assert canary.visitors() == 0

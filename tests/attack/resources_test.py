@@ -39,7 +39,7 @@ def unreclaimable():
 
 def rss(service):
     """Anonymous memory of coved and the worker."""
-    pids = (service.coved.pid, service.child("cove-api"))
+    pids = (service.coved_pid, service.child("cove-api"))
     return sum(int((re.search(r"^RssAnon:\s*(\d+)", read(f"/proc/{pid}/status"), re.M) or [0, 0])[1]) * 1024 for pid in pids)
 
 

@@ -199,20 +199,20 @@ def test_limits(worker, stage, what):
         if fd is not None:
             os.close(fd)
         assert is_odd or code == 0, f"an ordinary request was refused for the sake of another one: {message}"
-    assert read(f"/proc/{stage.coved.pid}/stat")
+    assert read(f"/proc/{stage.coved_pid}/stat")
 
 
 def test_floods(worker, stage):
     """Thousands of requests, each answered once, and coved does not grow."""
-    before = rss_kib(stage.coved.pid)
+    before = rss_kib(stage.coved_pid)
     for _ in range(100):
         for _ in range(20):
             worker.raw(puppet.HEAD.pack(puppet.LIST, 7))
             worker.raw(puppet.HEAD.pack(puppet.KILL, 7) + new_id().encode() + b"\0\0\0")
         for _ in range(40):
             assert worker.next()[:2] == (puppet.DONE, 7)
-    print(f"coved had {before} KiB, has {rss_kib(stage.coved.pid)} KiB")
-    assert rss_kib(stage.coved.pid) - before < 4096
+    print(f"coved had {before} KiB, has {rss_kib(stage.coved_pid)} KiB")
+    assert rss_kib(stage.coved_pid) - before < 4096
 
 
 def await_replacement(stage):
@@ -235,15 +235,15 @@ def test_a_worker_that_asks_and_does_not_listen(stage):
         code, message, fd = stage.puppet.create(boxes[-1], stage.layer)
         assert code == 0, message
         os.close(fd)
-    before, pid = rss_kib(stage.coved.pid), worker_pid(stage)
+    before, pid = rss_kib(stage.coved_pid), worker_pid(stage)
     stage.puppet.sock.settimeout(1)
     try:
         for _ in range(20000):
             stage.puppet.raw(puppet.HEAD.pack(puppet.LIST, 9))
     except OSError:
         pass # what it was sent fills the puppet's own buffers: it reads no more
-    print(f"coved had {before} KiB, has {rss_kib(stage.coved.pid)} KiB")
-    assert rss_kib(stage.coved.pid) - before < 8192 and stage.coved.poll() is None
+    print(f"coved had {before} KiB, has {rss_kib(stage.coved_pid)} KiB")
+    assert rss_kib(stage.coved_pid) - before < 8192 and stage.coved.poll() is None
     stage.puppet.close()
     if not wait_until(lambda: worker_pid(stage) not in (None, pid), 3):
         with contextlib.suppress(ProcessLookupError):
@@ -262,7 +262,7 @@ def test_descriptors_that_nobody_asked_for(worker, stage):
             worker.raw(puppet.HEAD.pack(puppet.LIST, 8), [null.fileno()])  # more than one ends the worker
         for _ in range(200):
             assert worker.wait(puppet.DONE, 8)
-    assert wait_until(lambda: 0 < len(opened(stage.coved.pid)) <= before + 4), opened(stage.coved.pid)
+    assert wait_until(lambda: 0 < len(opened(stage.coved_pid)) <= before + 4), opened(stage.coved_pid)
 
 
 def test_attaching_again_and_again(worker, stage):

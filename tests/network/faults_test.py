@@ -3,6 +3,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -74,6 +75,41 @@ def test_a_client_that_leaves_is_left_by_the_other_side(world, boxes, how):
     def open_flows():
         return {e["data"]["flow"] for e in one.events("net.open")} - {e["data"]["flow"] for e in one.events("net.close")}
     assert wait_until(lambda: not open_flows()), "connections of clients that are gone stay"
+
+
+# ---- coved ----
+
+
+def test_connections_go_on_without_coved(world, service, boxes):
+    """One that is open, over the death of coved; new ones are judged as before."""
+    one = boxes["passed"]
+    with service.popen("exec", one.id, "--", "python3", "-uc", """
+import socket, sys
+s = socket.create_connection(("allowed.test", 5000), 60)
+print(len(s.recv(100)))
+for line in sys.stdin:
+    s.sendall(b"x" * 1000)
+    print("sent")
+s.shutdown(socket.SHUT_WR)
+n = 0
+while got := s.recv(65536):
+    n += len(got)
+print(n)
+""", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as talking:
+        assert talking.stdout.readline() == "12\n"
+        egress = service.child("cove-egress")
+        for _ in range(3):
+            service.kill_coved()
+            talking.stdin.write("more\n")
+            talking.stdin.flush()
+            assert talking.stdout.readline() == "sent\n"
+        talking.stdin.close()
+        assert talking.stdout.read() == "3000\n"
+    assert service.child("cove-egress") == egress
+    assert one.curl("http://allowed.test")[0] == 0 and one.curl("http://denied.test")[0] != 0
+    fresh = type(one)(world, service, network=PASSED)
+    assert fresh.curl("http://allowed.test")[0] == 0
+    fresh.kill()
 
 
 # ---- cove-egress ----

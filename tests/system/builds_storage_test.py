@@ -41,7 +41,7 @@ def templates(service):
 
 def layers(service):
     """Their names, as coved sees them."""
-    return set(os.listdir(f"/proc/{service.coved.pid}/root/pool/layers"))
+    return set(os.listdir(f"/proc/{service.coved_pid}/root/pool/layers"))
 
 
 def pool(service):

@@ -20,7 +20,7 @@ import pytest
 from client import wait_for
 from egress_standin import Seen
 from leaks import BUILD, link, read, running, stocked
-from service import children, opened
+from service import opened
 
 HERE = Path(__file__).resolve().parent
 OWNER = 1000
@@ -66,7 +66,7 @@ def net(module_net):
 
 
 def named(service, name):
-    return next((pid for pid in children(service.coved.pid) if read(f"/proc/{pid}/comm").strip() == name), None)
+    return next((pid for pid in service.children() if read(f"/proc/{pid}/comm").strip() == name), None)
 
 
 def connect(address, port, say=""):
@@ -159,7 +159,7 @@ def test_a_new_cove_egress_is_told_of_all_networks(net):
 def test_while_cove_egress_is_down_nothing_gets_out(net):
     service, client, seen = net
     box = client.create()
-    service.coved.send_signal(signal.SIGSTOP) # nobody starts another one
+    os.kill(service.coved_pid, signal.SIGSTOP) # nobody starts another one
     old = named(service, "cove-egress")
     os.kill(old, signal.SIGKILL)
     try:
@@ -170,10 +170,10 @@ def test_while_cove_egress_is_down_nothing_gets_out(net):
             output = stream.output()
             assert next(output)[1].strip() == b"in the queue"
             assert len(seen.all()) == before
-            service.coved.send_signal(signal.SIGCONT)
+            os.kill(service.coved_pid, signal.SIGCONT)
             assert next(output)[1].decode().strip() == "('198.51.100.3', 443)"
     finally:
-        service.coved.send_signal(signal.SIGCONT)
+        os.kill(service.coved_pid, signal.SIGCONT)
 
 
 def test_each_new_worker_gets_a_new_socket(net):
@@ -225,7 +225,7 @@ def test_each_has_its_namespace_and_none_is_left(net):
         found |= names
         client.remove_all()
         assert wait_for(lambda: not client.list())
-    pids = [service.coved.pid, named(service, "cove-egress"), named(service, "cove-netmaker")]
+    pids = [service.coved_pid, named(service, "cove-egress"), named(service, "cove-netmaker")]
     # The kernel may use a number again for one that is in stock: what is held is in the end no more than that.
     held = lambda: {target for pid in pids for target in opened(pid).values()} & found
     assert wait_for(lambda: len(held()) <= 14), held()
@@ -237,7 +237,7 @@ def test_descriptors_come_back(net):
         boxes = [client.create() for _ in range(6)]
         client.remove_all()
         time.sleep(0.5)
-    measure = lambda: (len(opened(service.coved.pid)), len(opened(named(service, "cove-egress"))), len(opened(named(service, "cove-netmaker"))))
+    measure = lambda: (len(opened(service.coved_pid)), len(opened(named(service, "cove-egress"))), len(opened(named(service, "cove-netmaker"))))
     assert wait_for(lambda: len(seen.of("drop", id=boxes[-1].id)))
     before = stocked(service.state, 0, measure)
     for _ in range(3):
@@ -259,7 +259,7 @@ def test_without_cove_egress_there_is_loopback():
 def test_an_egress_that_does_not_start_costs_no_sandbox():
     """It ends as soon as it is started, again and again."""
     with captured() as (service, client, seen):
-        directory = Path(link(f"/proc/{service.coved.pid}/exe")).parent
+        directory = Path(link(f"/proc/{service.coved_pid}/exe")).parent
         (directory / "cove-egress").write_text("#!/bin/false\n")
         os.kill(named(service, "cove-egress"), signal.SIGKILL)
         assert wait_for(lambda: read(service.log).count("cove-egress ended") >= 4), service.tail()

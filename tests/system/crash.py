@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pytest
 from archives import image_archive
 from leaks import Footprint, loop_devices, read
-from service import BUILD, Service, below, slim_templates, settled, wait_until
+from service import BUILD, Service, below, coved_of, slim_templates, settled, wait_until
 
 FAULTS = BUILD / "tests/faults"
 SETTLE_S = 90 # until nothing more is on its way out; a loaded machine
@@ -40,7 +40,7 @@ class World:
         self.points = Path(service.env["COVE_FAULTS"])
         self.marks = {}     # sandbox: what it has in its file
         self.n = 0
-        self.worker = None  # cove-api when something was armed
+        self.before = None  # coved and cove-api when something was armed
         self.volumes = {}   # name: mark
         self.templates = {} # name: mark
 
@@ -91,9 +91,11 @@ class World:
 
     # ---- faults ----
 
-    def arm(self, point):
-        self.worker = self.service.child("cove-api")
-        (self.points / point).touch(0o666)
+    def arm(self, point, with_keeper=False):
+        """with_keeper: should it be coved that dies, then so does the keeper, and everything with it."""
+        self.before = self.service.coved_pid, self.service.child("cove-api")
+        for armed in [point, *(["keeper.lost"] if with_keeper else [])]:
+            (self.points / armed).touch(0o666)
 
     def calm(self):
         """Boxes that are made ahead come by the pool's points, too: not any more."""
@@ -107,16 +109,21 @@ class World:
             p.unlink(missing_ok=True)
 
     def revive(self):
-        """The service answers again. True: coved had died."""
-        coved, worker = self.service.coved, self.worker
-        # Another worker: it was the one that died. Else it was coved, or a process for a job, which is not seen.
-        wait_until(lambda: coved.poll() is not None or (worker and self.service.child("cove-api") not in (None, worker)), 0.5)
-        assert wait_until(lambda: coved.poll() is not None or self.service.is_healthy()), self.service.tail()
-        died = coved.poll() is not None
-        if died:
+        """The service answers again. What had died: "keeper", "coved", "cove-api", or None, which is a process for a job."""
+        keeper, (coved, worker) = self.service.coved, self.before or (None, None)
+        def died():
+            if keeper.poll() is not None:
+                return "keeper"
+            if coved and coved_of(keeper.pid) != coved:
+                return "coved"
+            return "cove-api" if worker and self.service.child("cove-api") != worker else None
+        wait_until(died, 0.5)
+        assert wait_until(lambda: keeper.poll() is not None or (self.service.is_healthy() and self.service.is_ready())), self.service.tail()
+        who, self.before = died(), None
+        if who == "keeper":
             self.service.start(FAULTS / "coved")
-        self.worker = None
-        return died
+        (self.points / "keeper.lost").unlink(missing_ok=True)
+        return who
 
     # ---- what is there ----
 
@@ -179,7 +186,7 @@ class World:
 
     def pool(self):
         """The pool's directory as coved sees it, wherever it is mounted."""
-        stage = Path(f"/proc/{self.service.coved.pid}/root/pool")
+        stage = Path(f"/proc/{self.service.coved_pid}/root/pool")
         return stage if stage.is_dir() else self.service.state / "pool"
 
     def in_pool(self, *parts):
@@ -272,6 +279,24 @@ def do_resume(w, sandbox):
     return status, answer, lambda: True
 
 
+def do_remove(w, sandbox):
+    w.marks.pop(sandbox)
+    status, answer = w.ask("DELETE", f"sandboxes/{sandbox}")
+    return status, answer, lambda: wait_until(lambda: sandbox not in w.listed()["sandboxes"])
+
+
+def do_thaw(w, sandbox):
+    status, answer = w.ask("POST", f"sandboxes/{sandbox}/resume", {})
+    return status, answer, lambda: w.must("GET", f"sandboxes/{sandbox}")["state"] == "running"
+
+
+def do_mount(w, _):
+    name = w.name("volume")
+    w.must("POST", "volumes", {"name": name})
+    status, answer = w.ask("POST", "sandboxes", {"template": "base", "timeout_ms": 600000, "volumes": [{"name": name, "path": "/mnt"}]})
+    return status, answer, lambda: answer["id"] in w.listed()["sandboxes"]
+
+
 def build(w, *arguments):
     name = w.name("made")
     done = w.service.cove("template", "build", "--name", name, "--memory", "512MiB", *arguments, timeout=200)
@@ -319,12 +344,14 @@ OPERATIONS = {name[3:]: fn for name, fn in list(globals().items()) if name.start
 
 def before(w, operation):
     """What the operation needs."""
-    if operation in ("build", "image", "volume"):
+    if operation in ("build", "image", "volume", "create", "mount"):
         return None
     if operation == "drop":
         w.must("POST", "volumes", {"name": w.name("volume")})
         return None
     sandbox = w.filled()
+    if operation == "thaw":
+        w.must("POST", f"sandboxes/{sandbox}/pause", {})
     if operation == "resume":
         w.must("POST", f"sandboxes/{sandbox}/pause", {"memory": False})
     if operation in ("unname", "gc"):

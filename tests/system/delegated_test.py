@@ -66,10 +66,10 @@ def test_where_groups_lie(unit):
         groups = [path for path in service.groups() if boxes_in([path])]
         assert len(groups) > AHEAD
         if not is_given:
-            assert not [path for path in groups if path.startswith(str(group))] and path_of(service.coved.pid) == name
+            assert not [path for path in groups if path.startswith(str(group))] and path_of(service.coved_pid) == name
             return
         assert not [path for path in groups if not re.fullmatch(rf"{re.escape(str(group))}/cove-[0-9a-f]{{8}}/\d+", path)], groups
-        assert {path_of(pid) for pid in (service.coved.pid, service.child("cove-api"))} == {f"{name}/init"}
+        assert {path_of(pid) for pid in (service.coved.pid, service.coved_pid, service.child("cove-api"))} == {f"{name}/init"}
         assert read(group / "cgroup.procs") == "" and set(read(group / "cgroup.subtree_control").split()) >= {"cpu", "memory", "pids"}
 
         # The unit's limit is one for all sandboxes together, also above each one's own.

@@ -72,10 +72,10 @@ def test_when_all_stood_still_nobody_is_to_blame(w):
     pid = impatient(w, "cove-api")
     log = len(read(w.service.log))
     for _ in range(2):
-        w.service.coved.send_signal(signal.SIGSTOP)
+        os.kill(w.service.coved_pid, signal.SIGSTOP)
         os.kill(pid, signal.SIGSTOP)
         time.sleep(LITTLE_S + 1)
-        w.service.coved.send_signal(signal.SIGCONT)
+        os.kill(w.service.coved_pid, signal.SIGCONT)
         os.kill(pid, signal.SIGCONT)
         assert wait_until(w.service.is_healthy), w.service.tail()
     assert w.service.child("cove-api") == pid and "does not answer" not in read(w.service.log)[log:], w.service.tail()

@@ -36,7 +36,7 @@ def test_signals_that_the_starter_ignores_are_not_ignored_inside(tmp_path):
     (tmp_path / "coved").write_text(IGNORER.format(python=sys.executable, coved=BUILD / "coved", rt_sigaction=RT_SIGACTION[os.uname().machine]))
     (tmp_path / "coved").chmod(0o755)
     with running(build=tmp_path) as (service, client):
-        assert {1, 32, 33, 64} <= signals(read(f"/proc/{service.coved.pid}/status"), "SigIgn")
+        assert {1, 32, 33, 64} <= signals(read(f"/proc/{service.coved_pid}/status"), "SigIgn")
         sandbox = client.create()
         first = sandbox.sh("cat /proc/1/status")[1].decode()
         assert signals(first, "SigIgn") <= {13}, first # its own wish
@@ -46,7 +46,7 @@ def test_signals_that_the_starter_ignores_are_not_ignored_inside(tmp_path):
 
 def own_mounts(service):
     """What coved has mounted, on the stage."""
-    return [line.split()[4] for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
+    return [line.split()[4] for line in read(f"/proc/{service.coved_pid}/mountinfo").splitlines()]
 
 
 @pytest.mark.parametrize("mode", ["detached", "attached"])

@@ -3,6 +3,7 @@
 
 import http.client
 import json
+import os
 import signal
 
 import pytest
@@ -48,12 +49,12 @@ def test_it_is(own):
 
 def test_coved_that_says_nothing(own):
     """Who is asked is cove-api, which answers all the same."""
-    own.coved.send_signal(signal.SIGSTOP)
+    os.kill(own.coved_pid, signal.SIGSTOP)
     try:
         assert wait_until(lambda: ready(own) == (503, ["supervisor"])), ready(own)
         assert own.request("GET", "/cove/v1/health")[0] == 200
     finally:
-        own.coved.send_signal(signal.SIGCONT)
+        os.kill(own.coved_pid, signal.SIGCONT)
     assert wait_until(lambda: ready(own) == (200, [])), own.tail()
 
 

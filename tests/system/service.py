@@ -82,6 +82,16 @@ def children(pid):
     return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
+def coved_of(keeper):
+    """The coved that this keeper has started last; None while there is none. What is to become a box or a worker looks like one for a moment."""
+    for pid in children(keeper):
+        status = read(f"/proc/{pid}/status")
+        if status.startswith("Name:\tcoved\n") and re.search(r"^NSpid:\t\d+$", status, re.M) and "\0--keeper-fd\0" in read(f"/proc/{pid}/cmdline") \
+                and any("coved.lock" in target for target in opened(pid).values()) and "State:\tZ" not in status:
+            return pid
+    return None
+
+
 RESERVED = [] # sockets, for as long as this process lives
 
 
@@ -219,7 +229,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Service:
-    """Started by start(); `env` makes cove talk to it."""
+    """Started by start(); `env` makes cove talk to it. `coved` is the process that was started, the keeper; what does the work has coved_pid."""
 
     def __init__(self, directory):
         self.directory = Path(directory)
@@ -274,9 +284,30 @@ class Service:
         except OSError:
             return False
 
+    @property
+    def coved_pid(self):
+        return wait_until(lambda: coved_of(self.coved.pid))
+
+    def children(self):
+        """Of the keeper, and of coved."""
+        return [*children(self.coved.pid), *children(coved_of(self.coved.pid) or 0)]
+
     def child(self, name):
-        """The pid of coved's child of this name."""
-        return next((pid for pid in children(self.coved.pid) if read(f"/proc/{pid}/comm").strip() == name), None)
+        """The pid of a process of ours of this name."""
+        return next((pid for pid in self.children() if read(f"/proc/{pid}/comm").strip() == name), None)
+
+    def kill_coved(self):
+        """It alone, as by a crash. Returns the seconds until another one has taken over."""
+        pid, begin = self.coved_pid, time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: coved_of(self.coved.pid) not in (None, pid) and self.is_ready()), self.tail()
+        return time.monotonic() - begin
+
+    def is_ready(self):
+        try:
+            return self.request("GET", "/cove/v1/pool")[0] == 200 # which coved is asked for
+        except OSError:
+            return False
 
     # ---- use ----
 
@@ -337,9 +368,9 @@ class Service:
     def processes(self):
         """{pid: name}: programs of the build directory that coved started, agents, and all that runs in the service's control group."""
         if not self.group:
-            self.group = next(filter(None, map(group_of, children(self.coved.pid))), None)
+            self.group = next(filter(None, map(group_of, self.children())), None)
         pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-        ours = {self.coved.pid, *children(self.coved.pid)}
+        ours = {self.coved.pid, *self.children()}
         return {pid: read(f"/proc/{pid}/comm").strip() for pid in pids if pid in ours or (self.group and group_of(pid) == self.group)}
 
     def groups(self):
@@ -354,7 +385,7 @@ class Service:
         found = {"processes": len(self.processes()), "groups": len(self.groups()), "mounts": len(self.mounts())}
         for part in ("boxes/*/*", "trash/*"):
             found[part] = len(below(self.state / "pool", part))
-        for name, pid in (("coved", self.coved.pid), ("cove-api", self.child("cove-api"))):
+        for name, pid in (("cove-keeper", self.coved.pid), ("coved", self.coved_pid), ("cove-api", self.child("cove-api"))):
             found[f"descriptors of {name}"] = len(opened(pid)) if pid else 0
         return found
 

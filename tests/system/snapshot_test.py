@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from leaks import processes, running
-from service import UnixConnection, below, children, opened, read, settled, wait_until
+from service import UnixConnection, below, opened, read, settled, wait_until
 from storage_test import prepared
 
 ID = re.compile(r"i[a-z0-9]{20}")
@@ -250,7 +250,7 @@ def alike(talkative):
 
 def comparing(service):
     """Pids of comparisons that are under way: children of coved that bear its name and are nobody's user."""
-    return [pid for pid in children(service.coved.pid) if read(f"/proc/{pid}/comm").strip() == "coved" and re.search(r"^Uid:\t1879048191\t", read(f"/proc/{pid}/status"), re.M)]
+    return [pid for pid in service.children() if read(f"/proc/{pid}/comm").strip() == "coved" and re.search(r"^Uid:\t1879048191\t", read(f"/proc/{pid}/status"), re.M)]
 
 
 def held_in_the_middle(service, first, second, others=()):

@@ -73,7 +73,7 @@ def test_nobody_else_sees_it_and_nothing_is_left():
             assert f"storage pool: btrfs in {service.file}" in read(service.log)
             assert len(loop_devices(service.file)) == 1
             assert added() == []
-            table = [line.split() for line in read(f"/proc/{service.coved.pid}/mountinfo").splitlines()]
+            table = [line.split() for line in read(f"/proc/{service.coved_pid}/mountinfo").splitlines()]
             pool = next(line for line in table if line[4] == "/pool")
             assert "btrfs" in pool and {"nosuid", "nodev", "noexec"} <= set(pool[5].split(",")), pool
             sandbox = client.create()

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from leaks import Footprint, processes, read, stocked
-from service import BUILD, kept_templates, opened
+from service import BUILD, coved_of, kept_templates, opened, wait_until
 
 HERE = Path(__file__).resolve().parent
 ID, LAYER, TEMPLATE, TEXT, VOLUME, PATH = 22, 72, 64, 256, 28, 1024
@@ -24,8 +24,9 @@ OK, CANCELED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_E
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = range(8, 15)
 
 (CREATE, KILL, LIST, ATTACH, USAGE, PAUSE, RESUME, SNAPSHOT, WARM, LAYERS, LAYER_DROP, IMAGE, DIFF, VOLUMES, VOLUME_MAKE, VOLUME_DROP,
- VOLUME_MOUNT, POOL, VOLUME_USAGE) = range(1, 20)
-(CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS) = range(64, 75)
+ VOLUME_MOUNT, POOL, VOLUME_USAGE, AGAIN) = range(1, 21)
+(CREATED, DONE, LISTED, ATTACHED, USED, ENDED, STORED, A_LAYER, A_VOLUME, POOLED, EGRESS, RESTARTED) = range(64, 76)
+REPEATED = 1 << 30
 
 LIVES, FROZEN, KEPT = range(3)
 KILLED, EXITED, SIGNALED, OOM, SHUTDOWN = range(1, 6)
@@ -43,7 +44,7 @@ REQUESTS = {
     VOLUME_MOUNT: struct.Struct(f"@II{ID}s{VOLUME}s{PATH}sI"),
     VOLUME_USAGE: struct.Struct(f"@III{32 * VOLUME}s"),
     **{one: struct.Struct(f"@II{ID}s2x") for one in (KILL, ATTACH, USAGE, RESUME)},
-    **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL)},
+    **{one: struct.Struct("@II") for one in (LIST, LAYERS, VOLUMES, POOL, AGAIN)},
 }
 ANSWERS = {
     **{one: (struct.Struct(f"@IIi{TEXT}s"), "code message") for one in (CREATED, DONE, ATTACHED)},
@@ -55,6 +56,7 @@ ANSWERS = {
     A_VOLUME: (struct.Struct(f"@II{VOLUME}s4xQQ"), "volume used limit"),
     POOLED: (struct.Struct("@IIIIQQ"), "kind limits total free"),
     EGRESS: (struct.Struct("@II"), ""),
+    RESTARTED: (struct.Struct("@II"), ""),
 }
 
 
@@ -106,7 +108,7 @@ class Coved:
         self.log = self.directory / "coved.log"
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("COVE_", "E2B_"))}
         self.env.update(COVE_STATE=str(self.state), COVE_RUN=str(self.run_dir), COVE_LISTEN="127.0.0.1:0", COVE_CONFIG="/dev/null", **env)
-        self.process, self.sock, self.friend = None, None, None
+        self.process, self.sock, self.friend = None, None, None # process: the keeper
         self.ended, self.tags, self.early = [], itertools.count(1), {}
         self.programs = self.directory / "programs"
         self.footprint = Footprint(self.state, self.run_dir)
@@ -182,6 +184,23 @@ class Coved:
         self.early = {}
         self.adopt()
 
+    @property
+    def pid(self):
+        """Of coved itself."""
+        return wait_until(lambda: coved_of(self.process.pid))
+
+    def await_restart(self):
+        """Another coved goes on with this socket. Nothing is said to it yet."""
+        while (m := self.receive()).type != RESTARTED:
+            if m.type == ENDED:
+                self.ended.append(m)
+        return m.tag
+
+    def restart(self):
+        """coved alone dies."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.send_raw(REQUESTS[AGAIN].pack(AGAIN, self.await_restart()))
+
     def kill(self):
         self.process.kill()
         self.process.wait(60)
@@ -207,7 +226,7 @@ class Coved:
     def send(self, kind, *fields, fds=()):
         tag = next(self.tags)
         encoded = [f.encode() if isinstance(f, str) else f for f in fields]
-        self.send_raw(REQUESTS[kind].pack(kind, tag, *encoded), fds)
+        self.send_raw(REQUESTS[kind & ~REPEATED].pack(kind, tag, *encoded), fds)
         return tag
 
     def receive(self):

@@ -50,12 +50,13 @@ def kill_worker(service, client):
 @contextlib.contextmanager
 def worker_held_down(service, client):
     """The worker is dead and nobody starts another one: coved is stopped."""
-    service.coved.send_signal(signal.SIGSTOP)
+    coved = service.coved_pid
+    kill(coved, signal.SIGSTOP)
     kill(worker(service))
     try:
         yield
     finally:
-        service.coved.send_signal(signal.SIGCONT)
+        kill(coved, signal.SIGCONT)
         assert wait_for(lambda: is_up(client), every=0.01), service.tail()
 
 

@@ -87,10 +87,11 @@ def test_coved_waits_for_no_descriptor_that_it_is_sent(coved, what):
     slow, peer = slow_socket()
     message, count = MESSAGES[what]
     with peer:
-        coved.process.send_signal(signal.SIGSTOP) # so that ours is not the last to be closed, for which we would wait
+        stopped = coved.pid
+        os.kill(stopped, signal.SIGSTOP) # so that ours is not the last to be closed, for which we would wait
         with slow:
             coved.send_raw(message, [slow.fileno()] * count)
-        coved.process.send_signal(signal.SIGCONT)
+        os.kill(stopped, signal.SIGCONT)
         coved.new_worker()
         assert wait_until(lambda: list(coved.list()) == [sandbox]), coved.list() # others may still be on their way out
         coved.remove(sandbox)

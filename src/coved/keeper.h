@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper: the process that `coved run` becomes. It starts coved, starts it again when it dies, and is the parent of all that must outlive it: the first
+ * processes of sandboxes and the workers, which coved makes as its own siblings. It reads nothing but coved's messages (wire/keeper.h).
+ *
+ * Invariants
+ *  1. What is recorded survives coved: the keeper holds the descriptors, and reaps a recorded child only when its record is dropped. So no exit status is
+ *     lost and no recorded number is reused.
+ *  2. All that coved has sent is read before its death is acted on: what was sent is recorded.
+ *  3. All its children have it as the source of their parent-death signal. With the keeper everything ends.
+ *  4. It never waits for coved, only for its own messages to be taken while coved lists records, which coved does before anything else.
+ */
+#pragma once
+
+#include "base/err.h"
+
+enum { KEEPER_EXIT_AGAIN = 3 /* coved has made way for another one */ };
+
+/*
+ * program: that is executed, also when another file has taken its place meanwhile. ready_fd: "ready" is written to it when the first coved serves; or -1.
+ * Returns when the service has ended, with the exit status for this process.
+ */
+int keeper_run(const char *program, int ready_fd, struct err *err) WARN_UNUSED;

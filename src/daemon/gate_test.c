@@ -337,7 +337,7 @@ static void gate_open(void)
     tenant_set_key(f->w->core, STR(KEY));
     facade_claim(f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = site.e2b});
     facade_claim(f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = site.native});
-    site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core, .api_key = STR(KEY)});
+    site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
     facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = site.opensandbox});
     facade_claim(f, &(struct claim){.serve = e2b_serve_api, .facade = site.e2b});
     f->w->is_flag_up = true;

@@ -5,8 +5,6 @@
  *  1. A command is ours from its start until ENDED_MAX later ones have ended: its status can be asked for that long, by whoever may ask the sandbox.
  *  2. In the foreground its client reads it: output is acknowledged at the client's pace, and a client that leaves kills the process group.
  *  3. In the background it writes to a file inside, which is what its log is read from. So the log outlives us, and costs us nothing.
- *  4. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory. Each command of a session is a
- *     shell that begins with it.
  */
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
@@ -15,9 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#define DIRECTORY "/tmp/.opensandbox"
-
-enum { ID_LEN = 20, LINE_MAX_BYTES = 64 * 1024, PING_MS = 3000, TERM_MS = 3000, ENDED_MAX = 1024, CONTENT_MAX = 4096 };
+enum { LINE_MAX_BYTES = 64 * 1024, PING_MS = 3000, TERM_MS = 3000, ENDED_MAX = 1024, CONTENT_MAX = 4096 };
 
 struct lines {
     struct buf rest;
@@ -26,7 +22,7 @@ struct lines {
 
 struct command {
     struct opensandbox *o;
-    char id[ID_LEN + 1];
+    char id[COMMAND_ID_LEN + 1];
     char sandbox[ID_SANDBOX_LEN + 1];
     struct sandbox *sb;    /* a reference, while it runs */
     struct follow *follow; /* NULL: it ended */
@@ -316,16 +312,14 @@ static void command_fails(void *ctx, const struct err *err)
 
 static const struct exec_ops command_ops = {command_starts, command_writes, command_exits, command_fails};
 
-/* Starts it, or answers why not. */
-static void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background,
-                        const char *id)
+void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id)
 {
     struct command *m = mem_new(struct command);
     struct exec_spec tagged = *spec;
     struct err err;
 
     m->o = opensandbox_of_execd(c);
-    memcpy(m->id, id, ID_LEN);
+    memcpy(m->id, id, COMMAND_ID_LEN);
     memcpy(m->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
     m->is_background = is_background;
     m->started = clock_real();
@@ -353,18 +347,18 @@ static void command_run(struct call *c, const struct exec_spec *spec, struct str
 
 /* "$1": id of one whose output goes to its file; "$2" and "$3": user and group by number; then the command. */
 #define PRELUDE                                                                                                        \
-    "if [ -n \"$1\" ]; then mkdir -p " DIRECTORY " && exec >" DIRECTORY "/\"$1\".log 2>&1 </dev/null; fi; u=$2 g=$3; " \
+    "if [ -n \"$1\" ]; then mkdir -p " COMMAND_DIRECTORY " && exec >" COMMAND_DIRECTORY                                \
+    "/\"$1\".log 2>&1 </dev/null; fi; u=$2 g=$3; "                                                                     \
     "shift 3; [ -n \"$u\" ] || exec \"$@\"; "                                                                          \
     "exec setpriv --reuid \"$u\" --regid \"${g:-$(id -g \"$u\" 2>/dev/null || echo \"$u\")}\" --clear-groups -- \"$@\""
 #define SHELL "[ ! -x /bin/bash ] || exec /bin/bash -c \"$1\"; exec /bin/sh -c \"$1\""
 
-/* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
-static const char *id_once(struct call *c)
+const char *command_id_once(struct call *c)
 {
     if (!c->args[1].p) {
-        char *id = arena_alloc(http_arena(c->req), ID_LEN + 1);
+        char *id = arena_alloc(http_arena(c->req), COMMAND_ID_LEN + 1);
 
-        id_token(id, ID_LEN);
+        id_token(id, COMMAND_ID_LEN);
         c->args[1] = str_of(id);
     }
     return c->args[1].p;
@@ -379,7 +373,7 @@ static void run_command(struct call *c)
     bool is_background = false;
     struct exec_spec spec = {.user = STR("root")};
     size_t argc = 0, n = 0;
-    const char *id = id_once(c);
+    const char *id = command_id_once(c);
 
     if (!CALL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
                     JSON_WANT_STR("cwd", &cwd), JSON_WANT_BOOL("background", &is_background),
@@ -518,12 +512,12 @@ static void log_end(void *ctx, const struct err *err)
     call_respond(c, 200, "text/plain; charset=utf-8", buf_str(&l->bytes));
 }
 
-static bool is_id(struct str id)
+bool command_is_id(struct str id)
 {
     for (size_t i = 0; i < id.n; i++)
         if (!(id.p[i] >= 'a' && id.p[i] <= 'z') && !(id.p[i] >= '0' && id.p[i] <= '9'))
             return false;
-    return id.n == ID_LEN;
+    return id.n == COMMAND_ID_LEN;
 }
 
 static void command_logs(struct call *c)
@@ -539,197 +533,15 @@ static void command_logs(struct call *c)
     c->cleanup = log_closed;
     if (call_query_u64(c, "cursor", &l->from) < 0)
         return;
-    if (!is_id(c->args[0])) {
+    if (!command_is_id(c->args[0])) {
         call_fail(c, 400, "there is no such command");
         return;
     }
-    (void)snprintf(path, sizeof(path), DIRECTORY "/%.*s.log", STR_ARG(c->args[0]));
+    (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.log", STR_ARG(c->args[0]));
     if (file_read(c->sandbox, &c->actor, STR("root"), str_of(path), l->from, LOG_PIECE, &ops, c, &c->file, &err) < 0) {
         c->file = NULL;
         call_fail_err(c, &err);
     }
-}
-
-/* ---- scripts ---- */
-
-struct script {
-    struct follow *follow;
-    struct buf output;
-    void (*done)(struct call *c, uint32_t code, struct str output);
-};
-
-static void script_closed(struct call *c)
-{
-    struct script *s = c->state;
-
-    exec_close(TAKE_PTR(s->follow));
-    buf_fini(&s->output);
-}
-
-static void script_output(void *ctx, enum wire_channel channel, struct str bytes)
-{
-    struct call *c = ctx;
-    struct script *s = c->state;
-
-    (void)channel;
-    (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
-    exec_ack(s->follow, bytes.n);
-}
-
-static void script_exit(void *ctx, const struct exec_exit *exit)
-{
-    struct call *c = ctx;
-    struct script *s = c->state;
-
-    s->follow = NULL;
-    s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
-}
-
-static void script_error(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-    struct script *s = c->state;
-
-    s->follow = NULL;
-    call_fail_err(c, err);
-}
-
-void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
-                void (*done)(struct call *c, uint32_t code, struct str output))
-{
-    static const struct exec_ops ops = {.on_output = script_output, .on_exit = script_exit, .on_error = script_error};
-    struct script *s = arena_alloc(http_arena(c->req), sizeof(*s));
-    struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
-    struct exec_spec spec = {
-        .cmd = STR("/bin/sh"), .args = argv, .n_args = n_args + 3, .user = STR("root"), .timeout_ms = 30000};
-    struct err err;
-
-    *s = (struct script){.done = done};
-    buf_init(&s->output, SCRIPT_OUTPUT_MAX);
-    argv[0] = STR("-c");
-    argv[1] = str_of(script);
-    argv[2] = STR("sh");
-    for (size_t i = 0; i < n_args; i++)
-        argv[3 + i] = args[i];
-    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
-        call_fail_err(c, &err);
-        return;
-    }
-    if (c->cleanup)
-        c->cleanup(c);
-    c->state = s;
-    c->cleanup = script_closed;
-}
-
-/* ---- sessions ---- */
-
-static void session_made(struct call *c, uint32_t code, struct str output)
-{
-    if (code)
-        call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
-    else
-        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
-}
-
-static void session_new_one(struct call *c)
-{
-    struct str args[2] = {str_of(id_once(c)), STR("/root")};
-
-    if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
-        return;
-    script_run(c,
-               "cd -- \"$2\" && mkdir -p " DIRECTORY " && export >" DIRECTORY
-               "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
-               " \"$PWD\" >>" DIRECTORY "/\"$1\".session",
-               args, 2, session_made);
-}
-
-#define SESSION                                                                                                          \
-    "__f=" DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                                \
-    "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
-    "trap '__c=$?; { declare -p; declare -f; alias -p; printf \"cd -- %q\\n\" \"$PWD\"; } >\"$__f.new\" 2>/dev/null && " \
-    "mv -f \"$__f.new\" \"$__f\"; exit $__c' EXIT; eval \"$2\""
-
-struct session_run {
-    struct str command, cwd;
-    int64_t timeout_ms;
-    char id[ID_LEN + 1]; /* of the command */
-};
-
-static void session_start_command(struct call *c)
-{
-    const struct session_run *r = c->state;
-    struct str *args = arena_alloc(http_arena(c->req), 6 * sizeof(*args));
-
-    args[0] = STR("-c");
-    args[1] = STR(SESSION);
-    args[2] = STR("bash");
-    args[3] = c->args[0];
-    args[4] = r->command;
-    args[5] = r->cwd;
-    command_run(c,
-                &(struct exec_spec){.cmd = STR("/bin/bash"),
-                                    .args = args,
-                                    .n_args = 6,
-                                    .user = STR("root"),
-                                    .timeout_ms = (uint64_t)r->timeout_ms},
-                r->command, false, r->id);
-}
-
-static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
-{
-    struct call *c = ctx;
-
-    (void)entry;
-    c->file = NULL;
-    if (err)
-        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
-    else
-        call_step(c, session_start_command);
-}
-
-static void session_stat(struct call *c, file_entry_fn done)
-{
-    struct err err;
-    char path[64];
-
-    if (!is_id(c->args[0])) {
-        done(c, NULL, &(struct err){.code = ERR_NOT_FOUND});
-        return;
-    }
-    (void)snprintf(path, sizeof(path), DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
-    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0) {
-        c->file = NULL;
-        call_fail_err(c, &err);
-    }
-}
-
-static void session_command(struct call *c)
-{
-    struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
-    *r = (struct session_run){STR(""), STR(""), 0, ""};
-    id_token(r->id, ID_LEN);
-    c->state = r;
-    if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
-                   JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
-        session_stat(c, session_found);
-}
-
-static void session_gone(struct call *c, uint32_t code, struct str output)
-{
-    (void)output;
-    if (code)
-        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
-    else
-        call_empty(c, 200);
-}
-
-static void session_remove(struct call *c)
-{
-    struct str id = is_id(c->args[0]) ? c->args[0] : STR("none");
-
-    script_run(c, "rm -- " DIRECTORY "/\"$1\".session", &id, 1, session_gone);
 }
 
 /* ---- figures ---- */
@@ -807,8 +619,8 @@ const struct route command_routes[] = {
     {HTTP_METHOD_DELETE, "/command", interrupt, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/command/status/{}", command_status, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/command/{}/logs", command_logs, ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/session", session_new_one, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
-    {HTTP_METHOD_POST, "/session/{}/run", session_command, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/session", session_make, ROUTE_BODY_MAY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/session/{}/run", session_run_command, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_DELETE, "/session/{}", session_remove, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/metrics", metrics, ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, "/metrics/watch", metrics_watch, ROUTE_SANDBOX, NULL},

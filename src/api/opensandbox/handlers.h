@@ -47,6 +47,18 @@ json_t *create_policy(const json_t *network, struct err *err); /* ours, of their
 /* command.c */
 void commands_free(struct opensandbox *o);
 
+#define COMMAND_DIRECTORY "/tmp/.opensandbox" /* inside: logs of commands in the background, and sessions */
+enum { COMMAND_ID_LEN = 20 };
+bool command_is_id(struct str id);
+/* The same when the handler runs again, lest what was allowed be another action. It stands where the route has no argument. */
+const char *command_id_once(struct call *c);
+/* Starts it and answers with its stream, or why not. */
+void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id);
+
+/* session.c */
+void session_make(struct call *c);
+void session_run_command(struct call *c);
+void session_remove(struct call *c);
 /* Runs a shell script as root: done gets its exit status and the first bytes of what it wrote. It ends with the call. */
 enum { SCRIPT_OUTPUT_MAX = 64 * 1024 };
 void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,

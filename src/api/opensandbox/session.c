@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scripts of ours inside, and sessions. A session is a file inside with what a shell knew when its last command ended: functions, aliases, variables, the directory.
+ * Each command of a session is a shell that begins with it.
+ */
+#include "api/opensandbox/handlers.h"
+#include "base/id.h"
+
+#include <stdio.h>
+
+/* ---- scripts ---- */
+
+struct script {
+    struct follow *follow;
+    struct buf output;
+    void (*done)(struct call *c, uint32_t code, struct str output);
+};
+
+static void script_closed(struct call *c)
+{
+    struct script *s = c->state;
+
+    exec_close(TAKE_PTR(s->follow));
+    buf_fini(&s->output);
+}
+
+static void script_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    (void)channel;
+    (void)buf_append_str(&s->output, str_n(bytes.p, MIN(bytes.n, SCRIPT_OUTPUT_MAX - buf_len(&s->output))));
+    exec_ack(s->follow, bytes.n);
+}
+
+static void script_exit(void *ctx, const struct exec_exit *exit)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    s->follow = NULL;
+    s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
+}
+
+static void script_error(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct script *s = c->state;
+
+    s->follow = NULL;
+    call_fail_err(c, err);
+}
+
+void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
+                void (*done)(struct call *c, uint32_t code, struct str output))
+{
+    static const struct exec_ops ops = {.on_output = script_output, .on_exit = script_exit, .on_error = script_error};
+    struct script *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
+    struct exec_spec spec = {
+        .cmd = STR("/bin/sh"), .args = argv, .n_args = n_args + 3, .user = STR("root"), .timeout_ms = 30000};
+    struct err err;
+
+    *s = (struct script){.done = done};
+    buf_init(&s->output, SCRIPT_OUTPUT_MAX);
+    argv[0] = STR("-c");
+    argv[1] = str_of(script);
+    argv[2] = STR("sh");
+    for (size_t i = 0; i < n_args; i++)
+        argv[3 + i] = args[i];
+    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &s->follow, &err) < 0) {
+        call_fail_err(c, &err);
+        return;
+    }
+    if (c->cleanup)
+        c->cleanup(c);
+    c->state = s;
+    c->cleanup = script_closed;
+}
+
+/* ---- sessions ---- */
+
+static void session_made(struct call *c, uint32_t code, struct str output)
+{
+    if (code)
+        call_fail(c, 400, "%.*s", (int)MIN(output.n, (size_t)200), output.p);
+    else
+        opensandbox_answer(c, 200, json_pack("{s:s}", "session_id", c->args[1].p));
+}
+
+void session_make(struct call *c)
+{
+    struct str args[2] = {str_of(command_id_once(c)), STR("/root")};
+
+    if (!CALL_WANTS(c, JSON_WANT_STR("cwd", &args[1])))
+        return;
+    script_run(c,
+               "cd -- \"$2\" && mkdir -p " COMMAND_DIRECTORY " && export >" COMMAND_DIRECTORY
+               "/\"$1\".session && printf 'cd -- \"%s\"\\n'"
+               " \"$PWD\" >>" COMMAND_DIRECTORY "/\"$1\".session",
+               args, 2, session_made);
+}
+
+#define SESSION                                                                                                          \
+    "__f=" COMMAND_DIRECTORY "/$1.session; shopt -s expand_aliases; . \"$__f\" >/dev/null 2>&1; "                        \
+    "[ -z \"$3\" ] || cd -- \"$3\" || exit 1; "                                                                          \
+    "trap '__c=$?; { declare -p; declare -f; alias -p; printf \"cd -- %q\\n\" \"$PWD\"; } >\"$__f.new\" 2>/dev/null && " \
+    "mv -f \"$__f.new\" \"$__f\"; exit $__c' EXIT; eval \"$2\""
+
+struct session_run {
+    struct str command, cwd;
+    int64_t timeout_ms;
+    char id[COMMAND_ID_LEN + 1]; /* of the command */
+};
+
+static void session_start_command(struct call *c)
+{
+    const struct session_run *r = c->state;
+    struct str *args = arena_alloc(http_arena(c->req), 6 * sizeof(*args));
+
+    args[0] = STR("-c");
+    args[1] = STR(SESSION);
+    args[2] = STR("bash");
+    args[3] = c->args[0];
+    args[4] = r->command;
+    args[5] = r->cwd;
+    command_run(c,
+                &(struct exec_spec){.cmd = STR("/bin/bash"),
+                                    .args = args,
+                                    .n_args = 6,
+                                    .user = STR("root"),
+                                    .timeout_ms = (uint64_t)r->timeout_ms},
+                r->command, false, r->id);
+}
+
+static void session_found(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)entry;
+    c->file = NULL;
+    if (err)
+        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+    else
+        call_step(c, session_start_command);
+}
+
+static void session_stat(struct call *c, file_entry_fn done)
+{
+    struct err err;
+    char path[64];
+
+    if (!command_is_id(c->args[0])) {
+        done(c, NULL, &(struct err){.code = ERR_NOT_FOUND});
+        return;
+    }
+    (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
+    if (file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+void session_run_command(struct call *c)
+{
+    struct session_run *r = arena_alloc(http_arena(c->req), sizeof(*r));
+
+    *r = (struct session_run){STR(""), STR(""), 0, ""};
+    id_token(r->id, COMMAND_ID_LEN);
+    c->state = r;
+    if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
+                   JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
+        session_stat(c, session_found);
+}
+
+static void session_gone(struct call *c, uint32_t code, struct str output)
+{
+    (void)output;
+    if (code)
+        call_json(c, 404, STR("{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such session\"}"));
+    else
+        call_empty(c, 200);
+}
+
+void session_remove(struct call *c)
+{
+    struct str id = command_is_id(c->args[0]) ? c->args[0] : STR("none");
+
+    script_run(c, "rm -- " COMMAND_DIRECTORY "/\"$1\".session", &id, 1, session_gone);
+}

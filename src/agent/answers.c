@@ -25,7 +25,7 @@
 
 enum { CLIENTS_MAX = 16, CLIENT_USEC = 5 * 1000 * 1000, ANSWER_MAX = 2 * WIRE_PAYLOAD_MAX };
 
-struct client {
+struct answers_client {
     struct agent *agent;
     struct list node;
     struct loop_io io;
@@ -165,7 +165,7 @@ int answers_to(struct answers *table, struct str request, struct buf *b)
 
 /* ---- connections ---- */
 
-static void client_free(struct client *c)
+static void client_free(struct answers_client *c)
 {
     loop_close(&c->agent->loop, &c->io);
     loop_timer_clear(&c->timer);
@@ -177,13 +177,13 @@ static void client_free(struct client *c)
 
 static void client_late(struct loop_timer *t)
 {
-    client_free(container_of(t, struct client, timer));
+    client_free(container_of(t, struct answers_client, timer));
 }
 
 /* What came is looked at until there is an answer, which is then sent. */
 static void client_ready(struct loop_io *io, uint32_t events)
 {
-    struct client *c = container_of(io, struct client, io);
+    struct answers_client *c = container_of(io, struct answers_client, io);
     ssize_t r;
     (void)events;
     if (!buf_len(&c->out)) {
@@ -217,7 +217,7 @@ static void listener_ready(struct loop_io *io, uint32_t events)
     (void)events;
     if (fd < 0 || t->n_clients >= CLIENTS_MAX)
         return;
-    struct client *c = mem_new(struct client);
+    struct answers_client *c = mem_new(struct answers_client);
     c->agent = a;
     c->io = LOOP_IO(client_ready);
     c->io.fd = TAKE_FD(fd);
@@ -290,7 +290,7 @@ void answers_init(struct agent *a)
 
 void answers_fini(struct agent *a)
 {
-    LIST_FOREACH (struct client, c, &a->answers.clients, node)
+    LIST_FOREACH (struct answers_client, c, &a->answers.clients, node)
         client_free(c);
     loop_close(&a->loop, &a->answers.listener);
     mem_free(TAKE_PTR(a->answers.table));

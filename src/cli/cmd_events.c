@@ -75,7 +75,7 @@ const struct command cmd_events = {
         "With --json one object for each line.",
     .examples = "cove events -f\n"
                 "cove events -f --last 0 --kind sandbox.,guard.\n"
-                "cove events --from 81723 --json | jq -c 'select(.kind == \"net.denied\").data'",
+                "cove events --from 1 --json | jq -c 'select(.kind == \"net.denied\").data'",
     .operands = "",
     COMMAND_FLAGS(flags),
     .run = run,

@@ -98,6 +98,7 @@ static const struct gated gated[] = {
      "only says what would become of a request"},
     {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/exec"), "{\"cmd\":[\"echo\",\"hi\"]}", EVENT_EXEC_START, "{\"code\":0}"},
     {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/files?path=/t/new"), "a file", EVENT_FILE_WRITE, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/archive?path=/t"), "a file", EVENT_FILE_UNPACK, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S/files?path=/t/1"), NULL, EVENT_FILE_REMOVE, NULL},
 
     {HTTP_METHOD_POST, GATE_CONTROL, "/sandboxes", "{\"templateID\":\"base\"}", EVENT_SANDBOX_CREATE, NULL},
@@ -236,7 +237,7 @@ static enum guard_verdict gate_decide(void *ctx, const struct guard_question *q,
     (void)ctx;
     *ret_rule = "test";
     if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:")) &&
-                                 !str_starts(q->actor, STR("opensandbox:"))))
+                                 !str_starts(q->actor, STR("opensandbox"))))
         return GUARD_ALLOW;
     gate.asked++;
     return gate.verdict;

@@ -337,6 +337,7 @@ static void on_file(struct fake_agent *a, struct fake_stream *st, struct wire_re
         pump_body(a, st);
         break;
     case WIRE_WRITE:
+    case WIRE_UNPACK:
     case WIRE_WATCH:
         fake_send(a, WIRE_REPLY, 0, st->id, NULL, 0);
         break;
@@ -508,7 +509,7 @@ static void take_credit(struct fake_agent *a, struct fake_stream *st, uint8_t fl
 
 static void take_data(struct fake_agent *a, struct fake_stream *st, struct str payload)
 {
-    if (st->verb == WIRE_WRITE) {
+    if (st->verb == WIRE_WRITE || st->verb == WIRE_UNPACK) {
         (void)buf_append_str(&st->in, payload);
         give_credit(a, st->id, payload.n);
     } else if (st->verb == WIRE_DIAL) {
@@ -538,7 +539,7 @@ static void take(struct fake_agent *a, const struct wire_frame *f, struct str pa
         take_credit(a, st, f->flags, payload);
     } else if (f->type == WIRE_DATA) {
         take_data(a, st, payload);
-    } else if (f->type == WIRE_EOF && st->verb == WIRE_WRITE) {
+    } else if (f->type == WIRE_EOF && (st->verb == WIRE_WRITE || st->verb == WIRE_UNPACK)) {
         write_done(a, st);
     } else if (f->type == WIRE_EOF) {
         st->host_eof = true;

@@ -158,7 +158,7 @@ def test_template_names(worker, stage, template):
     if template == b"a\0b":
         assert code == 0 # what is behind the end of a text is not looked at
         session = puppet.Session(fd)
-        assert session.run("sh", "-c", "echo -n $E2B_TEMPLATE_ID")[1] == b"a"
+        assert session.run("sh", "-c", "echo -n $COVE_TEMPLATE_ID")[1] == b"a"
         session.close()
     else:
         assert code == INVALID_ARGUMENT and fd is None, (code, message)

@@ -62,7 +62,9 @@ def agent_in_use(service):
     """(pid, number of its session's socket)"""
     def sessions():
         agents = [pid for pid, name in service.processes().items() if name == "cove-agent"]
-        return [(pid, number) for pid in agents for number, target in opened(pid).items() if target.startswith("socket:") and number != CONTROL]
+        # Behind the session's, which came first, is the one on which it answers programs inside.
+        sockets = [(pid, [n for n, target in opened(pid).items() if target.startswith("socket:") and n != CONTROL]) for pid in agents]
+        return [(pid, min(numbers)) for pid, numbers in sockets if numbers]
     # Those that are made ahead meanwhile may have more for a moment.
     found = wait_until(lambda: seen if len(seen := sessions()) == 1 else None)
     assert found, sessions()

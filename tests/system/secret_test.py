@@ -208,7 +208,7 @@ def test_wrong_lines_are_told(egress, arguments):
 
 
 def test_help_says_what_there_is(egress):
-    text = egress.secret("--help").stdout
+    text = " ".join(egress.secret("--help").stdout.split())
     for part in ("cove secret set NAME", "cove secret ls", "cove secret rm NAME", "--file", "there is no way to read one back"):
         assert part in text
 

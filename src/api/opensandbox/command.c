@@ -123,10 +123,11 @@ static void command_ends(struct command *m)
     buf_fini(&m->out.rest);
     buf_fini(&m->err.rest);
     list_append(&o->ended, &m->node);
-    if (o->n_ended == ENDED_MAX)
-        command_free(LIST_FIRST(struct command, &o->ended, node));
-    else
+    struct command *oldest = LIST_FIRST(struct command, &o->ended, node);
+    if (o->n_ended < ENDED_MAX)
         o->n_ended++;
+    else if (oldest)
+        command_free(oldest);
 }
 
 static void command_signalled(void *ctx, const struct err *err)
@@ -397,10 +398,10 @@ static void run_command(struct call *c)
         args[n++] = gid >= 0 ? str_of(arena_printf(a, "%lld", (long long)gid)) : STR("");
         if (command.n)
             args[n++] = STR("/bin/sh");
-    } else if (argc) {
+    } else if (argc && argv) {
         spec.cmd = argv[0];
     }
-    for (size_t i = n ? 0 : 1; i < argc; i++)
+    for (size_t i = n ? 0 : 1; argv && i < argc; i++)
         args[n++] = argv[i];
     if (command.n) {
         args[n++] = STR("-c");
@@ -411,7 +412,7 @@ static void run_command(struct call *c)
     spec.n_args = n;
     spec.cwd = cwd;
     spec.timeout_ms = (uint64_t)timeout_ms;
-    command_run(c, &spec, command.n ? command : argv[0], is_background, id);
+    command_run(c, &spec, command.n || !argv ? command : argv[0], is_background, id);
 }
 
 /* Of this sandbox; NULL: none. */
@@ -507,7 +508,8 @@ static void log_end(void *ctx, const struct err *err)
         call_fail(c, 400, "no output of that command is kept: only those in the background have some");
         return;
     }
-    (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)(l->from + buf_len(&l->bytes)));
+    uint64_t next = l->from + buf_len(&l->bytes);
+    (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)next);
     http_add_header(c->req, STR("execd-commands-tail-cursor"), str_of(cursor));
     call_respond(c, 200, "text/plain; charset=utf-8", buf_str(&l->bytes));
 }

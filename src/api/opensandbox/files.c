@@ -10,7 +10,7 @@
 
 #include <fnmatch.h>
 
-enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 8 << 20 };
+enum { DEPTH_MAX = 64, FOUND_MAX = 20000, REPLACE_MAX = 1 << 20 };
 enum { SCRIPT_NOT_FOUND = 44 };
 
 /* ---- entries ---- */

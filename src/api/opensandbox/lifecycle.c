@@ -8,7 +8,7 @@
 #include "sandbox/snapshot.h"
 #include "sandbox/templates.h"
 
-enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200, LOG_LINES = 1000, LOG_BYTES = 1 << 20 };
+enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200, LOG_LINES = 1000, LOG_EVENTS = 4000, LOG_BYTES = 1 << 20 };
 
 /* ---- pages ---- */
 
@@ -407,35 +407,50 @@ static void remove_snapshot(struct call *c)
 
 /* ---- what it did ---- */
 
-static bool log_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+/* Lines come the newest first, and are told the oldest first. */
+struct report {
+    char *lines[LOG_LINES];
+    size_t n, bytes;
+};
+
+static bool report_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
-    struct buf *b = ctx;
+    struct report *r = ctx;
     char text[CLOCK_TEXT_MAX];
 
     clock_format(at, 3, text);
-    buf_printf(b, "%s %s %s ", text, level, logger);
-    buf_append_cstr(b, message);
-    return buf_append_char(b, '\n') >= 0;
+    r->lines[r->n] = mem_printf("%s %s %s %s\n", text, level, logger, message);
+    r->bytes += strlen(r->lines[r->n++]);
+    return r->n < LOG_LINES && r->bytes < LOG_BYTES / 2;
 }
 
 static void diagnostics(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(LOG_BYTES);
+    AUTO_FREE struct report *r = mem_new(struct report);
     const char *id = sandbox_info(c->sandbox)->id;
+    struct sandbox_log_walk walk;
     struct str scope = STR("all");
     struct err err;
+    int more;
 
     (void)call_query(c, "scope", &scope);
-    if (sandbox_logs(call_core(c), str_of(id), 0, LOG_LINES, log_line, &b, &err) < 0) {
+    more = sandbox_log_walk_init_back(&walk, call_core(c), str_of(id), 0, clock_real(), LOG_LINES, &err);
+    if (more == 0)
+        more = sandbox_log_walk_next(&walk, LOG_EVENTS, report_line, r, &err);
+    while (r->n) {
+        buf_append_cstr(&b, r->lines[--r->n]);
+        mem_free(r->lines[r->n]);
+    }
+    if (more < 0) {
         call_fail_err(c, &err);
         return;
     }
-    bool is_cut = buf_error(&b) != 0;
     opensandbox_answer(c, 200,
                        json_pack("{s:s,s:s,s:s%,s:s,s:s,s:o,s:I,s:b}", "sandboxId", id, "kind", c->route->what, "scope",
                                  scope.p, scope.n, "delivery", "inline", "contentType", "text/plain", "content",
                                  json_stringn_nocheck(buf_data(&b), buf_len(&b)), "contentLength",
-                                 (json_int_t)buf_len(&b), "truncated", is_cut));
+                                 (json_int_t)buf_len(&b), "truncated", more || buf_error(&b)));
 }
 
 static void telemetry(struct call *c)

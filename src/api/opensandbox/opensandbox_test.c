@@ -149,6 +149,11 @@ static void sandboxes_are_listed_by_state_and_metadata(void **state)
     assert_int_equal(ask(f, "GET", "/v1/sandboxes?page=2&pageSize=1", KEY, NULL, &b), 200);
     assert_has(&b, "\"totalPages\":2,\"hasNextPage\":false");
 
+    AUTO_FREE char *logs = mem_printf("/v1/sandboxes/%s/diagnostics/logs?scope=lifecycle", one);
+    assert_int_equal(ask(f, "GET", logs, KEY, NULL, &b), 200);
+    assert_has(&b, "\"delivery\":\"inline\"");
+    assert_has(&b, "sandbox.create");
+
     AUTO_FREE char *metadata = mem_printf("/v1/sandboxes/%s/metadata", one);
     assert_int_equal(ask(f, "PATCH", metadata, KEY, "{\"n\":null,\"team\":\"c\",\"x\":\"y\"}", &b), 200);
     assert_has(&b, "\"metadata\":{\"team\":\"c\",\"x\":\"y\"}");

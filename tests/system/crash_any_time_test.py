@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 @pytest.mark.timeout(600)
 def test_the_process_that_lets_the_pool_grow_dies():
-    with world("btrfs", first_size=GIB) as w:
+    with world("btrfs", first_size=5 * GIB // 4) as w:
         w.arm("pool.grow.file")
         sandbox = w.filled()
         before = (w.service.state / "pool.btrfs").stat().st_size

@@ -101,7 +101,7 @@ def test_it_is_whole_after_a_death():
 
 
 def test_it_grows_while_sandboxes_write():
-    with prepared(first_size=GIB) as service, running(service) as client:
+    with prepared(first_size=5 * GIB // 4) as service, running(service) as client:
         before = service.file.stat().st_size
         sandbox = client.create()
         code, _, said = sandbox.sh("head -c 700000000 /dev/urandom >a", timeout=250)

@@ -307,7 +307,7 @@ static void upload_advance(struct call *c)
         http_pause_body(c->req);
     } else if (!u->is_ended) {
         http_resume_body(c->req);
-    } else if (upload_queue_is_empty(u->queue)) {
+    } else if (upload_queue_is_empty(u->queue) && !c->is_held) {
         call_step(c, upload_apply);
     }
 }

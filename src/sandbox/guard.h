@@ -7,8 +7,7 @@
 
 #include "base/str.h"
 #include "event/event.h"
-
-enum guard_verdict { GUARD_ALLOW, GUARD_DENY, GUARD_ASK };
+#include "guard/rules.h"
 
 /* All of it is borrowed for the call. */
 struct guard_question {

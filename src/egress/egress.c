@@ -30,6 +30,7 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     e->config.still_ms = config->still_ms ? config->still_ms : FLOW_STILL_MS;
     e->nets = MAP_INIT;
     list_init(&e->checks);
+    list_init(&e->posts);
     e->pipes = relay_pool_new();
     e->link = link_new(e);
     report_start(e);
@@ -47,6 +48,7 @@ void egress_free(struct egress *e)
     e->closing = true;
     control_stop(e);
     requests_stop(e);
+    posts_free(e);
     for (;;) {
         size_t it = 0;
         struct net *n = map_next(&e->nets, &it);

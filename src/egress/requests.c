@@ -12,7 +12,7 @@ enum { CA_PURPOSE_MAX = 64 };
 
 /* ---- answers ---- */
 
-static json_t *answer_to(const json_t *request, const char *op)
+json_t *requests_answer(const json_t *request, const char *op)
 {
     json_t *tag = json_object_get(request, "tag");
     json_t *answer = json_pack("{s:s}", "op", op);
@@ -21,9 +21,9 @@ static json_t *answer_to(const json_t *request, const char *op)
     return answer;
 }
 
-static void requests_fail(struct egress *e, const json_t *request, const struct err *err)
+void requests_fail(struct egress *e, const json_t *request, const struct err *err)
 {
-    json_t *answer = answer_to(request, "failed");
+    json_t *answer = requests_answer(request, "failed");
     (void)json_object_set_new(answer, "code", json_string(err_code_name(err->code)));
     (void)json_object_set_new(answer, "message", json_string(err->msg));
     link_answer(e->link, answer);
@@ -115,7 +115,7 @@ static void on_policy(struct egress *e, const json_t *request)
         requests_fail(e, request, &err);
         return;
     }
-    json_t *answer = answer_to(request, "done");
+    json_t *answer = requests_answer(request, "done");
     if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), &err) < 0 || tell_ca(n, answer, &err) < 0)) {
         json_decref(answer);
         policy_unref(p);
@@ -189,7 +189,7 @@ static void check_answer(struct requests_check *c, const struct netaddr *addrs, 
 {
     struct policy_answer best = {
         .verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN, .reason = "the name has no address"};
-    json_t *answer = answer_to(c->request, "checked"), *list = json_array();
+    json_t *answer = requests_answer(c->request, "checked"), *list = json_array();
     for (size_t i = 0; i < n_addrs; i++) {
         struct policy_answer one;
         char address[NETADDR_TEXT_MAX];
@@ -303,7 +303,7 @@ static void on_seal(struct egress *e, const json_t *request)
         requests_fail(e, request, &err);
         return;
     }
-    json_t *answer = answer_to(request, "sealed");
+    json_t *answer = requests_answer(request, "sealed");
     put_buf(answer, "value", &sealed);
     link_answer(e->link, answer);
 }
@@ -316,7 +316,7 @@ static bool add_name(void *ctx, const char *name, uint64_t set_at UNUSED)
 
 static void on_secrets(struct egress *e, const json_t *request)
 {
-    json_t *answer = answer_to(request, "secrets"), *names = json_array();
+    json_t *answer = requests_answer(request, "secrets"), *names = json_array();
     vault_each(e->config.vault, add_name, names);
     (void)json_object_set_new(answer, "names", names);
     link_answer(e->link, answer);
@@ -327,6 +327,10 @@ bool requests_handle(struct egress *e, json_t *request)
     struct str op = text(request, "op");
     if (str_eqc(op, "secrets")) {
         on_secrets(e, request);
+        return true;
+    }
+    if (str_eqc(op, "post")) {
+        post_begin(e, request);
         return true;
     }
     if (!has_id(request))

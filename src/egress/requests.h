@@ -9,5 +9,12 @@ bool requests_handle(struct egress *e, json_t *request);
 
 void link_answer(struct link *l, json_t *answer); /* steals it */
 
+json_t *requests_answer(const json_t *request, const char *op); /* its tag and this op */
+void requests_fail(struct egress *e, const json_t *request, const struct err *err);
+
+/* post.c: "post" */
+void post_begin(struct egress *e, json_t *request);
+void posts_free(struct egress *e); /* what is under way is answered to nobody */
+
 /* The resolutions that a "check" waits for end with the egress. */
 void requests_stop(struct egress *e);

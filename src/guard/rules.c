@@ -206,15 +206,11 @@ static bool command_has_host(const struct rule *r, const struct shell_command *c
             w = str_sub(w, (size_t)(url - w.p) + 3);
         else if (at)
             w = str_sub(w, (size_t)(at - w.p) + 1);
-        host = w;
-        for (size_t k = 0; k < host.n; k++)
-            if (host.p[k] && strchr("/:?#", host.p[k])) {
-                host.n = k;
-                break;
-            }
-        const char *user = host.n ? memrchr(host.p, '@', host.n) : NULL;
-        if (user)
-            host = str_sub(host, (size_t)(user - host.p) + 1);
+        for (size_t k = 0; k < w.n; k++)
+            w.n = w.p[k] && strchr("/?#", w.p[k]) ? k : w.n;
+        const char *user = w.n ? memrchr(w.p, '@', w.n) : NULL;
+        host = user ? str_sub(w, (size_t)(user - w.p) + 1) : w;
+        host.n = str_find_char(host, ':') >= 0 ? (size_t)str_find_char(host, ':') : host.n;
         char name[256];
         size_t len = MIN(host.n, sizeof(name));
         for (size_t k = 0; k < len; k++)

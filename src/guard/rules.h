@@ -25,12 +25,12 @@
 
 enum guard_verdict { GUARD_ALLOW, GUARD_ASK, GUARD_DENY }; /* the stricter, the greater */
 enum guard_risk { RISK_LOW, RISK_UNKNOWN, RISK_MEDIUM, RISK_HIGH, RISK_MAX };
-enum guard_stuck { STUCK_NOTIFY, STUCK_OFF, STUCK_PAUSE, STUCK_KILL };
+enum guard_stuck { STUCK_UNSET, STUCK_NOTIFY, STUCK_OFF, STUCK_PAUSE, STUCK_KILL };
 
 const char *guard_verdict_name(enum guard_verdict verdict);
 const char *guard_risk_name(enum guard_risk risk);
 
-enum { RULES_MAX = 1000, RULES_TEXT_MAX = 256 * 1024, RULES_NAME_MAX = 96, RAILS_MAX = 16, RAIL_RULES_MAX = 16 };
+enum { GUARD_RULES_MAX = 1000, GUARD_TEXT_MAX = 256 * 1024, GUARD_NAME_MAX = 96, RAILS_MAX = 16, RAIL_RULES_MAX = 16 };
 
 struct rules;
 
@@ -57,7 +57,7 @@ struct rules_answer {
     enum guard_verdict verdict;
     enum guard_risk risk;
     bool is_analysed;          /* it is allowed, if the analyser has nothing against it */
-    char rule[RULES_NAME_MAX]; /* what decided: a rule's name, "rail force-push", "risk high", "otherwise" */
+    char rule[GUARD_NAME_MAX]; /* what decided: a rule's name, "rail force-push", "risk high", "otherwise" */
     const char *reason;        /* of that rule, for people; NULL: it says none. As long as the rules live */
 };
 void rules_judge(const struct rules *r, struct rules_action *a, struct rules_answer *ret_answer);

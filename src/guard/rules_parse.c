@@ -218,8 +218,8 @@ static int rules_list(struct rules_parser *p, const json_t *list, const struct r
 {
     size_t i;
     const json_t *one;
-    if (!json_is_array(list) || json_array_size(list) > RULES_MAX)
-        return rules_refuse(p, "rules", "write a list of at most %d rules", RULES_MAX);
+    if (!json_is_array(list) || json_array_size(list) > GUARD_RULES_MAX)
+        return rules_refuse(p, "rules", "write a list of at most %d rules", GUARD_RULES_MAX);
     json_array_foreach(list, i, one)
     {
         struct rule *rule = &p->rules->all[p->rules->n++];
@@ -252,7 +252,9 @@ static int rules_rail(struct rules_parser *p, const char *name, const json_t *ve
         i++;
     if (!rails[i].name)
         return rules_refuse(p, "rails", "there is no rail '%.40s'; 'cove guard rails' lists them", name);
-    if (verdict && rules_verdict(p, name, verdict, &v) < 0)
+    char place[64];
+    (void)snprintf(place, sizeof(place), "rails.%.40s", name);
+    if (verdict && rules_verdict(p, place, verdict, &v) < 0)
         return -1;
     json_t *list = json_loads(rails[i].rules, JSON_REJECT_DUPLICATES, NULL);
     assert(list && json_array_size(list) <= RAIL_RULES_MAX);
@@ -292,9 +294,11 @@ static int rules_by_risk(struct rules_parser *p, const char *member, const json_
     json_object_foreach((json_t *)value, name, one)
     {
         json_t *text = json_string(name);
+        char place[64];
+        (void)snprintf(place, sizeof(place), "%s.%.20s", member, name);
         int risk = rules_word(p, member, text, risks, ARRAY_SIZE(risks));
         json_decref(text);
-        if (risk < 0 || rules_verdict(p, name, one, &ret_by_risk[risk]) < 0)
+        if (risk < 0 || rules_verdict(p, place, one, &ret_by_risk[risk]) < 0)
             return -1;
     }
     return 0;
@@ -366,7 +370,7 @@ static int rules_document(struct rules_parser *p, const json_t *json)
             r = rules_parse_analyser(p, one);
         } else if (strcmp(name, "stuck") == 0) {
             r = rules_word(p, name, one, stucks, ARRAY_SIZE(stucks));
-            p->rules->stuck = r < 0 ? STUCK_NOTIFY : (enum guard_stuck)r;
+            p->rules->stuck = (enum guard_stuck)(STUCK_NOTIFY + r);
         } else {
             r = rules_refuse(p, name, "no such member; there are rails, rules, by_risk, otherwise, analyser and stuck");
         }
@@ -379,9 +383,9 @@ int rules_parse(const json_t *json, struct rules **ret_rules, struct err *err)
     AUTO(rules_free) struct rules *r = mem_new(struct rules);
     struct rules_parser p = {.rules = r, .err = err};
     size_t n = json_array_size(json_object_get(json, "rules"));
-    if (json_dumpb(json, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY) > RULES_TEXT_MAX)
-        return rules_refuse(&p, "", "more than %d KiB of rules", RULES_TEXT_MAX / 1024);
-    r->all = mem_array(MIN(n, (size_t)RULES_MAX) + RAILS_MAX * RAIL_RULES_MAX, sizeof(*r->all));
+    if (json_dumpb(json, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY) > GUARD_TEXT_MAX)
+        return rules_refuse(&p, "", "more than %d KiB of rules", GUARD_TEXT_MAX / 1024);
+    r->all = mem_array(MIN(n, (size_t)GUARD_RULES_MAX) + RAILS_MAX * RAIL_RULES_MAX, sizeof(*r->all));
     r->json = json_deep_copy(json);
     if (rules_document(&p, json) < 0)
         return -1;

@@ -214,7 +214,8 @@ static void shell_words(struct reader *r, const struct str *words, size_t n, uns
     struct str *writes = arena_alloc(r->arena, (r->n_writes + 1) * sizeof(*writes));
     memcpy(copy, words, n * sizeof(*copy));
     memcpy(writes, r->writes, r->n_writes * sizeof(*writes));
-    copy[0] = shell_name(copy[0]);
+    if (shell_name(copy[0]).n)
+        copy[0] = shell_name(copy[0]);
     line->all[line->n++] = (struct shell_command){copy, n, writes, r->n_writes, r->group};
     shell_look_through(r, copy, n, depth);
 }

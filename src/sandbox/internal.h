@@ -30,6 +30,8 @@ struct core {
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
+    struct guards *guards;
+    struct analyser *analyser;
     struct list holds; /* struct hold (hold.c), oldest first */
     size_t n_holds, hold_bytes;
     struct map by_id;         /* every struct sandbox in memory; holds a reference */
@@ -78,6 +80,8 @@ struct sandbox {
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
     struct loop_alarm end_alarm, sample_alarm, suspect_alarm, kill_alarm, forget_alarm;
+    struct rules *rules; /* the guard's, of this sandbox; NULL: none */
+    struct stuck *stuck; /* stuck.c; NULL: nothing was done yet */
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 
@@ -296,6 +300,21 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row);
 int action_permit(struct sandbox *sb, const struct actor *actor, enum event_kind kind, struct str data,
                   uint64_t *ret_seq, struct err *err) WARN_UNUSED;
 int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
+
+/* guard.c */
+void guard_describe(struct event_data *d, const struct guard_answer *answer); /* "rule", and what it says */
+
+void guard_fill(struct sandbox *sb, const json_t *json); /* its rules, from its row; NULL: none */
+void guard_inherit(struct sandbox *sb, const struct sandbox *from);
+
+/* analyser.c: somebody's own judge, asked over HTTP by cove-egress. Its answer is hold_analysed(). */
+struct hold_info;
+void analyser_ask(struct core *core, const struct hold_info *info, uint64_t seq);
+
+/* stuck.c: the same again and again */
+void stuck_action(struct core *core, const struct event_draft *action, uint64_t seq);
+void stuck_result(struct sandbox *sb, const struct event_draft *result);
+void stuck_free(struct sandbox *sb);
 
 /* keeper.c: commits, suppressed events, checkpoints */
 struct keeper *keeper_new(struct core *core);

@@ -135,6 +135,7 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     sb->start_cmd = copy(a, of->start_cmd);
     sb->ready_cmd = copy(a, of->ready_cmd);
     network_new_like(sb, of);
+    guard_inherit(sb, of);
     return sb;
 }
 

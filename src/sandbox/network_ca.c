@@ -5,7 +5,7 @@
 #include "sandbox/files.h"
 #include "sandbox/network_internal.h"
 
-static const struct actor actor = {.name = "network", .sets_up = true};
+static const struct actor actor = {.name = "network", .is_own = true, .sets_up = true};
 
 struct ca_install {
     struct file_call *call;

@@ -73,6 +73,8 @@ void sandbox_unref(struct sandbox *sb)
     loop_alarm_clear(loop, &sb->forget_alarm);
     charge_release(&sb->charge);
     network_free(sb);
+    stuck_free(sb);
+    rules_free(sb->rules);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
     mem_free(sb->samples);

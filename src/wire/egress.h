@@ -16,6 +16,7 @@
  *                                                                   "addresses":[...],"intercepted":false,"suggestion":TEXT?}
  *   {"op":"seal","tag":3,"id":ID,"value":TEXT}                     {"op":"sealed","tag":3,"value":SEALED}
  *   {"op":"secrets","tag":4}                                       {"op":"secrets","tag":4,"names":[...]}
+ *   {"op":"post","tag":5,"url":URL,"body":TEXT,"timeout_ms":N}     {"op":"posted","tag":5,"status":S,"body":TEXT}   for the guard's analyser
  *   any that fails                                                 {"op":"failed","tag":T,"code":CODE,"message":TEXT}   code: err_code_name()
  *
  *   egress -> api, unasked

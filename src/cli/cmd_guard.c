@@ -51,7 +51,7 @@ static int guard_refused(struct context *ctx, const char *path)
     size_t line = yaml_line(path, place);
     (void)snprintf(before, sizeof(before), "%s", ctx->err.msg);
     if (line)
-        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%.60s:%zu: %s", path, line, before);
+        (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%.96s:%zu: %s", path, line, before);
     return context_fail(ctx, STATUS_USAGE);
 }
 

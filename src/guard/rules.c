@@ -62,10 +62,16 @@ bool rules_glob(struct str p, struct str text)
     return at == p.n;
 }
 
+/* The first byte says no, as it mostly does. */
+static inline bool rules_differ(struct str p, struct str text)
+{
+    return p.n && *p.p != '*' && *p.p != '?' && *p.p != '[' && *p.p != '\\' && (!text.n || *text.p != *p.p);
+}
+
 static bool rules_any(const struct patterns *p, struct str text)
 {
     for (size_t i = 0; i < p->n; i++)
-        if (rules_glob(p->all[i], text))
+        if (!rules_differ(p->all[i], text) && rules_glob(p->all[i], text))
             return true;
     return false;
 }
@@ -75,6 +81,8 @@ static bool rules_any(const struct patterns *p, struct str text)
 /* What is left of a path below somebody's home; one that is not absolute is taken for one. */
 static bool path_in_home(struct str path, struct str *ret_rest)
 {
+    if (!path.n || (path.p[0] == '/' && !str_starts(path, STR("/root")) && !str_starts(path, STR("/home/"))))
+        return false;
     static const char *const homes[] = {"~", "$HOME", "${HOME}", "/root"};
     struct str rest = path;
     bool is_home = path.n && path.p[0] != '/' && path.p[0] != '~' && path.p[0] != '$';
@@ -92,19 +100,32 @@ static bool path_in_home(struct str path, struct str *ret_rest)
     return is_home;
 }
 
-static bool path_fits(struct str pattern, struct str path)
+/* A path that something is compared with. */
+struct path_seen {
+    struct str path, rest; /* rest: below somebody's home */
+    bool in_home, has_slash;
+};
+
+static bool path_fits_whole(struct str pattern, struct str path)
 {
-    struct str rest;
+    if (rules_differ(pattern, path))
+        return false;
     /* "dir/ *" means the directory, too */
-    if (pattern.n > 2 && str_ends(pattern, STR("/*")) && path_fits(str_n(pattern.p, pattern.n - 2), path))
-        return true;
+    bool is_dir = pattern.n > 2 && str_ends(pattern, STR("/*")) && rules_glob(str_n(pattern.p, pattern.n - 2), path);
+    return is_dir || rules_glob(pattern, path);
+}
+
+static bool path_fits(struct str pattern, const struct path_seen *seen)
+{
     if (pattern.p[0] == '~')
-        return path_in_home(path, &rest) &&
-               rules_glob(str_sub(pattern, pattern.n > 1 && pattern.p[1] == '/' ? 2 : 1), rest);
-    if (rules_glob(pattern, path))
+        return seen->in_home &&
+               path_fits_whole(str_sub(pattern, pattern.n > 1 && pattern.p[1] == '/' ? 2 : 1), seen->rest);
+    if (path_fits_whole(pattern, seen->path))
         return true;
-    for (size_t i = 0; pattern.p[0] != '/' && pattern.p[0] != '*' && i + 1 < path.n; i++)
-        if (path.p[i] == '/' && rules_glob(pattern, str_sub(path, i + 1)))
+    if (!seen->has_slash || pattern.p[0] == '/' || pattern.p[0] == '*')
+        return false;
+    for (size_t i = 0; i + 1 < seen->path.n; i++)
+        if (seen->path.p[i] == '/' && path_fits_whole(pattern, str_sub(seen->path, i + 1)))
             return true;
     return false;
 }
@@ -143,8 +164,10 @@ static bool rules_path(const struct rule *r, struct rules_action *a, struct str 
                                path.p[path.n - 1] == '/' || path.p[0] == '.'
                            ? path_plain(&a->arena, path)
                            : path;
+    struct path_seen seen = {.path = plain, .has_slash = str_find_char(plain, '/') >= 0};
+    seen.in_home = path_in_home(plain, &seen.rest);
     for (size_t i = 0; i < r->path.n; i++)
-        if (path_fits(r->path.all[i], plain))
+        if (path_fits(r->path.all[i], &seen))
             return true;
     return false;
 }
@@ -187,7 +210,8 @@ static bool command_has_path(const struct rule *r, struct rules_action *a, const
     for (size_t i = 1; i < c->n_words; i++) {
         struct str w = c->words[i];
         ssize_t eq = str_find_char(w, '=');
-        if (r->writes && !rules_writes(c, i))
+        bool is_option = w.n && w.p[0] == '-' && eq < 0 && str_find_char(w, '/') < 0;
+        if (is_option || (r->writes && !rules_writes(c, i)))
             continue;
         if (rules_path(r, a, w) || (eq > 0 && rules_path(r, a, str_sub(w, (size_t)eq + 1))) ||
             (w.n > 1 && w.p[0] == '@' && rules_path(r, a, str_sub(w, 1))))

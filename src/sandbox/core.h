@@ -95,8 +95,8 @@ struct actor {
     const char
         *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
     struct principal who;
-    bool is_own;           /* Cove itself, for what was allowed already: no rules, not stuck */
+    bool is_own;                  /* Cove itself, for what was allowed already: no rules, not stuck */
     const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
-    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
-    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
+    bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder;        /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

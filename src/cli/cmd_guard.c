@@ -206,8 +206,10 @@ const struct command cmd_guard = {
         "\n"
         "docs/GUARD.md describes the language, and what the guard can't see. For the service's rules you need to be an administrator of the default "
         "tenant, for the others of your own.",
-    .exit_status =
-        "test: 0 when the command would be allowed, 1 when it would be denied or somebody asked, 125 when Cove failed.",
+    .exit_status = " 0    it worked; test: the command would be allowed\n"
+                   " 1    it did not; test: the command would be denied, or somebody asked\n"
+                   " 125  test: nobody knows, Cove failed; stderr says why\n"
+                   " 2    the command line or the rules are wrong",
     .examples = "cove guard rails\n"
                 "cove guard set rules.yaml\n"
                 "cove guard set strict.yaml i3k9x\n"

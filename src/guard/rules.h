@@ -9,6 +9,7 @@
  *       argv: [git, push, [--tags, "v*"]]             the program, then words that follow in this order; a list: one of these
  *       verdict: ask                                  allow, ask or deny; without one, the rule only says the risk
  *   by_risk: {high: ask, unknown: ask}
+ *   blocked_hosts: ask                                a host that the network policy blocks; deny
  *   otherwise: allow
  *
  *  1. All matchers of a rule must fit. Patterns know "*" (also across "/"), "?" and "\"; a list is one of these.
@@ -69,6 +70,7 @@ struct rules_analyser {
     enum guard_verdict on_failure, by_risk[RISK_MAX];
 };
 const struct rules_analyser *rules_analyser(const struct rules *r);
+enum guard_verdict rules_blocked_hosts(const struct rules *r); /* GUARD_ALLOW: they say nothing */
 enum guard_stuck rules_stuck(const struct rules *r);
 
 /* The rails there are, until name is NULL. rules: JSON text, an array. */

@@ -31,7 +31,7 @@ struct rules {
     json_t *json;
     struct rule *all; /* the document's own, then those of its rails */
     size_t n;
-    enum guard_verdict otherwise, by_risk[RISK_MAX];
+    enum guard_verdict otherwise, blocked_hosts, by_risk[RISK_MAX];
     bool rates; /* by_risk says something of what can't be read */
     struct rules_analyser analyser;
     bool analyses[EVENT_KIND_MAX];

@@ -366,13 +366,18 @@ static int rules_document(struct rules_parser *p, const json_t *json)
             r = rules_by_risk(p, name, one, p->rules->by_risk);
         } else if (strcmp(name, "otherwise") == 0) {
             r = rules_verdict(p, name, one, &p->rules->otherwise);
+        } else if (strcmp(name, "blocked_hosts") == 0) {
+            r = rules_verdict(p, name, one, &p->rules->blocked_hosts);
+            if (r == 0 && p->rules->blocked_hosts == GUARD_ALLOW)
+                r = rules_refuse(p, name, "write ask or deny; what is allowed is for the network policy to say");
         } else if (strcmp(name, "analyser") == 0) {
             r = rules_parse_analyser(p, one);
         } else if (strcmp(name, "stuck") == 0) {
             r = rules_word(p, name, one, stucks, ARRAY_SIZE(stucks));
             p->rules->stuck = (enum guard_stuck)(STUCK_NOTIFY + r);
         } else {
-            r = rules_refuse(p, name, "no such member; there are rails, rules, by_risk, otherwise, analyser and stuck");
+            r = rules_refuse(
+                p, name, "no such member; there are rails, rules, by_risk, blocked_hosts, otherwise, analyser, stuck");
         }
     }
     return r < 0 ? -1 : 0;
@@ -408,6 +413,11 @@ void rules_free(struct rules *r)
 const json_t *rules_json(const struct rules *r)
 {
     return r->json;
+}
+
+enum guard_verdict rules_blocked_hosts(const struct rules *r)
+{
+    return r->blocked_hosts;
 }
 
 const struct rules_analyser *rules_analyser(const struct rules *r)

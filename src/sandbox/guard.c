@@ -191,6 +191,18 @@ enum guard_stuck guard_stuck_of(const struct sandbox *sb)
     return stuck == STUCK_UNSET ? STUCK_NOTIFY : stuck;
 }
 
+/* The strictest of those that say something. */
+bool guard_asks_hosts(const struct sandbox *sb)
+{
+    const struct guard_entry *levels[GUARD_SANDBOX];
+    enum guard_verdict verdict = sb->rules ? rules_blocked_hosts(sb->rules) : GUARD_ALLOW;
+    guard_levels(sb->core, sb->info.tenant, sb, levels);
+    for (int i = GUARD_SERVICE; i < GUARD_SANDBOX; i++)
+        if (levels[i]->rules)
+            verdict = MAX(verdict, rules_blocked_hosts(levels[i]->rules));
+    return verdict == GUARD_ASK;
+}
+
 static enum guard_verdict guard_of_level(const struct rules *rules, enum guard_level level, struct rules_action *a,
                                          enum guard_verdict before, struct guard_answer *answer)
 {

@@ -305,6 +305,7 @@ int sandbox_usable(const struct sandbox *sb, struct err *err) WARN_UNUSED;
 void guard_describe(struct event_data *d, const struct guard_answer *answer); /* "rule", and what it says */
 
 void guard_fill(struct sandbox *sb, const json_t *json); /* its rules, from its row; NULL: none */
+bool guard_asks_hosts(const struct sandbox *sb);
 void guard_inherit(struct sandbox *sb, const struct sandbox *from);
 
 /* analyser.c: somebody's own judge, asked over HTTP by cove-egress. Its answer is hold_analysed(). */

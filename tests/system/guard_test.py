@@ -168,10 +168,11 @@ class Analyser(http.server.BaseHTTPRequestHandler):
         self.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
         time.sleep(self.delay)
         body = json.dumps(self.answer).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(BrokenPipeError): # nobody waits any more
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
     def log_message(self, *_):
         pass
@@ -246,3 +247,31 @@ def test_who_is_stuck_can_be_paused(service, box):
         service.cove("exec", box, "--", "echo", "same")
     assert wait_until(lambda: json.loads(ran(service, "ls", "--json"))[0]["state"] == "paused")
     assert events(service, box, "sandbox.pause")[-1]["actor"] == "guard"
+
+
+def test_a_blocked_host_can_be_asked_about(service, box):
+    ran(service, "policy", "set", box, "--net", "deny")
+    reach = ["bash", "-c", "exec 3<>/dev/tcp/9.9.9.9/443 && echo hello >&3 && cat <&3"]
+    service.cove("exec", box, "--", *reach)
+    assert wait_until(lambda: events(service, box, "net.denied")) and not waiting(service)
+    rules(service, "blocked_hosts: ask\n", box)
+    service.cove("exec", box, "--", *reach)
+    assert wait_until(lambda: waiting(service))
+    service.cove("exec", box, "--", *reach) # is the same question
+    (approval,) = waiting(service)
+    assert approval["on"] == box and approval["rule"] == "blocked_hosts" and approval["action"]["allow"] == "9.9.9.9"
+    ran(service, "approve", approval["id"])
+    assert wait_until(lambda: '"9.9.9.9"' in ran(service, "policy", "show", "--json", box))
+    time.sleep(1.1) # alike denials of a second are told as one, at its end
+    ran(service, "policy", "set", box, "--net", "deny")
+    service.cove("exec", box, "--", "bash", "-c", "exec 3<>/dev/tcp/8.8.8.8/443 && echo hello >&3 && cat <&3")
+    assert wait_until(lambda: waiting(service))
+    ran(service, "deny", waiting(service)[0]["id"])
+    before = len(events(service, box, "net.denied"))
+    time.sleep(1.1)
+    service.cove("exec", box, "--", "bash", "-c", "exec 3<>/dev/tcp/8.8.8.8/443 && echo hello >&3 && cat <&3")
+    assert wait_until(lambda: len(events(service, box, "net.denied")) > before) and not waiting(service)
+    rules(service, "blocked_hosts: deny\n")
+    service.cove("exec", box, "--", *reach)
+    time.sleep(0.5)
+    assert not waiting(service)

@@ -8,6 +8,7 @@
 #include "coved/records.h"
 #include "kernel/cgroup.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -138,6 +139,13 @@ void boxes_kill_unused(struct entry *e)
         boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
 }
 
+/* It has ended by itself, and the loop hears of it next. */
+static bool body_is_gone(const struct entry *e)
+{
+    struct pollfd p = {.fd = e->box.pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
 int boxes_kill(struct boxes *b, const char *id, struct err *err)
 {
     struct kept *k = boxes_kept_find(b, id);
@@ -148,7 +156,7 @@ int boxes_kill(struct boxes *b, const char *id, struct err *err)
     struct entry *e = boxes_find(b, id, err);
     if (!e)
         return -1;
-    if (!e->ended.cause)
+    if (!e->ended.cause && !body_is_gone(e))
         e->ended.cause = SUP_CAUSE_KILLED;
     abort_tasks(e);
     boxes_kill_body(e);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/action.h"
 #include "sandbox/internal.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 
 #include <stdio.h>
 

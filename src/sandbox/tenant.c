@@ -2,7 +2,7 @@
 #include "sandbox/tenant.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 #include "template/builds.h"
 
 #include <openssl/sha.h>

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/internal.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 #include "store/artefact.h"
 #include "store/store.h"
 

@@ -5,8 +5,8 @@
  */
 #include "base/fd.h"
 #include "base/log.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/files/files.h"
 #include "sandbox/internal.h"
 #include "store/artefact.h"
 #include "store/store.h"

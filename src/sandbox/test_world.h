@@ -8,8 +8,8 @@
 #include "base/map.h"
 #include "sandbox/exec/exec.h"
 #include "sandbox/files/files.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/pause.h"
+#include "sandbox/object.h"
 #include "store/store.h"
 #include "store/test_dir.h"
 

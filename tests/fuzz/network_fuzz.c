@@ -6,8 +6,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/life/life.h"
 #include "sandbox/network/network.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "store/artefact.h"
 #include "store/store.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/exec/exec_log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 enum { HEAD_WAIT_MS = 1000, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 

@@ -8,6 +8,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/exec/exec_life.h"
 #include "sandbox/exec/process.h"
 
 #include <jansson.h>

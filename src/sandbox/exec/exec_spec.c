@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is to be started: checked, as a request to the agent, and for the record. */
 #include "sandbox/exec/process.h"
+#include "sandbox/network/network_life.h"
 
 enum { ARGS_MAX = 32768, TEXT_MAX = 4095, TAG_MAX = 1024 };
 

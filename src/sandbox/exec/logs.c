@@ -4,7 +4,7 @@
  * they are not looked for.
  */
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 
 enum { PER_READ = 1000, BACK_PER_READ = 64 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/exec/process.h"
 #include "base/mem.h"
+#include "sandbox/exec/exec_life.h"
 
 enum { KEEP_ENDED_MS = 30000, KEEP_ENDED_MAX = 1024 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sandbox/exec/exec_log.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 
 struct process {
     struct sandbox *sb;    /* a reference */

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "sandbox/files/entry.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 
 struct file_call {
     struct sandbox *sb; /* a reference */

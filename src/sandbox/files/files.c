@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "sandbox/files/file_call.h"
+#include "sandbox/record/record.h"
 
 struct file_call *file_call_new(struct sandbox *sb, enum event_kind kind, uint64_t cause, void *ctx)
 {

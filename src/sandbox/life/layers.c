@@ -14,7 +14,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
 
 #include <stdlib.h>
 

@@ -11,10 +11,18 @@
  *     agent that lives and only closed its socket.
  *  6. The end is the last event of a sandbox but for what a client asks of the dead: every open call has ended before it is recorded.
  */
+#include "sandbox/life/life.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "sandbox/exec/exec_life.h"
 #include "sandbox/hold.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/make.h"
+#include "sandbox/start/spare.h"
+#include "sandbox/volume/mounts.h"
 
 enum { KILL_AGAIN_MS = 5000, LOST_WAIT_MS = 500 };
 

@@ -2,6 +2,7 @@
 /* Sandboxes from their creation to their end, and what clients are told. */
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/life/life.h"
 #include "sandbox/test_world.h"
 
 #include <fcntl.h>

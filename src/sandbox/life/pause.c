@@ -20,7 +20,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 enum { AGAIN_MS = 5000, DOUBLED_MOST = 4, FREEZES_MOST = 3 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pauses that fail, at the deadline of a sandbox and before it: what is tried again, what is tried otherwise, and what ends. */
+#include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/test_world.h"
 

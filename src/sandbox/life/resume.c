@@ -2,8 +2,12 @@
 /* The way back; the theory of operation is in pause.c. */
 #include "base/fd.h"
 #include "base/log.h"
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 int resume_limit(const struct core *core, struct err *err)
 {

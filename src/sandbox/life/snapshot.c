@@ -7,8 +7,11 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "template/builds.h"
 #include "template/name.h"
 

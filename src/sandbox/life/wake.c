@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who came by traffic and waits until the sandbox runs. */
-#include "sandbox/internal.h"
+#include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/object.h"
 
 enum { WAKES_MAX = 1024, WAKE_TIMEOUT_MS = 300 * 1000 };
 

@@ -14,6 +14,8 @@
 #include "base/mem.h"
 #include "sandbox/action.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/record/record.h"
 
 enum { RETRY_MS = 5000, CA_MAX = 40 * 1024, PEM_MAX = 16 * 1024 };
 

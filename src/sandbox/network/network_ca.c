@@ -4,6 +4,7 @@
 #include "sandbox/files/file_call.h"
 #include "sandbox/files/files.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/network/network_life.h"
 
 static const struct actor actor = {.name = "network", .sets_up = true};
 

@@ -2,6 +2,8 @@
 /* A change of the policy, from what a client asks for to what is in force and kept; the rules are in network.c. */
 #include "base/mem.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/record/record.h"
 
 enum { SEALED_MAX = 40 * 1024, LITERAL_MAX = 40 * 1024 };
 

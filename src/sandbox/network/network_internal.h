@@ -2,9 +2,9 @@
 /* What the files of the network know of each other. */
 #pragma once
 
-#include "sandbox/internal.h"
 #include "sandbox/network/egress_link.h"
 #include "sandbox/network/network.h"
+#include "sandbox/object.h"
 
 /* Where Debian's Java looks; others are told by JAVA_TOOL_OPTIONS. */
 #define NETWORK_CA_JAVA "/etc/ssl/certs/java/cacerts"

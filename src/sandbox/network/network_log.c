@@ -7,6 +7,7 @@
  */
 #include "base/mem.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/record/record.h"
 
 enum { REQUESTS_PER_SEC = 200, DENIALS_PER_SEC = 100, MISUSES_PER_SEC = 20 };
 

@@ -8,7 +8,8 @@
  *  3. A sandbox whose creation is not in the store has no end there.
  */
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 enum { ENDS_MAX = 1024 };
 

@@ -4,7 +4,9 @@
  * output that they name. What a later worker must know of processes that began there and run still is recorded once more
  * before (exec_carry(), in the same batch of the store or an earlier one). It goes in bounded steps with a pause after each, so that requests never wait for it.
  */
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "store/artefact.h"
 
 enum { SLACK = 2000, STEP_MS = 5 };

@@ -7,7 +7,8 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "store/store.h"
 
 enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000, SETTLE_MS = 200 };

@@ -3,8 +3,8 @@
 #include "base/mem.h"
 #include "sandbox/action.h"
 #include "sandbox/guard.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/object.h"
 #include "sandbox/templates.h"
 #include "sandbox/test_world.h"
 

@@ -7,7 +7,8 @@
  */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 struct sampling {
     struct sandbox *sb;     /* holds a reference */

@@ -2,7 +2,7 @@
 /* What the agent answers to programs inside (WIRE_ANSWERS), as the façade has it: given to each session, and again when the sandbox becomes somebody's. */
 #include "base/log.h"
 #include "sandbox/exec/stream.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 
 static void answers_on_end(void *user, struct str tail, const struct err *err)
 {

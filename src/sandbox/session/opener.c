@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/life/sleep.h"
 #include "sandbox/templates.h"
 #include "sandbox/volume/volume_internal.h"
 

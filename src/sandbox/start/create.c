@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/sleep.h"
 #include "sandbox/life/snapshot.h"
+#include "sandbox/life/store.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/make.h"
+#include "sandbox/start/spare.h"
 #include "sandbox/templates.h"
+#include "sandbox/volume/mounts.h"
 
 enum { PAIRS_MAX = 1024, PAIRS_BYTES_MAX = 128 * 1024 };
 

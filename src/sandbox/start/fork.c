@@ -2,9 +2,12 @@
 /* Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. */
 #include "base/fault.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/sleep.h"
 #include "sandbox/life/snapshot.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+#include "sandbox/start/make.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,8 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/start/make.h"
 
 enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 

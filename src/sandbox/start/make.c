@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object of a new sandbox: of a template and what was asked for, or as another one is. */
+#include "sandbox/start/make.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
 #include "sandbox/templates.h"
 
 static const char *copy(struct arena *a, const char *text)

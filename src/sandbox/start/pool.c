@@ -2,8 +2,9 @@
 /* What façades ask of the pool through coved: its figures, images unpacked into it, what differs between two trees of it. */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
 
 /* ---- figures ---- */
 

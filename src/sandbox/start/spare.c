@@ -11,11 +11,15 @@
  *  4. Spares count for no limit. They go when their build does, when they have been of no use for IDLE_MS, and when coved has no room.
  *  5. They do not survive the worker: the next one ends them and makes its own.
  */
+#include "sandbox/start/spare.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
-#include "sandbox/internal.h"
 #include "sandbox/life/layers.h"
+#include "sandbox/life/life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/make.h"
 #include "sandbox/templates.h"
 #include "store/volume_rows.h"
 

@@ -23,7 +23,15 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/make.h"
+#include "sandbox/start/spare.h"
+#include "sandbox/volume/mounts.h"
 
 #define START_BIT(step) (1U << (step))
 #define START_ALL (START_BIT(START_STEPS) - 1)

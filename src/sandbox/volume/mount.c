@@ -11,7 +11,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "sandbox/life/sleep.h"
 #include "sandbox/session/session.h"
+#include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
 
 struct mounting {

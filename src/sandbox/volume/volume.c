@@ -14,6 +14,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/record/record.h"
+#include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
 #include "sandbox/volume/volumes.h"
 

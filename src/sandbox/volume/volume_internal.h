@@ -2,7 +2,7 @@
 /* What the files of volumes know of each other. */
 #pragma once
 
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 #include "sandbox/volume/volumes.h"
 #include "store/volume_rows.h"
 

@@ -5,6 +5,7 @@
  */
 #include "base/log.h"
 #include "sandbox/action.h"
+#include "sandbox/volume/mounts.h"
 #include "sandbox/volume/volume_internal.h"
 
 void volume_observe(struct vol *v, enum event_kind kind, struct str data)

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "egress/requests.h"
-#include "http/client.h"
+#include "http/client/client.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/action.h"
 #include "base/log.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 enum { PRUNE_EACH = 500, NOTES_MAX = 20, NOTES_MS = 10000, DENIALS_MAX = 100, DENIALS_MS = 1000 };
 

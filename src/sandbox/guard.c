@@ -2,9 +2,11 @@
 #include "sandbox/guard.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/exec.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "store/meta.h"
 
 #include <stdio.h>

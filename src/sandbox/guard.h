@@ -83,14 +83,6 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
 /* What the rules say of this. ret_answer->reason stays valid until rules are changed. */
 enum guard_verdict guard_judge(struct core *core, const struct guard_question *q, struct guard_answer *ret_answer);
 
-/* ---- internal to src/sandbox ---- */
-
-struct guards;
-struct guards *guards_new(struct core *core);
-void guards_free(struct guards *all);
-const struct rules_analyser *guard_analyser(struct core *core); /* its url NULL: none */
-enum guard_stuck guard_stuck_of(const struct sandbox *sb);
-void guard_forget_tenant(struct core *core, uint64_t tenant);
 /* A rule that answers this question from now on, in the level that asked; by: who says so. The right to change that level is checked. */
 struct hold_info;
 int guard_remember(struct core *core, const struct actor *actor, const struct hold_info *info, bool is_allowed,

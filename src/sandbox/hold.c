@@ -3,7 +3,8 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/guard/guard_life.h"
+#include "sandbox/object.h"
 
 #include <stdio.h>
 

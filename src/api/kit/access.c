@@ -42,6 +42,37 @@ bool access_by_key(struct call *c, struct str key)
     return true;
 }
 
+bool access_by_peer(struct call *c, uid_t owner, struct str tenant, bool *ret_is_local)
+{
+    struct principal who = PRINCIPAL_OWNER;
+    struct http_peer peer;
+    struct err err;
+
+    if (http_peer_get(c->req, &peer) < 0) {
+        call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
+        return false;
+    }
+    *ret_is_local = peer.is_unix;
+    if (!peer.is_unix)
+        return true;
+    if (peer.uid != 0 && peer.uid != owner) {
+        facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
+        call_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
+                    (unsigned)owner, (unsigned)peer.uid);
+        return false;
+    }
+    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
+        call_fail_err(c, &err);
+        return false;
+    }
+    if (tenant.p) {
+        who.view = who.tenant;
+        who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
+    }
+    access_as(c, arena_printf(http_arena(c->req), "cli:uid=%u", (unsigned)peer.uid), &who);
+    return true;
+}
+
 static enum scope access_need(const struct route *route)
 {
     if (route->flags & ROUTE_OPERATOR)

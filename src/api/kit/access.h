@@ -19,6 +19,11 @@ struct str access_key_given(const struct http_request *req);
 
 /* False: nobody has such a key, and nothing is answered. */
 bool access_by_key(struct call *c, struct str key);
+/*
+ * Over the unix socket: root and the service's owner, who see all, or act as an administrator of the tenant that they name (p NULL: none). *ret_is_local: it was that.
+ * False: answered.
+ */
+bool access_by_peer(struct call *c, uid_t owner, struct str tenant, bool *ret_is_local);
 /* name: for the record. The principal's strings are copied. */
 void access_as(struct call *c, const char *name, const struct principal *who);
 

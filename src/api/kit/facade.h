@@ -33,6 +33,8 @@ struct facade_ops {
     /* The body of an error answer. hint: what to do next, or NULL. */
     void (*append_error)(struct buf *b, int status, enum err_code code, struct str message, const char *hint);
 
+    /* May be NULL. Answers with an error by itself, instead of append_error: where the answer depends on the request. */
+    void (*answer_error)(struct call *c, int status, enum err_code code, struct str message, const char *hint);
     /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
     int (*status_of)(const struct call *c, struct err *err);
     /* What to do next about an error, where nobody said it; the answer may be NULL, too. */

@@ -133,41 +133,14 @@ const struct route native_routes[] = {
 };
 const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
-/* The machine's owner, who sees all, or acts as an administrator of the tenant that he names. */
-static bool native_act_in(struct call *c, unsigned uid, struct str tenant)
-{
-    struct principal who = PRINCIPAL_OWNER;
-    struct err err;
-    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
-        call_fail_err(c, &err);
-        return false;
-    }
-    if (tenant.p) {
-        who.view = who.tenant;
-        who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
-    }
-    access_as(c, arena_printf(http_arena(c->req), "cli:uid=%u", uid), &who);
-    return true;
-}
-
 static bool native_authenticate(struct call *c)
 {
-    struct native_config *k = &native_of(c)->config;
-    struct http_peer peer;
-    if (http_peer_get(c->req, &peer) < 0) {
-        call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
-        return false;
-    }
     struct str tenant = http_header_get(c->req, NATIVE_TENANT_HEADER);
-    if (peer.is_unix) {
-        if (peer.uid != 0 && peer.uid != k->owner_uid) {
-            facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
-            call_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
-                        (unsigned)k->owner_uid, (unsigned)peer.uid);
-            return false;
-        }
-        return native_act_in(c, (unsigned)peer.uid, tenant);
-    }
+    bool is_local;
+    if (!access_by_peer(c, native_of(c)->config.owner_uid, tenant, &is_local))
+        return false;
+    if (is_local)
+        return true;
     struct str given = access_key_given(c->req);
     if (!given.p || !access_by_key(c, given)) {
         facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);

@@ -9,19 +9,12 @@ enum { BODY_MAX = 4 << 20 };
 
 static bool mcp_authenticate(struct call *c)
 {
-    bool is_local = false;
+    return access_by_peer_or_key(c, mcp_of(c)->config.owner_uid);
+}
 
-    if (!access_by_peer(c, mcp_of(c)->config.owner_uid, STR_NULL, &is_local))
-        return false;
-    if (is_local)
-        return true;
-    struct str given = access_key_given(c->req);
-    if (given.p && access_by_key(c, given))
-        return true;
-    facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
-    call_refuse(c, ERR_UNAUTHENTICATED, "%s: send it as 'Authorization: Bearer <key>'; 'cove key' prints it",
-                given.p ? "the API key is wrong" : "an API key is needed");
-    return false;
+static const char *mcp_hint(const struct err *err)
+{
+    return err->code == ERR_UNAUTHENTICATED ? "send it as 'Authorization: Bearer <key>'; 'cove key' prints it" : NULL;
 }
 
 /* A page in a browser says where it is from; whoever says nothing is no page. */
@@ -57,6 +50,7 @@ static const struct facade_ops mcp_ops = {
     .find_sandbox = mcp_find_sandbox,
     .append_error = mcp_append_error,
     .answer_error = rpc_answer_error,
+    .hint = mcp_hint,
     .preflight = mcp_turn_away,
 };
 

@@ -130,18 +130,20 @@ void rpc_answer_error(struct call *c, int status, enum err_code code, struct str
 {
     struct mcp_call *m = mcp_call_of(c);
 
-    (void)hint;
+    const char *colon = hint ? ": " : "";
+
+    hint = hint ? hint : "";
     if (!m || !m->tool) {
         int kind = !c->body && c->route && status == 400 ? RPC_PARSE
                    : status == 400                       ? RPC_PARAMS
                    : status >= 500                       ? RPC_INTERNAL
                                                          : RPC_REFUSED;
 
-        rpc_error(c, status, kind, NULL, "%.*s", (int)MIN(message.n, (size_t)900), message.p);
+        rpc_error(c, status, kind, NULL, "%.*s%s%s", (int)MIN(message.n, (size_t)700), message.p, colon, hint);
         return;
     }
     json_t *content = json_pack("{s:{s:s,s:o}}", "error", "code", err_code_name(code), "message", mcp_text(message));
-    AUTO_FREE char *text = mem_printf("%s: %.*s", err_code_name(code), STR_ARG(message));
+    AUTO_FREE char *text = mem_printf("%s: %.*s%s%s", err_code_name(code), STR_ARG(message), colon, hint);
     rpc_result(c, json_pack("{s:[{s:s,s:o}],s:o,s:b}", "content", "type", "text", "text", mcp_text(str_of(text)),
                             "structuredContent", content, "isError", 1));
 }

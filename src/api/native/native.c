@@ -135,22 +135,7 @@ const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
 static bool native_authenticate(struct call *c)
 {
-    struct str tenant = http_header_get(c->req, NATIVE_TENANT_HEADER);
-    bool is_local;
-    if (!access_by_peer(c, native_of(c)->config.owner_uid, tenant, &is_local))
-        return false;
-    if (is_local)
-        return true;
-    struct str given = access_key_given(c->req);
-    if (!given.p || !access_by_key(c, given)) {
-        facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
-        call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
-        return false;
-    }
-    if (!tenant.p)
-        return true;
-    call_refuse(c, ERR_PERMISSION_DENIED, "a key acts in its own tenant: only the machine's owner can name another");
-    return false;
+    return access_by_peer_or_key(c, native_of(c)->config.owner_uid);
 }
 
 static struct sandbox *native_find_sandbox(struct call *c)

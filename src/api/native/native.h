@@ -67,7 +67,6 @@
 #include "http/request.h"
 
 #define NATIVE_PREFIX "/cove/v1"
-#define NATIVE_TENANT_HEADER "x-cove-tenant" /* at the local socket alone */
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
 struct builder;

@@ -144,7 +144,7 @@ static json_t *tool_type(char letter)
                 (void)json_object_set_new(schema, "additionalProperties", json_pack("{s:s}", "type", "string"));
             return schema;
         }
-    assert(!"a type that there isn't");
+    assert(false);
     return NULL;
 }
 
@@ -208,7 +208,8 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n)
     struct err err;
 
     assert(n < ARRAY_SIZE(all));
-    memcpy(all, wants, n * sizeof(*wants));
+    if (n)
+        memcpy(all, wants, n * sizeof(*wants));
     all[n] = (struct json_want)JSON_WANT_STR("sandbox", &ignored);
     if (json_wants(mcp_call_of(c)->args, all, n + 1, http_arena(c->req), true, &err) == 0)
         return true;

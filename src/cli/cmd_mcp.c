@@ -5,7 +5,7 @@
  *  1. Each message goes out as a request of its own, so that several are under way, and what the service says on the stream of one is a line at once.
  *  2. The headers that HTTP wants are made from the message. The session that `initialize` made is kept here, and made anew when the service has restarted.
  *  3. A request that its client cancels is cut: the service ends what it began.
- *  4. At the end of stdin what is under way has DRAIN_MS, and the session is ended, with the sandboxes that end with it.
+ *  4. At the end of stdin, or of our own time (SIGTERM), what is under way has DRAIN_MS, and the session is ended, with the sandboxes that end with it.
  */
 #include "base/buf.h"
 #include "base/clock.h"
@@ -15,7 +15,9 @@
 #include "cli/service.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define TARGET "/mcp"
@@ -35,6 +37,7 @@ struct bridge {
     struct buf in;
     json_t *initialize; /* what made the session; NULL: none */
     char *session, *version;
+    int signals;
     bool is_over; /* stdin */
 };
 
@@ -309,7 +312,7 @@ static void bridge_lines(struct bridge *b)
 
 static void bridge_turn(struct bridge *b, int timeout_ms)
 {
-    struct pollfd fds[CALLS_MAX + 1] = {
+    struct pollfd fds[CALLS_MAX + 2] = {
         {.fd = b->is_over || bridge_busy(b) == CALLS_MAX ? -1 : STDIN_FILENO, .events = POLLIN}};
     for (size_t i = 0; i < CALLS_MAX; i++) {
         struct bridge_call *c = &b->calls[i];
@@ -317,8 +320,10 @@ static void bridge_turn(struct bridge *b, int timeout_ms)
         if (c->message && http_client_pending(service_client(c->s)))
             timeout_ms = 0;
     }
+    fds[CALLS_MAX + 1] = (struct pollfd){.fd = b->signals, .events = POLLIN};
     if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
         return;
+    b->is_over = b->is_over || fds[CALLS_MAX + 1].revents;
     for (size_t i = 0; i < CALLS_MAX; i++)
         if (b->calls[i].message && (fds[i + 1].revents || http_client_pending(service_client(b->calls[i].s))))
             bridge_read(b, &b->calls[i]);
@@ -348,6 +353,14 @@ static int run(struct context *ctx)
     if (context_take_nothing(ctx) == FLAGS_STOP)
         return context_exit(ctx);
     struct bridge b = {.ctx = ctx, .in = BUF_INIT(LINE_MAX_BYTES)};
+    sigset_t ends;
+    (void)sigemptyset(&ends);
+    (void)sigaddset(&ends, SIGTERM);
+    (void)sigaddset(&ends, SIGINT);
+    (void)sigaddset(&ends, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &ends, NULL);
+    AUTO_CLOSE int signals = signalfd(-1, &ends, SFD_CLOEXEC);
+    b.signals = signals;
     for (size_t i = 0; i < CALLS_MAX; i++)
         b.calls[i].in = BUF_INIT(ANSWER_MAX);
     b.calls[0].s = service_open(ctx);

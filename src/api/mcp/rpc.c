@@ -365,6 +365,7 @@ void rpc_handle(struct call *c)
             list_append(&m->session->calls, &c->node);
         c->cleanup = rpc_closed;
         call_set_timer(c, PATIENCE_MS, rpc_alive);
+        http_watch_client(c->req, true); /* who leaves cancels it */
         methods[i].handler(c);
         return;
     }

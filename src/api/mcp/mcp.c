@@ -28,17 +28,6 @@ static bool mcp_turn_away(struct facade *f, struct http_request *req)
     return true;
 }
 
-static struct sandbox *mcp_find_sandbox(struct call *c)
-{
-    (void)c; /* no route asks for it: tools name sandboxes in their arguments */
-    return NULL;
-}
-
-static void mcp_append_error(struct buf *b, int status, enum err_code code, struct str message, const char *hint)
-{
-    (void)b, (void)status, (void)code, (void)message, (void)hint; /* answer_error is asked instead */
-}
-
 static const struct facade_ops mcp_ops = {
     .name = "mcp",
     .body_max = BODY_MAX,
@@ -47,8 +36,6 @@ static const struct facade_ops mcp_ops = {
     .method_error = "only POST, and DELETE to end a session",
     .method_error_status = 405,
     .authenticate = mcp_authenticate,
-    .find_sandbox = mcp_find_sandbox,
-    .append_error = mcp_append_error,
     .answer_error = rpc_answer_error,
     .hint = mcp_hint,
     .preflight = mcp_turn_away,

@@ -14,7 +14,6 @@ static json_t *sandbox_json(const struct sandbox *sb)
 {
     const struct sandbox_info *i = sandbox_info(sb);
     json_t *labels = json_object();
-
     for (size_t n = 0; n < i->n_metadata; n++)
         if (!str_eqc(i->metadata[n].key, MCP_SESSION_LABEL))
             (void)json_object_setn_new(labels, i->metadata[n].key.p, i->metadata[n].key.n,
@@ -27,7 +26,6 @@ static json_t *sandbox_json(const struct sandbox *sb)
 static void sandbox_done(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         tool_result(c, sandbox_json(sb), STR_NULL);
 }
@@ -38,7 +36,6 @@ static void add_labels(struct call *c, struct sandbox_spec *spec, const struct p
 {
     struct pair *all = arena_alloc(http_arena(c->req), (n + 3) * sizeof(*all));
     const struct mcp_session *s = mcp_call_of(c)->session;
-
     for (size_t i = 0; i < n; i++)
         if (!str_eqc(given[i].key, MCP_SESSION_LABEL))
             all[spec->n_metadata++] = given[i];
@@ -60,7 +57,6 @@ void sandbox_create_tool(struct call *c)
     size_t n_labels = 0;
     bool keep = false;
     struct err err;
-
     if (!TOOL_WANTS(c, JSON_WANT_STR("template", &spec.template_ref),
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s), JSON_WANT_BOOL("keep", &keep),
                     JSON_WANT_PAIRS("env", &spec.envs, &spec.n_envs), JSON_WANT_PAIRS("metadata", &labels, &n_labels),
@@ -88,7 +84,6 @@ struct boxes_page {
 static bool boxes_list_one(void *ctx, struct sandbox *sb)
 {
     struct boxes_page *p = ctx;
-
     if (!sandbox_info(sb)->hidden && p->seen++ >= p->cursor && json_array_size(p->all) < MCP_ITEMS_MAX)
         (void)json_array_append_new(p->all, sandbox_json(sb));
     return true;
@@ -97,7 +92,6 @@ static bool boxes_list_one(void *ctx, struct sandbox *sb)
 void sandbox_list_tool(struct call *c)
 {
     struct boxes_page p = {.cursor = 0};
-
     if (!TOOL_WANTS(c, JSON_WANT_INT("cursor", 0, INT32_MAX, &p.cursor)))
         return;
     p.all = json_array();
@@ -121,7 +115,6 @@ void sandbox_title_tool(struct call *c)
     struct str title = STR("");
     size_t n = 0;
     struct err err;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("title", &title)))
         return;
     for (size_t k = 0; k < i->n_metadata; k++)
@@ -137,7 +130,6 @@ void sandbox_title_tool(struct call *c)
 static void sandbox_killed(void *ctx, struct sandbox *sb, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     (void)sb;
     if (c)
         tool_result(c, json_pack("{s:b}", "ended", 1), STR_NULL);
@@ -146,7 +138,6 @@ static void sandbox_killed(void *ctx, struct sandbox *sb, const struct err *err)
 void sandbox_kill_tool(struct call *c)
 {
     struct err err;
-
     if (tool_wants(c, NULL, 0) && sandbox_kill(c->sandbox, &c->actor, sandbox_killed, call_hold(c), &err) < 0)
         call_drop(c, &err);
 }
@@ -156,7 +147,6 @@ void sandbox_kill_tool(struct call *c)
 static void snapshot_made(void *ctx, const struct template *t, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         tool_result(c, json_pack("{s:s,s:s*}", "snapshot", t->ref ? t->ref : t->id, "name", t->name), STR_NULL);
 }
@@ -165,7 +155,6 @@ void snapshot_tool(struct call *c)
 {
     struct str name = STR("");
     struct err err;
-
     if (TOOL_WANTS(c, JSON_WANT_STR("name", &name)) &&
         sandbox_snapshot(c->sandbox, &c->actor, name, snapshot_made, call_hold(c), &err) < 0)
         call_drop(c, &err);
@@ -180,7 +169,6 @@ struct forking {
 static void fork_made(void *ctx, size_t i, struct sandbox *fork, const struct err *err)
 {
     struct forking *f = ctx;
-
     if (i < f->count) {
         (void)json_array_append_new(f->forks, fork ? sandbox_json(fork)
                                                    : json_pack("{s:o}", "error", mcp_text(str_of(err->msg))));
@@ -197,7 +185,6 @@ void fork_tool(struct call *c)
 {
     int64_t count = 1, timeout_s = 0;
     struct err err;
-
     if (!TOOL_WANTS(c, JSON_WANT_INT("count", 1, FORKS_MAX, &count),
                     JSON_WANT_INT("timeout_s", 1, INT64_MAX / 1000, &timeout_s)))
         return;
@@ -222,7 +209,6 @@ struct differing {
 static void differing_closed(struct call *c)
 {
     struct differing *d = mcp_call_of(c)->own;
-
     diff_read_close(d->read);
     json_decref(d->changes);
 }
@@ -231,7 +217,6 @@ static void differing_change(void *ctx, const struct layers_change *change)
 {
     struct differing *d = mcp_call_of(ctx)->own;
     AUTO_FREE char *path = mem_printf("/%.*s", STR_ARG(change->path));
-
     if (d->n++ < MCP_ITEMS_MAX)
         (void)json_array_append_new(d->changes,
                                     json_pack("{s:s,s:s,s:o,s:I}", "change", change->change, "type", change->type,
@@ -242,7 +227,6 @@ static void differing_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct differing *d = mcp_call_of(c)->own;
-
     if (err)
         call_fail_hint(c, err, err->code == ERR_RESOURCE_EXHAUSTED ? DIFF_READ_HINT : NULL);
     else
@@ -258,7 +242,6 @@ void diff_tool(struct call *c)
     struct differing *d = arena_alloc(http_arena(c->req), sizeof(*d));
     struct str against = STR("");
     struct err err;
-
     if (!TOOL_WANTS(c, JSON_WANT_STR("against", &against)))
         return;
     *d = (struct differing){.n = 0};
@@ -302,7 +285,6 @@ static bool log_page_wants(const struct log_page *p, struct str kind)
 static bool log_page_event(const struct event *e, void *ctx)
 {
     struct log_page *p = ctx;
-
     if (log_page_wants(p, e->kind_name)) {
         if (json_array_size(p->events) == MCP_ITEMS_MAX || p->bytes > EVENTS_BYTES)
             return false;
@@ -323,7 +305,6 @@ static void log_page_answer(struct call *c, struct log_page *p, int64_t from)
     const char *id = sandbox_info(c->sandbox)->id;
     struct event_bounds bounds;
     struct err err;
-
     p->next = (uint64_t)from;
     p->events = json_array();
     if (event_bounds_get(log, id, &bounds, &err) < 0 ||
@@ -341,7 +322,6 @@ void events_tool(struct call *c)
 {
     struct log_page p = {.n_kinds = 0};
     int64_t from = 0;
-
     if (TOOL_WANTS(c, JSON_WANT_INT("from", 0, INT64_MAX, &from), JSON_WANT_STRS("kinds", &p.kinds, &p.n_kinds)))
         log_page_answer(c, &p, from);
 }
@@ -352,7 +332,6 @@ void denials_tool(struct call *c)
         {"net.denied", 10}, {"net.unresolved", 14}, {"net.misuse", 10}, {"guard.denied", 12}};
     struct log_page p = {.kinds = kinds, .n_kinds = ARRAY_SIZE(kinds)};
     int64_t from = 0;
-
     if (TOOL_WANTS(c, JSON_WANT_INT("from", 0, INT64_MAX, &from)))
         log_page_answer(c, &p, from);
 }

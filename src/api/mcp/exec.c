@@ -52,7 +52,6 @@ static void job_free(struct job *j)
 void jobs_free(struct mcp *m)
 {
     size_t it = 0;
-
     for (struct job *j; (j = map_next(&m->jobs, &it)); it = 0)
         job_free(j);
     map_fini(&m->jobs);
@@ -61,7 +60,6 @@ void jobs_free(struct mcp *m)
 static void job_ends(struct job *j)
 {
     struct mcp *m = j->m;
-
     j->follow = NULL;
     sandbox_unref(TAKE_PTR(j->sb));
     list_append(&m->ended, &j->node);
@@ -74,7 +72,6 @@ static void job_ends(struct job *j)
 static void job_leaves(struct call *c)
 {
     struct job *j = mcp_call_of(c)->own;
-
     if (j)
         j->call = NULL;
 }
@@ -90,7 +87,6 @@ static void job_starts(void *ctx, uint32_t pid)
 {
     struct job *j = ctx;
     struct call *c = job_take_call(j);
-
     if (c)
         tool_result(c, json_pack("{s:s,s:b,s:i}", "exec", j->id, "running", 1, "pid", (int)pid), STR_NULL);
 }
@@ -98,7 +94,6 @@ static void job_starts(void *ctx, uint32_t pid)
 static void job_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct job *j = ctx;
-
     (void)channel;
     exec_ack(j->follow, bytes.n); /* of the prelude alone */
 }
@@ -106,7 +101,6 @@ static void job_writes(void *ctx, enum wire_channel channel, struct str bytes)
 static void job_exits(void *ctx, const struct exec_exit *exit)
 {
     struct job *j = ctx;
-
     j->exit = *exit;
     job_ends(j);
 }
@@ -115,7 +109,6 @@ static void job_fails(void *ctx, const struct err *err)
 {
     struct job *j = ctx;
     struct call *c = job_take_call(j);
-
     (void)snprintf(j->error, sizeof(j->error), "%s", err->msg);
     if (c)
         call_fail_err(c, err);
@@ -127,7 +120,6 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
     static const struct exec_ops ops = {job_starts, job_writes, job_exits, job_fails};
     struct job *j = mem_new(struct job);
     struct err err;
-
     j->m = mcp_of(c);
     memcpy(j->id, id, JOB_ID_LEN);
     memcpy(j->sandbox, sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN);
@@ -166,10 +158,8 @@ static void waited_closed(struct call *c)
     struct waited *w = mcp_call_of(c)->own;
     struct exec_call *call;
     struct err err;
-
     if (w->follow && w->pid) {
         const struct actor actor = {.name = c->actor.name, .who = c->actor.who};
-
         (void)!exec_signal(c->sandbox, &actor, &(struct exec_select){.pid = w->pid}, SIGKILL, waited_signalled, NULL,
                            &call, &err);
     }
@@ -188,7 +178,6 @@ static void waited_writes(void *ctx, enum wire_channel channel, struct str bytes
     struct call *c = ctx;
     struct waited *w = mcp_call_of(c)->own;
     size_t i = channel == WIRE_STDERR;
-
     w->bytes[i] += bytes.n;
     (void)buf_append_str(&w->out[i], str_n(bytes.p, MIN(bytes.n, MCP_TEXT_MAX - buf_len(&w->out[i]))));
     exec_ack(w->follow, bytes.n);
@@ -199,7 +188,6 @@ static void waited_exits(void *ctx, const struct exec_exit *exit)
 {
     struct call *c = ctx;
     struct waited *w = mcp_call_of(c)->own;
-
     w->follow = NULL;
     w->done(c, w, exit);
 }
@@ -208,7 +196,6 @@ static void waited_fails(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct waited *w = mcp_call_of(c)->own;
-
     w->follow = NULL;
     if (err->code == ERR_DEADLINE_EXCEEDED)
         w->done(c, w, NULL);
@@ -222,7 +209,6 @@ static void waited_start(struct call *c, const struct exec_spec *spec,
     static const struct exec_ops ops = {waited_starts, waited_writes, waited_exits, waited_fails};
     struct waited *w = arena_alloc(http_arena(c->req), sizeof(*w));
     struct err err;
-
     *w = (struct waited){.done = done, .started = clock_mono()};
     buf_init(&w->out[0], MCP_TEXT_MAX);
     buf_init(&w->out[1], MCP_TEXT_MAX);
@@ -239,7 +225,6 @@ static void add_channel(json_t *content, const char *name, const struct waited *
 {
     struct str shown =
         w->bytes[i] > buf_len(&w->out[i]) ? mcp_cut(buf_str(&w->out[i]), MCP_TEXT_MAX - 4) : buf_str(&w->out[i]);
-
     (void)json_object_set_new(content, name, mcp_text(shown));
     if (shown.n == w->bytes[i])
         return;
@@ -254,7 +239,6 @@ static void exec_done(struct call *c, struct waited *w, const struct exec_exit *
 {
     char id[24];
     AUTO_BUF struct buf text = BUF_INIT(4 * MCP_TEXT_MAX);
-
     (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)w->seq);
     json_t *content =
         json_pack("{s:s,s:I}", "exec", id, "duration_ms", (json_int_t)((clock_mono() - w->started) / USEC_PER_MS));
@@ -284,7 +268,6 @@ void exec_tool(struct call *c)
     bool is_background = false;
     size_t argc = 0, n = 0;
     char *id = arena_alloc(http_arena(c->req), JOB_ID_LEN + 1);
-
     if (!TOOL_WANTS(c, JSON_WANT_STR("command", &command), JSON_WANT_STRS("argv", &argv, &argc),
                     JSON_WANT_STR("cwd", &spec.cwd), JSON_WANT_PAIRS("env", &spec.envs, &spec.n_envs),
                     JSON_WANT_STR("user", &spec.user), JSON_WANT_INT("timeout_s", 1, 86400, &timeout_s),
@@ -299,7 +282,6 @@ void exec_tool(struct call *c)
     spec.args = args;
     if (is_background) {
         struct str given = c->args[0];
-
         if (!given.p) { /* the same when this is run again: what was allowed is that action */
             id_token(id, JOB_ID_LEN);
             given = c->args[0] = str_of(id);
@@ -341,14 +323,12 @@ static bool is_job_id(struct str id)
 static struct job *job_find(const struct call *c, struct str id)
 {
     struct job *j = map_get(&mcp_of(c)->jobs, id);
-
     return j && strcmp(j->sandbox, sandbox_info(c->sandbox)->id) == 0 ? j : NULL;
 }
 
 static void output_result(struct call *c, json_t *content, struct str bytes, uint64_t offset, uint64_t size)
 {
     struct str shown = offset + bytes.n < size ? mcp_cut(bytes, MCP_TEXT_MAX - 4) : bytes;
-
     (void)json_object_set_new(content, "output", mcp_text(shown));
     (void)json_object_set_new(content, "next", json_integer((json_int_t)(offset + shown.n)));
     (void)json_object_set_new(content, "more", json_boolean(offset + shown.n < size));
@@ -360,7 +340,6 @@ static void output_kept(struct call *c, uint64_t seq, enum wire_channel channel,
     struct exec_kept kept;
     struct err err;
     char piece[MCP_TEXT_MAX];
-
     if (exec_kept_output(call_core(c), sandbox_info(c->sandbox)->id, seq, channel, &kept, &err) < 0) {
         call_refuse(c, err.code,
                     err.code == ERR_NOT_FOUND ? "nothing more is kept of exec %llu: the answer to it was all"
@@ -390,7 +369,6 @@ static void output_read_done(struct call *c, struct file_bytes *f)
     const struct output_read *r = container_of(f, struct output_read, f);
     const struct job *j = job_find(c, r->id);
     json_t *content = json_object();
-
     if (j)
         (void)json_object_set_new(content, "running", json_boolean(j->follow != NULL));
     if (j && !j->follow && j->error[0])
@@ -406,7 +384,6 @@ void exec_output_tool(struct call *c)
     struct str id = STR(""), channel = STR("stdout");
     int64_t offset = 0;
     uint64_t seq;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("exec", &id), JSON_WANT_STR("channel", &channel),
                     JSON_WANT_INT("offset", 0, INT64_MAX / 2, &offset)))
         return;
@@ -415,7 +392,6 @@ void exec_output_tool(struct call *c)
         call_refuse(c, ERR_INVALID_ARGUMENT, "channel is stdout or stderr");
     } else if (is_job_id(id)) {
         struct output_read *r = arena_alloc(http_arena(c->req), sizeof(*r));
-
         *r = (struct output_read){
             .f = {.done = output_read_done, .may_miss = job_find(c, id) != NULL}, .id = id, .offset = (uint64_t)offset};
         file_bytes_read(c, str_of(arena_printf(http_arena(c->req), JOBS_DIRECTORY "/%.*s.log", STR_ARG(id))),
@@ -430,7 +406,6 @@ void exec_output_tool(struct call *c)
 static void exec_killed(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
-
     c->exec = NULL;
     if (err)
         call_fail_err(c, err);
@@ -443,7 +418,6 @@ void exec_kill_tool(struct call *c)
     struct exec_select which = {.by_tag = true};
     int64_t signal = SIGTERM;
     struct err err;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("exec", &which.tag), JSON_WANT_INT("signal", 1, 64, &signal)))
         return;
     if (!is_job_id(which.tag))
@@ -465,7 +439,6 @@ static void search_done(struct call *c, struct waited *w, const struct exec_exit
     json_t *matches = json_array();
     bool is_cut = w->bytes[0] > buf_len(&w->out[0]);
     uint64_t n;
-
     if (!exit || exit->signaled || exit->code > 1) {
         json_decref(matches);
         call_refuse(c, ERR_FAILED_PRECONDITION, "grep: %.*s", (int)MIN(buf_len(&w->out[1]), (size_t)160),
@@ -489,7 +462,6 @@ void file_search_tool(struct call *c)
 {
     struct str pattern = STR(""), path = STR("."), include = STR("*");
     bool is_fixed = false;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("pattern", &pattern), JSON_WANT_STR("path", &path),
                     JSON_WANT_STR("include", &include), JSON_WANT_BOOL("fixed", &is_fixed)))
         return;

@@ -10,7 +10,6 @@ enum { DEPTH_MAX = 16 };
 static void bytes_closed(struct call *c)
 {
     struct file_bytes *f = mcp_call_of(c)->own;
-
     buf_fini(&f->b);
 }
 
@@ -23,7 +22,6 @@ static void bytes_data(void *ctx, struct str bytes)
 {
     struct call *c = ctx;
     struct file_bytes *f = mcp_call_of(c)->own;
-
     (void)buf_append_str(&f->b, bytes);
     file_read_ack(c->file, bytes.n);
 }
@@ -32,7 +30,6 @@ static void bytes_end(void *ctx, const struct err *err)
 {
     struct call *c = ctx;
     struct file_bytes *f = mcp_call_of(c)->own;
-
     c->file = NULL;
     if (err && !(f->may_miss && err->code == ERR_NOT_FOUND))
         call_fail_err(c, err);
@@ -44,7 +41,6 @@ void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t ma
 {
     static const struct file_read_ops ops = {bytes_open, bytes_data, bytes_end};
     struct err err;
-
     buf_init(&f->b, max + 65536);
     mcp_call_of(c)->own = f;
     mcp_call_of(c)->cleanup = bytes_closed;
@@ -62,7 +58,6 @@ struct reading {
 static struct str take_lines(struct str all, int64_t first, int64_t last)
 {
     const char *from = all.p, *end = all.p + all.n;
-
     for (int64_t line = 1; line < first && from < end; line++) {
         const char *next = memchr(from, '\n', (size_t)(end - from));
         from = next ? next + 1 : end;
@@ -81,7 +76,6 @@ static void reading_done(struct call *c, struct file_bytes *f)
     uint64_t offset = (uint64_t)r->offset;
     bool has_lines = r->first || r->last, is_long = buf_len(&f->b) > MCP_FILE_MAX;
     struct str bytes = buf_str(&f->b);
-
     if (has_lines && is_long) {
         call_refuse(c, ERR_OUT_OF_RANGE, "the file is too long to count its lines: read it by offset");
         return;
@@ -110,7 +104,6 @@ void file_read_tool(struct call *c)
 {
     struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
     struct str path = STR("");
-
     *r = (struct reading){.f.done = reading_done};
     if (TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("offset", 0, INT64_MAX / 2, &r->offset),
                    JSON_WANT_INT("start_line", 1, INT32_MAX, &r->first),
@@ -132,7 +125,6 @@ struct writing {
 static void writing_closed(struct call *c)
 {
     struct writing *w = container_of((struct file_bytes *)mcp_call_of(c)->own, struct writing, f);
-
     buf_fini(&w->f.b);
     buf_fini(&w->bytes);
 }
@@ -146,10 +138,8 @@ static void writing_ready(void *ctx)
 {
     struct call *c = ctx;
     struct writing *w = writing_of(c);
-
     while (w->given < buf_len(&w->bytes)) {
         size_t n = file_write_data(c->file, str_sub(buf_str(&w->bytes), w->given));
-
         if (!n)
             return;
         w->given += n;
@@ -160,7 +150,6 @@ static void writing_ready(void *ctx)
 static void writing_end(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
-
     c->file = NULL;
     if (err) {
         call_fail_err(c, err);
@@ -177,7 +166,6 @@ static void writing_step(struct call *c)
     static const struct file_write_ops ops = {writing_ready, writing_end};
     struct writing *w = writing_of(c);
     struct err err;
-
     if (file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &ops, c, &c->file, &err) < 0) {
         c->file = NULL;
         call_fail_err(c, &err);
@@ -187,7 +175,6 @@ static void writing_step(struct call *c)
 static struct writing *writing_new(struct call *c)
 {
     struct writing *w = arena_alloc(http_arena(c->req), sizeof(*w));
-
     *w = (struct writing){.which = 0};
     buf_init(&w->bytes, 8 * MCP_FILE_MAX);
     mcp_call_of(c)->own = &w->f;
@@ -200,7 +187,6 @@ void file_write_tool(struct call *c)
     struct writing *w = writing_new(c);
     struct str content = STR_NULL;
     bool is_base64 = false;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_WANT_STR("content", &content),
                     JSON_WANT_BOOL("base64", &is_base64)))
         return;
@@ -217,14 +203,12 @@ static void edit_read(struct call *c, struct file_bytes *f)
     struct writing *w = container_of(f, struct writing, f);
     struct str rest = buf_str(&f->b);
     int64_t n = 0;
-
     if (rest.n > MCP_FILE_MAX) {
         call_refuse(c, ERR_OUT_OF_RANGE, "the file is larger than %d bytes: edit it by a command", MCP_FILE_MAX);
         return;
     }
     for (const char *at; rest.n && (at = memmem(rest.p, rest.n, w->search.p, w->search.n));) {
         bool is_wanted = w->all || !w->which || ++n == w->which;
-
         w->replaced += is_wanted;
         (void)buf_append_str(&w->bytes, str_n(rest.p, (size_t)(at - rest.p)));
         (void)buf_append_str(&w->bytes, is_wanted ? w->replace : w->search);
@@ -247,7 +231,6 @@ void file_edit_tool(struct call *c)
     struct writing *w = writing_new(c);
     struct str which = STR_NULL;
     uint64_t number = 0;
-
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_NEED_STR("search", &w->search),
                     JSON_WANT_STR("replace", &w->replace), JSON_WANT_STR("which", &which),
                     JSON_WANT_BOOL("all", &w->all)))
@@ -267,7 +250,6 @@ void file_edit_tool(struct call *c)
 static void file_deleted(void *ctx, const struct file_entry *entry, const struct err *err)
 {
     struct call *c = ctx;
-
     (void)entry;
     c->file = NULL;
     if (err)
@@ -280,7 +262,6 @@ void file_delete_tool(struct call *c)
 {
     struct str path = STR("");
     struct err err;
-
     if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)) &&
         file_remove(c->sandbox, &c->actor, STR(""), path, file_deleted, c, &c->file, &err) < 0) {
         c->file = NULL;
@@ -302,7 +283,6 @@ static void listing_each(void *ctx, const struct file_entry *e)
 {
     struct listing *l = mcp_call_of(ctx)->own;
     static const char *const types[] = {[WIRE_FILE_REGULAR] = "file", [WIRE_FILE_DIRECTORY] = "directory"};
-
     if (l->seen++ < l->cursor || json_array_size(l->entries) == MCP_ITEMS_MAX)
         return;
     (void)json_array_append_new(
@@ -318,7 +298,6 @@ static void listing_done(void *ctx, const struct file_entry *entry, const struct
     struct call *c = ctx;
     struct listing *l = mcp_call_of(c)->own;
     int64_t next = l->cursor + (int64_t)json_array_size(l->entries);
-
     (void)entry;
     c->file = NULL;
     if (err) {
@@ -337,7 +316,6 @@ void file_list_tool(struct call *c)
     struct str path = STR("");
     int64_t depth = 1;
     struct err err;
-
     *l = (struct listing){.entries = NULL};
     if (!TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("depth", 1, DEPTH_MAX, &depth),
                     JSON_WANT_INT("cursor", 0, INT32_MAX, &l->cursor)))

@@ -40,10 +40,8 @@ static bool grant_read(struct call *c, struct grant *g)
 static json_t *grant_policy(const struct call *c, const struct grant *g)
 {
     json_t *policy = json_copy((json_t *)network_policy(c->sandbox)), *rules = json_array();
-
     for (size_t i = 0; i < g->n_hosts; i++) {
         json_t *rule = json_pack("{s:o}", "allow", mcp_text(g->hosts[i]));
-
         if (json_array_size(g->ports))
             (void)json_object_set(rule, "ports", g->ports);
         (void)json_array_append_new(rules, rule);
@@ -58,7 +56,6 @@ static json_t *grant_policy(const struct call *c, const struct grant *g)
 static void grant_done(void *ctx, const struct err *err)
 {
     struct call *c = call_back(ctx, err);
-
     if (c)
         tool_result(c, json_pack("{s:b,s:O}", "granted", 1, "policy", network_policy(c->sandbox)), STR_NULL);
 }
@@ -67,7 +64,6 @@ static void grant_set(struct call *c)
 {
     struct grant g = {.n_hosts = 0};
     struct err err;
-
     if (!grant_read(c, &g))
         return;
     AUTO_JSON json_t *policy = grant_policy(c, &g);
@@ -80,7 +76,6 @@ static void grant_set(struct call *c)
 static void grant_decide(struct call *c, const json_t *answer)
 {
     const char *action = json_string_value(json_object_get(answer, "action"));
-
     mcp_call_of(c)->until = 0;
     if (action && strcmp(action, "accept") == 0 &&
         json_is_true(json_object_get(json_object_get(answer, "content"), "allow")))
@@ -101,7 +96,6 @@ static void append_plain(struct buf *b, struct str s)
 static json_t *grant_question(const struct call *c, const struct grant *g)
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
-
     buf_printf(&b, "An agent asks that sandbox %s may reach ", sandbox_info(c->sandbox)->id);
     for (size_t i = 0; i < g->n_hosts; i++) {
         (void)buf_append_cstr(&b, i ? ", " : "");
@@ -125,7 +119,6 @@ static void grant_sign(const struct call *c, uint64_t until, char ret_state[stat
     AUTO_FREE char *args = json_dumps(mcp_call_of(c)->args, JSON_COMPACT | JSON_SORT_KEYS);
     AUTO_FREE char *text = mem_printf("%llu|%llu|%s|%s", (unsigned long long)until,
                                       (unsigned long long)c->actor.who.tenant, c->actor.name, args ? args : "");
-
     (void)HMAC(EVP_sha256(), mcp_of(c)->secret, sizeof(mcp_of(c)->secret), (const unsigned char *)text, strlen(text),
                mac, &n);
     int at = snprintf(ret_state, STATE_MAX, "%llu.", (unsigned long long)until);
@@ -138,7 +131,6 @@ static bool grant_is_ours(const struct call *c, struct str given)
     struct str rest = given, until;
     char state[STATE_MAX];
     uint64_t at;
-
     if (!str_split(&rest, '.', &until) || str_to_u64(until, &at) < 0 || at < clock_real())
         return false;
     grant_sign(c, at, state);
@@ -151,7 +143,6 @@ static void grant_ask_stateless(struct call *c, const struct grant *g)
     const json_t *state = json_object_get(m->params, "requestState"),
                  *given = json_object_get(m->params, "inputResponses");
     char signed_state[STATE_MAX];
-
     if (json_object_get(given, "grant") && json_is_string(state)) {
         if (grant_is_ours(c, str_n(json_string_value(state), json_string_length(state))))
             grant_decide(c, json_object_get(given, "grant"));
@@ -176,7 +167,6 @@ static void grant_ask_stateless(struct call *c, const struct grant *g)
 static void grant_ask(struct call *c, const struct grant *g)
 {
     struct mcp_call *m = mcp_call_of(c);
-
     if (!m->session || !m->session->can_ask) {
         call_refuse(c, ERR_FAILED_PRECONDITION,
                     "this client can't ask a person. A person can: cove policy allow %s %.*s",
@@ -201,7 +191,6 @@ bool grant_answered(struct call *c, const json_t *message)
 {
     const char *id = json_string_value(json_object_get(message, "id"));
     struct call *asked = id ? mcp_session_call(mcp_call_of(c)->session, grant_waits, id) : NULL;
-
     if (!asked)
         return false;
     mcp_call_of(asked)->ask[0] = 0;
@@ -213,7 +202,6 @@ void grant_tool(struct call *c)
 {
     struct grant g = {.n_hosts = 0};
     struct err err;
-
     if (!grant_read(c, &g))
         return;
     AUTO_JSON json_t *policy = grant_policy(c, &g);

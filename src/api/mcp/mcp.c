@@ -21,7 +21,6 @@ static const char *mcp_hint(const struct err *err)
 static bool mcp_turn_away(struct facade *f, struct http_request *req)
 {
     struct str origin = http_header_get(req, "origin");
-
     if (!origin.p || origin_is_good(origin, http_header_get(req, "host"), core_config(f->core)->domain))
         return false;
     call_fail(call_new(f, req, NULL), 403, "pages of this origin may not call this address");
@@ -51,14 +50,12 @@ const size_t mcp_n_routes = ARRAY_SIZE(mcp_routes);
 bool mcp_serve(void *mcp, struct http_request *req)
 {
     struct mcp *m = mcp;
-
     return facade_serve(&m->facade, mcp_routes, mcp_n_routes, req);
 }
 
 struct mcp *mcp_new(const struct mcp_config *config)
 {
     struct mcp *m = mem_new(struct mcp);
-
     m->config = *config;
     m->tools = tools_describe();
     list_init(&m->used);

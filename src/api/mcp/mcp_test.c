@@ -17,7 +17,6 @@ static int setup(void **state)
     struct test_facade *f = facade_open();
     struct mcp *m = mcp_new(&(struct mcp_config){.core = f->w->core, .events = f->w->events, .version = "1"});
     tenant_set_key(f->w->core, STR("key-of-the-tests"));
-
     facade_claim(f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = m});
     *state = f;
     return 0;
@@ -90,7 +89,6 @@ static void who_has_no_key_gets_nothing(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     assert_int_equal(post(f, "Content-Type: application/json\r\n", "{}", &b), 401);
     assert_has(&b, "\"id\":null,\"error\":{\"code\":-32001,\"message\":\"an API key is needed: send it as");
     assert_int_equal(post(f, "Content-Type: application/json\r\nX-API-KEY: other\r\n", "{}", &b), 401);
@@ -129,7 +127,6 @@ static void what_is_no_message_is_refused(void **state)
     };
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     struct test_facade *f = *state;
-
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         if (post(f, bad[i].headers, bad[i].body, &b) != bad[i].status)
             fail_msg("%zu: %.*s", i, STR_ARG(buf_str(&b)));
@@ -174,7 +171,6 @@ static void origins_are_told_apart(void **state)
         {"", "", NULL, false},
         {"http://", "localhost", NULL, false},
     };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         if (origin_is_good(str_of(cases[i].origin), str_of(cases[i].host), cases[i].domain) != cases[i].is_good)
@@ -187,7 +183,6 @@ static void sandboxes_end_with_their_session(void **state)
     struct test_facade *f = *state;
     char kept[ID_SANDBOX_LEN + 1], ends[ID_SANDBOX_LEN + 1];
     AUTO_FREE char *one = session_header(f, ""), *other = session_header(f, "");
-
     sandbox_made(f, one, "\"keep\":true,\"metadata\":{\"a\":\"b\",\"cove.mcp/session\":\"x\"}", kept);
     sandbox_made(f, one, "", ends);
     assert_int_equal(facade_call(f, "DELETE", MCP_PATH, other, STR_NULL, NULL, &b), 204);
@@ -207,7 +202,6 @@ static void commands_and_files(void **state)
     struct test_facade *f = *state;
     AUTO_FREE char *s = session_header(f, "");
     char id[ID_SANDBOX_LEN + 1];
-
     sandbox_made(f, s, "", id);
     AUTO_FREE char *hi = mem_printf("\"sandbox\":\"%s\",\"argv\":[\"echo\",\"hi\"]", id);
     AUTO_JSON json_t *ran = tool(f, s, "exec", hi, &b);
@@ -246,7 +240,6 @@ static void nothing_is_granted_without_a_person(void **state)
     struct test_facade *f = *state;
     AUTO_FREE char *s = session_header(f, "");
     char id[ID_SANDBOX_LEN + 1];
-
     sandbox_made(f, s, "", id);
     AUTO_FREE char *args = mem_printf("\"sandbox\":\"%s\",\"hosts\":[\"a.test\"],\"reason\":\"x\"", id);
     assert_null(tool(f, s, "request_grant", args, &b));
@@ -290,7 +283,6 @@ static void a_person_is_asked_on_the_stream(void **state)
     struct test_facade *f = *state;
     AUTO_FREE char *s = session_header(f, "\"elicitation\":{}");
     char id[ID_SANDBOX_LEN + 1];
-
     sandbox_made(f, s, "", id);
     for (int allows = 0; allows < 2; allows++) {
         AUTO_BUF struct buf request = BUF_INIT(8192), stream = BUF_INIT(1 << 20), b = BUF_INIT(1 << 20);
@@ -327,7 +319,6 @@ static void a_cancelled_command_ends(void **state)
     struct test_facade *f = *state;
     AUTO_FREE char *s = session_header(f, "");
     char id[ID_SANDBOX_LEN + 1];
-
     sandbox_made(f, s, "", id);
     AUTO_FREE char *body = mem_printf(
         "{\"jsonrpc\":\"2.0\",\"id\":\"c\",\"method\":\"tools/call\",\"params\":{\"_meta\":{\"progressToken\":5},"
@@ -359,6 +350,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_person_is_asked_on_the_stream, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cancelled_command_ends, setup, teardown),
     };
-
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,6 @@
 static struct str origin_host(struct str authority)
 {
     ssize_t end = authority.n && authority.p[0] == '[' ? str_find_char(authority, ']') : str_find_char(authority, ':');
-
     if (authority.n && authority.p[0] == '[')
         return end < 0 ? STR_NULL : str_n(authority.p + 1, (size_t)end - 1);
     return end < 0 ? authority : str_n(authority.p, (size_t)end);
@@ -20,7 +19,6 @@ static bool origin_parse_addr(struct str host, struct netaddr *ret)
 static bool origin_is_loopback(struct str host)
 {
     struct netaddr addr;
-
     if (origin_parse_addr(host, &addr))
         return netaddr_class(&addr) == NET_LOOPBACK;
     return str_eq_nocase(host, STR("localhost")) ||
@@ -38,7 +36,6 @@ bool origin_is_good(struct str origin, struct str host, const char *domain)
 {
     struct netaddr addr;
     struct str asked = origin_host(host);
-
     if (str_starts(origin, STR("http://")))
         origin = str_sub(origin, 7);
     else if (str_starts(origin, STR("https://")))
@@ -56,7 +53,6 @@ bool origin_is_good(struct str origin, struct str host, const char *domain)
 bool origin_decode(struct str value, struct arena *arena, struct str *ret_value)
 {
     AUTO_BUF struct buf b = BUF_INIT(8192);
-
     value = str_trim(value);
     if (!str_starts(value, STR("=?base64?")) || !str_ends(value, STR("?=")) || value.n < 11) {
         *ret_value = value;

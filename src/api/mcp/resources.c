@@ -12,7 +12,6 @@ enum { LOG_LINES = 300 };
 static void answer_list(struct call *c, const char *name, json_t *items)
 {
     json_t *result = json_pack("{s:o}", name, items);
-
     if (mcp_call_of(c)->is_modern) {
         (void)json_object_set_new(result, "ttlMs", json_integer(0));
         (void)json_object_set_new(result, "cacheScope", json_string("private"));
@@ -24,7 +23,6 @@ static bool resources_add(void *ctx, struct sandbox *sb)
 {
     const char *id = sandbox_info(sb)->id;
     AUTO_FREE char *uri = mem_printf(SCHEME "%s/log", id), *name = mem_printf("Log of %s", id);
-
     if (!sandbox_info(sb)->hidden && json_array_size(ctx) < MCP_ITEMS_MAX)
         (void)json_array_append_new(ctx,
                                     json_pack("{s:s,s:s,s:s}", "uri", uri, "name", name, "mimeType", "text/plain"));
@@ -34,7 +32,6 @@ static bool resources_add(void *ctx, struct sandbox *sb)
 void resources_list(struct call *c)
 {
     json_t *all = json_array();
-
     access_each_sandbox(c, resources_add, all);
     answer_list(c, "resources", all);
 }
@@ -52,14 +49,12 @@ void resources_templates(struct call *c)
 static struct str resource_uri(const struct call *c)
 {
     const json_t *uri = json_object_get(mcp_call_of(c)->params, "uri");
-
     return str_n(json_string_value(uri), json_string_length(uri));
 }
 
 static void resource_missing(struct call *c, const char *why)
 {
     struct str uri = resource_uri(c);
-
     rpc_error(c, mcp_call_of(c)->is_modern ? 400 : 200, RPC_PARAMS, json_pack("{s:o}", "uri", mcp_text(uri)), "%s",
               why);
 }
@@ -68,7 +63,6 @@ static void resource_answer(struct call *c, const char *type, struct str text)
 {
     bool is_text = str_is_utf8(text) && !str_has_nul(text);
     AUTO_BUF struct buf base64 = BUF_INIT(2 * MCP_FILE_MAX);
-
     if (!is_text)
         buf_append_base64(&base64, text);
     answer_list(c, "contents",
@@ -80,7 +74,6 @@ static void resource_answer(struct call *c, const char *type, struct str text)
 static bool log_line(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
 {
     char time[CLOCK_TEXT_MAX];
-
     clock_format(at, 3, time);
     AUTO_FREE char *line = mem_printf("%s %s %s: %s\n", time, level, logger, message);
     (void)json_array_insert_new(ctx, 0, mcp_text(str_of(line)));
@@ -94,7 +87,6 @@ static void resource_log(struct call *c, struct str id)
     json_t *line;
     size_t i;
     struct err err;
-
     if (sandbox_logs_back(call_core(c), id, 0, UINT64_MAX, LOG_LINES, log_line, lines, &err) < 0) {
         resource_missing(c, err.msg);
         return;
@@ -114,7 +106,6 @@ static void resource_read_done(struct call *c, struct file_bytes *f)
 void resources_read(struct call *c)
 {
     struct str rest = resource_uri(c), id = STR(""), path;
-
     if (!str_starts(rest, STR(SCHEME))) {
         resource_missing(c,
                          "there is no such resource: they are " SCHEME "SANDBOX/log and " SCHEME "SANDBOX/files/PATH");

@@ -37,7 +37,6 @@ static json_t *rpc_server(const struct call *c)
 static const json_t *rpc_id(const struct call *c)
 {
     const json_t *id = json_object_get(c->body, "id");
-
     return json_is_string(id) || json_is_number(id) ? id : NULL;
 }
 
@@ -46,7 +45,6 @@ static bool rpc_stream(struct call *c)
     const struct http_header headers[] = {HTTP_HEADER("content-type", "text/event-stream"),
                                           HTTP_HEADER("cache-control", "no-store"),
                                           HTTP_HEADER("x-accel-buffering", "no")};
-
     if (!c->req || c->answered)
         return false;
     if (!http_response_begun(c->req))
@@ -58,7 +56,6 @@ void rpc_message(struct call *c, json_t *message)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
     char *text = json_dumps(message, JSON_COMPACT);
-
     json_decref(message);
     if (text && rpc_stream(c) && sse_append(&b, &(struct sse_event){.data = str_of(text)}) == 0)
         (void)http_response_write(c->req, buf_str(&b));
@@ -80,7 +77,6 @@ static void rpc_answer(struct call *c, int status, json_t *message)
     }
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
     char *text = json_dumps(message, JSON_COMPACT);
-
     json_decref(message);
     if (text)
         buf_append_cstr(&b, text);
@@ -91,7 +87,6 @@ static void rpc_answer(struct call *c, int status, json_t *message)
 static json_t *rpc_message_new(const struct call *c)
 {
     const json_t *id = rpc_id(c);
-
     return json_pack("{s:s,s:o}", "jsonrpc", "2.0", "id", id ? json_deep_copy(id) : json_null());
 }
 
@@ -99,7 +94,6 @@ void rpc_result(struct call *c, json_t *result)
 {
     const struct mcp_call *m = mcp_call_of(c);
     json_t *message = rpc_message_new(c);
-
     if (m->is_modern) {
         if (!json_object_get(result, "resultType"))
             (void)json_object_set_new(result, "resultType", json_string("complete"));
@@ -114,7 +108,6 @@ void rpc_error(struct call *c, int status, int code, json_t *data, const char *f
     json_t *message = rpc_message_new(c);
     char text[1024];
     va_list args;
-
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
@@ -129,16 +122,13 @@ void rpc_error(struct call *c, int status, int code, json_t *data, const char *f
 void rpc_answer_error(struct call *c, int status, enum err_code code, struct str message, const char *hint)
 {
     struct mcp_call *m = mcp_call_of(c);
-
     const char *colon = hint ? ": " : "";
-
     hint = hint ? hint : "";
     if (!m || !m->tool) {
         int kind = !c->body && c->route && status == 400 ? RPC_PARSE
                    : status == 400                       ? RPC_PARAMS
                    : status >= 500                       ? RPC_INTERNAL
                                                          : RPC_REFUSED;
-
         rpc_error(c, status, kind, NULL, "%.*s%s%s", (int)MIN(message.n, (size_t)700), message.p, colon, hint);
         return;
     }
@@ -152,7 +142,6 @@ void rpc_progress(struct call *c, uint64_t done, struct str text)
 {
     struct mcp_call *m = mcp_call_of(c);
     usec_t now = clock_mono();
-
     if (!m->token || now - m->told < PROGRESS_MS * USEC_PER_MS || (c->req && http_response_full(c->req)))
         return;
     m->told = now;
@@ -165,7 +154,6 @@ void rpc_progress(struct call *c, uint64_t done, struct str text)
 static void rpc_alive(struct call *c)
 {
     const struct mcp_call *m = mcp_call_of(c);
-
     if (m && m->until && clock_mono() > m->until) {
         call_refuse(c, ERR_DEADLINE_EXCEEDED, "nobody has answered the question");
         return;
@@ -182,7 +170,6 @@ static void rpc_initialize(struct call *c)
     const json_t *params = mcp_call_of(c)->params;
     const char *asked = json_string_value(json_object_get(params, "protocolVersion")), *version = versions[1];
     const json_t *capabilities = json_object_get(params, "capabilities");
-
     if (!asked) {
         rpc_error(c, 200, RPC_PARAMS, NULL, "protocolVersion is missing");
         return;
@@ -204,7 +191,6 @@ static void rpc_ping(struct call *c)
 static void rpc_discover(struct call *c)
 {
     json_t *supported = json_array();
-
     for (size_t i = 0; i < ARRAY_SIZE(versions); i++)
         (void)json_array_append_new(supported, json_string(versions[i]));
     rpc_result(c, json_pack("{s:o,s:{s:{},s:{}},s:s,s:i,s:s}", "supportedVersions", supported, "capabilities", "tools",
@@ -253,7 +239,6 @@ static bool rpc_is_older(struct str version)
 static bool rpc_mirrors(struct call *c, const char *header, const char *value)
 {
     struct str given = http_header_get(c->req, header), meant;
-
     if (given.p && value && origin_decode(given, http_arena(c->req), &meant) && str_eqc(meant, value))
         return true;
     rpc_error(c, 400, RPC_HEADER, NULL, "the header %s is missing or says something else than the body", header);
@@ -266,7 +251,6 @@ static bool rpc_check_stateless(struct call *c, const char *method)
     struct mcp_call *m = mcp_call_of(c);
     const json_t *meta = json_object_get(m->params, "_meta");
     const char *version = json_string_value(json_object_get(meta, META "protocolVersion"));
-
     m->capabilities = json_object_get(meta, META "clientCapabilities");
     if (!version || !json_is_object(m->capabilities)) {
         rpc_error(c, 400, RPC_PARAMS, NULL,
@@ -277,7 +261,6 @@ static bool rpc_check_stateless(struct call *c, const char *method)
         return false;
     if (strcmp(version, STATELESS) != 0) {
         json_t *supported = json_array();
-
         for (size_t i = 0; i < ARRAY_SIZE(versions); i++)
             (void)json_array_append_new(supported, json_string(versions[i]));
         rpc_error(c, 400, RPC_VERSION,
@@ -296,7 +279,6 @@ static bool rpc_check_stateless(struct call *c, const char *method)
 static void rpc_closed(struct call *c)
 {
     struct mcp_call *m = mcp_call_of(c);
-
     list_remove(&c->node);
     if (m->cleanup)
         m->cleanup(c);
@@ -305,7 +287,6 @@ static void rpc_closed(struct call *c)
 static bool rpc_has_id(const struct call *c, const void *id)
 {
     const json_t *own = rpc_id(c);
-
     return own && json_equal(own, id);
 }
 
@@ -314,7 +295,6 @@ static void rpc_take(struct call *c, const char *method)
 {
     struct mcp_session *s = mcp_call_of(c)->session;
     struct call *cancelled = NULL;
-
     if (!method && !grant_answered(c, c->body)) {
         rpc_error(c, 400, RPC_REQUEST, NULL, "nothing was asked under this id");
         return;
@@ -332,7 +312,6 @@ void rpc_handle(struct call *c)
     struct mcp_call *m = arena_alloc(http_arena(c->req), sizeof(*m));
     const char *method = json_string_value(json_object_get(c->body, "method"));
     struct str header = http_header_get(c->req, "mcp-protocol-version");
-
     *m = (struct mcp_call){.params = json_object_get(c->body, "params")};
     const json_t *meta = json_object_get(m->params, "_meta"), *token = json_object_get(meta, "progressToken");
     const char *version = json_string_value(json_object_get(c->body, "jsonrpc"));

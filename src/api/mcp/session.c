@@ -34,7 +34,6 @@ static void mcp_session_free(struct mcp *m, struct mcp_session *s)
 void mcp_sessions_free(struct mcp *m)
 {
     size_t it = 0;
-
     for (struct mcp_session *s; (s = map_next(&m->sessions, &it)); it = 0)
         mcp_session_free(m, s);
     map_fini(&m->sessions);
@@ -44,7 +43,6 @@ static void mcp_sessions_make_room(struct mcp *m, const struct call *c)
 {
     size_t of_one = 0;
     struct mcp_session *oldest = NULL;
-
     LIST_FOREACH (struct mcp_session, s, &m->used, node) {
         if (!mcp_session_is_of(s, c))
             continue;
@@ -64,7 +62,6 @@ struct mcp_session *mcp_session_make(struct call *c, const char *version, bool c
 {
     struct mcp *m = mcp_of(c);
     struct mcp_session *s = mem_new(struct mcp_session);
-
     mcp_sessions_make_room(m, c);
     id_token(s->id, MCP_ID_LEN);
     id_token(s->tag, MCP_ID_LEN);
@@ -86,7 +83,6 @@ struct mcp_session *mcp_session_of(struct call *c)
     struct str id = http_header_get(c->req, "mcp-session-id");
     struct mcp *m = mcp_of(c);
     struct mcp_session *s = id.n ? map_get(&m->sessions, id) : NULL;
-
     if (!id.n) {
         rpc_error(c, 400, RPC_REQUEST, NULL, "the header Mcp-Session-Id is missing: 'initialize' makes a session");
         return NULL;
@@ -122,7 +118,6 @@ static bool mcp_session_finds(void *ctx, struct sandbox *sb)
 {
     struct mcp_session_kill *k = ctx;
     const struct sandbox_info *i = sandbox_info(sb);
-
     for (size_t n = 0; n < i->n_metadata; n++)
         if (str_eqc(i->metadata[n].key, MCP_SESSION_LABEL) && str_eqc(i->metadata[n].value, k->tag)) {
             k->found = mem_realloc(k->found, (k->n + 1) * sizeof(struct sandbox *));
@@ -142,7 +137,6 @@ void mcp_session_end(struct call *c)
     struct mcp_session_kill k = {.tag = NULL};
     struct err err;
     bool is_held = false;
-
     if (!s)
         return;
     k.tag = s->tag;

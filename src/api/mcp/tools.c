@@ -120,7 +120,6 @@ const size_t mcp_n_tools = ARRAY_SIZE(mcp_tools);
 static struct str tool_their_name(const struct mcp_tool *t, struct str ours)
 {
     struct str rest = str_of(t->renames ? t->renames : ""), one, theirs;
-
     while (str_split(&rest, ' ', &one))
         if (str_split(&one, '=', &theirs) && str_eq(one, ours))
             return theirs;
@@ -134,7 +133,6 @@ static json_t *tool_type(char letter)
         const char *type, *items;
     } types[] = {{'s', "string", NULL}, {'i', "integer", NULL},   {'b', "boolean", NULL},
                  {'o', "object", NULL}, {'S', "array", "string"}, {'I', "array", "integer"}};
-
     for (size_t i = 0; i < ARRAY_SIZE(types); i++)
         if (types[i].letter == letter) {
             json_t *schema = json_pack("{s:s}", "type", types[i].type);
@@ -151,7 +149,6 @@ static json_t *tool_type(char letter)
 static void schema_add(json_t *properties, struct str name, char type, struct str what)
 {
     json_t *one = tool_type(type);
-
     (void)json_object_set_new(one, "description", mcp_text(what));
     (void)json_object_setn_new(properties, name.p, name.n, one);
 }
@@ -160,7 +157,6 @@ static json_t *tool_schema(const struct mcp_tool *t)
 {
     json_t *properties = json_object(), *required = json_array();
     struct str rest = str_of(t->args), arg, name, type, ours;
-
     while (rest.n && str_split(&rest, '|', &arg)) {
         (void)str_split(&arg, ' ', &ours);
         (void)str_split(&arg, ' ', &type);
@@ -185,10 +181,8 @@ static json_t *tool_schema(const struct mcp_tool *t)
 json_t *tools_describe(void)
 {
     json_t *all = json_array();
-
     for (size_t i = 0; i < mcp_n_tools; i++) {
         const struct mcp_tool *t = &mcp_tools[i];
-
         if (!(t->flags & MCP_ABSENT))
             (void)json_array_append_new(all, json_pack("{s:s,s:s,s:o,s:{s:b,s:b,s:b}}", "name", t->name, "description",
                                                        t->description, "inputSchema", tool_schema(t), "annotations",
@@ -206,7 +200,6 @@ bool tool_wants(struct call *c, const struct json_want *wants, size_t n)
     struct str ignored;
     struct json_want all[16];
     struct err err;
-
     assert(n < ARRAY_SIZE(all));
     if (n)
         memcpy(all, wants, n * sizeof(*wants));
@@ -222,11 +215,9 @@ static json_t *tool_renamed(const struct mcp_tool *t, const json_t *given)
 {
     json_t *args = json_object(), *value;
     const char *key;
-
     json_object_foreach((json_t *)given, key, value)
     {
         struct str rest = str_of(t->renames ? t->renames : ""), one, theirs, name = str_of(key);
-
         while (rest.n && str_split(&rest, ' ', &one))
             if (str_split(&one, '=', &theirs) && str_eqc(theirs, key))
                 name = one;
@@ -250,7 +241,6 @@ static bool tool_find_sandbox(struct call *c)
 {
     struct str id = STR("");
     struct err err;
-
     if (json_get_str(mcp_call_of(c)->args, "sandbox", &id, &err) < 0) {
         call_fail_err(c, &err);
         return false;
@@ -271,7 +261,6 @@ void tools_call(struct call *c)
     const char *name = json_string_value(json_object_get(m->params, "name"));
     const json_t *args = json_object_get(m->params, "arguments");
     const struct mcp_tool *tool = NULL;
-
     for (size_t i = 0; name && i < mcp_n_tools; i++)
         tool = strcmp(mcp_tools[i].name, name) == 0 ? &mcp_tools[i] : tool;
     if (!tool || (args && !json_is_object(args))) {
@@ -293,7 +282,6 @@ void tools_call(struct call *c)
 void tool_result(struct call *c, json_t *content, struct str text)
 {
     AUTO_FREE char *dumped = text.p ? NULL : json_dumps(content, JSON_COMPACT);
-
     rpc_result(c, json_pack("{s:[{s:s,s:o}],s:o}", "content", "type", "text", "text",
                             mcp_text(dumped ? str_of(dumped) : text), "structuredContent", content));
 }
@@ -303,7 +291,6 @@ void tool_result(struct call *c, json_t *content, struct str text)
 json_t *mcp_text(struct str s)
 {
     AUTO_BUF struct buf b = BUF_INIT(CALL_REPLY_MAX);
-
     if (str_is_utf8(s))
         return json_stringn(s.p ? s.p : "", s.n);
     (void)buf_append_json_string(&b, s);
@@ -314,7 +301,6 @@ json_t *mcp_text(struct str s)
 struct str mcp_cut(struct str s, size_t max)
 {
     size_t n = MIN(s.n, max);
-
     for (size_t back = 0; n < s.n && back < 4 && n > back; back++)
         if (((unsigned char)s.p[n - back] & 0xc0) != 0x80)
             return str_n(s.p, n - back);
@@ -324,7 +310,6 @@ struct str mcp_cut(struct str s, size_t max)
 json_t *mcp_time(usec_t at)
 {
     char text[CLOCK_TEXT_MAX];
-
     if (!at)
         return NULL;
     clock_format(at, 3, text);

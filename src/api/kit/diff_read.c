@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The records of coved's comparison (sandbox/layers.h), which come through a pipe.
+ * The records of coved's comparison (sandbox/life/layers.h), which come through a pipe.
  *
  *  1. The pipe is read no faster than the changes are taken; coved's job waits meanwhile, or gives up.
  *  2. It ends when the pipe has ended and coved has said how it went. Whoever loses interest closes the pipe; the object waits for coved.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 
 struct diff_read;
 

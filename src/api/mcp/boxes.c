@@ -4,8 +4,8 @@
 #include "api/mcp/handlers.h"
 #include "base/mem.h"
 #include "event/log.h"
-#include "sandbox/network.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/life/snapshot.h"
+#include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 
 enum { TIMEOUT_S = 3600, EVENTS_BYTES = 192 * 1024 };

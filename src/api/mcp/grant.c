@@ -10,7 +10,7 @@
 #include "api/mcp/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

@@ -185,6 +185,14 @@ static int set_level(struct config *c, const struct config_field *f, struct str 
     return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
 }
 
+static int set_format(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!str_eqc(value, "text") && !str_eqc(value, "json"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be text or json", f->name);
+    c->log_is_json = str_eqc(value, "json");
+    return 0;
+}
+
 /* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. f->name: "builds.step_timeout" is "step-timeout-ms" there. */
 static void add_build_line(struct config *c, const char *key, struct str value)
 {
@@ -308,6 +316,7 @@ static const struct config_field fields[] = {
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
+    {"log_format", "COVE_LOG_FORMAT", set_format, .is_list = false},
     {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
     {"defaults.cpus", NULL, set_cpus, AT(default_cpu_milli), .least = 10, .most = 1024000},
     {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},

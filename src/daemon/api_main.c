@@ -77,6 +77,7 @@ static void on_request(struct http_request *req, void *ctx)
     const struct claim claims[] = {
         {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
         {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
+        {.fits = native_claims_metrics, .serve = native_serve, .facade = w->native},
         {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
         {.serve = e2b_serve_api, .facade = w->e2b},
     };

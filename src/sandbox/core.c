@@ -17,7 +17,9 @@ static void on_lost(void *ctx)
 
 static void on_restarted(void *ctx)
 {
-    recovery_compare(ctx);
+    struct core *core = ctx;
+    core->figures.supervisor_came++;
+    recovery_compare(core);
 }
 
 static void on_egress(void *ctx, int fd)

@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "event/log.h"
 #include "sandbox/action.h"
+#include "sandbox/figures.h"
 #include "sandbox/guard.h"
 #include "sandbox/quota.h"
 #include "sandbox/session.h"
@@ -26,6 +27,7 @@ enum {
 struct core {
     struct core_config config; /* its strings are ours */
     struct loop *loop;
+    struct figures figures;
     struct supervisor *supervisor;
     struct networks *networks;
     struct template_registry *templates;
@@ -350,6 +352,7 @@ void usage_forget(struct sandbox *sb); /* its control group is gone: what anothe
 struct networks *networks_new(struct core *core);
 void networks_free(struct networks *all);           /* accepts NULL */
 void networks_attach(struct networks *all, int fd); /* takes it */
+bool networks_are_up(const struct networks *all);
 
 int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;

@@ -40,6 +40,7 @@ struct native_event_stream {
 static void stream_closed(struct call *c)
 {
     struct native_event_stream *s = c->state;
+    native_of(c)->n_followers -= s->cursor || s->feed;
     event_cursor_close(s->cursor);
     feed_close(s->feed);
     s->cursor = NULL;
@@ -240,6 +241,7 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
         HTTP_HEADER("cache-control", "no-store")};
     c->state = s;
     c->cleanup = stream_closed;
+    native_of(c)->n_followers++;
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
     http_on_drain(c->req, native_events_on_drain, s);
     if (s->is_sse && s->is_follow)

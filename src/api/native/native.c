@@ -66,6 +66,7 @@ static void info(struct call *c)
 const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/metrics", native_metrics, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes", native_sandboxes_list, 0, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes", native_sandboxes_create, ROUTE_BODY_MAY, NULL},

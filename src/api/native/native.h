@@ -4,6 +4,7 @@
  *
  *   GET    /cove/v1/health                       no authorisation
  *   GET    /cove/v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
+ *   GET    /metrics                              for Prometheus: OpenMetrics, or the text format before it; keys of the default tenant
  *   GET    /cove/v1/info                         version, limits, counts
  *   GET    /cove/v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
  *   POST   /cove/v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
@@ -105,3 +106,4 @@ void native_free(struct native *n);                            /* all requests m
 
 /* A claim (api/kit/claim.h) of NATIVE_PREFIX. */
 bool native_serve(void *native, struct http_request *req);
+bool native_claims_metrics(const struct http_request *req); /* the one route that isn't under the prefix */

@@ -50,6 +50,8 @@ struct worker {
     struct artefacts *artefacts;
     struct core *core;
     struct arena builds; /* the builder's settings */
+    struct builder_config builder_config;
+    json_t *webhook_policy; /* NULL: none */
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
@@ -207,6 +209,8 @@ static int open_core(struct worker *w, struct err *err)
         .version = o->version,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
+        .webhooks = &e2b_webhooks,
+        .webhook_policy = w->webhook_policy,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }
@@ -224,10 +228,11 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
-    if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
-        return -1;
-    return builder_new(&config, &w->builder, err);
+    struct builder_config *config = &w->builder_config;
+    config->core = w->core;
+    config->data_dir = w->options.data_dir;
+    config->base_image = E2B_BASE_IMAGE;
+    return builder_new(config, &w->builder, err);
 }
 
 /* In a thread of its own. */
@@ -346,7 +351,8 @@ static int boot(struct worker *w, struct err *err)
     r = seccomp_load_worker();
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
-    if (open_core(w, err) < 0 || open_builder(w, err) < 0)
+    if (build_options_parse(str_of(w->options.builds), &w->builds, &w->builder_config, &w->webhook_policy, err) < 0 ||
+        open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
     open_facades(w);
     if (watch(w, err) < 0 || listen_all(w, err) < 0)
@@ -363,6 +369,7 @@ static void shut_down(struct worker *w)
     event_log_close(w->events);
     store_close(w->store);
     arena_fini(&w->builds);
+    json_decref(w->webhook_policy);
     http_tls_free(w->tls);
     mem_free(w->store_path);
     (void)fd_close(w->supervisor_fd);

@@ -104,11 +104,12 @@ static void figures_of_load(struct core *core, struct metric_text *t)
     for (size_t i = 0; i < QUOTA_CHARGED; i++)
         figures_put(t, "what", quota_names[i], used[i]);
     metric_family(t, "cove_queue_depth", METRIC_GAUGE,
-                  "What waits: for coved, for somebody's answer, to be created, to be stored.");
+                  "What waits: for coved, for somebody's answer, to be created, to be stored, for a webhook's target.");
     figures_put(t, "queue", "supervisor", supervisor_pending(core->supervisor));
     figures_put(t, "queue", "approvals", core->n_holds);
     figures_put(t, "queue", "creates", core->n_creating);
     figures_put(t, "queue", "ends", core->n_ends);
+    figures_put(t, "queue", "webhooks", webhooks_under_way(core->webhooks));
     metric_family(t, "cove_worker_up", METRIC_GAUGE, "1: the process beside cove-api is there.");
     figures_put(t, "worker", "coved", !supervisor_is_lost(core->supervisor));
     figures_put(t, "worker", "cove-egress", networks_are_up(core->networks));

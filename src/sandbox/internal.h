@@ -7,6 +7,7 @@
 #include "event/log.h"
 #include "sandbox/action.h"
 #include "sandbox/figures.h"
+#include "sandbox/webhook.h"
 #include "sandbox/guard.h"
 #include "sandbox/quota.h"
 #include "sandbox/session.h"
@@ -41,6 +42,7 @@ struct core {
     size_t n_paused; /* of n_live */
     bool closing;
     struct tenants *tenants;
+    struct webhooks *webhooks;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;

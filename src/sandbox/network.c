@@ -468,6 +468,11 @@ void networks_attach(struct networks *all, int fd)
     egress_link_attach(all->link, fd);
 }
 
+struct egress_link *network_link_of(const struct networks *all)
+{
+    return all->link;
+}
+
 bool networks_are_up(const struct networks *all)
 {
     return egress_link_is_up(all->link);

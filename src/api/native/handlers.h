@@ -58,8 +58,11 @@ void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err);
 void native_ready_init(struct native *n, uv_loop_t *loop);
 void native_ready_fini(struct native *n);
 void native_ready(struct call *c);
-/* answer comes once native->pool is fresh, or coved has been silent for too long. */
-void native_look_at_pool(struct call *c, void (*answer)(struct call *c));
+/* answer comes once native->pool is fresh, or coved has been silent for too long. asker: static. */
+struct native_asker {
+    void (*answer)(struct call *c);
+};
+void native_look_at_pool(struct call *c, const struct native_asker *asker);
 void native_metrics(struct call *c);
 void native_sandboxes_list(struct call *c);
 void native_sandboxes_create(struct call *c);

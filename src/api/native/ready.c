@@ -53,17 +53,13 @@ static void ready_answer(struct call *c)
     call_json_buf(c, any ? 503 : 200, &b);
 }
 
-struct ready_asker {
-    void (*answer)(struct call *c);
-};
-
 static void ready_answer_all(struct native *n)
 {
     (void)uv_timer_stop(n->pool.timer);
     while (!list_empty(&n->pool.waiting)) {
         struct call *c = LIST_FIRST(struct call, &n->pool.waiting, node);
         list_remove(&c->node);
-        const struct ready_asker *asker = c->state;
+        const struct native_asker *asker = c->state;
         c->cleanup = NULL;
         asker->answer(c);
     }
@@ -98,13 +94,13 @@ static void ready_closed(struct call *c)
     list_remove(&c->node);
 }
 
-void native_look_at_pool(struct call *c, void (*answer)(struct call *c))
+void native_look_at_pool(struct call *c, const struct native_asker *asker)
 {
     struct native *n = native_of(c);
     const struct template *base = NULL;
     struct err err;
     if (n->pool.looked && clock_mono() - n->pool.looked < READY_FRESH) {
-        answer(c);
+        asker->answer(c);
         return;
     }
     if (core_template_find(n->config.core, TENANT_DEFAULT, STR("base"), &base, &err) < 0)
@@ -115,13 +111,11 @@ void native_look_at_pool(struct call *c, void (*answer)(struct call *c))
         if (pool_figures(n->config.core, base ? base->layer : "", ready_on_figures, n->pool.question, &err) < 0) {
             mem_free(TAKE_PTR(n->pool.question));
             n->pool.failed = true;
-            answer(c);
+            asker->answer(c);
             return;
         }
     }
-    struct ready_asker *asker = arena_alloc(http_arena(c->req), sizeof(*asker));
-    asker->answer = answer;
-    c->state = asker;
+    c->state = (void *)asker;
     c->cleanup = ready_closed;
     if (list_empty(&n->pool.waiting))
         (void)uv_timer_start(n->pool.timer, ready_on_silence, READY_WAIT_MS, 0);
@@ -130,7 +124,8 @@ void native_look_at_pool(struct call *c, void (*answer)(struct call *c))
 
 void native_ready(struct call *c)
 {
-    native_look_at_pool(c, ready_answer);
+    static const struct native_asker asker = {ready_answer};
+    native_look_at_pool(c, &asker);
 }
 
 void native_ready_init(struct native *n, uv_loop_t *loop)

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/build_options.h"
+#include "daemon/notary.h"
 #include "daemon/options.h"
 #include "daemon/pulse.h"
 #include "event/verify.h"
@@ -55,6 +56,7 @@ struct worker {
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
+    struct notary *notary;
     struct refusals *refusals;
     struct native *native;
     struct e2b *e2b;
@@ -104,6 +106,7 @@ static void server_closed(void *ctx)
     refusals_free(w->refusals);
     builder_free(w->builder);
     core_close(w->core);
+    notary_stop(w->notary);
     pulse_stop(&w->pulse);
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
@@ -289,6 +292,8 @@ static void open_facades(struct worker *w)
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,
+        .sign = notary_sign,
+        .sign_ctx = w->notary,
         .refusals = w->refusals,
         .supervisor = supervisor_says,
         .supervisor_ctx = w,
@@ -354,6 +359,8 @@ static int boot(struct worker *w, struct err *err)
     if (build_options_parse(str_of(w->options.builds), &w->builds, &w->builder_config, &w->webhook_policy, err) < 0 ||
         open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
+    if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
+        return -1;
     open_facades(w);
     if (watch(w, err) < 0 || listen_all(w, err) < 0)
         return -1;
@@ -365,6 +372,7 @@ static void shut_down(struct worker *w)
     int r = uv_loop_close(&w->loop);
     if (r < 0)
         log_warn("the loop still has handles at the end");
+    notary_free(w->notary);
     artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);

@@ -359,7 +359,7 @@ static struct hook *hook_need(struct core *core, const struct actor *actor, stru
 {
     struct hook *h = hook_find(core, &actor->who, id);
     if (!h)
-        (void)err_set(err, ERR_NOT_FOUND, "there is no webhook %.*s", (int)MIN(id.n, (size_t)64), id.p);
+        (void)err_set(err, ERR_NOT_FOUND, "there is no such webhook");
     return h;
 }
 

@@ -55,6 +55,7 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_HEAD_UPDATE] = "UPDATE event_heads SET last_seq = ?2, last_hash = ?3, last_cursor = ?4 WHERE log = ?1",
     [SQL_HEAD_REBASE] = "UPDATE event_heads SET base_seq = ?2, base_hash = ?3 WHERE log = ?1",
     [SQL_HEAD_DELETE] = "DELETE FROM event_heads WHERE log = ?1",
+    [SQL_HEAD_EACH] = "SELECT sandbox, last_seq, last_hash FROM event_heads ORDER BY sandbox",
     [SQL_EVENT_APPEND] = "INSERT INTO events (log, " EVENT_COLUMNS ", cursor) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_EVENT_READ] =
         "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT ?4",

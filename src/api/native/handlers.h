@@ -91,6 +91,7 @@ void native_events_stream(struct call *c);
 void native_events_feed(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
+void native_events_evidence(struct call *c);
 void native_output_get(struct call *c);
 void native_output_artefact(struct call *c);
 void native_exec(struct call *c);

@@ -48,6 +48,8 @@
  *   GET    /cove/v1/sandboxes/{id}/verify        checks the hash chain
  *   GET    /cove/v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
  *   GET    /cove/v1/sandboxes/{id}/artefacts/{sha256}     the same by the digest that an event of the sandbox names
+ *   GET    /cove/v1/sandboxes/{id}/evidence      what its log says, signed (event/evidence.h); /cove/v1/service/evidence of the service
+ *   GET    /cove/v1/evidence/key, /heads?day=    the key it is signed with; the heads of all logs, signed now or on that day
  *   GET    /cove/v1/service/events, /cove/v1/service/verify    the same of the service itself
  *   GET    /cove/v1/events?from=&last=&follow=&kind=&hidden=   all of them in the order of their commits, by cursor (event/feed.h)
  *   GET, PUT /cove/v1/sandboxes/{id}/network     the policy (policy/policy.h)
@@ -71,6 +73,7 @@
 #define NATIVE_TENANT_HEADER "x-cove-tenant" /* at the local socket alone */
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
+struct buf;
 struct builder;
 struct core;
 struct err;
@@ -91,6 +94,9 @@ struct native_config {
     /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
     int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);
     void *verify_ctx;
+    /* Signs what a log says (daemon/notary.h); in another thread, too. NULL: nothing is signed here. */
+    int (*sign)(void *ctx, const char *what, struct buf *ret, struct err *err);
+    void *sign_ctx;
     /* What coved says of itself; its message NULL: nothing is in the way. NULL: it is not asked. */
     struct native_obstacle (*supervisor)(void *ctx);
     void *supervisor_ctx;

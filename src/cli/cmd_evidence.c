@@ -45,17 +45,20 @@ static const char *text_of(const json_t *object, const char *member)
     return s ? s : "";
 }
 
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 static bool unhex(const char *text, unsigned char *to, size_t n)
 {
     if (strlen(text) != 2 * n)
         return false;
     for (size_t i = 0; i < n; i++) {
-        unsigned v;
-        int end = 0;
-        if (strspn(text + 2 * i, "0123456789abcdefABCDEF") < 2 || sscanf(text + 2 * i, "%2x%n", &v, &end) != 1 ||
-            end != 2)
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0)
             return false;
-        to[i] = (unsigned char)v;
+        to[i] = (unsigned char)(high << 4 | low);
     }
     return true;
 }

@@ -368,8 +368,8 @@ static void gate_open(void)
     struct key_info info;
     const struct webhook *hook;
     json_t *hook_config AUTO_JSON = json_loads("{\"name\":\"there\",\"url\":\"https://a.test/\",\"secret\":\"s\","
-                                          "\"enabled\":true,\"types\":[\"killed\"]}",
-                                          0, NULL);
+                                               "\"enabled\":true,\"types\":[\"killed\"]}",
+                                               0, NULL);
     assert_int_equal(webhook_create(f->w->core, &test_actor, hook_config, &hook, &err), 0);
     (void)snprintf(site.webhook, sizeof(site.webhook), "%s", hook->id);
     assert_int_equal(key_create(f->w->core, &test_actor, &(struct key_spec){.name = STR("there"), .scope = SCOPE_READ},

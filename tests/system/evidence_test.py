@@ -136,12 +136,12 @@ def test_whoever_holds_the_database_cannot_rewrite_last_week(service, tmp_path):
     os.kill(service.child("cove-api"), signal.SIGSTOP) # somebody rewrites an event and all hashes behind it
     store = sqlite3.connect(service.state / "api" / "cove.db", timeout=20)
     log, = store.execute("SELECT log FROM event_heads WHERE sandbox = ?", (sandbox.id,)).fetchone()
-    chain, last = bytes(32), 0
+    chain = bytes(32)
     for seq, us, kind, source, grade, actor, cause, data in store.execute(
             "SELECT seq, time, kind, source, grade, actor, cause, data FROM events WHERE log = ? ORDER BY seq", (log,)).fetchall():
         data = data.replace("true", "false") if kind == "exec.start" else data
         record = f'{{"sandbox":"{sandbox.id}","seq":{seq},"time":{us},"kind":"{kind}","source":"{source}","grade":"{grade}","actor":"{actor}","cause":{cause},"data":{data}}}'
-        chain, last = hashlib.sha256(chain + record.encode()).digest(), seq
+        chain = hashlib.sha256(chain + record.encode()).digest()
         store.execute("UPDATE events SET data = ?, hash = ? WHERE log = ? AND seq = ?", (data, chain, log, seq))
     store.execute("UPDATE event_heads SET last_hash = ? WHERE log = ?", (chain, log))
     store.commit()

@@ -8,10 +8,10 @@
  *  3. Of the answer the status line is read, and nothing else: no byte of it goes further than the three digits.
  */
 #include "base/mem.h"
+#include "egress/dns/resolver.h"
+#include "egress/flow/side_tcp.h"
 #include "egress/requests.h"
-#include "egress/resolver.h"
-#include "egress/side_tcp.h"
-#include "egress/side_tls.h"
+#include "egress/tls/side_tls.h"
 #include "http/message.h"
 #include "wire/egress.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of the machine itself: to a server of ours, to where the policy lets nobody, with answers that are none. */
 #include "base/fd.h"
+#include "egress/flow/test_flow.h"
 #include "egress/requests.h"
-#include "egress/test_flow.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@ void figures_append(struct core *core, struct metric_text *t);
 
 /* ---- internal to src/sandbox ---- */
 
-#include "sandbox/start.h"
+#include "sandbox/start/start.h"
 
 enum figures_verdict { FIGURES_ALLOWED, FIGURES_DENIED, FIGURES_UNRESOLVED, FIGURES_MISUSE, FIGURES_VERDICTS };
 

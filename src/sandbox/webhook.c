@@ -2,7 +2,8 @@
 #include "sandbox/webhook.h"
 #include "base/mem.h"
 #include "event/feed.h"
-#include "sandbox/network_internal.h"
+#include "sandbox/network/network_internal.h"
+#include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
 
 #include <stdio.h>

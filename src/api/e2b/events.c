@@ -4,7 +4,7 @@
  * E2B's: base64 (of URLs, without padding) of SHA-256 of the secret and the body, one behind the other.
  */
 #include "api/e2b/events.h"
-#include "api/e2b/sandbox_json.h"
+#include "api/e2b/control/sandbox_json.h"
 #include "sandbox/tenant.h"
 #include "sandbox/webhook.h"
 

@@ -4,7 +4,7 @@
 
 #include "api/kit/call.h"
 #include "api/native/native.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 
 extern const struct route native_routes[];
 extern const size_t native_routes_n;

@@ -66,6 +66,7 @@ static void info(struct call *c)
 const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/metrics", native_metrics, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes", native_sandboxes_list, 0, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes", native_sandboxes_create, ROUTE_BODY_MAY, NULL},
@@ -108,6 +109,10 @@ const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/events", native_events_feed, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/service/events", native_events_stream, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/service/verify", native_events_verify, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/evidence", native_events_evidence, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/evidence", native_events_evidence, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/evidence/key", native_events_evidence, 0, "key"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/evidence/heads", native_events_evidence, ROUTE_OPERATOR, "heads"},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/logs", native_events_logs, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/verify", native_events_verify, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, ROUTE_OF_SANDBOX, NULL},

@@ -45,7 +45,9 @@ struct egress {
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
     struct list posts;   /* post.c */
-    unsigned n_posts;
+    size_t n_posts;
+    struct list asks; /* ask.c */
+    unsigned n_asks;
     uv_timer_t denial_timer;
     unsigned n_flows;         /* of all nets */
     unsigned flows_max;       /* 0: not computed yet */

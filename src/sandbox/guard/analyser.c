@@ -80,14 +80,14 @@ void analyser_ask(struct core *core, const struct hold_info *info, uint64_t seq)
         core_unrecorded(core, &err);
     buf_append_cstr(&b, "]}");
     json_t *body = buf_error(&b) ? NULL : json_stringn(buf_data(&b), buf_len(&b));
-    json_t *request = body ? json_pack("{s:s,s:s,s:I,s:o}", "op", "post", "url", by->url, "timeout_ms",
+    json_t *request = body ? json_pack("{s:s,s:s,s:I,s:o}", "op", "ask", "url", by->url, "timeout_ms",
                                        (json_int_t)by->timeout_ms, "body", body)
                            : NULL;
     if (!request) {
         analyser_fails(a, "the action and its events are too long to be sent");
         return;
     }
-    if (egress_link_call(core->networks->link, request, "posted", analyser_on_answer, a, &a->call, &err) < 0) {
+    if (egress_link_call(core->networks->link, request, "asked", analyser_on_answer, a, &a->call, &err) < 0) {
         analyser_fails(a, err.msg);
         return;
     }

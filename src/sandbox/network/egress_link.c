@@ -207,7 +207,7 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
     *c = (struct egress_call){.link = l, .tag = tag, .expects = expects, .fn = fn, .ctx = ctx};
     l->last_tag = tag;
     (void)map_put_u64(&l->calls, (uint64_t)tag, c);
-    loop_alarm_set(l->loop, &c->alarm, clock_mono() + EGRESS_ANSWER_MS * USEC_PER_MS, on_alarm);
+    egress_call_wait(c, EGRESS_ANSWER_MS);
     *ret_call = c;
     return 0;
 }

@@ -28,7 +28,7 @@ def run(service, sandbox, script, **options):
 
 @pytest.fixture(scope="module")
 def small(service):
-    return service.create(memory_bytes=MEMORY, cpus=1)
+    return service.create(memory_bytes=MEMORY, cpu_milli=1000)
 
 
 def meminfo(service, sandbox, name):
@@ -48,12 +48,12 @@ def test_processors(service, small):
     assert run(service, small, "nproc; grep -c ^processor /proc/cpuinfo; grep -c '^cpu[0-9]' /proc/stat").split() == ["1"] * 3
     assert run(service, small, "python3 -c 'import os; print(os.cpu_count(), os.sched_getaffinity(0))'") == f"1 {{{online}}}"
     assert run(service, small, "node -p 'os.cpus().length'") == "1"
-    two = service.create(memory_bytes=MEMORY, cpus=1.5)
+    two = service.create(memory_bytes=MEMORY, cpu_milli=1500)
     assert run(service, two, "nproc; python3 -c 'import os; print(os.cpu_count())'").split() == ["2", "2"]
 
 
 def test_sandboxes_of_one_processor_are_spread(service):
-    used = [run(service, service.create(cpus=1), "cat /sys/devices/system/cpu/online") for _ in range(4)]
+    used = [run(service, service.create(cpu_milli=1000), "cat /sys/devices/system/cpu/online") for _ in range(4)]
     assert len(set(used)) > 1, used
 
 
@@ -101,7 +101,7 @@ def test_what_is_used_is_shown(service, small):
 
 
 def test_it_goes_on_when_coved_dies(service):
-    sandbox = service.create(memory_bytes=MEMORY, cpus=1)
+    sandbox = service.create(memory_bytes=MEMORY, cpu_milli=1000)
     before = meminfo(service, sandbox, "MemAvailable")
     online = run(service, sandbox, "cat /sys/devices/system/cpu/online")
     service.kill_coved()
@@ -116,10 +116,10 @@ def test_it_goes_on_when_coved_dies(service):
 
 def test_another_sandbox_has_its_own(service):
     """A tree is used again: nothing of the sandbox before shows."""
-    first = service.create(memory_bytes=MEMORY, cpus=1)
+    first = service.create(memory_bytes=MEMORY, cpu_milli=1000)
     service.request("DELETE", f"/cove/v1/sandboxes/{first}")
     for memory in (300 << 20, 400 << 20):
-        assert meminfo(service, service.create(memory_bytes=memory, cpus=2), "MemTotal") == memory
+        assert meminfo(service, service.create(memory_bytes=memory, cpu_milli=2000), "MemTotal") == memory
 
 
 def test_nobody_inside_writes_them(service, small):

@@ -44,6 +44,9 @@ static const struct flag flags[] = {
     {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG. May be given several times."},
+    {FLAG_ALLOW, 0, "allow", "TARGET",
+     "build: steps may connect there, and else nowhere, as 'cove run --allow' has it."},
+    {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
@@ -332,6 +335,9 @@ static int take(struct context *ctx, struct template_build_options *o, bool *off
     case 'q':
         o->quiet = true;
         return STATUS_OK;
+    case FLAG_ALLOW:
+    case FLAG_DENY:
+        return net_flags_take(ctx, &o->net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : STATUS_OK;
     case FLAG_NO_CACHE:
         o->no_cache = true;
         return STATUS_OK;

@@ -40,8 +40,8 @@ struct making {
     struct dockerfile file;
     struct build_context *context;
     struct service *s;
-    json_t *spec;
-    struct arena secrets; /* wiped */
+    json_t *spec, *policy; /* policy: of its steps; NULL: none was given */
+    struct arena secrets;  /* wiped */
     struct secret_input password;
     struct built_stage stages[STAGES_MAX];
     size_t n_stages;
@@ -299,6 +299,8 @@ static int add_steps(struct making *m, json_t *spec, const struct dockerfile_ste
 {
     json_t *steps = json_array();
     (void)json_object_set_new(spec, "steps", steps);
+    if (m->policy)
+        (void)json_object_set(spec, "network", m->policy);
     for (size_t i = 0; i < n; i++) {
         const struct dockerfile_step *s = &all[i];
         json_t *step = json_object(), *args = json_array();
@@ -480,12 +482,12 @@ static void drop_stages(struct making *m)
     const struct err err = m->ctx->err;
     for (size_t i = 0; i < m->n_stages; i++) {
         AUTO_FREE char *id = TAKE_PTR(m->stages[i].template_id);
-        AUTO_FREE char *target = id ? mem_printf("/cove/v1/templates/%s", id) : NULL;
+        AUTO_FREE char *target = id ? mem_printf("/cove/v1/templates?ref=%s", id) : NULL;
         if (target && service_call(m->s, "DELETE", target, NULL, NULL, NULL) < 0)
             say(m, arena_printf(&m->arena, "template %s of a stage stays: %s", id, m->ctx->err.msg));
     }
     m->n_stages = 0;
-    m->ctx->err = err;
+    m->ctx->err = err; /* what was said of the build counts */
 }
 
 static int build_stage(struct making *m, struct built_stage *b)
@@ -624,14 +626,18 @@ static int build(struct making *m)
     return fail(m);
 }
 
-int template_build_run(struct context *ctx, const struct template_build_options *options)
+int template_build_run(struct context *ctx, struct template_build_options *options)
 {
     struct making m = {.ctx = ctx, .o = options};
-    int status = build(&m);
+    AUTO_JSON json_t *env = NULL;
+    int status =
+        net_flags_policy(ctx, &options->net, &env, &m.policy) < 0 ? context_fail(ctx, STATUS_USAGE) : build(&m);
     if (m.s)
         drop_stages(&m);
     forget_auth(&m);
     json_decref(m.spec);
+    json_decref(m.policy);
+    net_flags_fini(&options->net);
     build_context_close(m.context);
     service_close(m.s);
     arena_fini(&m.arena);

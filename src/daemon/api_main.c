@@ -50,6 +50,7 @@ struct worker {
     struct artefacts *artefacts;
     struct core *core;
     struct arena builds; /* the builder's settings */
+    struct builder_config build_config;
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
@@ -203,10 +204,13 @@ static int open_core(struct worker *w, struct err *err)
         .keep_events = o->keep_events,
         .keep_ended = o->keep_ended,
         .keep_ended_ms = o->keep_ended_ms,
+        .trust = o->trust,
         .version = o->version,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
     };
+    if (build_options_parse(str_of(o->builds), &w->builds, &w->build_config, &config, err) < 0)
+        return -1;
     return core_open(&w->loop, &config, &w->core, err);
 }
 
@@ -223,10 +227,10 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
-    if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
-        return -1;
-    return builder_new(&config, &w->builder, err);
+    w->build_config.core = w->core;
+    w->build_config.data_dir = w->options.data_dir;
+    w->build_config.base_image = E2B_BASE_IMAGE;
+    return builder_new(&w->build_config, &w->builder, err);
 }
 
 /* In a thread of its own. */
@@ -361,6 +365,7 @@ static void shut_down(struct worker *w)
     artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
+    json_decref((json_t *)(uintptr_t)w->build_config.network);
     arena_fini(&w->builds);
     http_tls_free(w->tls);
     mem_free(w->store_path);

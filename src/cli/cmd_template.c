@@ -73,6 +73,8 @@ static char *target_of(const char *ref)
 
 /* ---- ls, show ---- */
 
+enum { NAME_SHOWN = 40, TAGS_SHOWN = 24, REASON_SHOWN = 60 }; /* of a column; -q and --json have all of it */
+
 static void add_row(struct table *t, const json_t *one)
 {
     char memory[UNIT_TEXT_MAX];
@@ -84,10 +86,10 @@ static void add_row(struct table *t, const json_t *one)
     {
         buf_printf(&tags, "%s%s", i ? "," : "", text_of(tag, "tag"));
     }
-    table_add(t, str_of(text_of(one, "name")));
+    table_add_cut(t, str_of(text_of(one, "name")), NAME_SHOWN);
     table_add(t, str_of(text_of(one, "id")));
     table_add(t, str_of(text_of(one, "status")));
-    table_add(t, buf_len(&tags) ? buf_str(&tags) : STR("-"));
+    table_add_cut(t, buf_len(&tags) ? buf_str(&tags) : STR("-"), TAGS_SHOWN);
     things_add_time(t, one, "updated_at", true);
     const json_t *cpus = json_object_get(one, "cpu_milli"); /* of one without a good build nothing is said */
     table_add(t, cpus ? str_of(memory) : STR("-"));
@@ -106,7 +108,6 @@ static bool has_failed(const json_t *one)
 /* On one line, and no longer than a person reads in a table: show has all of it. */
 static void add_reason(struct table *t, const json_t *one)
 {
-    enum { MOST = 80 };
     AUTO_BUF struct buf b = BUF_INIT(8192);
     const char *step = json_string_value(json_object_get(one, "step"));
     if (step)
@@ -116,7 +117,7 @@ static void add_reason(struct table *t, const json_t *one)
     for (size_t i = 0; i < s.n; i++)
         if (buf_data(&b)[i] == '\n' || buf_data(&b)[i] == '\t')
             buf_data(&b)[i] = ' ';
-    table_add_cut(t, s, MOST);
+    table_add_cut(t, s, REASON_SHOWN);
 }
 
 /* By name; those without one come last, by id. */

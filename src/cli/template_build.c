@@ -513,7 +513,7 @@ static int build_stage(struct making *m, struct built_stage *b)
     wipe_auth(spec);
     if (r < 0 || strcmp(text_of(end, "status"), "ready") == 0)
         return r;
-    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %.120s", b->from, text_of(end, "step"),
+    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from, text_of(end, "step"),
                    text_of(end, "reason"));
 }
 
@@ -618,7 +618,7 @@ static int build(struct making *m)
     if (ready)
         return STATUS_OK;
     const char *step = text_of(end, "step");
-    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
+    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %s", *step ? " at step " : "", step,
                   text_of(end, "reason"));
     if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
         (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),

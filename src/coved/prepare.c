@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/systemctl.h"
 #include "config/config.h"
 #include "coved/child.h"
 #include "coved/progress.h"
@@ -38,6 +39,8 @@
 
 /* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file); nothing of the machine that built it. */
 static const char customize_format[] =
+    "cat >\"$1/usr/local/bin/systemctl\" <<'SYSTEMCTL' && chmod 755 \"$1/usr/local/bin/systemctl\" && ln -s systemctl \"$1/usr/local/bin/journalctl\""
+    " && ln -s ../local/bin/systemctl \"$1/usr/bin/systemctl\" && "
     "chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 user"
     " && echo 'user ALL=(ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\""
     " && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1%s\""
@@ -62,7 +65,7 @@ static const char customize_format[] =
     " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/cache/apt/archives/*.deb \"$1\"/var/log/*.log"
     /* Without its own file there mmdebstrap's apt-get would, behind this, empty the lists of the machine itself. */
-    " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +";
+    " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +\n%sSYSTEMCTL\n";
 
 enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
@@ -166,7 +169,7 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
 
 static char *customize(const struct config *config)
 {
-    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker);
+    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker, systemctl_script);
 }
 
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)

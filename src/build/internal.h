@@ -13,10 +13,10 @@
 #include "build/cache.h"
 #include "build/context.h"
 #include "sandbox/action.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
-#include "sandbox/layers.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/files/files.h"
+#include "sandbox/life/layers.h"
+#include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
 
@@ -91,7 +91,7 @@ struct build_job {
     bool is_size_known;
     size_t n_cached;
     unsigned n_denied; /* by the network policy */
-    bool ran; /* a step was run: nothing behind it comes from the cache */
+    bool ran;          /* a step was run: nothing behind it comes from the cache */
     bool ignore_cache;
     bool over, canceled;
     char why[128]; /* it was cancelled */

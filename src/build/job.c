@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "build/internal.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 #include <stdarg.h>
 #include <stdio.h>

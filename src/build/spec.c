@@ -2,7 +2,7 @@
 #include "build/spec.h"
 #include "base/buf.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 static const struct {
     const char *name;

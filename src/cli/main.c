@@ -2,8 +2,8 @@
 /* cove: the command line of the service. */
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/cmd/commands.h"
 #include "cli/command.h"
-#include "cli/commands.h"
 #include "cli/habits.h"
 #include "cli/help.h"
 #include "config/config.h"

@@ -5,7 +5,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "cli/terminal.h"
+#include "cli/exec/terminal.h"
 #include "config/config.h"
 
 #include <fcntl.h>

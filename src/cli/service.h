@@ -6,7 +6,7 @@
 #pragma once
 
 #include "cli/command.h"
-#include "http/client.h"
+#include "http/client/client.h"
 
 #include <jansson.h>
 

@@ -7,10 +7,10 @@
 #include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"
-#include "coved/keeper.h"
-#include "coved/prepare.h"
 #include "coved/serve.h"
 #include "coved/state.h"
+#include "coved/storage/prepare.h"
+#include "coved/workers/keeper.h"
 #include "wire/keeper.h"
 
 #include <fcntl.h>

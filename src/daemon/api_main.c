@@ -4,7 +4,7 @@
  * dies; main() reads as its boot sequence.
  *
  *  1. Nothing is accepted before the filter on system calls is loaded.
- *  2. The core ends the store's batches and folds its log back (sandbox/keeper.c); this file opens the store and closes it.
+ *  2. The core ends the store's batches and folds its log back (sandbox/record/keeper.c); this file opens the store and closes it.
  *  3. SIGTERM ends this process, not the sandboxes. So does the loss of coved, but as a failure.
  */
 #include "api/e2b/e2b.h"
@@ -23,7 +23,7 @@
 #include "daemon/pulse.h"
 #include "event/verify.h"
 #include "http/server.h"
-#include "http/tls.h"
+#include "http/tls/tls.h"
 #include "kernel/seccomp.h"
 #include "sandbox/action.h"
 #include "sandbox/sandbox.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/build_options.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 static int number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
 {

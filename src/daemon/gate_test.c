@@ -3,10 +3,10 @@
  * Every route of every façade that isn't GET or HEAD stands in the table below: with the action that it records, which is then denied once and asked about once, or
  * with the reason why it needs none. A route that is in a façade and not here fails the test.
  */
-#include "api/e2b/control.h"
+#include "api/e2b/control/control.h"
 #include "api/e2b/e2b.h"
-#include "api/e2b/envd.h"
-#include "api/e2b/volume_content.h"
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/volumes/volume_content.h"
 #include "api/kit/test_facade.h"
 #include "api/native/handlers.h"
 #include "api/opensandbox/handlers.h"
@@ -14,12 +14,12 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "build/spec.h"
-#include "http/exec_stream.h"
+#include "http/client/exec_stream.h"
 #include "sandbox/action.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 #include "template/builds.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * it answers for things that are not there at all. That it finds them for their owner is seen, too.
  */
 #include "api/e2b/call.h"
-#include "api/e2b/control.h"
+#include "api/e2b/control/control.h"
 #include "api/kit/test_facade.h"
 #include "api/native/handlers.h"
 #include "api/opensandbox/opensandbox.h"
@@ -12,7 +12,7 @@
 #include "build/builder.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 
 #include <stdio.h>
 #include <unistd.h>

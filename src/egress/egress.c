@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "egress/flow.h"
-#include "egress/relay.h"
+#include "egress/dns/resolver.h"
+#include "egress/flow/flow.h"
+#include "egress/flow/relay.h"
 #include "egress/requests.h"
-#include "egress/resolver.h"
-#include "egress/tls_context.h"
+#include "egress/tls/tls_context.h"
 
 static void egress_let_go(struct egress *e)
 {

@@ -15,7 +15,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "egress/egress.h"
-#include "egress/exchange.h"
+#include "egress/http/exchange.h"
 #include "policy/policy.h"
 
 #include <jansson.h>

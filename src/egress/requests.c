@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/requests.h"
 #include "base/mem.h"
-#include "egress/ca.h"
-#include "egress/resolver.h"
-#include "egress/vault.h"
+#include "egress/dns/resolver.h"
+#include "egress/tls/ca.h"
+#include "egress/vault/vault.h"
 #include "http/url.h"
 
 #include <string.h>

@@ -2,7 +2,8 @@
 #include "sandbox/action.h"
 #include "base/log.h"
 #include "sandbox/hold.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 enum { PRUNE_EACH = 500, NOTES_MAX = 20, NOTES_MS = 10000, DENIALS_MAX = 100, DENIALS_MS = 1000 };
 

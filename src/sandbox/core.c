@@ -5,8 +5,14 @@
 #include "base/mem.h"
 #include "sandbox/action.h"
 #include "sandbox/hold.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/store.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/spare.h"
 #include "sandbox/tenant.h"
+#include "sandbox/volume/mounts.h"
 
 static void on_lost(void *ctx)
 {

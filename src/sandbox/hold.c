@@ -3,7 +3,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,10 @@
 /* The table of sandboxes: finding, listing, references, and who wants to hear of an end. */
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/life.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
 
 static void on_watch_job(struct loop_job *job)

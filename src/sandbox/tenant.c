@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/tenant.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
-#include "sandbox/volumes.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/volume/volumes.h"
 #include "template/builds.h"
 
 #include <openssl/sha.h>

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup/cgroup.h"
 
 #include <sched.h>
 

@@ -2,7 +2,7 @@
 #include "api/kit/call.h"
 
 #include "base/mem.h"
-#include "http/connect.h"
+#include "http/client/connect.h"
 #include "http/url.h"
 
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 #include "api/kit/test_facade.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "sandbox/pause.h"
+#include "sandbox/life/pause.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What differs between two file trees, as coved finds it: its records come through a pipe (sandbox/layers.h) and go out as NDJSON.
+ * What differs between two file trees, as coved finds it: its records come through a pipe (sandbox/life/layers.h) and go out as NDJSON.
  *
  *  1. The pipe is read no faster than the client takes what came of it; coved's job waits meanwhile, or gives up.
  *  2. The answer ends when the pipe has ended and coved has said how it went. A client that leaves closes the pipe; the object waits for coved.
@@ -9,7 +9,7 @@
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 
 #include <fcntl.h>
 #include <unistd.h>

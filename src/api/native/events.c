@@ -15,7 +15,7 @@
 #include "event/verify.h"
 #include "http/sse.h"
 #include "sandbox/action.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 
 #include <uv.h>
 

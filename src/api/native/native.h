@@ -52,7 +52,7 @@
  *   GET, PUT /cove/v1/sandboxes/{id}/network     the policy (policy/policy.h)
  *   POST   /cove/v1/sandboxes/{id}/network/check {url, method}: what would become of it
  *   GET    /cove/v1/sandboxes/{id}/processes
- *   POST   /cove/v1/sandboxes/{id}/exec          Upgrade: cove-exec (http/exec_stream.h)
+ *   POST   /cove/v1/sandboxes/{id}/exec          Upgrade: cove-exec (http/client/exec_stream.h)
  *   GET, HEAD, PUT, DELETE /cove/v1/sandboxes/{id}/files?path=&user=
  *   GET    /cove/v1/sandboxes/{id}/entries?path=&depth=&user=      NDJSON
  *

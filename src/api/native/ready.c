@@ -5,7 +5,7 @@
  */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
 static const usec_t READY_FRESH = 2 * USEC_PER_SEC;

@@ -2,7 +2,7 @@
 /* Sandboxes themselves: making, listing, ending, their time and figures. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 

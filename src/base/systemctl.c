@@ -2,5 +2,5 @@
 #include "base/systemctl.h"
 
 const char systemctl_script[] =
-#include "systemctl.inc"
+#include "base/systemctl.inc"
     ;

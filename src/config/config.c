@@ -244,7 +244,8 @@ static int set_line(struct config *c, const struct config_field *f, struct str v
 
 static int set_registry(struct config *c, const struct config_field *f, struct str value, struct err *err)
 {
-    if (!str_starts(value, STR("http://")) && !str_starts(value, STR("https://")))
+    bool is_url = str_starts(value, STR("http://")) || str_starts(value, STR("https://"));
+    if (!is_url || str_find_char(value, '\'') >= 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http or https URL", f->name);
     return set_line(c, f, value, err);
 }

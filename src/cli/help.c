@@ -141,7 +141,7 @@ static const struct help_group {
     const char *names; /* as they are listed, a blank around each */
 } groups[] = {
     {"Run", " run exec ls ps stats cp diff url rm "},
-    {"Look back", " logs log net events "},
+    {"Look back", " logs log net events evidence replay "},
     {"Lifetime and state", " timeout pause resume snapshot fork volume "},
     {"Network and secrets", " policy secret "},
     {"Templates", " template warm "},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/build_options.h"
+#include "policy/policy.h"
 #include "sandbox/network/network.h"
 
 static int number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
@@ -53,7 +54,7 @@ static bool build_options_env(struct str key, struct str value, struct arena *ar
 }
 
 static int apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
-                 struct build_alias *aliases, const char **insecure, struct err *err)
+                 struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
 {
     uint64_t concurrency = 0;
     if (str_eqc(key, "concurrency")) {
@@ -74,6 +75,13 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
         config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
         return 0;
     }
+    if (str_eqc(key, "webhook")) {
+        if (!*ret_policy)
+            *ret_policy = json_pack("{s:s,s:[]}", "default", "allow", "rules");
+        (void)json_array_append_new(json_object_get(*ret_policy, "rules"),
+                                    json_pack("{s:s%}", "allow", value.p, value.n));
+        return 0;
+    }
     ssize_t eq = -1;
     for (size_t i = 0; i < value.n; i++)
         if (value.p[i] == '=')
@@ -92,7 +100,7 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
 }
 
 int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, struct core_config *core,
-                        struct err *err)
+                        json_t **ret_policy, struct err *err)
 {
     json_t *policies[2] = {NULL, NULL};
     struct build_alias *aliases = arena_alloc(arena, BUILD_ALIASES_MAX * sizeof(*aliases));
@@ -110,7 +118,7 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
         struct str key = str_n(line.p, (size_t)eq), value = str_sub(line, (size_t)eq + 1);
         if (build_options_rule(key, value, policies) || build_options_env(key, value, arena, core))
             continue;
-        if (apply(key, value, arena, config, aliases, insecure, err) < 0)
+        if (apply(key, value, arena, config, aliases, insecure, ret_policy, err) < 0)
             return -1;
     }
     core->network = policies[0];
@@ -118,5 +126,9 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
     for (size_t i = 0; i < ARRAY_SIZE(policies); i++)
         if (policies[i] && network_check_policy(policies[i], err) < 0)
             return err_prefix(err, "the configuration's %s", i ? "builds" : "network");
+    struct policy *policy = NULL;
+    if (*ret_policy && policy_parse(*ret_policy, &policy, err) < 0)
+        return err_prefix(err, "webhooks.allow");
+    policy_unref(policy);
     return 0;
 }

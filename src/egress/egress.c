@@ -30,6 +30,7 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     e->config.still_ms = config->still_ms ? config->still_ms : FLOW_STILL_MS;
     e->nets = MAP_INIT;
     list_init(&e->checks);
+    list_init(&e->posts);
     e->pipes = relay_pool_new();
     e->link = link_new(e);
     report_start(e);

@@ -104,6 +104,10 @@ enum event_kind {
     EVENT_TENANT_CREATE,
     EVENT_TENANT_SET, /* its limits */
     EVENT_TENANT_REMOVE,
+    EVENT_WEBHOOK_CREATE, /* actions, down to WEBHOOK_REMOVE: data.name, data.target, data.tenant */
+    EVENT_WEBHOOK_SET,
+    EVENT_WEBHOOK_REMOVE,
+    EVENT_WEBHOOK_FAILED, /* a delivery was given up: data.webhook, data.what */
 
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,

@@ -92,6 +92,10 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_TENANT_CREATE] = {.name = "tenant.create", .action = true},
     [EVENT_TENANT_SET] = {.name = "tenant.set", .action = true},
     [EVENT_TENANT_REMOVE] = {.name = "tenant.remove", .action = true},
+    [EVENT_WEBHOOK_CREATE] = {.name = "webhook.create", .action = true},
+    [EVENT_WEBHOOK_SET] = {.name = "webhook.set", .action = true},
+    [EVENT_WEBHOOK_REMOVE] = {.name = "webhook.remove", .action = true},
+    [EVENT_WEBHOOK_FAILED] = {.name = "webhook.failed"},
 
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},

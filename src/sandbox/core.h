@@ -16,12 +16,14 @@
 #include "base/str.h"
 #include "sandbox/principal.h"
 
+#include <jansson.h>
 #include <uv.h>
 
 struct core;
 struct store;
 struct event_log;
 struct guard;
+struct core_webhooks;
 struct holder;
 struct artefacts;
 struct sandbox;
@@ -69,9 +71,11 @@ struct core_config {
     size_t n_envs;
     const char *trust; /* borrowed, PEM: authorities that are trusted in every sandbox; NULL: none */
     const char *version;
-    const struct core_answers *answers; /* borrowed; NULL: none */
-    const struct core_guest *guest;     /* borrowed; may be NULL */
-    const struct guard *guard;          /* sandbox/guard.h, borrowed; NULL: allows everything */
+    const struct core_answers *answers;   /* borrowed; NULL: none */
+    const struct core_guest *guest;       /* borrowed; may be NULL */
+    const struct core_webhooks *webhooks; /* sandbox/webhook.h, borrowed; NULL: nobody is told */
+    json_t *webhook_policy;               /* what they may reach, borrowed; NULL: all that is public */
+    const struct guard *guard;            /* sandbox/guard.h, borrowed; NULL: allows everything */
     uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);

@@ -6,11 +6,13 @@
 #include "base/map.h"
 #include "event/log.h"
 #include "sandbox/action.h"
+#include "sandbox/figures.h"
 #include "sandbox/guard.h"
 #include "sandbox/quota.h"
 #include "sandbox/session/session.h"
 #include "sandbox/start/start.h"
 #include "sandbox/supervisor.h"
+#include "sandbox/webhook.h"
 #include "store/sandbox_rows.h"
 #include "store/store.h"
 #include "template/template.h"
@@ -26,6 +28,7 @@ enum {
 struct core {
     struct core_config config; /* its strings are ours */
     struct loop *loop;
+    struct figures figures;
     struct supervisor *supervisor;
     struct networks *networks;
     struct template_registry *templates;
@@ -39,6 +42,7 @@ struct core {
     size_t n_paused; /* of n_live */
     bool closing;
     struct tenants *tenants;
+    struct webhooks *webhooks;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;

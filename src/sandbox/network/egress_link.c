@@ -86,7 +86,7 @@ static void fail_all(struct egress_link *l)
 static void on_alarm(struct loop_alarm *alarm)
 {
     struct err err;
-    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer within %d s", EGRESS_ANSWER_MS / 1000);
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
     finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
 }
 
@@ -195,6 +195,7 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
                      struct egress_call **ret_call, struct err *err)
 {
     int64_t tag = l->last_tag + 1;
+    usec_t ms = strcmp(expects, "posted") == 0 ? EGRESS_POST_MS : EGRESS_ANSWER_MS;
     (void)json_object_set_new(request, "tag", json_integer(tag));
     if (enqueue(l, request, err) < 0)
         return -1;
@@ -202,7 +203,7 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
     *c = (struct egress_call){.link = l, .tag = tag, .expects = expects, .fn = fn, .ctx = ctx};
     l->last_tag = tag;
     (void)map_put_u64(&l->calls, (uint64_t)tag, c);
-    loop_alarm_set(l->loop, &c->alarm, clock_mono() + EGRESS_ANSWER_MS * USEC_PER_MS, on_alarm);
+    loop_alarm_set(l->loop, &c->alarm, clock_mono() + ms * USEC_PER_MS, on_alarm);
     *ret_call = c;
     return 0;
 }

@@ -464,8 +464,20 @@ void networks_free(struct networks *all)
 
 void networks_attach(struct networks *all, int fd)
 {
-    if (fd >= 0)
-        egress_link_attach(all->link, fd);
+    if (fd < 0)
+        return;
+    all->core->figures.egress_came++;
+    egress_link_attach(all->link, fd);
+}
+
+struct egress_link *network_link_of(const struct networks *all)
+{
+    return all->link;
+}
+
+bool networks_are_up(const struct networks *all)
+{
+    return egress_link_is_up(all->link);
 }
 
 const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t *ret_n)

@@ -54,6 +54,7 @@ struct network {
 
 /* network.c */
 struct egress_link *network_link(const struct network *n);
+struct egress_link *network_link_of(const struct networks *all);
 const char *network_sealed_for(const struct network *n);
 bool network_closes(const struct network *n); /* it, or the core: nothing is recorded any more */
 json_t *network_policy_message(const struct network *n, json_t *policy);

@@ -83,7 +83,7 @@ static void what_is_too_long_ends_behind_a_word(void **state)
     for (int i = 0; i < 50; i++)
         memcpy(words + i * 7, "sieben ", 8);
     (void)err_set(&err, ERR_INTERNAL, "%s", words);
-    assert_int_equal(strlen(err.msg) > 240, 1);
+    assert_true(strlen(err.msg) > 200);
     assert_string_equal(err.msg + strlen(err.msg) - 9, "sieben...");
     (void)err_prefix(&err, "%s", "a prefix");
     assert_string_equal(err.msg + strlen(err.msg) - 9, "sieben...");

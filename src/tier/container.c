@@ -68,10 +68,9 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
     return r < 0 ? err_errno(err, r, "map ids") : 0;
 }
 
-static int container_figures(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits)
+static int container_inside(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits)
 {
-    return figures_limit(&box->figures, host->stage->machine, cgroup_features(host->cgroups)->version, limits,
-                         box->pid);
+    return inside_limit(&box->inside, host->stage->machine, cgroup_features(host->cgroups)->version, limits, box->pid);
 }
 
 static int blank(const struct tier_host *host, struct box *box, struct err *err)
@@ -85,12 +84,12 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
     if (r < 0)
         return err_errno(err, r, "make control group %s", box->group);
     box->has_group = true;
-    box->figures = FIGURES_NONE;
-    r = stage_tree_take(host->stage, &box->tree, &box->figures.tree_fd);
+    box->inside = INSIDE_NONE;
+    r = stage_tree_take(host->stage, &box->tree, &box->inside.tree_fd);
     if (r < 0)
         return err_errno(err, r, "make a tree for /dev and /sys");
     box->has_tree = true;
-    r = container_figures(host, box, &box->limits);
+    r = container_inside(host, box, &box->limits);
     if (r < 0)
         return err_errno(err, r, "write what is told of the machine");
     if (spawn(host, box, err) < 0)
@@ -167,7 +166,7 @@ static int container_set_limits(const struct tier_host *host, struct box *box, c
     int r = cgroup_limit(host->cgroups, box->group, limits);
     if (r < 0)
         return err_errno(err, r, "set limits");
-    r = container_figures(host, box, limits);
+    r = container_inside(host, box, limits);
     if (r < 0)
         return err_errno(err, r, "write what is told of the limits");
     box->limits = *limits;
@@ -208,7 +207,7 @@ static int clean(const struct tier_host *host, struct box *box)
     if (box->has_files)
         r = pool_box_drop(host->pool, box->name);
     box->has_files = false;
-    figures_close(&box->figures, host->stage->machine);
+    inside_close(&box->inside, host->stage->machine);
     if (box->has_tree)
         stage_tree_put(host->stage, box->tree);
     box->has_tree = false;
@@ -222,13 +221,13 @@ static int clean(const struct tier_host *host, struct box *box)
 static void container_sampled(const struct tier_host *host, struct box *box, const struct cgroup_usage *usage,
                               usec_t age)
 {
-    figures_sample(&box->figures, host->stage->machine, cgroup_features(host->cgroups)->version, &box->limits, usage,
-                   age);
+    inside_sample(&box->inside, host->stage->machine, cgroup_features(host->cgroups)->version, &box->limits, usage,
+                  age);
 }
 
 static void container_adopt(const struct tier_host *host, struct box *box, int tree_fd)
 {
-    figures_adopt(&box->figures, host->stage->machine, tree_fd, box->pid);
+    inside_adopt(&box->inside, host->stage->machine, tree_fd, box->pid);
 }
 
 const struct tier tier_container = {"container",       blank,           dress, container_start,

@@ -102,7 +102,7 @@ static void mask_proc(void)
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
             must(mount_bind("null", files[i], true), files[i]);
-    static const char *const told[] = {"proc/cpuinfo", "proc/loadavg", "proc/meminfo", "proc/stat"}; /* figures.h */
+    static const char *const told[] = {"proc/cpuinfo", "proc/loadavg", "proc/meminfo", "proc/stat"}; /* inside.h */
     for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
         char path[32];
         (void)snprintf(path, sizeof(path), "/build/%s", told[i]);
@@ -147,12 +147,12 @@ static void attach_tree(const char *from, uint64_t attrs, const char *to)
     must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
-/* A mount that runtimes look for, and over it what they read: see invariant 4 of figures.h. Where there is none to be had, they find the files alone. */
-static void show_group(const struct figures_machine *machine, int version)
+/* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be had, they find the files alone. */
+static void show_group(const struct inside_machine *machine, int version)
 {
     const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY;
     const char *const at = "/build/sys/fs/cgroup", *names;
-    for (size_t k = 0; (names = figures_hierarchy(machine, version, k)); k++) {
+    for (size_t k = 0; (names = inside_hierarchy(machine, version, k)); k++) {
         const char *options[2 * CGROUP_DOOR_MAX + 1] = {NULL};
         char text[64];
         (void)snprintf(text, sizeof(text), "%s", names);
@@ -171,7 +171,7 @@ static void show_group(const struct figures_machine *machine, int version)
     attach_tree("sys/fs/cgroup", attrs, at);
 }
 
-static void build_mounts(const struct figures_machine *machine, int version)
+static void build_mounts(const struct inside_machine *machine, int version)
 {
     /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve). */
     static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",

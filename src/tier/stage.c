@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "kernel/mount.h"
-#include "tier/figures.h"
+#include "tier/inside.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -158,8 +158,8 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     AUTO_CLOSE int host_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (host_ns < 0 || host_root < 0)
         return err_errno(err, errno, "open the host's mount namespace");
-    struct figures_machine *machine = NULL;
-    int r = figures_machine_new(&machine);
+    struct inside_machine *machine = NULL;
+    int r = inside_machine_new(&machine);
     if (r < 0)
         return err_errno(err, r, "read what the machine has");
     r = mount_unshare();

@@ -61,8 +61,8 @@ void boxes_record(struct entry *e)
                 e->is_recorded     ? 0
                 : box->net.tcp < 0 ? 1
                                    : ARRAY_SIZE(fds));
-    if (!e->is_recorded && box->figures.tree_fd >= 0)
-        records_put(e->owner->records, KEEPER_TREE, box->slot, 0, NULL, 0, &box->figures.tree_fd, 1);
+    if (!e->is_recorded && box->inside.tree_fd >= 0)
+        records_put(e->owner->records, KEEPER_TREE, box->slot, 0, NULL, 0, &box->inside.tree_fd, 1);
     e->is_recorded = true;
 }
 

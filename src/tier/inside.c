@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tier/figures.h"
+#include "tier/inside.h"
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
@@ -17,7 +17,7 @@
 
 enum { HIERARCHIES_MAX = 8, CPUINFO_MAX = 8 << 20, TEXT_MAX = 64 << 10, PERIOD_USEC = 100000, TICK_USEC = 10000 };
 
-struct figures_machine {
+struct inside_machine {
     cpu_set_t cpus; /* that coved may use */
     uint64_t memory_bytes;
     struct buf cpuinfo;
@@ -27,7 +27,7 @@ struct figures_machine {
 
 /* ---- the machine ---- */
 
-static void figures_read_hierarchies(struct figures_machine *m)
+static void inside_read_hierarchies(struct inside_machine *m)
 {
     static const char *const wanted[] = {"memory", "cpu", "cpuacct", "cpuset", "pids"};
     AUTO_BUF struct buf b = BUF_INIT(TEXT_MAX);
@@ -47,9 +47,9 @@ static void figures_read_hierarchies(struct figures_machine *m)
     }
 }
 
-int figures_machine_new(struct figures_machine **ret_machine)
+int inside_machine_new(struct inside_machine **ret_machine)
 {
-    struct figures_machine *m = mem_new(struct figures_machine);
+    struct inside_machine *m = mem_new(struct inside_machine);
     struct sysinfo info;
     buf_init(&m->cpuinfo, CPUINFO_MAX);
     int r = sysinfo(&info) < 0 || sched_getaffinity(0, sizeof(m->cpus), &m->cpus) < 0 ? -errno : 0;
@@ -60,12 +60,12 @@ int figures_machine_new(struct figures_machine **ret_machine)
         return r;
     }
     m->memory_bytes = (uint64_t)info.totalram * info.mem_unit;
-    figures_read_hierarchies(m);
+    inside_read_hierarchies(m);
     *ret_machine = m;
     return 0;
 }
 
-const char *figures_hierarchy(const struct figures_machine *m, int version, size_t k)
+const char *inside_hierarchy(const struct inside_machine *m, int version, size_t k)
 {
     if (version != 1)
         return k == 0 ? "" : NULL;
@@ -74,7 +74,7 @@ const char *figures_hierarchy(const struct figures_machine *m, int version, size
 
 /* ---- files ---- */
 
-static int figures_write(const struct figures *f, const char *path, struct str text)
+static int inside_write(const struct inside *f, const char *path, struct str text)
 {
     struct stat st;
     AUTO_CLOSE int fd = openat(f->tree_fd, path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444);
@@ -84,7 +84,7 @@ static int figures_write(const struct figures *f, const char *path, struct str t
     return 0;
 }
 
-PRINTF_LIKE(3, 4) static int figures_put(const struct figures *f, const char *path, const char *fmt, ...)
+PRINTF_LIKE(3, 4) static int inside_put(const struct inside *f, const char *path, const char *fmt, ...)
 {
     char text[2048];
     va_list args;
@@ -92,11 +92,11 @@ PRINTF_LIKE(3, 4) static int figures_put(const struct figures *f, const char *pa
     int n = vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     assert(n > 0 && (size_t)n < sizeof(text));
-    return figures_write(f, path, str_n(text, (size_t)n));
+    return inside_write(f, path, str_n(text, (size_t)n));
 }
 
 /* "0-3,7" and a newline. */
-static void figures_print_cpus(struct buf *b, const cpu_set_t *cpus)
+static void inside_print_cpus(struct buf *b, const cpu_set_t *cpus)
 {
     for (int c = 0, first; c < CPU_SETSIZE; c++) {
         if (!CPU_ISSET(c, cpus))
@@ -109,7 +109,7 @@ static void figures_print_cpus(struct buf *b, const cpu_set_t *cpus)
 }
 
 /* Of the machine's text, the paragraphs ("processor : N" and what follows) of these. */
-static int figures_write_cpuinfo(const struct figures *f, const struct figures_machine *m, const cpu_set_t *cpus)
+static int inside_write_cpuinfo(const struct inside *f, const struct inside_machine *m, const cpu_set_t *cpus)
 {
     AUTO_BUF struct buf b = BUF_INIT(CPUINFO_MAX);
     struct str rest = buf_str(&m->cpuinfo), line;
@@ -124,36 +124,36 @@ static int figures_write_cpuinfo(const struct figures *f, const struct figures_m
             (void)buf_append_char(&b, '\n');
         }
     }
-    return buf_error(&b) ? buf_error(&b) : figures_write(f, "proc/cpuinfo", buf_str(&b));
+    return buf_error(&b) ? buf_error(&b) : inside_write(f, "proc/cpuinfo", buf_str(&b));
 }
 
-static uint64_t figures_memory(const struct figures_machine *m, const struct cgroup_limits *l)
+static uint64_t inside_memory(const struct inside_machine *m, const struct cgroup_limits *l)
 {
     return l->memory_bytes ? MIN(l->memory_bytes, m->memory_bytes) : m->memory_bytes;
 }
 
-static const cpu_set_t *figures_cpus(const struct figures *f, const struct figures_machine *m)
+static const cpu_set_t *inside_cpus(const struct inside *f, const struct inside_machine *m)
 {
     return CPU_COUNT(&f->cpus) ? &f->cpus : &m->cpus;
 }
 
 /* ---- processors ---- */
 
-static void figures_give_back(struct figures *f, struct figures_machine *m)
+static void inside_give_back(struct inside *f, struct inside_machine *m)
 {
     for (int c = 0; c < CPU_SETSIZE; c++)
         m->boxes[c] -= CPU_ISSET(c, &f->cpus) && m->boxes[c];
     CPU_ZERO(&f->cpus);
 }
 
-static void figures_choose(struct figures *f, struct figures_machine *m, uint32_t cpu_milli)
+static void inside_choose(struct inside *f, struct inside_machine *m, uint32_t cpu_milli)
 {
     int wanted = (int)((cpu_milli + 999) / 1000);
     if (!wanted || wanted >= CPU_COUNT(&m->cpus))
         wanted = 0; /* all */
     if (CPU_COUNT(&f->cpus) == wanted)
         return;
-    figures_give_back(f, m);
+    inside_give_back(f, m);
     while (wanted-- > 0) {
         int best = -1;
         for (int c = 0; c < CPU_SETSIZE; c++)
@@ -164,10 +164,10 @@ static void figures_choose(struct figures *f, struct figures_machine *m, uint32_
     }
 }
 
-void figures_adopt(struct figures *f, struct figures_machine *m, int tree_fd, pid_t pid)
+void inside_adopt(struct inside *f, struct inside_machine *m, int tree_fd, pid_t pid)
 {
     cpu_set_t cpus;
-    *f = (struct figures){.tree_fd = tree_fd};
+    *f = (struct inside){.tree_fd = tree_fd};
     if (pid <= 0 || sched_getaffinity(pid, sizeof(cpus), &cpus) < 0 || CPU_EQUAL(&cpus, &m->cpus))
         return;
     CPU_AND(&f->cpus, &cpus, &m->cpus); /* a sandbox may have changed its own */
@@ -175,20 +175,20 @@ void figures_adopt(struct figures *f, struct figures_machine *m, int tree_fd, pi
         m->boxes[c] += (uint32_t) !!CPU_ISSET(c, &f->cpus);
 }
 
-void figures_close(struct figures *f, struct figures_machine *m)
+void inside_close(struct inside *f, struct inside_machine *m)
 {
-    figures_give_back(f, m);
+    inside_give_back(f, m);
     f->tree_fd = fd_close(f->tree_fd);
 }
 
 /* ---- what follows from limits ---- */
 
-static int figures_limit_v1(const struct figures *f, const struct figures_machine *m, const struct cgroup_limits *l,
-                            const char *cpus)
+static int inside_limit_v1(const struct inside *f, const struct inside_machine *m, const struct cgroup_limits *l,
+                           const char *cpus)
 {
     const unsigned long long none = 9223372036854771712ULL, memory = l->memory_bytes ? l->memory_bytes : none;
     int r = 0;
-    for (size_t k = 0; r == 0 && figures_hierarchy(m, 1, k); k++) {
+    for (size_t k = 0; r == 0 && inside_hierarchy(m, 1, k); k++) {
         char path[96];
         (void)snprintf(path, sizeof(path), CGROUP "%s", m->hierarchies[k]);
         for (char *name = path + strlen(CGROUP); r == 0 && name;) { /* "cpu,cpuacct", and each of the two */
@@ -204,64 +204,63 @@ static int figures_limit_v1(const struct figures *f, const struct figures_machin
             }
         }
     }
-    r = r ? r : figures_put(f, CGROUP "memory.limit_in_bytes", "%llu\n", memory);
-    r = r ? r : figures_put(f, CGROUP "memory.memsw.limit_in_bytes", "%llu\n", memory);
-    r = r ? r : figures_put(f, CGROUP "memory.soft_limit_in_bytes", "%llu\n", none);
-    r = r ? r : figures_put(f, CGROUP "memory.use_hierarchy", "1\n");
+    r = r ? r : inside_put(f, CGROUP "memory.limit_in_bytes", "%llu\n", memory);
+    r = r ? r : inside_put(f, CGROUP "memory.memsw.limit_in_bytes", "%llu\n", memory);
+    r = r ? r : inside_put(f, CGROUP "memory.soft_limit_in_bytes", "%llu\n", none);
+    r = r ? r : inside_put(f, CGROUP "memory.use_hierarchy", "1\n");
     r = r ? r
-          : figures_put(f, CGROUP "cpu.cfs_quota_us", "%lld\n",
-                        l->cpu_milli ? (long long)l->cpu_milli * (PERIOD_USEC / 1000) : -1);
-    r = r ? r : figures_put(f, CGROUP "cpu.cfs_period_us", "%d\n", PERIOD_USEC);
-    r = r ? r : figures_put(f, CGROUP "cpu.shares", "1024\n");
-    r = r ? r : figures_put(f, CGROUP "cpuset.cpus", "%s", cpus);
-    r = r ? r : figures_put(f, CGROUP "cpuset.effective_cpus", "%s", cpus);
-    r = r ? r : figures_put(f, CGROUP "cpuset.mems", "0\n");
+          : inside_put(f, CGROUP "cpu.cfs_quota_us", "%lld\n",
+                       l->cpu_milli ? (long long)l->cpu_milli * (PERIOD_USEC / 1000) : -1);
+    r = r ? r : inside_put(f, CGROUP "cpu.cfs_period_us", "%d\n", PERIOD_USEC);
+    r = r ? r : inside_put(f, CGROUP "cpu.shares", "1024\n");
+    r = r ? r : inside_put(f, CGROUP "cpuset.cpus", "%s", cpus);
+    r = r ? r : inside_put(f, CGROUP "cpuset.effective_cpus", "%s", cpus);
+    r = r ? r : inside_put(f, CGROUP "cpuset.mems", "0\n");
     return r;
 }
 
-static int figures_limit_v2(const struct figures *f, const struct cgroup_limits *l, const char *cpus)
+static int inside_limit_v2(const struct inside *f, const struct cgroup_limits *l, const char *cpus)
 {
     char memory[24] = "max", quota[24] = "max";
     if (l->memory_bytes)
         (void)snprintf(memory, sizeof(memory), "%llu", (unsigned long long)l->memory_bytes);
     if (l->cpu_milli)
         (void)snprintf(quota, sizeof(quota), "%llu", (unsigned long long)l->cpu_milli * (PERIOD_USEC / 1000));
-    int r = figures_put(f, CGROUP "cgroup.controllers", "cpuset cpu memory pids\n");
-    r = r ? r : figures_put(f, CGROUP "memory.max", "%s\n", memory);
-    r = r ? r : figures_put(f, CGROUP "memory.high", "max\n");
-    r = r ? r : figures_put(f, CGROUP "memory.swap.max", "%s\n", l->memory_bytes ? "0" : "max");
-    r = r ? r : figures_put(f, CGROUP "cpu.max", "%s %d\n", quota, PERIOD_USEC);
-    r = r ? r : figures_put(f, CGROUP "cpu.weight", "100\n");
-    r = r ? r : figures_put(f, CGROUP "cpuset.cpus.effective", "%s", cpus);
-    return r ? r : figures_put(f, CGROUP "cpuset.mems.effective", "0\n");
+    int r = inside_put(f, CGROUP "cgroup.controllers", "cpuset cpu memory pids\n");
+    r = r ? r : inside_put(f, CGROUP "memory.max", "%s\n", memory);
+    r = r ? r : inside_put(f, CGROUP "memory.high", "max\n");
+    r = r ? r : inside_put(f, CGROUP "memory.swap.max", "%s\n", l->memory_bytes ? "0" : "max");
+    r = r ? r : inside_put(f, CGROUP "cpu.max", "%s %d\n", quota, PERIOD_USEC);
+    r = r ? r : inside_put(f, CGROUP "cpu.weight", "100\n");
+    r = r ? r : inside_put(f, CGROUP "cpuset.cpus.effective", "%s", cpus);
+    return r ? r : inside_put(f, CGROUP "cpuset.mems.effective", "0\n");
 }
 
-static int figures_sample_all(const struct figures *f, const struct figures_machine *m, int version,
-                              const struct cgroup_limits *l, const struct cgroup_usage *u, usec_t age);
+static int inside_sample_all(const struct inside *f, const struct inside_machine *m, int version,
+                             const struct cgroup_limits *l, const struct cgroup_usage *u, usec_t age);
 
-int figures_limit(struct figures *f, struct figures_machine *m, int version, const struct cgroup_limits *limits,
-                  pid_t pid)
+int inside_limit(struct inside *f, struct inside_machine *m, int version, const struct cgroup_limits *limits, pid_t pid)
 {
     const struct cgroup_usage nothing = {0};
     AUTO_BUF struct buf cpus = BUF_INIT(TEXT_MAX);
-    figures_choose(f, m, limits->cpu_milli);
-    const cpu_set_t *mine = figures_cpus(f, m);
-    figures_print_cpus(&cpus, mine);
+    inside_choose(f, m, limits->cpu_milli);
+    const cpu_set_t *mine = inside_cpus(f, m);
+    inside_print_cpus(&cpus, mine);
     (void)buf_append_char(&cpus, 0);
     int r = pid > 0 && sched_setaffinity(pid, sizeof(*mine), mine) < 0 ? -errno : 0;
-    r = r ? r : figures_put(f, "sys/devices/system/cpu/online", "%s", buf_data(&cpus));
-    r = r ? r : figures_write_cpuinfo(f, m, mine);
+    r = r ? r : inside_put(f, "sys/devices/system/cpu/online", "%s", buf_data(&cpus));
+    r = r ? r : inside_write_cpuinfo(f, m, mine);
     r = r              ? r
-        : version == 1 ? figures_limit_v1(f, m, limits, buf_data(&cpus))
-                       : figures_limit_v2(f, limits, buf_data(&cpus));
-    r = r ? r : figures_put(f, CGROUP "pids.max", limits->pids ? "%u\n" : "max\n", limits->pids);
-    return r ? r : figures_sample_all(f, m, version, limits, &nothing, 0);
+        : version == 1 ? inside_limit_v1(f, m, limits, buf_data(&cpus))
+                       : inside_limit_v2(f, limits, buf_data(&cpus));
+    r = r ? r : inside_put(f, CGROUP "pids.max", limits->pids ? "%u\n" : "max\n", limits->pids);
+    return r ? r : inside_sample_all(f, m, version, limits, &nothing, 0);
 }
 
 /* ---- what moves ---- */
 
 /* Of one width: see invariant 2. */
-static int figures_write_meminfo(const struct figures *f, uint64_t total, const struct cgroup_usage *u)
+static int inside_write_meminfo(const struct inside *f, uint64_t total, const struct cgroup_usage *u)
 {
     const uint64_t used = MIN(u->memory_bytes, total), cache = MIN(u->cache_bytes, used);
     const uint64_t shared = MIN(u->shmem_bytes, cache), free = total - used;
@@ -284,11 +283,11 @@ static int figures_write_meminfo(const struct figures *f, uint64_t total, const 
     AUTO_BUF struct buf b = BUF_INIT(4096);
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         (void)buf_printf(&b, "%-14s %10llu kB\n", lines[i].name, (unsigned long long)lines[i].bytes / 1024);
-    return figures_write(f, "proc/meminfo", buf_str(&b));
+    return inside_write(f, "proc/meminfo", buf_str(&b));
 }
 
 /* All of the time that was used counts as a program's: of version 1 no other figure is exact. */
-static int figures_write_stat(const struct figures *f, const cpu_set_t *cpus, uint64_t used_usec, usec_t age)
+static int inside_write_stat(const struct inside *f, const cpu_set_t *cpus, uint64_t used_usec, usec_t age)
 {
     const uint64_t n = (uint64_t)CPU_COUNT(cpus), used = used_usec / TICK_USEC, all = MAX(age / TICK_USEC * n, used);
     struct timespec up;
@@ -303,43 +302,42 @@ static int figures_write_stat(const struct figures *f, const cpu_set_t *cpus, ui
     /* Start times of processes count from the start of the machine, so that has to be its own. */
     (void)buf_printf(&b, "intr 0\nctxt 0\nbtime %llu\nprocesses 0\nprocs_running 1\nprocs_blocked 0\n",
                      (unsigned long long)(clock_real() / 1000000 - (usec_t)up.tv_sec));
-    return buf_error(&b) ? buf_error(&b) : figures_write(f, "proc/stat", buf_str(&b));
+    return buf_error(&b) ? buf_error(&b) : inside_write(f, "proc/stat", buf_str(&b));
 }
 
-static int figures_write_memory_stat(const struct figures *f, int version, const struct cgroup_usage *u)
+static int inside_write_memory_stat(const struct inside *f, int version, const struct cgroup_usage *u)
 {
     const unsigned long long cache = u->cache_bytes, rest = u->memory_bytes - MIN(u->memory_bytes, u->cache_bytes);
     const unsigned long long shared = u->shmem_bytes, on = u->active_file_bytes, off = u->inactive_file_bytes;
     if (version == 2)
-        return figures_put(f, CGROUP "memory.stat",
-                           "anon %llu\nfile %llu\nshmem %llu\ninactive_file %llu\nactive_file %llu\n", rest, cache,
-                           shared, off, on);
-    return figures_put(f, CGROUP "memory.stat",
-                       "cache %llu\nrss %llu\nshmem %llu\ninactive_file %llu\nactive_file %llu\ntotal_cache %llu\n"
-                       "total_rss %llu\ntotal_inactive_file %llu\ntotal_active_file %llu\n",
-                       cache, rest, shared, off, on, cache, rest, off, on);
+        return inside_put(f, CGROUP "memory.stat",
+                          "anon %llu\nfile %llu\nshmem %llu\ninactive_file %llu\nactive_file %llu\n", rest, cache,
+                          shared, off, on);
+    return inside_put(f, CGROUP "memory.stat",
+                      "cache %llu\nrss %llu\nshmem %llu\ninactive_file %llu\nactive_file %llu\ntotal_cache %llu\n"
+                      "total_rss %llu\ntotal_inactive_file %llu\ntotal_active_file %llu\n",
+                      cache, rest, shared, off, on, cache, rest, off, on);
 }
 
-static int figures_sample_all(const struct figures *f, const struct figures_machine *m, int version,
-                              const struct cgroup_limits *l, const struct cgroup_usage *u, usec_t age)
+static int inside_sample_all(const struct inside *f, const struct inside_machine *m, int version,
+                             const struct cgroup_limits *l, const struct cgroup_usage *u, usec_t age)
 {
     const unsigned long long bytes = u->memory_bytes, cpu = u->cpu_usec;
-    int r = figures_write_meminfo(f, figures_memory(m, l), u);
-    r = r ? r : figures_write_stat(f, figures_cpus(f, m), u->cpu_usec, age);
+    int r = inside_write_meminfo(f, inside_memory(m, l), u);
+    r = r ? r : inside_write_stat(f, inside_cpus(f, m), u->cpu_usec, age);
     r = r ? r
-          : figures_put(f, "proc/loadavg", "%.2f %.2f %.2f 1/%u %u\n", f->load[0], f->load[1], f->load[2],
-                        MAX(u->pids, 1u), MAX(u->pids, 1u));
-    r = r ? r
-          : figures_put(f, version == 1 ? CGROUP "memory.usage_in_bytes" : CGROUP "memory.current", "%llu\n", bytes);
-    r = r ? r : figures_write_memory_stat(f, version, u);
+          : inside_put(f, "proc/loadavg", "%.2f %.2f %.2f 1/%u %u\n", f->load[0], f->load[1], f->load[2],
+                       MAX(u->pids, 1u), MAX(u->pids, 1u));
+    r = r ? r : inside_put(f, version == 1 ? CGROUP "memory.usage_in_bytes" : CGROUP "memory.current", "%llu\n", bytes);
+    r = r ? r : inside_write_memory_stat(f, version, u);
     r = r              ? r
-        : version == 1 ? figures_put(f, CGROUP "cpuacct.usage", "%llu\n", cpu * 1000)
-                       : figures_put(f, CGROUP "cpu.stat", "usage_usec %llu\n", cpu);
-    return r ? r : figures_put(f, CGROUP "pids.current", "%u\n", u->pids);
+        : version == 1 ? inside_put(f, CGROUP "cpuacct.usage", "%llu\n", cpu * 1000)
+                       : inside_put(f, CGROUP "cpu.stat", "usage_usec %llu\n", cpu);
+    return r ? r : inside_put(f, CGROUP "pids.current", "%u\n", u->pids);
 }
 
-void figures_sample(struct figures *f, const struct figures_machine *m, int version, const struct cgroup_limits *limits,
-                    const struct cgroup_usage *usage, usec_t age)
+void inside_sample(struct inside *f, const struct inside_machine *m, int version, const struct cgroup_limits *limits,
+                   const struct cgroup_usage *usage, usec_t age)
 {
     static const double seconds[] = {60, 300, 900};
     const usec_t now = clock_mono();
@@ -353,5 +351,5 @@ void figures_sample(struct figures *f, const struct figures_machine *m, int vers
     }
     f->sampled = now;
     f->cpu_usec = usage->cpu_usec;
-    int ignored UNUSED = figures_sample_all(f, m, version, limits, usage, age); /* a full tmpfs: older ones stay */
+    int ignored UNUSED = inside_sample_all(f, m, version, limits, usage, age); /* a full tmpfs: older ones stay */
 }

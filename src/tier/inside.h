@@ -17,33 +17,33 @@
 
 #include <sched.h>
 
-struct figures_machine; /* what is true of the machine, and how many boxes use each processor */
+struct inside_machine; /* what is true of the machine, and how many boxes use each processor */
 
 /* While the host's files can be seen. 0 or -errno. */
-int figures_machine_new(struct figures_machine **ret_machine) WARN_UNUSED;
+int inside_machine_new(struct inside_machine **ret_machine) WARN_UNUSED;
 
 /* The mounts of invariant 4: name k of the hierarchies with something to show, as options for mount ("cpu,cpuacct"); NULL: no more of them. */
-const char *figures_hierarchy(const struct figures_machine *m, int version, size_t k);
+const char *inside_hierarchy(const struct inside_machine *m, int version, size_t k);
 
 /* Of one box; embedded. */
-struct figures {
+struct inside {
     int tree_fd;    /* owned: its tree, O_PATH; -1: none */
     cpu_set_t cpus; /* of a box with fewer than the machine; else empty */
     usec_t sampled; /* monotonic; 0: never */
     uint64_t cpu_usec;
     double load[3];
 };
-#define FIGURES_NONE ((struct figures){.tree_fd = -1})
+#define INSIDE_NONE ((struct inside){.tree_fd = -1})
 
 /* Takes other processors if it must, and writes what follows from the limits. pid: of the box's first process; 0: there is none yet. 0 or -errno. */
-int figures_limit(struct figures *f, struct figures_machine *m, int version, const struct cgroup_limits *limits,
-                  pid_t pid) WARN_UNUSED;
+int inside_limit(struct inside *f, struct inside_machine *m, int version, const struct cgroup_limits *limits,
+                 pid_t pid) WARN_UNUSED;
 
 /* What moves. age: how long the sandbox has been there. */
-void figures_sample(struct figures *f, const struct figures_machine *m, int version, const struct cgroup_limits *limits,
-                    const struct cgroup_usage *usage, usec_t age);
+void inside_sample(struct inside *f, const struct inside_machine *m, int version, const struct cgroup_limits *limits,
+                   const struct cgroup_usage *usage, usec_t age);
 
 /* Of one that a coved of before has made: which processors it has. */
-void figures_adopt(struct figures *f, struct figures_machine *m, int tree_fd, pid_t pid);
+void inside_adopt(struct inside *f, struct inside_machine *m, int tree_fd, pid_t pid);
 
-void figures_close(struct figures *f, struct figures_machine *m);
+void inside_close(struct inside *f, struct inside_machine *m);

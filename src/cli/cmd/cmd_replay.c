@@ -94,7 +94,10 @@ static bool append_events(const struct session *one, struct buf *b)
 {
     const json_t *piece;
     size_t i;
-    json_array_foreach(json_object_get(data_of(one->output), "output"), i, piece) append_text(b, piece, "pty");
+    json_array_foreach(json_object_get(data_of(one->output), "output"), i, piece)
+    {
+        append_text(b, piece, "pty");
+    }
     append_text(b, data_of(one->exit), "tail");
     return buf_len(b) == number_of(data_of(one->exit), "output_bytes");
 }

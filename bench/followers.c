@@ -30,7 +30,7 @@ struct follower {
     char line[LINE_MAX_BYTES];
 };
 
-static struct follower *followers;
+static struct follower followers[FOLLOWERS_MAX];
 static int port, n_followers, epoll_fd;
 static const char *key, *sandbox;
 static double rate, until;
@@ -45,7 +45,8 @@ static double now(void)
 
 static int dial(void)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
         close(fd);
@@ -63,7 +64,8 @@ static void follow(struct follower *f)
     f->retry = now() + 0.1;
     if (f->fd < 0)
         return;
-    int n = snprintf(request, sizeof(request), "GET /cove/v1/events?follow=1&hidden=1&from=%llu HTTP/1.0\r\nX-API-Key: %s\r\n\r\n",
+    int n = snprintf(request, sizeof(request),
+                     "GET /cove/v1/events?follow=1&hidden=1&from=%llu HTTP/1.0\r\nX-API-Key: %s\r\n\r\n",
                      (unsigned long long)f->after + 1, key);
     if (write(f->fd, request, (size_t)n) != n) {
         close(f->fd);
@@ -122,7 +124,10 @@ static void readable(struct follower *f)
 static void *writer(void *arg)
 {
     char request[512], answer[4096];
-    int fd = -1, n = snprintf(request, sizeof(request), "GET /cove/v1/sandboxes/%s/files?path=/etc/hostname HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\n\r\n", sandbox, key);
+    int fd = -1,
+        n = snprintf(request, sizeof(request),
+                     "GET /cove/v1/sandboxes/%s/files?path=/etc/hostname HTTP/1.1\r\nHost: x\r\nX-API-Key: %s\r\n\r\n",
+                     sandbox, key);
     double each = 2.0 * WRITERS / rate, next = now();
     (void)arg;
     while (now() < until) {
@@ -150,7 +155,8 @@ static uint64_t last_cursor(void)
 {
     char request[256], answer[LINE_MAX_BYTES] = "";
     size_t at = 0;
-    int fd = dial(), n = snprintf(request, sizeof(request), "GET /cove/v1/events?last=1&hidden=1 HTTP/1.0\r\nX-API-Key: %s\r\n\r\n", key);
+    int fd = dial(), n = snprintf(request, sizeof(request),
+                                  "GET /cove/v1/events?last=1&hidden=1 HTTP/1.0\r\nX-API-Key: %s\r\n\r\n", key);
     if (fd < 0 || write(fd, request, (size_t)n) != n)
         return 0;
     for (ssize_t got; (got = read(fd, answer + at, sizeof(answer) - 1 - at)) > 0;)
@@ -179,13 +185,12 @@ static bool turn(uint64_t target)
 int main(int argc, char **argv)
 {
     pthread_t threads[WRITERS];
-    if (argc != 7 || (n_followers = atoi(argv[3])) < 1 || n_followers > FOLLOWERS_MAX)
+    if (argc != 7 || (n_followers = (int)strtoul(argv[3], NULL, 10)) < 1 || n_followers > FOLLOWERS_MAX)
         return 2;
-    port = atoi(argv[1]);
+    port = (int)strtoul(argv[1], NULL, 10);
     key = argv[2];
-    rate = atof(argv[4]);
+    rate = strtod(argv[4], NULL);
     sandbox = argv[6];
-    followers = calloc((size_t)n_followers, sizeof(*followers));
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     uint64_t first = last_cursor(), breaks = 0, target = 0;
     for (int i = 0; i < n_followers; i++) {
@@ -193,7 +198,7 @@ int main(int argc, char **argv)
         followers[i].fd = -1;
     }
     double begin = now(), patience;
-    until = begin + atof(argv[5]);
+    until = begin + strtod(argv[5], NULL);
     for (int i = 0; i < WRITERS; i++)
         pthread_create(&threads[i], NULL, writer, NULL);
     while (now() < until)
@@ -211,9 +216,11 @@ int main(int argc, char **argv)
         if (followers[i].after < target)
             faults++;
     }
-    printf("%d followers, %.0f s: %llu events, %.0f a second; %.0f a second to all followers together; the last had all %.1f s later; %llu connections "
-           "broke; %lu faults\n",
-           n_followers, wrote, (unsigned long long)(target - first), (double)(target - first) / wrote,
-           (double)(target - first) * n_followers / (now() - begin), now() - until, (unsigned long long)breaks, (unsigned long)faults);
+    printf(
+        "%d followers, %.0f s: %llu events, %.0f a second; %.0f a second to all followers together; the last had all %.1f s later; %llu connections "
+        "broke; %lu faults\n",
+        n_followers, wrote, (unsigned long long)(target - first), (double)(target - first) / wrote,
+        (double)(target - first) * n_followers / (now() - begin), now() - until, (unsigned long long)breaks,
+        (unsigned long)faults);
     return faults != 0;
 }

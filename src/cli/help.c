@@ -144,6 +144,7 @@ static const struct help_group {
     {"Look back", " logs log net events evidence replay "},
     {"Lifetime and state", " timeout pause resume snapshot fork volume "},
     {"Network and secrets", " policy secret "},
+    {"The guard", " guard approvals approve deny "},
     {"Templates", " template warm "},
     {"The service", " key tenant domain pool gc doctor version "},
     {"Help", " help completion "},

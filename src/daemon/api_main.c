@@ -11,6 +11,7 @@
 #include "api/e2b/names.h"
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
+#include "api/mcp/mcp.h"
 #include "api/native/native.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/buf.h"
@@ -61,6 +62,7 @@ struct worker {
     struct native *native;
     struct e2b *e2b;
     struct opensandbox *opensandbox;
+    struct mcp *mcp;
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
@@ -81,6 +83,7 @@ static void on_request(struct http_request *req, void *ctx)
     const struct claim claims[] = {
         {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
         {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
+        {.prefix = MCP_PATH, .serve = mcp_serve, .facade = w->mcp},
         {.fits = native_claims_metrics, .serve = native_serve, .facade = w->native},
         {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
         {.serve = e2b_serve_api, .facade = w->e2b},
@@ -100,6 +103,7 @@ static void close_handle(uv_handle_t *handle)
 static void server_closed(void *ctx)
 {
     struct worker *w = ctx;
+    mcp_free(w->mcp);
     opensandbox_free(w->opensandbox);
     e2b_free(w->e2b);
     native_free(w->native);
@@ -305,6 +309,11 @@ static void open_facades(struct worker *w)
     w->e2b = e2b_new(
         &(struct e2b_config){.core = w->core, .builder = w->builder, .refusals = w->refusals, .domain = o->domain});
     w->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = w->core, .refusals = w->refusals});
+    w->mcp = mcp_new(&(struct mcp_config){.core = w->core,
+                                          .events = w->events,
+                                          .refusals = w->refusals,
+                                          .owner_uid = o->owner_uid,
+                                          .version = o->version});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }

@@ -46,6 +46,8 @@ struct egress {
     struct list checks;  /* requests.c: those that wait for the resolver */
     struct list posts;   /* post.c */
     size_t n_posts;
+    struct list asks; /* ask.c */
+    unsigned n_asks;
     uv_timer_t denial_timer;
     unsigned n_flows;         /* of all nets */
     unsigned flows_max;       /* 0: not computed yet */

@@ -332,6 +332,10 @@ bool requests_handle(struct egress *e, json_t *request)
         post_begin(e, request);
         return true;
     }
+    if (str_eqc(op, "ask")) {
+        ask_begin(e, request);
+        return true;
+    }
     if (!has_id(request))
         return false;
     if (str_eqc(op, "policy"))

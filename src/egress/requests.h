@@ -26,5 +26,9 @@ void post_stop(struct egress *e);
 
 void link_answer(struct link *l, json_t *answer); /* steals it */
 
+/* ask.c: "ask" */
+void ask_begin(struct egress *e, json_t *request);
+void asks_free(struct egress *e); /* what is under way is answered to nobody */
+
 /* The resolutions that a "check" waits for end with the egress. */
 void requests_stop(struct egress *e);

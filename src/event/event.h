@@ -115,6 +115,9 @@ enum event_kind {
 
     EVENT_GUARD_DENIED,
     EVENT_GUARD_ASKED,    /* an action waits: data.hold */
+    EVENT_GUARD_JUDGED,   /* the analyser's answer: data.verdict, data.risk, data.reason */
+    EVENT_GUARD_SET,      /* action: rules of a level */
+    EVENT_GUARD_STUCK,    /* an actor does the same again and again: data.pattern, data.actions */
     EVENT_GUARD_ANSWERED, /* data.answer; the actor is who answered */
 
     EVENT_AGENT_VIOLATION, /* it broke the protocol */

@@ -103,6 +103,9 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
 
     [EVENT_GUARD_DENIED] = {.name = "guard.denied"},
     [EVENT_GUARD_ASKED] = {.name = "guard.asked"},
+    [EVENT_GUARD_JUDGED] = {.name = "guard.judged"},
+    [EVENT_GUARD_SET] = {.name = "guard.set", .action = true},
+    [EVENT_GUARD_STUCK] = {.name = "guard.stuck"},
     [EVENT_GUARD_ANSWERED] = {.name = "guard.answered"},
 
     [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},

@@ -32,6 +32,7 @@ enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS 
 
 struct arena;
 struct sandbox_info;
+struct exec_spec;
 
 /* What a façade's clients expect to be answered on a port of 127.0.0.1 inside: by the agent, to GET and HEAD (wire/proto.h says what figures there are). */
 struct core_answer {
@@ -98,6 +99,8 @@ struct actor {
     const char
         *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
     struct principal who;
-    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
-    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
+    bool is_own;                  /* Cove itself, for what was allowed already: no rules, not stuck */
+    const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
+    bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder;        /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

@@ -33,7 +33,8 @@ struct core {
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
-    struct list holds; /* struct hold (hold.c), oldest first */
+    struct guards *guards; /* the rules in force (guard.c) */
+    struct list holds;     /* struct hold (hold.c), oldest first */
     size_t n_holds, hold_bytes;
     struct map by_id;         /* every struct sandbox in memory; holds a reference */
     struct map by_port_alias; /* the same; holds none */
@@ -82,6 +83,8 @@ struct sandbox {
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
     struct loop_alarm end_alarm, sample_alarm, suspect_alarm, kill_alarm, forget_alarm;
+    struct rules *rules; /* the guard's, of this sandbox; NULL: none */
+    struct stuck *stuck; /* guard/stuck.c; NULL: nothing was done yet */
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 

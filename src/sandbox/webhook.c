@@ -8,7 +8,12 @@
 
 #include <stdio.h>
 
-enum { LOOK_ROWS = 50, RETRY_MS = 1000, RETRY_MOST_MS = 10 * 60 * 1000 };
+enum {
+    LOOK_ROWS = 50,
+    RETRY_MS = 1000,
+    RETRY_MOST_MS = 10 * 60 * 1000,
+    POSTED_MS = 15000 /* somebody outside answers */
+};
 
 struct hook {
     struct webhook w;
@@ -196,7 +201,9 @@ static void hook_look(struct hook *h)
         (l.request &&
          egress_link_call(network_link_of(core->networks), l.request, "posted", on_posted, h, &h->call, &err) < 0))
         hook_failed(h, err.msg);
-    else if (!l.request && l.n == LOOK_ROWS)
+    else if (h->call)
+        egress_call_wait(h->call, POSTED_MS);
+    else if (l.n == LOOK_ROWS)
         loop_later(core->loop, &h->all->job);
 }
 

@@ -36,12 +36,17 @@
  *   GET    /cove/v1/pool                         kind, sizes
  *   POST   /cove/v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
  *   GET    /cove/v1/keys                         {"keys":[{id, name, tenant, scope, sandbox, created_at, expires_at, old_until}]}
- *   POST   /cove/v1/keys                         {name, scope: read|use|admin, sandbox, expires_ms}: 201, the same with "key", which is told this once
+ *   POST   /cove/v1/keys                         {name, scope: read|use|approve|admin, sandbox, expires_ms}: 201, the same with "key", which is told this once
  *   POST   /cove/v1/keys/{id or name}/rotate     {grace_ms}: 200, likewise
  *   DELETE /cove/v1/keys/{id or name}
  *   GET    /cove/v1/tenants                      {"tenants":[{name, created_at, limits: {}, used: {}, keys}]}
  *   POST   /cove/v1/tenants                      {name, and limits: sandboxes, memory_bytes, ... (sandbox/quota.h); 0: none}: 201
  *   GET, PATCH, DELETE /cove/v1/tenants/{name}   PATCH: limits
+ *   GET, PUT, DELETE /cove/v1/guard, .../guard/tenant, .../guard/templates/{id or name}, .../sandboxes/{id}/guard    rules (guard/rules.h); {}: none
+ *   GET    /cove/v1/guard/rails                  {"rails":[{name, risk, about, rules}]}
+ *   POST   /cove/v1/guard/test, .../sandboxes/{id}/guard/test   {argv} or {kind, data}: {verdict, rule, risk, reason, analysed}
+ *   GET    /cove/v1/approvals                    {"approvals":[{id, on, kind, actor, rule, risk, reason, waits_for, asked_at, until, action}]}
+ *   POST   /cove/v1/approvals/{id}               {allow, always}: 204
  *   POST   /cove/v1/warm                         {template, count}
  *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
  *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, SSE when asked for by Accept, or a WebSocket; Last-Event-ID goes on behind it
@@ -70,7 +75,6 @@
 #include "http/request.h"
 
 #define NATIVE_PREFIX "/cove/v1"
-#define NATIVE_TENANT_HEADER "x-cove-tenant" /* at the local socket alone */
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
 struct buf;

@@ -133,6 +133,8 @@ static void on_interrupt(int signum)
 static size_t whole_characters(struct str s)
 {
     size_t cut = 0;
+    if (!s.p)
+        return 0;
     while (cut < 3 && cut < s.n && ((unsigned char)s.p[s.n - 1 - cut] & 0xc0) == 0x80)
         cut++;
     if (cut < s.n && (unsigned char)s.p[s.n - 1 - cut] >= 0xc0) {

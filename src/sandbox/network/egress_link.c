@@ -70,6 +70,18 @@ void egress_call_cancel(struct egress_call *c)
         call_free(c);
 }
 
+static void on_alarm(struct loop_alarm *alarm)
+{
+    struct err err;
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
+    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
+}
+
+void egress_call_wait(struct egress_call *c, uint64_t ms)
+{
+    loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), on_alarm);
+}
+
 static void fail_all(struct egress_link *l)
 {
     struct err err;
@@ -81,13 +93,6 @@ static void fail_all(struct egress_link *l)
             break;
         finish(c, NULL, &err);
     }
-}
-
-static void on_alarm(struct loop_alarm *alarm)
-{
-    struct err err;
-    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
-    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
 }
 
 /* ---- the socket's end ---- */
@@ -195,7 +200,6 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
                      struct egress_call **ret_call, struct err *err)
 {
     int64_t tag = l->last_tag + 1;
-    usec_t ms = strcmp(expects, "posted") == 0 ? EGRESS_POST_MS : EGRESS_ANSWER_MS;
     (void)json_object_set_new(request, "tag", json_integer(tag));
     if (enqueue(l, request, err) < 0)
         return -1;
@@ -203,7 +207,7 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
     *c = (struct egress_call){.link = l, .tag = tag, .expects = expects, .fn = fn, .ctx = ctx};
     l->last_tag = tag;
     (void)map_put_u64(&l->calls, (uint64_t)tag, c);
-    loop_alarm_set(l->loop, &c->alarm, clock_mono() + ms * USEC_PER_MS, on_alarm);
+    egress_call_wait(c, EGRESS_ANSWER_MS);
     *ret_call = c;
     return 0;
 }

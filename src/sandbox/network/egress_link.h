@@ -32,12 +32,13 @@ bool egress_link_is_up(const struct egress_link *l);
 /* answer: borrowed; NULL with the error: egress's own, ERR_DEADLINE_EXCEEDED after EGRESS_ANSWER_MS, ERR_UNAVAILABLE. */
 typedef void (*egress_call_fn)(void *ctx, const json_t *answer, const struct err *err);
 
-enum { EGRESS_ANSWER_MS = 5000, EGRESS_POST_MS = 15000 }; /* a "post" is answered by somebody outside */
+enum { EGRESS_ANSWER_MS = 5000 };
 
 /* Steals the request, which has an "op" and gets its tag here. expects: the "op" of the answer, a literal. */
 int egress_link_call(struct egress_link *l, json_t *request, const char *expects, egress_call_fn fn, void *ctx,
                      struct egress_call **ret_call, struct err *err) WARN_UNUSED;
-void egress_call_cancel(struct egress_call *call); /* no callback any more; NULL is fine */
+void egress_call_wait(struct egress_call *call, uint64_t ms); /* from now, instead of EGRESS_ANSWER_MS */
+void egress_call_cancel(struct egress_call *call);            /* no callback any more; NULL is fine */
 
 /* A message without an answer. Steals it. Dropped when nobody is there. */
 void egress_link_tell(struct egress_link *l, json_t *message);

@@ -245,6 +245,7 @@ static json_t *take_checked(struct networks *all, const json_t *asked)
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
 {
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     struct policy_literal ignored;
     struct err err;
     const json_t *given = spec && spec->network ? spec->network->policy : NULL;
@@ -287,6 +288,7 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
 {
     const struct network *from = of->network;
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     n->sb = sb;
     sb->network = n;
     n->has_rules = from->has_rules;
@@ -336,6 +338,7 @@ void network_free(struct sandbox *sb)
     if (!n)
         return;
     assert(!n->change && !n->push && !n->install);
+    network_asks_free(n);
     loop_alarm_clear(sb->core->loop, &n->retry);
     loop_alarm_clear(sb->core->loop, &n->sums_alarm);
     map_fini(&n->logged);

@@ -242,8 +242,10 @@ static void on_denied(struct network *n, struct told *t)
     text(t, &d, "reason", false);
     text(t, &d, "suggestion", true);
     put_alike(n, t, &d, FIGURES_DENIED);
-    if (!t->is_wrong)
-        (void)append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
+    if (t->is_wrong)
+        return;
+    (void)append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
+    network_ask(n, json_string_value(json_object_get(t->message, "suggestion")));
 }
 
 static void on_unresolved(struct network *n, struct told *t)

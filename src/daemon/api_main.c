@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/build_options.h"
+#include "daemon/notary.h"
 #include "daemon/options.h"
 #include "daemon/pulse.h"
 #include "event/verify.h"
@@ -51,9 +52,12 @@ struct worker {
     struct artefacts *artefacts;
     struct core *core;
     struct arena builds; /* the builder's settings */
+    struct builder_config builder_config;
+    json_t *webhook_policy; /* NULL: none */
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
+    struct notary *notary;
     struct refusals *refusals;
     struct native *native;
     struct e2b *e2b;
@@ -80,6 +84,7 @@ static void on_request(struct http_request *req, void *ctx)
         {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
         {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
         {.prefix = MCP_PATH, .serve = mcp_serve, .facade = w->mcp},
+        {.fits = native_claims_metrics, .serve = native_serve, .facade = w->native},
         {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
         {.serve = e2b_serve_api, .facade = w->e2b},
     };
@@ -105,6 +110,7 @@ static void server_closed(void *ctx)
     refusals_free(w->refusals);
     builder_free(w->builder);
     core_close(w->core);
+    notary_stop(w->notary);
     pulse_stop(&w->pulse);
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
@@ -210,6 +216,8 @@ static int open_core(struct worker *w, struct err *err)
         .version = o->version,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
+        .webhooks = &e2b_webhooks,
+        .webhook_policy = w->webhook_policy,
     };
     return core_open(&w->loop, &config, &w->core, err);
 }
@@ -227,10 +235,11 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
-    if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
-        return -1;
-    return builder_new(&config, &w->builder, err);
+    struct builder_config *config = &w->builder_config;
+    config->core = w->core;
+    config->data_dir = w->options.data_dir;
+    config->base_image = E2B_BASE_IMAGE;
+    return builder_new(config, &w->builder, err);
 }
 
 /* In a thread of its own. */
@@ -287,6 +296,8 @@ static void open_facades(struct worker *w)
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,
+        .sign = notary_sign,
+        .sign_ctx = w->notary,
         .refusals = w->refusals,
         .supervisor = supervisor_says,
         .supervisor_ctx = w,
@@ -354,7 +365,10 @@ static int boot(struct worker *w, struct err *err)
     r = seccomp_load_worker();
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
-    if (open_core(w, err) < 0 || open_builder(w, err) < 0)
+    if (build_options_parse(str_of(w->options.builds), &w->builds, &w->builder_config, &w->webhook_policy, err) < 0 ||
+        open_core(w, err) < 0 || open_builder(w, err) < 0)
+        return -1;
+    if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
         return -1;
     open_facades(w);
     if (watch(w, err) < 0 || listen_all(w, err) < 0)
@@ -367,10 +381,12 @@ static void shut_down(struct worker *w)
     int r = uv_loop_close(&w->loop);
     if (r < 0)
         log_warn("the loop still has handles at the end");
+    notary_free(w->notary);
     artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
     arena_fini(&w->builds);
+    json_decref(w->webhook_policy);
     http_tls_free(w->tls);
     mem_free(w->store_path);
     (void)fd_close(w->supervisor_fd);

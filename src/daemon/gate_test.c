@@ -21,6 +21,7 @@
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"
+#include "sandbox/webhook.h"
 #include "template/builds.h"
 
 #include <stdio.h>
@@ -59,8 +60,10 @@ enum gate_plane {
 
 /*
  * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
- * requested, $H and $K the hash and the token of an upload.
+ * requested, $H and $K the hash and the token of an upload, $W a webhook.
  */
+#define WEBHOOK                                                                                                        \
+    "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],\"signatureSecret\":\"s\"}"
 struct gated {
     enum http_method method;
     enum gate_plane plane;
@@ -97,6 +100,19 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{}", EVENT_POOL_COLLECT, NULL},
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{\"cache\":true}", EVENT_TEMPLATE_FORGET, NULL},
     {HTTP_METHOD_POST, NATIVE("/warm"), "{\"template\":\"base\",\"count\":0}", EVENT_POOL_WARM, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard/tenant"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard/tenant"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard/templates/$N"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard/templates/$N"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S/guard"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_POST, NATIVE("/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO, "only says what the rules say"},
+    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO,
+     "only says what the rules say"},
+    {HTTP_METHOD_POST, NATIVE("/approvals/x"), "{\"allow\":true}", GET_NO,
+     "answers the guard: guard.answered, and guard.set when it is remembered"},
     {HTTP_METHOD_POST, NATIVE("/keys"), "{\"name\":\"more\"}", EVENT_KEY_CREATE, NULL},
     {HTTP_METHOD_POST, NATIVE("/keys/there/rotate"), "{}", EVENT_KEY_ROTATE, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/keys/there"), NULL, EVENT_KEY_REVOKE, NULL},
@@ -138,6 +154,9 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, GATE_CONTROL, "/templates/$N/builds/$B", "{}", GET_NO, NOT_YET},
     {HTTP_METHOD_POST, GATE_CONTROL, "/v2/templates/built/builds/$B", "{\"fromTemplate\":\"base\"}",
      EVENT_TEMPLATE_BUILD, NULL},
+    {HTTP_METHOD_POST, GATE_CONTROL, "/events/webhooks", WEBHOOK, EVENT_WEBHOOK_CREATE, NULL},
+    {HTTP_METHOD_PATCH, GATE_CONTROL, "/events/webhooks/$W", "{\"enabled\":false}", EVENT_WEBHOOK_SET, NULL},
+    {HTTP_METHOD_DELETE, GATE_CONTROL, "/events/webhooks/$W", NULL, EVENT_WEBHOOK_REMOVE, NULL},
     {HTTP_METHOD_POST, GATE_CONTROL, "/volumes", "{\"name\":\"more\"}", EVENT_VOLUME_CREATE, NULL},
     {HTTP_METHOD_DELETE, GATE_CONTROL, "/volumes/$V", NULL, EVENT_VOLUME_DROP, NULL},
     {HTTP_METHOD_POST, GATE_CONTROL, "/secrets", "{}", GET_NO, NOT_YET},
@@ -290,7 +309,7 @@ struct gate_site {
     struct opensandbox *opensandbox;
     struct mcp *mcp;
     struct sandbox *running, *paused;
-    char volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
+    char webhook[WEBHOOK_ID_LEN + 1], volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
     int process; /* the client of pid 101 */
 };
@@ -398,6 +417,12 @@ static void gate_open(void)
     gate_start_process();
     char key[KEY_TEXT_LEN + 1];
     struct key_info info;
+    const struct webhook *hook;
+    json_t *hook_config AUTO_JSON = json_loads("{\"name\":\"there\",\"url\":\"https://a.test/\",\"secret\":\"s\","
+                                               "\"enabled\":true,\"types\":[\"killed\"]}",
+                                               0, NULL);
+    assert_int_equal(webhook_create(f->w->core, &test_actor, hook_config, &hook, &err), 0);
+    (void)snprintf(site.webhook, sizeof(site.webhook), "%s", hook->id);
     assert_int_equal(key_create(f->w->core, &test_actor, &(struct key_spec){.name = STR("there"), .scope = SCOPE_READ},
                                 key, &info, &err),
                      0);
@@ -457,6 +482,7 @@ static void gate_expand(struct buf *b, const char *text)
     } values[] = {{'S', sandbox_info(site.running)->id},
                   {'P', sandbox_info(site.paused)->id},
                   {'V', site.volume},
+                  {'W', site.webhook},
                   {'N', "app"},
                   {'T', site.snapshot},
                   {'R', site.under_way},

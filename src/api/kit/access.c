@@ -94,6 +94,8 @@ static enum scope access_need(const struct route *route)
         return SCOPE_OPERATOR;
     if (route->flags & ROUTE_ADMIN)
         return SCOPE_ADMIN;
+    if (route->flags & ROUTE_APPROVE)
+        return SCOPE_APPROVE;
     if (route->flags & (ROUTE_READ | ROUTE_USE))
         return route->flags & ROUTE_USE ? SCOPE_USE : SCOPE_READ;
     return route->method == HTTP_METHOD_GET || route->method == HTTP_METHOD_HEAD ? SCOPE_READ : SCOPE_USE;

@@ -136,6 +136,10 @@ void exec_spec_describe(const struct exec_spec *spec, struct event_data *d)
         event_data_str(d, "tag", spec->tag);
     if (spec->pty)
         event_data_bool(d, "pty", true);
+    if (spec->pty && spec->cols && spec->rows) {
+        event_data_u64(d, "cols", spec->cols);
+        event_data_u64(d, "rows", spec->rows);
+    }
     if (spec->timeout_ms)
         event_data_u64(d, "timeout_ms", spec->timeout_ms);
 }

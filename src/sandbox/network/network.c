@@ -245,6 +245,7 @@ static json_t *take_checked(struct networks *all, const json_t *asked)
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
 {
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     struct policy_literal ignored;
     struct err err;
     const json_t *given = spec && spec->network ? spec->network->policy : NULL;
@@ -287,6 +288,7 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
 {
     const struct network *from = of->network;
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     n->sb = sb;
     sb->network = n;
     n->has_rules = from->has_rules;
@@ -336,6 +338,7 @@ void network_free(struct sandbox *sb)
     if (!n)
         return;
     assert(!n->change && !n->push && !n->install);
+    network_asks_free(n);
     loop_alarm_clear(sb->core->loop, &n->retry);
     loop_alarm_clear(sb->core->loop, &n->sums_alarm);
     map_fini(&n->logged);
@@ -464,8 +467,20 @@ void networks_free(struct networks *all)
 
 void networks_attach(struct networks *all, int fd)
 {
-    if (fd >= 0)
-        egress_link_attach(all->link, fd);
+    if (fd < 0)
+        return;
+    all->core->figures.egress_came++;
+    egress_link_attach(all->link, fd);
+}
+
+struct egress_link *network_link_of(const struct networks *all)
+{
+    return all->link;
+}
+
+bool networks_are_up(const struct networks *all)
+{
+    return egress_link_is_up(all->link);
 }
 
 const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)

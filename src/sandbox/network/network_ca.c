@@ -6,7 +6,7 @@
 #include "sandbox/network/network_internal.h"
 #include "sandbox/network/network_life.h"
 
-static const struct actor actor = {.name = "network", .sets_up = true};
+static const struct actor actor = {.name = "network", .is_own = true, .sets_up = true};
 
 struct ca_install {
     struct file_call *call;

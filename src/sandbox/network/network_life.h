@@ -8,6 +8,7 @@
 struct networks *networks_new(struct core *core);
 void networks_free(struct networks *all);           /* accepts NULL */
 void networks_attach(struct networks *all, int fd); /* takes it */
+bool networks_are_up(const struct networks *all);
 
 int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;

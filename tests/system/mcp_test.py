@@ -76,7 +76,7 @@ def test_a_session_ends_with_its_client(service, how):
     ends, stays = bridge.tool("sandbox_create")["sandbox"], bridge.tool("sandbox_create", keep=True)["sandbox"]
     bridge.end(how)
     assert wait_until(lambda: ends not in alive(service)) and stays in alive(service)
-    service.cove("rm", "-f", stays)
+    assert service.cove("rm", stays).returncode == 0
 
 
 def test_a_client_outlives_the_worker(service):

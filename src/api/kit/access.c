@@ -61,7 +61,8 @@ static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str te
         who.view = who.tenant;
         who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
     }
-    access_as(c, arena_printf(http_arena(c->req), "cli:uid=%u", (unsigned)uid), &who);
+    const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
+    access_as(c, arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid), &who);
     return true;
 }
 

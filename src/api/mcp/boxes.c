@@ -36,7 +36,7 @@ static void add_labels(struct call *c, struct sandbox_spec *spec, const struct p
 {
     struct pair *all = arena_alloc(http_arena(c->req), (n + 3) * sizeof(*all));
     const struct mcp_session *s = mcp_call_of(c)->session;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; given && i < n; i++)
         if (!str_eqc(given[i].key, MCP_SESSION_LABEL))
             all[spec->n_metadata++] = given[i];
     if (title.n)

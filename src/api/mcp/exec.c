@@ -63,10 +63,11 @@ static void job_ends(struct job *j)
     j->follow = NULL;
     sandbox_unref(TAKE_PTR(j->sb));
     list_append(&m->ended, &j->node);
-    if (++m->n_ended > JOBS_MAX) {
-        m->n_ended--;
-        job_free(LIST_FIRST(struct job, &m->ended, node));
-    }
+    struct job *oldest = LIST_FIRST(struct job, &m->ended, node);
+    if (m->n_ended < JOBS_MAX)
+        m->n_ended++;
+    else if (oldest)
+        job_free(oldest);
 }
 
 static void job_leaves(struct call *c)
@@ -278,7 +279,7 @@ void exec_tool(struct call *c)
         return;
     }
     args = arena_alloc(http_arena(c->req), (argc + 8) * sizeof(*args));
-    spec.cmd = command.n || is_background ? STR("/bin/sh") : argv[0];
+    spec.cmd = command.n || is_background || !argv ? STR("/bin/sh") : argv[0];
     spec.args = args;
     if (is_background) {
         struct str given = c->args[0];
@@ -294,7 +295,7 @@ void exec_tool(struct call *c)
         if (command.n)
             args[n++] = STR("/bin/sh");
     }
-    for (size_t i = n ? 0 : 1; i < argc; i++)
+    for (size_t i = n ? 0 : 1; argv && i < argc; i++)
         args[n++] = argv[i];
     if (command.n) {
         args[n++] = STR("-c");
@@ -329,9 +330,10 @@ static struct job *job_find(const struct call *c, struct str id)
 static void output_result(struct call *c, json_t *content, struct str bytes, uint64_t offset, uint64_t size)
 {
     struct str shown = offset + bytes.n < size ? mcp_cut(bytes, MCP_TEXT_MAX - 4) : bytes;
+    uint64_t next = offset + shown.n;
     (void)json_object_set_new(content, "output", mcp_text(shown));
-    (void)json_object_set_new(content, "next", json_integer((json_int_t)(offset + shown.n)));
-    (void)json_object_set_new(content, "more", json_boolean(offset + shown.n < size));
+    (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
+    (void)json_object_set_new(content, "more", json_boolean(next < size));
     tool_result(c, content, STR_NULL);
 }
 

@@ -86,9 +86,10 @@ static void reading_done(struct call *c, struct file_bytes *f)
     }
     bool is_cut = bytes.n > MCP_TEXT_MAX;
     struct str shown = is_cut ? mcp_cut(bytes, MCP_TEXT_MAX) : bytes;
+    uint64_t next = offset + shown.n;
     json_t *content = json_pack("{s:I,s:I}", "size", (json_int_t)f->size, "offset", (json_int_t)offset);
     if (is_cut)
-        (void)json_object_set_new(content, "next", json_integer((json_int_t)(offset + shown.n)));
+        (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
     if (str_is_utf8(shown) && !str_has_nul(shown)) {
         (void)json_object_set_new(content, "content", mcp_text(shown));
         tool_result(c, content, shown.n ? shown : STR(""));

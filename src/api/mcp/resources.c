@@ -84,14 +84,15 @@ static void resource_log(struct call *c, struct str id)
 {
     AUTO_BUF struct buf text = BUF_INIT(8 * MCP_FILE_MAX);
     AUTO_JSON json_t *lines = json_array();
-    json_t *line;
-    size_t i;
     struct err err;
     if (sandbox_logs_back(call_core(c), id, 0, UINT64_MAX, LOG_LINES, log_line, lines, &err) < 0) {
         resource_missing(c, err.msg);
         return;
     }
-    json_array_foreach(lines, i, line) buf_append_str(&text, str_n(json_string_value(line), json_string_length(line)));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        buf_append_str(&text, str_n(json_string_value(line), json_string_length(line)));
+    }
     resource_answer(c, "text/plain", buf_str(&text));
 }
 

@@ -393,8 +393,8 @@ const struct command cmd_mcp = {
         "\n"
         "Where the service is, and the key for it, come from --host, COVE_HOST and COVE_API_KEY, as for all commands: set them in the client's settings "
         "when it runs as a user who may not use the local socket.",
-    .examples = "claude mcp add cove -- cove mcp\n"
-                "codex mcp add cove -- cove mcp",
+    .examples = "claude mcp add sandboxes -- cove mcp\n"
+                "codex mcp add sandboxes -- cove mcp",
     .operands = "",
     .run = run,
 };

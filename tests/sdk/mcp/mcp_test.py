@@ -52,6 +52,11 @@ async def client(how, mode, **more):
             yield c
 
 
+def alive():
+    listed = subprocess.run([COVE, "ls", "--json"], env=COMMAND_ENV, capture_output=True, text=True, timeout=30, check=True).stdout
+    return {box["id"] for box in json.loads(listed)}
+
+
 async def call(c, name, **arguments):
     result = await c.call_tool(name, arguments)
     assert not result.is_error, result.content
@@ -120,9 +125,8 @@ def test_typescript_sdk(where):
     assert len(seen["asked"]) == 1 and seen["granted"]["granted"] is True
     assert seen["cancelled"] is True and seen["left"]["stdout"] == "0\n"
     end = time.monotonic() + 20 # it ends with its session
-    while seen["sandbox"] in (listed := subprocess.run([COVE, "ls", "--json"], env=COMMAND_ENV, capture_output=True, text=True, timeout=30,
-                                                       check=True).stdout):
-        assert time.monotonic() < end, listed
+    while seen["sandbox"] in alive():
+        assert time.monotonic() < end
 
 
 class WithKey(http.server.BaseHTTPRequestHandler):
@@ -163,9 +167,12 @@ def test_conformance(revision, passed, not_applicable):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), WithKey)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/mcp"
+    before = alive()
     done = subprocess.run(["node", NODE / "node_modules/@modelcontextprotocol/conformance/dist/index.js", "server", "--url", url, "--requirements", revision,
                            "--expected-failures", HERE / f"expected-{revision}.yml"], capture_output=True, text=True, timeout=300, check=False)
     server.shutdown()
+    for box in alive() - before: # header validation calls the first tool that there is
+        subprocess.run([COVE, "rm", box], env=COMMAND_ENV, capture_output=True, timeout=30, check=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     summary = done.stdout[done.stdout.index("=== SUMMARY ==="):]
     assert len(re.findall(r"^✓ ", summary, re.M)) == passed and len(re.findall(r"^✗ ", summary, re.M)) == not_applicable, summary

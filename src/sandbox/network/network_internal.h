@@ -41,8 +41,8 @@ struct network {
     struct egress_call *push; /* the policy, told again */
     struct loop_alarm retry;
     struct ca_install *install;
-    struct list asks; /* network_ask.c */
-    json_t *refused;  /* rules that were asked about and denied; NULL: none */
+    struct list asks;            /* network_ask.c */
+    json_t *refused;             /* rules that were asked about and denied; NULL: none */
     network_denied_fn on_denied; /* NULL: nobody watches */
     void *denied_ctx;
 

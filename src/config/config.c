@@ -226,13 +226,6 @@ static int set_build_number(struct config *c, const struct config_field *f, stru
     return 0;
 }
 
-static const char *image_key(const struct config_field *f)
-{
-    return strcmp(f->name, "images.aliases") == 0   ? "alias="
-           : strcmp(f->name, "webhooks.allow") == 0 ? "webhook="
-                                                    : "insecure=";
-}
-
 static size_t count_lines(const char *lines, const char *key)
 {
     size_t n = 0;
@@ -240,6 +233,46 @@ static size_t count_lines(const char *lines, const char *key)
     while (str_split(&rest, '\n', &line))
         n += str_starts(line, str_of(key));
     return n;
+}
+
+/* Rules and variables: lines "net.allow=example.org", "env=NAME=value". */
+static int set_line(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool is_env = strcmp(f->name, "mirrors.env") == 0, ok = value.n > 0 && value.n <= 1024;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
+    if (!ok || (is_env && str_find_char(value, '=') <= 0))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
+                       is_env ? "not NAME=value" : "no name, address or network");
+    if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_RULES_MAX);
+    add_build_line(c, f->name, value);
+    return 0;
+}
+
+static int set_registry(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool is_url = str_starts(value, STR("http://")) || str_starts(value, STR("https://"));
+    if (!is_url || str_find_char(value, '\'') >= 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http or https URL", f->name);
+    return set_line(c, f, value, err);
+}
+
+static int set_trust(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!value.n || value.p[0] != '/' || str_has_nul(value))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute path", f->name);
+    if (c->n_trust_paths == ARRAY_SIZE(c->trust_paths))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->trust_paths));
+    c->trust_paths[c->n_trust_paths++] = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+static const char *image_key(const struct config_field *f)
+{
+    return strcmp(f->name, "images.aliases") == 0   ? "alias="
+           : strcmp(f->name, "webhooks.allow") == 0 ? "webhook="
+                                                    : "insecure=";
 }
 
 static void forget_lines(char *lines, const char *key)
@@ -351,6 +384,15 @@ static const struct config_field fields[] = {
     {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
     {"builds.timeout", NULL, set_build_number, .least = 1000, .most = 30 * DAY_MS},
     {"builds.disk", NULL, set_build_number, .most = 1ULL << 60},
+    {"builds.allow", NULL, set_line, .is_list = true},
+    {"builds.deny", NULL, set_line, .is_list = true},
+    {"network.allow", NULL, set_line, .is_list = true},
+    {"network.deny", NULL, set_line, .is_list = true},
+    {"network.trust", NULL, set_trust, .is_list = true},
+    {"mirrors.apt", NULL, set_mirror, AT(template_mirror)},
+    {"mirrors.pip", NULL, set_registry, .is_list = false},
+    {"mirrors.npm", NULL, set_registry, .is_list = false},
+    {"mirrors.env", NULL, set_line, .is_list = true},
     {"template.mirror", NULL, set_mirror, AT(template_mirror)},
     {"template.packages", NULL, set_package, .is_list = true},
 };
@@ -359,7 +401,7 @@ static bool is_section(struct str name)
 {
     return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
            str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep") ||
-           str_eqc(name, "webhooks");
+           str_eqc(name, "webhooks") || str_eqc(name, "network") || str_eqc(name, "mirrors");
 }
 
 static void config_forget(struct config_listen *all, size_t *n)
@@ -426,6 +468,9 @@ void config_free(struct config *c)
     config_forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
+    for (size_t i = 0; i < c->n_trust_paths; i++)
+        mem_free(c->trust_paths[i]);
+    mem_free(c->trust);
     mem_free(c);
 }
 

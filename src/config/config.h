@@ -20,6 +20,9 @@
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
  *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all
+ *   builds: {allow: ["*.example.org"], deny: []}           # what steps may reach; by itself as `network` says
+ *   network: {allow: ["*.example.org"], deny: [], trust: /usr/local/share/ca-certificates}    # of a sandbox that does not say; authorities trusted inside
+ *   mirrors: {apt: URL, pip: URL, npm: URL, env: ["GOPROXY=URL"]}           # apt: template.mirror; the others as variables in sandboxes and builds
  *
  * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
  */
@@ -35,7 +38,14 @@
 #define CONFIG_DISK_AUTO UINT64_MAX
 #define CONFIG_DEFAULT_PATH "/etc/cove/cove.yaml"
 
-enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_IMAGES_MAX = 64, CONFIG_FILE_MAX = 64 * 1024 };
+enum {
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_PACKAGES_MAX = 256,
+    CONFIG_IMAGES_MAX = 64,
+    CONFIG_FILE_MAX = 64 * 1024,
+    CONFIG_RULES_MAX = 256,
+    CONFIG_TRUST_MAX = 64 * 1024
+};
 
 enum config_pool { CONFIG_POOL_AUTO, CONFIG_POOL_BTRFS, CONFIG_POOL_REFLINK, CONFIG_POOL_COPY };
 
@@ -73,6 +83,9 @@ struct config {
 
     char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
 
+    char *trust_paths[16], *trust; /* PEM, read from these; NULL: none */
+    size_t n_trust_paths;
+
     /* Not of the file: main sets them behind config_load(). Borrowed. */
     const char *key_prefix; /* of API keys that coved makes */
     const char *marker;     /* the file in the base template by which programs know a sandbox */
@@ -84,6 +97,8 @@ struct config {
 
 /* path NULL: COVE_CONFIG, else the default path, which need not exist. Blocks on the file. */
 int config_load(const char *path, struct config **ret_config, struct err *err) WARN_UNUSED;
+/* Fills config->trust, before anything that needs it. Blocks on the files. */
+int config_read_trust(struct config *config, struct err *err) WARN_UNUSED;
 void config_free(struct config *config);
 DEFINE_AUTO(struct config *, config_free)
 

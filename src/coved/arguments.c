@@ -48,5 +48,9 @@ void arguments_make(struct arguments *a, const struct config *f, const char *dom
         a->at[n++] = mem_strdup("--builds");
         a->at[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
     }
+    if (f->trust) {
+        a->at[n++] = mem_strdup("--trust");
+        a->at[n++] = mem_strdup(f->trust);
+    }
     assert(n < ARRAY_SIZE(a->at));
 }

@@ -284,7 +284,7 @@ static int run_command(const struct command *command, int argc, char **argv)
     }
     if (command->needs_root) {
         log_init("coved", LOG_INFO);
-        if (config_load(NULL, &config, &err) < 0)
+        if (config_load(NULL, &config, &err) < 0 || config_read_trust(config, &err) < 0)
             return fail(&err);
         config->key_prefix = E2B_KEY_PREFIX;
         config->marker = E2B_MARKER;

@@ -213,12 +213,15 @@ static int open_core(struct worker *w, struct err *err)
         .keep_events = o->keep_events,
         .keep_ended = o->keep_ended,
         .keep_ended_ms = o->keep_ended_ms,
+        .trust = o->trust,
         .version = o->version,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
         .webhooks = &e2b_webhooks,
-        .webhook_policy = w->webhook_policy,
     };
+    if (build_options_parse(str_of(o->builds), &w->builds, &w->builder_config, &config, &w->webhook_policy, err) < 0)
+        return -1;
+    config.webhook_policy = w->webhook_policy;
     return core_open(&w->loop, &config, &w->core, err);
 }
 
@@ -365,8 +368,7 @@ static int boot(struct worker *w, struct err *err)
     r = seccomp_load_worker();
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
-    if (build_options_parse(str_of(w->options.builds), &w->builds, &w->builder_config, &w->webhook_policy, err) < 0 ||
-        open_core(w, err) < 0 || open_builder(w, err) < 0)
+    if (open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
     if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
         return -1;
@@ -385,6 +387,7 @@ static void shut_down(struct worker *w)
     artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
+    json_decref((json_t *)(uintptr_t)w->builder_config.network);
     arena_fini(&w->builds);
     json_decref(w->webhook_policy);
     http_tls_free(w->tls);

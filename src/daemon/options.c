@@ -23,6 +23,7 @@ enum option_id {
     OPT_MAX_SANDBOXES,
     OPT_KEEP,
     OPT_BUILDS,
+    OPT_TRUST,
     OPT_PROTOCOL,
 };
 
@@ -47,6 +48,7 @@ static const struct option known[] = {
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
     {"keep", required_argument, NULL, OPT_KEEP}, /* events:ended:ended-ms; 0: the default */
     {"builds", required_argument, NULL, OPT_BUILDS},
+    {"trust", required_argument, NULL, OPT_TRUST},
     {"protocol", required_argument, NULL, OPT_PROTOCOL}, /* SUP_VERSION of who starts it */
     {NULL, 0, NULL, 0},
 };
@@ -132,6 +134,9 @@ static int apply(void *options, int id, const char *argument)
         return keep(text, o);
     case OPT_BUILDS:
         o->builds = argument;
+        return 0;
+    case OPT_TRUST:
+        o->trust = argument;
         return 0;
     case OPT_PROTOCOL:
         r = argument_number(text, UINT32_MAX, &number);

@@ -235,7 +235,7 @@ static bool command_has_host(const struct rule *r, const struct shell_command *c
         const char *user = w.n ? memrchr(w.p, '@', w.n) : NULL;
         host = user ? str_sub(w, (size_t)(user - w.p) + 1) : w;
         host.n = str_find_char(host, ':') >= 0 ? (size_t)str_find_char(host, ':') : host.n;
-        char name[256];
+        char name[256] = "";
         size_t len = MIN(host.n, sizeof(name));
         for (size_t k = 0; k < len; k++)
             name[k] = host.p[k] >= 'A' && host.p[k] <= 'Z' ? (char)(host.p[k] | 0x20) : host.p[k];

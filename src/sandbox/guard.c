@@ -282,7 +282,7 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
     struct sandbox *sb = place->sandbox;
     struct guard_entry *e = sb ? NULL : guard_entry(core, place);
     struct rules **now = sb ? &sb->rules : &e->rules, *before = *now;
-    AUTO_FREE char *text = NULL;
+    AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     uint64_t seq;
     if (json && rules_parse(json, &rules, err) < 0)
         return -1;
@@ -299,7 +299,7 @@ int guard_set(struct core *core, const struct actor *actor, const struct guard_p
     else if (!json)
         r = meta_delete(core->config.store, e->key, err);
     else
-        r = meta_put(core->config.store, e->key, str_of(text = json_dumps(json, JSON_COMPACT)), err);
+        r = meta_put(core->config.store, e->key, str_of(text), err);
     r = r < 0 ? r : keeper_commit(core->keeper, err);
     if (r < 0) {
         *now = before;

@@ -157,7 +157,10 @@ static void append_webhook(struct buf *b, struct core *core, const struct webhoo
         b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
     sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
     buf_append_cstr(b, ",\"events\":[");
-    json_array_foreach(types, i, one) buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
+    json_array_foreach(types, i, one)
+    {
+        buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
+    }
     buf_append_cstr(b, "]}");
 }
 

@@ -14,12 +14,13 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
+#include "http/websocket.h"
 #include "sandbox/action.h"
 #include "sandbox/volume/volumes.h"
 
 #include <uv.h>
 
-enum { KEEPALIVE_MS = 15000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
+enum { KEEPALIVE_MS = 15000, LAST_MS = 5000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
 
 struct native_event_stream {
     struct call *call;
@@ -27,7 +28,8 @@ struct native_event_stream {
     struct feed_reader *feed;    /* or that */
     struct slice slice;
     struct timer pace, keepalive;
-    usec_t pumped; /* when it was looked at last; monotonic */
+    struct websocket *socket; /* NULL: it is none */
+    usec_t pumped;            /* when it was looked at last; monotonic */
     bool is_sse, is_follow, is_ended;
     bool is_logs;      /* as lines for people */
     bool is_gone;      /* a write failed: on_close follows */
@@ -50,6 +52,32 @@ static void stream_closed(struct call *c)
     timer_stop(&s->keepalive);
 }
 
+static void stream_gone(struct call *c)
+{
+    struct native_event_stream *s = c->state;
+    stream_closed(c);
+    websocket_free(s->socket);
+}
+
+static void on_last(struct timer *timer)
+{
+    http_abort(container_of(timer, struct native_event_stream, keepalive)->call->req);
+}
+
+/* A client that doesn't close its end of a socket is cut. */
+static void stream_end(struct native_event_stream *s)
+{
+    struct call *c = s->call;
+    stream_closed(c);
+    if (!s->socket) {
+        (void)http_response_end(c->req);
+        return;
+    }
+    websocket_close(s->socket);
+    timer_init(&s->keepalive, on_last);
+    timer_set(&c->facade->timers, &s->keepalive, LAST_MS);
+}
+
 static bool stream_can_send(const struct native_event_stream *s)
 {
     return !s->is_gone && !call_is_full(s->call);
@@ -65,6 +93,10 @@ static void stream_flush(struct native_event_stream *s)
 /* What is one object on a line of its own, or one server-sent event. id NULL: it has none. */
 static void stream_put(struct native_event_stream *s, const uint64_t *id, struct str kind, struct str json)
 {
+    if (s->socket) {
+        websocket_append(&s->out, json);
+        return;
+    }
     if (!s->is_sse) {
         buf_append_str(&s->out, json);
         buf_append_char(&s->out, '\n');
@@ -135,8 +167,7 @@ static bool stream_step(struct native_event_stream *s)
         stream_put_error(s, &err);
     if (r < 0 || (r == EVENT_NEXT_DRAINED && (!s->is_follow || s->is_ended))) {
         stream_flush(s);
-        stream_closed(s->call);
-        (void)http_response_end(s->call->req);
+        stream_end(s);
         return false;
     }
     if (r == EVENT_NEXT_GAP && !s->is_logs)
@@ -199,7 +230,9 @@ static void native_events_on_drain(struct http_request *req, void *ctx)
 static void on_keepalive(struct timer *timer)
 {
     struct native_event_stream *s = container_of(timer, struct native_event_stream, keepalive);
-    if (http_response_queued(s->call->req) == 0)
+    if (http_response_queued(s->call->req) == 0 && s->socket)
+        websocket_ping(s->socket);
+    else if (http_response_queued(s->call->req) == 0)
         (void)http_response_write(s->call->req, STR(":\n\n"));
     timer_set(&s->call->facade->timers, &s->keepalive, KEEPALIVE_MS);
 }
@@ -240,11 +273,16 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
         HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
         HTTP_HEADER("cache-control", "no-store")};
     c->state = s;
-    c->cleanup = stream_closed;
+    c->cleanup = stream_gone;
     native_of(c)->n_followers++;
-    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    if (s->is_logs || !websocket_is_wanted(c->req)) {
+        (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    } else if (websocket_accept(c->req, &s->socket) < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "this handshake of a WebSocket is none of version 13");
+        return;
+    }
     http_on_drain(c->req, native_events_on_drain, s);
-    if (s->is_sse && s->is_follow)
+    if ((s->is_sse || s->socket) && s->is_follow)
         timer_set(&c->facade->timers, &s->keepalive, KEEPALIVE_MS);
     stream_pump(s);
 }
@@ -402,10 +440,6 @@ void native_events_verify(struct call *c)
 void native_events_evidence(struct call *c)
 {
     struct str what = str_of(c->route->what), day;
-    if (!native_of(c)->config.sign) {
-        call_refuse(c, ERR_UNIMPLEMENTED, "nothing is signed here");
-        return;
-    }
     if (c->route->what && strcmp(c->route->what, "heads") == 0 && call_query(c, "day", &day)) {
         what = str_of(arena_printf(http_arena(c->req), "heads/%.*s", (int)MIN(day.n, (size_t)16), day.p));
     } else if (!c->route->what) {
@@ -413,5 +447,8 @@ void native_events_evidence(struct call *c)
             return;
         what = c->args[0];
     }
-    verify_begin(c, what, CALL_REPLY_MAX);
+    if (native_of(c)->config.sign)
+        verify_begin(c, what, CALL_REPLY_MAX);
+    else
+        call_refuse(c, ERR_UNIMPLEMENTED, "nothing is signed here");
 }

@@ -49,7 +49,7 @@
  *   POST   /cove/v1/approvals/{id}               {allow, always}: 204
  *   POST   /cove/v1/warm                         {template, count}
  *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
- *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
+ *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, SSE when asked for by Accept, or a WebSocket; Last-Event-ID goes on behind it
  *   GET    /cove/v1/sandboxes/{id}/verify        checks the hash chain
  *   GET    /cove/v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
  *   GET    /cove/v1/sandboxes/{id}/artefacts/{sha256}     the same by the digest that an event of the sandbox names

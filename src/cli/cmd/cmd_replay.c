@@ -94,7 +94,10 @@ static bool append_events(const struct session *one, struct buf *b)
 {
     const json_t *piece;
     size_t i;
-    json_array_foreach(json_object_get(data_of(one->output), "output"), i, piece) append_text(b, piece, "pty");
+    json_array_foreach(json_object_get(data_of(one->output), "output"), i, piece)
+    {
+        append_text(b, piece, "pty");
+    }
     append_text(b, data_of(one->exit), "tail");
     return buf_len(b) == number_of(data_of(one->exit), "output_bytes");
 }
@@ -130,6 +133,8 @@ static void on_interrupt(int signum)
 static size_t whole_characters(struct str s)
 {
     size_t cut = 0;
+    if (!s.p)
+        return 0;
     while (cut < 3 && cut < s.n && ((unsigned char)s.p[s.n - 1 - cut] & 0xc0) == 0x80)
         cut++;
     if (cut < s.n && (unsigned char)s.p[s.n - 1 - cut] >= 0xc0) {

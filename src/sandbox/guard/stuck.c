@@ -157,7 +157,7 @@ static void stuck_tell(struct sandbox *sb, const struct stuck_action *const *las
 
 static void stuck_look(struct sandbox *sb, struct stuck_actor *a)
 {
-    const struct stuck_action *last[WINDOW];
+    const struct stuck_action *last[WINDOW] = {NULL};
     size_t n;
     const char *pattern = stuck_pattern(last, stuck_done(a, last), &n);
     if (pattern && !a->pattern)

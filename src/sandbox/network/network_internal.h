@@ -43,6 +43,8 @@ struct network {
     struct ca_install *install;
     struct list asks; /* network_ask.c */
     json_t *refused;  /* rules that were asked about and denied; NULL: none */
+    network_denied_fn on_denied; /* NULL: nobody watches */
+    void *denied_ctx;
 
     uint64_t n_told; /* events, of this worker */
     usec_t period;   /* monotonic: when the current one began */
@@ -73,6 +75,7 @@ void change_cancel(struct network *n);                     /* its client is told
 /* Parsed and normalised. NULL: ERR_INVALID_ARGUMENT. */
 json_t *policy_normalise(const json_t *policy, struct err *err) WARN_UNUSED;
 json_t *policy_default(bool allow_internet);
+json_t *network_default(const struct core *core, bool allow_internet); /* the service's, or all */
 /* Rules, names and header names; nothing that could be secret. */
 void policy_describe(const json_t *policy, struct event_data *d);
 

@@ -32,4 +32,5 @@ void network_from_row(struct sandbox *sb, const char *text);
 #define NETWORK_CA_FILE "/usr/local/share/ca-certificates/cove-sandbox.crt"
 #define NETWORK_CA_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 /* The variables by which programs find the certificate; the user's own win. */
-const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n);
+/* which: 0, of certificates; 1, of the service. */
+const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t *ret_n);

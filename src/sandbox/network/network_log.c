@@ -244,8 +244,25 @@ static void on_denied(struct network *n, struct told *t)
     put_alike(n, t, &d, FIGURES_DENIED);
     if (t->is_wrong)
         return;
-    (void)append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
+    bool is_told = append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
     network_ask(n, json_string_value(json_object_get(t->message, "suggestion")));
+    if (!is_told || !n->on_denied)
+        return;
+    const char *name = json_string_value(json_object_get(t->message, "name"));
+    const char *address = json_string_value(json_object_get(t->message, "address"));
+    json_int_t port = json_integer_value(json_object_get(t->message, "port"));
+    AUTO_FREE char *target = mem_printf(port ? "%s:%lld" : "%s",
+                                        name      ? name
+                                        : address ? address
+                                                  : "?",
+                                        (long long)port);
+    n->on_denied(n->denied_ctx, target, json_string_value(json_object_get(t->message, "reason")));
+}
+
+void network_watch_denied(struct sandbox *sb, network_denied_fn fn, void *ctx)
+{
+    sb->network->on_denied = fn;
+    sb->network->denied_ctx = ctx;
 }
 
 static void on_unresolved(struct network *n, struct told *t)

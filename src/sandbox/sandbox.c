@@ -2,6 +2,7 @@
 /* The table of sandboxes: finding, listing, references, and who wants to hear of an end. */
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
+#include "sandbox/code/code.h"
 #include "sandbox/internal.h"
 #include "sandbox/tenant.h"
 
@@ -73,6 +74,7 @@ void sandbox_unref(struct sandbox *sb)
     loop_alarm_clear(loop, &sb->forget_alarm);
     charge_release(&sb->charge);
     network_free(sb);
+    code_free(sb);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
     mem_free(sb->samples);

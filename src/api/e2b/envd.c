@@ -3,6 +3,7 @@
 #include "api/e2b/envd.h"
 
 #include "api/e2b/files_call.h"
+#include "api/e2b/interpreter.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 
@@ -114,15 +115,14 @@ static bool is_of_other_site(const struct http_request *req)
     return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
 }
 
-static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
 static void on_awake(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
-    (void)port;
-    handle(e2b, req, sb);
+    handle(e2b, req, sb, port);
 }
 
-static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     const struct sandbox_info *info = sandbox_info(sb);
     struct str path = http_raw_path(req), token = http_header_get(req, "x-access-token"), user;
@@ -142,7 +142,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
         proxy_error_not_found(req, str_of(info->id));
         return;
     }
-    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
+    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, port, may_wake(req, info), on_awake))
         return;
     if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
         facade_note_refusal(&e2b->facade, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
@@ -150,7 +150,9 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
                            "unauthorized access, please provide a valid access token or method signing if supported");
         return;
     }
-    found = route_find(envd_routes, envd_routes_n, http_method(req), path, &route, args, allow);
+    found = port == ENVD_PORT
+                ? route_find(envd_routes, envd_routes_n, http_method(req), path, &route, args, allow)
+                : route_find(interpreter_routes, interpreter_routes_n, http_method(req), path, &route, args, allow);
     if (found == ROUTE_UNKNOWN) {
         http_respond(req, 404, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1,
                      STR("404 page not found\n"));
@@ -168,6 +170,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     }
     c = call_new(&e2b->facade, req, info->access_token ? "e2b:token" : "e2b:open");
     c->route = route;
+    memcpy(c->args, args, sizeof(c->args));
     c->user = user;
     c->actor.who = (struct principal){.tenant = info->tenant, .view = info->tenant};
     if (!access_charge(c, info->tenant))
@@ -176,10 +179,10 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     call_start(c);
 }
 
-void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     if (!handle_cors(req))
-        handle(e2b, req, sb);
+        handle(e2b, req, sb, port);
 }
 
 void envd_handle_files(struct e2b *e2b, struct http_request *req)
@@ -187,7 +190,7 @@ void envd_handle_files(struct e2b *e2b, struct http_request *req)
     struct sandbox *sb = handle_cors(req) ? NULL : envd_find_by_signature(e2b, req);
 
     if (sb)
-        handle(e2b, req, sb);
+        handle(e2b, req, sb, ENVD_PORT);
 }
 
 bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
@@ -201,6 +204,6 @@ bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
         return false;
     sb = envd_find_by_token(e2b, req);
     if (sb)
-        envd_handle(e2b, req, sb);
+        envd_handle(e2b, req, sb, ENVD_PORT);
     return true;
 }

@@ -296,7 +296,8 @@ def make_shell():
     formatters = shell.display_formatter.formatters
     for one in (Data(parent=shell.display_formatter), Chart(parent=shell.display_formatter)):
         formatters[one.format_type] = one
-    formatters["e2b/data"].for_type_by_name("pandas.core.frame", "DataFrame", frame_data)
+    for place in ("pandas", "pandas.core.frame"): # of version 3, and those before
+        formatters["e2b/data"].for_type_by_name(place, "DataFrame", frame_data)
     formatters["e2b/chart"].for_type_by_name("matplotlib.figure", "Figure", figure_chart)
     shell.display_formatter.active_types = list(shell.display_formatter.format_types)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")

@@ -4,6 +4,7 @@
 
 #include "api/e2b/files_call.h"
 #include "api/e2b/interpreter.h"
+#include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 
@@ -67,6 +68,12 @@ static bool handle_cors(struct http_request *req)
     http_add_header(req, STR("access-control-max-age"), STR("7200"));
     http_respond(req, 204, NULL, 0, STR_NULL);
     return true;
+}
+
+/* Of contexts, SDKs ask without the access token. */
+static bool interpreter_needs_token(struct str path)
+{
+    return str_eq(path, STR("/execute"));
 }
 
 /* These prove their right by themselves (/files: token or signature) or need none. */
@@ -133,7 +140,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     struct call *c;
 
     /* A page may know the id: it is part of the names of the ports that it was shown. */
-    if (!info->access_token && is_of_other_site(req)) {
+    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && is_of_other_site(req)) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
         return;
     }
@@ -144,7 +151,11 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     }
     if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, port, may_wake(req, info), on_awake))
         return;
-    if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
+    bool is_shown = info->access_token && str_eq_secret(token, str_of(info->access_token));
+    if (port == INTERPRETER_PORT && !is_shown && port_proxy_refuses(e2b, req, info))
+        return;
+    if (info->access_token && !is_shown &&
+        (port == ENVD_PORT ? needs_token(req, path) : interpreter_needs_token(path))) {
         facade_note_refusal(&e2b->facade, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401,
                            "unauthorized access, please provide a valid access token or method signing if supported");

@@ -183,6 +183,11 @@ static bool execution_event(void *ctx, const struct code_event *e)
         x->cell = NULL;
     if (c->answered || !c->req)
         return true;
+    if (sandbox_info(c->sandbox)->state != SANDBOX_RUNNING && (e->kind == CODE_ERROR || e->kind == CODE_END)) {
+        if (e->kind == CODE_END) /* how clients tell a sandbox that has ended from a cell that did */
+            http_abort(c->req);
+        return true;
+    }
     put_event(&b, e);
     /* A line that is longer than what may be queued goes in pieces that are: more than one such at a time the core doesn't send. */
     if (buf_error(&b) < 0 || http_response_write(c->req, buf_str(&b)) < 0) {

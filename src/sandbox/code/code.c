@@ -65,8 +65,8 @@ struct code_cell {
     uint64_t number, seq;
     code_event_fn fn; /* NULL: its client has gone */
     void *ctx;
-    struct buf request; /* until it is sent */
-    bool sent, is_slow, is_interrupted;
+    struct buf request;                               /* until it is sent */
+    bool sent, is_slow, is_interrupted, is_restarted; /* its context was, under it */
     uint64_t bytes[2];
     uint32_t count, n_results;
     struct event_data told;
@@ -292,6 +292,9 @@ static void cell_note_result(struct code_cell *cell, const struct code_frame *f)
 
 /* ---- runners ---- */
 
+static const struct actor restarter = {.name = "code"}; /* somebody passed the gate for it before */
+static int context_start(struct code_context *x, const struct actor *actor, struct err *err);
+
 static void context_signal(struct code_context *x, int signal)
 {
     struct process *p = x->pid ? process_find(x->code->sb, &(struct exec_select){.pid = x->pid}) : NULL;
@@ -320,6 +323,7 @@ static void context_over(struct code_context *x, const struct err *why)
     char message[sizeof(why->msg) + 128];
     bool restarts = x->restarts;
     struct code_making *m = TAKE_PTR(x->making);
+    struct err again;
 
     exec_call_cancel(TAKE_PTR(x->feed));
     loop_alarm_clear(x->code->sb->core->loop, &x->again);
@@ -329,13 +333,15 @@ static void context_over(struct code_context *x, const struct err *why)
     x->n_carry[0] = x->n_carry[1] = x->unacked = 0;
     (void)snprintf(message, sizeof(message),
                    "Connection to the execution was closed before the execution was finished: %s", why->msg);
-    while (!list_empty(&x->cells)) {
-        struct code_cell *cell = LIST_FIRST(struct code_cell, &x->cells, node);
-
-        if (restarts)
+    LIST_FOREACH (struct code_cell, cell, &x->cells, node) {
+        if (cell->is_restarted)
             cell_fail(cell, "ContextRestarting", "Context was restarted");
-        else
+        else if (!restarts)
             cell_fail(cell, "UnexpectedEndOfExecution", message);
+    }
+    if (restarts && !m && !x->removed && !x->code->sb->core->closing && context_start(x, &restarter, &again) < 0) {
+        context_over(x, &again);
+        return;
     }
     if (m || x->removed)
         context_free(x);
@@ -614,6 +620,8 @@ static int context_stop(struct sandbox *sb, const struct actor *actor, struct st
         return 0;
     }
     x->restarts = !removes;
+    LIST_FOREACH (struct code_cell, cell, &x->cells, node)
+        cell->is_restarted = true;
     context_signal(x, SIGTERM);
     loop_alarm_set(sb->core->loop, &x->again, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
     return 0;

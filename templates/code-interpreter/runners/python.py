@@ -8,6 +8,7 @@ A second thread does that; all frames are written under one lock, and no interru
 import asyncio # noqa: F401: for cells that await
 import builtins
 import json
+import math
 import os
 import random
 import select
@@ -204,6 +205,23 @@ class Stream:
 channel = None # of this context
 
 
+def plain_json(value):
+    """What JSON has no words for: numpy's numbers are numbers, NaN and infinities are null, the rest its text."""
+    def other(v):
+        return v.item() if hasattr(v, "item") else str(v)
+
+    def finite(v):
+        if isinstance(v, float):
+            return v if math.isfinite(v) else None
+        if isinstance(v, dict):
+            return {str(k): finite(one) for k, one in v.items()}
+        return [finite(one) for one in v] if isinstance(v, (list, tuple)) else v
+    try:
+        return json.dumps(value, default=other, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(json.loads(json.dumps(value, default=other))))
+
+
 def send_result(data, is_main):
     # What is too long for one message is told by its name; text that says what it is stays.
     kept, size = {}, 0
@@ -212,7 +230,7 @@ def send_result(data, is_main):
             import base64
             value = base64.b64encode(value).decode()
         elif not isinstance(value, str):
-            value = json.dumps(value, default=str)
+            value = plain_json(value)
         elif kind.endswith("json") or kind.startswith("e2b/"):
             value = json.dumps(value)
         if size + len(value) > RESULT_MAX:
@@ -252,6 +270,9 @@ class Data(BaseFormatter):
 class Chart(Data):
     format_type = Unicode("e2b/chart")
     print_method = ObjectName("_repr_e2b_chart_")
+
+    def pop(self, typ, default=None):
+        return default # matplotlib_inline takes the class of figures away from all formatters, and puts it back into its own
 
 
 def frame_data(frame):
@@ -294,12 +315,12 @@ def make_shell():
     config.InteractiveShell.cache_size = 1000
     shell = Shell.instance(config=config)
     formatters = shell.display_formatter.formatters
-    for one in (Data(parent=shell.display_formatter), Chart(parent=shell.display_formatter)):
+    for kind in (Data, Chart):
+        one = kind(parent=shell.display_formatter, enabled=True)
         formatters[one.format_type] = one
     for place in ("pandas", "pandas.core.frame"): # of version 3, and those before
         formatters["e2b/data"].for_type_by_name(place, "DataFrame", frame_data)
     formatters["e2b/chart"].for_type_by_name("matplotlib.figure", "Figure", figure_chart)
-    shell.display_formatter.active_types = list(shell.display_formatter.format_types)
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     return shell
 
@@ -314,6 +335,21 @@ def warm(shell):
         figure.add_subplot().plot([1, 2])
         figure.canvas.print_png(open(os.devnull, "wb"))
         sys.modules["matplotlib.pyplot"].close(figure)
+
+
+def show_saved_images():
+    """An image that is saved under a name is a result, too."""
+    image = sys.modules.get("PIL.Image")
+    if not image:
+        return
+    save = image.Image.save
+
+    def save_and_show(self, fp, *args, **options):
+        save(self, fp, *args, **options)
+        if isinstance(fp, str):
+            from IPython.display import display
+            display(self)
+    image.Image.save = save_and_show
 
 
 def no_input(prompt=""):
@@ -335,6 +371,7 @@ def run(shell, peer, fd_in, fd_out):
     channel = Channel(fd_in, fd_out)
     sys.stdout, sys.stderr = Stream(channel, STDOUT), Stream(channel, STDERR)
     builtins.input = no_input
+    show_saved_images()
     sys.path.insert(0, "")
     random.seed()
     if "numpy" in sys.modules:

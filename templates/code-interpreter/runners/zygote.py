@@ -17,6 +17,7 @@ import struct
 import sys
 
 PLACE = "/run/cove-code"
+FIRST = "PIL.Image" # before there is any fork: results of it are shown
 USUAL = ("numpy", "pandas", "matplotlib", "matplotlib.pyplot", "e2b_charts")
 
 
@@ -65,6 +66,8 @@ class Zygote:
     def __init__(self):
         self.socket, self.lock = listen()
         import python
+        if importlib.util.find_spec("PIL"):
+            importlib.import_module(FIRST)
         self.runner = python
         self.shell = python.make_shell()
         self.waits = None # the pipe whose end says that the fork is taken, and the fork

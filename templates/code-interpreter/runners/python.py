@@ -338,18 +338,19 @@ def warm(shell):
 
 
 def show_saved_images():
-    """An image that is saved under a name is a result, too."""
+    """An image that is shown, or saved under a name, is a result."""
     image = sys.modules.get("PIL.Image")
     if not image:
         return
+    from IPython.display import display
     save = image.Image.save
 
     def save_and_show(self, fp, *args, **options):
         save(self, fp, *args, **options)
         if isinstance(fp, str):
-            from IPython.display import display
             display(self)
     image.Image.save = save_and_show
+    image.Image.show = lambda self, *_, **__: display(self)
 
 
 def no_input(prompt=""):

@@ -325,12 +325,17 @@ def make_shell():
     return shell
 
 
+def show_figures(shell):
+    """What pyplot, imported before there is a cell, does not arrange by itself."""
+    if "matplotlib.pyplot" in sys.modules:
+        from matplotlib_inline import backend_inline
+        backend_inline.configure_inline_support(shell, "module://matplotlib_inline.backend_inline")
+
+
 def warm(shell):
     """In the zygote, when the usual packages are imported: what a first cell and a first figure take longer for is done."""
     shell.run_cell("1 + 1;", silent=True)
     if "matplotlib.pyplot" in sys.modules:
-        from matplotlib_inline import backend_inline
-        backend_inline.configure_inline_support(shell, "module://matplotlib_inline.backend_inline")
         figure = sys.modules["matplotlib.pyplot"].figure()
         figure.add_subplot().plot([1, 2])
         figure.canvas.print_png(open(os.devnull, "wb"))

@@ -111,6 +111,7 @@ class Zygote:
         for name in USUAL:
             if importlib.util.find_spec(name.partition(".")[0]):
                 importlib.import_module(name)
+                self.runner.show_figures(self.shell)
             if select.select([self.waits[0]], [], [], 0)[0]:
                 os.close(self.waits[0])
                 if self.fork():

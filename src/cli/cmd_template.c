@@ -42,10 +42,10 @@ static const struct flag flags[] = {
     {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: begin with the image in this archive (OCI or docker save)."},
     {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its beginning."},
     {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when what was started is ready."},
-    {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
-    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG. May be given several times."},
-    {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
+    {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: as many as what it begins with."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: as much as what it begins with."},
+    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
+    {FLAG_NO_CACHE, 0, "no-cache", NULL, "build, add: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
     {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
@@ -53,7 +53,7 @@ static const struct flag flags[] = {
     {FLAG_DOCKER_CONFIG_FILE, 0, "docker-config-file", "FILE", "build: the same from this file."},
     {FLAG_OFF, 0, "off", NULL, "tag: takes the tags away; publish: makes it private again."},
     {FLAG_LIST, 0, "list", NULL, "add: shows the recipes that there are, and which of them are built."},
-    {'q', 'q', "quiet", NULL, "build: prints the template's id alone; ls: names alone; tag, publish: nothing."},
+    {'q', 'q', "quiet", NULL, "build, add: prints the template's id alone; ls: names alone; tag, publish: nothing."},
 };
 
 static const char *text_of(const json_t *object, const char *name)

@@ -375,7 +375,7 @@ def forked(peer):
 def run(shell, peer, fd_in, fd_out):
     global channel
     channel = Channel(fd_in, fd_out)
-    sys.stdout, sys.stderr = Stream(channel, STDOUT), Stream(channel, STDERR)
+    streams = Stream(channel, STDOUT), Stream(channel, STDERR)
     builtins.input = no_input
     show_saved_images()
     sys.path.insert(0, "")
@@ -387,6 +387,7 @@ def run(shell, peer, fd_in, fd_out):
     signal.signal(signal.SIGINT, channel.interrupt)
     channel.send(READY, b"")
     while (request := channel.receive()) is not None:
+        sys.stdout, sys.stderr = streams # whatever the cell before put there
         run_cell(shell, request)
     os._exit(0)
 

@@ -172,7 +172,9 @@ static void code_put_results(struct buf *b, const struct code_frame *f)
     sse_begin(b, "result");
     (void)buf_append_cstr(b, ",\"results\":{");
     for (size_t i = 0; i < f->n_data; i++) {
-        bool is_json = str_ends(f->data[i].type, STR("json")) || str_starts(f->data[i].type, STR("e2b/"));
+        /* Charts and tables have types of their own. */
+        bool is_json = str_ends(f->data[i].type, STR("json")) ||
+                       (str_starts(f->data[i].data, STR("{")) && !str_starts(f->data[i].type, STR("text/")));
 
         buf_printf(b, "%s\"%.*s\":", i ? "," : "",
                    STR_ARG(str_eqc(f->data[i].type, "text/plain") ? STR("text") : f->data[i].type));

@@ -88,7 +88,6 @@ static struct str code_variable(const struct sandbox *sb)
 bool code_is_here(const struct sandbox *sb)
 {
     struct str value = code_variable(sb);
-
     return value.n && value.p[0] == '/';
 }
 
@@ -107,7 +106,6 @@ static const char *code_known(struct str name)
 static bool code_has(const struct code *code, const char *language)
 {
     struct str all = code->languages, one;
-
     while (language && str_split(&all, ' ', &one))
         if (str_eqc(one, language))
             return true;
@@ -117,7 +115,6 @@ static bool code_has(const struct code *code, const char *language)
 static struct code_context *context_new(struct code *code, struct str id, const char *language, struct str cwd)
 {
     struct code_context *x = mem_new(struct code_context);
-
     *x = (struct code_context){.code = code,
                                .language = language,
                                .rest = BUF_INIT(CODE_FRAME_MAX + 8),
@@ -159,7 +156,6 @@ static struct code_context *context_find(struct code *code, struct str id)
 static struct code_context *context_default(struct code *code, const char *language)
 {
     char id[ID_UUID_LEN + 1];
-
     LIST_FOREACH (struct code_context, x, &code->contexts, node)
         if (x->is_default && !x->removed && strcmp(x->language, language) == 0)
             return x;
@@ -306,7 +302,6 @@ static void context_signal(struct code_context *x, int signal)
 static void context_again(struct loop_alarm *alarm)
 {
     struct code_context *x = container_of(alarm, struct code_context, again);
-
     context_signal(x, x->restarts || x->removed ? SIGKILL : SIGINT);
     loop_alarm_set(x->code->sb->core->loop, alarm, clock_mono() + AGAIN_MS * USEC_PER_MS, context_again);
 }
@@ -398,7 +393,6 @@ static void runner_exited(void *ctx, const struct exec_exit *exit)
 static void runner_failed(void *ctx, const struct err *err)
 {
     struct code_context *x = ctx;
-
     x->follow = NULL;
     context_over(x, err);
 }
@@ -406,7 +400,6 @@ static void runner_failed(void *ctx, const struct err *err)
 static void runner_started(void *ctx, uint32_t pid)
 {
     struct code_context *x = ctx;
-
     x->pid = pid;
     if (x->restarts || x->removed)
         context_signal(x, SIGTERM);
@@ -498,7 +491,6 @@ static bool runner_says(void *ctx, const struct code_frame *f)
 static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct code_context *x = ctx;
-
     if (channel != WIRE_STDOUT) {
         struct str s = str_trim(bytes);
         size_t n = MIN(s.n, (size_t)SAID_MAX);
@@ -642,7 +634,6 @@ int code_remove(struct sandbox *sb, const struct actor *actor, struct str id, st
 static void on_fed(void *ctx, const struct err *err)
 {
     struct code_context *x = ctx;
-
     x->feed = NULL;
     if (err)
         context_signal(x, SIGKILL); /* it does not read: nothing will come of it */
@@ -705,7 +696,6 @@ int code_run(struct sandbox *sb, const struct actor *actor, const struct code_sp
              struct code_cell **ret_cell, struct err *err)
 {
     char number[9];
-
     if (code_usable(sb, err) < 0)
         return -1;
     struct code *code = code_of(sb);
@@ -749,7 +739,6 @@ int code_run(struct sandbox *sb, const struct actor *actor, const struct code_sp
 void code_drained(struct code_cell *cell)
 {
     struct code_context *x = cell->context;
-
     cell->is_slow = false;
     if (x->cells.next == &cell->node && x->follow && x->unacked) {
         exec_ack(x->follow, x->unacked);

@@ -33,6 +33,7 @@ class Report:
         self.name = name
         self.passes = 0
         self.failures = []  # (test, text)
+        self.unsteady = []  # (test, text): failed beside others, passed alone
         self.skips = []  # (test, reason)
         self.start = time.monotonic()
         self.seconds = 0.0
@@ -210,14 +211,17 @@ def summary(reports, stream=sys.stdout):
             shown = ", ".join(tests[:3]) + (f" and {len(tests) - 3} more" if len(tests) > 3 else "")
             out(f"\n--- SKIPPED {report.name}: {shown}\n    {reason}")
     for report in reports:
-        for test, text in report.failures:
-            out(f"\n--- FAILED {report.name}: {test}")
-            for line in text.splitlines()[-80:]:
-                out(f"    {line}")
+        for what, cases in (("UNSTEADY", report.unsteady), ("FAILED", report.failures)):
+            for test, text in cases:
+                out(f"\n--- {what} {report.name}: {test}")
+                for line in text.splitlines()[-80:]:
+                    out(f"    {line}")
     out(f"\n{'':10} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for report in reports:
         out(f"{report.name:10} {report.passes:7} {len(report.failures):7} {len(report.skips):8} {report.seconds:8.1f}")
     for report in reports:
+        for test, _ in report.unsteady:
+            out(f"UNSTEADY {report.name}: {test} (failed beside others, passed alone)")
         for test, _ in report.failures:
             out(f"FAILED {report.name}: {test}")
     counts = [sum(n) for n in zip(*((r.passes, len(r.failures), len(r.skips)) for r in reports))]

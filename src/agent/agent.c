@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/agent.h"
+#include "agent/exec/process.h"
+#include "agent/exec/spawn.h"
 #include "agent/job.h"
-#include "agent/process.h"
 #include "agent/signals.h"
 #include "agent/sink.h"
-#include "agent/spawn.h"
 #include "base/fd.h"
 #include "base/mem.h"
 

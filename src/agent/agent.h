@@ -33,15 +33,15 @@ struct agent {
     struct loop_io control, signals;
     struct session session;
     struct answers answers;
-    struct list processes; /* in order of start; agent/process.h */
+    struct list processes; /* in order of start; agent/exec/process.h */
     struct list ended;     /* those that are done, in that order */
     uint64_t next_seq;
     size_t n_live, n_ended;         /* of the processes */
     size_t input_bytes;             /* waiting for processes to read them */
     struct list jobs, waiting_jobs; /* agent/job.h */
     size_t n_jobs, n_watches;
-    struct list launches; /* agent/spawn.c: children that have not executed yet */
-    bool spawns_share;    /* they share the agent's memory until they execute (agent/spawn.h) */
+    struct list launches; /* agent/exec/spawn.c: children that have not executed yet */
+    bool spawns_share;    /* they share the agent's memory until they execute (agent/exec/spawn.h) */
     int dumpable;         /* PR_GET_DUMPABLE at the start; a child that shared the memory changes it for both */
     struct list sinks;    /* agent/sink.h */
     size_t n_sinks;

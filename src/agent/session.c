@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/session.h"
 #include "agent/agent.h"
-#include "agent/process.h"
+#include "agent/exec/process.h"
 #include "agent/verb.h"
 #include "base/fd.h"
 #include "base/mem.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TRUST. Done on the loop and not as a job: a sandbox gets its certificate before anything else runs in it, and the longest part, Java's digest, takes half a millisecond. */
-#include "agent/file.h"
+#include "agent/files/file.h"
 #include "agent/jks.h"
 #include "base/fd.h"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 
 enum { CACHE_ENTRIES_MAX = 2000, CACHE_DAYS = 30 };
 #define CACHE_BYTES_MAX (UINT64_C(32) << 30)

@@ -3,9 +3,9 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "cli/exec/terminal.h"
 #include "cli/habits.h"
 #include "cli/help.h"
-#include "cli/terminal.h"
 #include "config/config.h"
 
 #include <getopt.h>

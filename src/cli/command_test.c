@@ -3,7 +3,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "cli/environment.h"
+#include "cli/exec/environment.h"
 
 #include <fcntl.h>
 #include <getopt.h>

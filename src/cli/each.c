@@ -2,8 +2,8 @@
 #include "cli/each.h"
 
 #include "base/mem.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
-#include "cli/terminal.h"
 
 static int do_one(struct context *ctx, struct service *s, const struct each *what, const char *text, json_t *done)
 {

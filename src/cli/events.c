@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/events.h"
 #include "base/mem.h"
+#include "cli/exec/terminal.h"
 #include "cli/service.h"
-#include "cli/terminal.h"
 
 #include <stdio.h>
 #include <unistd.h>

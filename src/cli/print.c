@@ -2,7 +2,7 @@
 #include "cli/print.h"
 
 #include "base/buf.h"
-#include "cli/terminal.h"
+#include "cli/exec/terminal.h"
 
 #include <unistd.h>
 

@@ -2,8 +2,8 @@
 /* What commands have in common that list and remove things of the service that people give names to: snapshots, volumes. */
 #pragma once
 
+#include "cli/exec/terminal.h"
 #include "cli/service.h"
-#include "cli/terminal.h"
 
 struct things {
     const char *one, *all; /* "volume", "volumes"; the latter is the list's member in the answer, too */

@@ -185,6 +185,14 @@ static int set_level(struct config *c, const struct config_field *f, struct str 
     return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
 }
 
+static int set_format(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!str_eqc(value, "text") && !str_eqc(value, "json"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be text or json", f->name);
+    c->log_is_json = str_eqc(value, "json");
+    return 0;
+}
+
 /* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. f->name: "builds.step_timeout" is "step-timeout-ms" there. */
 static void add_build_line(struct config *c, const char *key, struct str value)
 {
@@ -220,7 +228,9 @@ static int set_build_number(struct config *c, const struct config_field *f, stru
 
 static const char *image_key(const struct config_field *f)
 {
-    return strcmp(f->name, "images.aliases") == 0 ? "alias=" : "insecure=";
+    return strcmp(f->name, "images.aliases") == 0   ? "alias="
+           : strcmp(f->name, "webhooks.allow") == 0 ? "webhook="
+                                                    : "insecure=";
 }
 
 static size_t count_lines(const char *lines, const char *key)
@@ -260,6 +270,21 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
+    return 0;
+}
+
+/* A target of a network policy: an address or a network, as a name opens none that is not public. */
+static int set_webhook(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool ok = value.n > 0 && value.n < 64;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no address or network", f->name,
+                       (int)MIN(value.n, 64), value.p);
+    if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
+    add_build_line(c, "webhook", value);
     return 0;
 }
 
@@ -308,6 +333,7 @@ static const struct config_field fields[] = {
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
+    {"log_format", "COVE_LOG_FORMAT", set_format, .is_list = false},
     {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
     {"defaults.cpus", NULL, set_cpus, AT(default_cpu_milli), .least = 10, .most = 1024000},
     {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},
@@ -320,6 +346,7 @@ static const struct config_field fields[] = {
     {"keep.ended_for", NULL, set_duration, AT(keep_ended_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"images.aliases", "COVE_IMAGE_ALIASES", set_image, .is_list = true},
     {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
+    {"webhooks.allow", "COVE_WEBHOOKS_ALLOW", set_webhook, .is_list = true},
     {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
     {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
     {"builds.timeout", NULL, set_build_number, .least = 1000, .most = 30 * DAY_MS},
@@ -331,7 +358,8 @@ static const struct config_field fields[] = {
 static bool is_section(struct str name)
 {
     return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
-           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep");
+           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep") ||
+           str_eqc(name, "webhooks");
 }
 
 static void config_forget(struct config_listen *all, size_t *n)
@@ -354,7 +382,7 @@ static int config_apply(void *ctx, const char *key, struct str value, bool first
             config_forget(c->listen, &c->n_listen);
         if (first && f->set == set_listen_tls)
             config_forget(c->listen_tls, &c->n_listen_tls);
-        if (first && f->set == set_image)
+        if (first && (f->set == set_image || f->set == set_webhook))
             forget_lines(c->builds, image_key(f));
         return f->set(c, f, value, err);
     }

@@ -12,6 +12,7 @@
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
+ *   log_format: text                    # COVE_LOG_FORMAT  text, json
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
  *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
  *   limits: {sandboxes: 1000, timeout: 24h}
@@ -60,6 +61,7 @@ struct config {
     uint64_t pool_bytes;         /* 0: no bound */
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
     enum log_level log_level;
+    bool log_is_json;
 
     uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit; CONFIG_DISK_AUTO: a share of the pool */
     uint32_t default_cpu_milli, default_pids;

@@ -4,8 +4,8 @@
 #include "base/fd.h"
 #include "config/config.h"
 #include "config/units.h"
-#include "coved/doctor_storage.h"
-#include "coved/reserve.h"
+#include "coved/storage/doctor_storage.h"
+#include "coved/storage/reserve.h"
 #include "kernel/probe.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "coved/groups.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup/cgroup.h"
 
 #include <stdio.h>
 #include <string.h>

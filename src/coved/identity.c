@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "config/config.h"
 #include "coved/listen.h"
-#include "coved/renewer.h"
+#include "coved/workers/renewer.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

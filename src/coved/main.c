@@ -7,10 +7,10 @@
 #include "base/str.h"
 #include "config/config.h"
 #include "coved/doctor.h"
-#include "coved/keeper.h"
-#include "coved/prepare.h"
 #include "coved/serve.h"
 #include "coved/state.h"
+#include "coved/storage/prepare.h"
+#include "coved/workers/keeper.h"
 #include "wire/keeper.h"
 
 #include <fcntl.h>
@@ -178,7 +178,7 @@ static int keep_service(const struct config *config, int ready_fd, struct err *e
     if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0)
         return err_errno(err, errno, "find our program");
     program[n] = 0;
-    log_init("cove-keeper", config->log_level);
+    log_init("cove-keeper", config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
     if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0)
         return -1;
     return keeper_run(program, ready_fd, err);
@@ -288,7 +288,9 @@ static int run_command(const struct command *command, int argc, char **argv)
             return fail(&err);
         config->key_prefix = E2B_KEY_PREFIX;
         config->marker = E2B_MARKER;
-        log_init("coved", command->is_for_people && config->log_level == LOG_INFO ? LOG_WARN : config->log_level);
+        log_init("coved", command->is_for_people && config->log_level == LOG_INFO
+                              ? LOG_WARN
+                              : config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
         if (geteuid() != 0) {
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");
             return fail(&err);

@@ -3,7 +3,7 @@
 #include "base/str.h"
 #include "coved/foreign.h"
 #include "coved/requests_internal.h"
-#include "kernel/pool.h"
+#include "kernel/pool/pool.h"
 
 #include <stdio.h>
 #include <string.h>

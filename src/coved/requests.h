@@ -2,11 +2,11 @@
 /* What the worker asks for, checked field by field, and the answers. The worker may be hostile: nothing it says is believed. */
 #pragma once
 
-#include "coved/boxes.h"
-#include "coved/image.h"
-#include "coved/layers.h"
-#include "coved/reserve.h"
-#include "coved/worker.h"
+#include "coved/boxes/boxes.h"
+#include "coved/storage/image.h"
+#include "coved/storage/layers.h"
+#include "coved/storage/reserve.h"
+#include "coved/workers/worker.h"
 
 struct diff_queue;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fault.h"
-#include "coved/compare.h"
+#include "coved/diff/compare.h"
 #include "coved/foreign.h"
 #include "coved/requests_internal.h"
-#include "kernel/pool.h"
+#include "kernel/pool/pool.h"
 
 #include <string.h>
 

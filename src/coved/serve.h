@@ -6,5 +6,5 @@
 
 struct config;
 
-/* keeper_fd: the socket to the keeper (coved/keeper.h). Returns the exit status for this process. */
+/* keeper_fd: the socket to the keeper (coved/workers/keeper.h). Returns the exit status for this process. */
 int serve(const struct config *config, int keeper_fd, struct err *err) WARN_UNUSED;

@@ -2,10 +2,10 @@
 /*
  * The state directory: who may have it, and the small files that coved keeps there.
  *
- *   lock         held by the keeper (coved/keeper.h), or by coved prepare
+ *   lock         held by the keeper (coved/workers/keeper.h), or by coved prepare
  *   coved.lock   held by the running coved and its jobs
  *   key          the API key, 0600
- *   pool/        the storage pool, 0700; or pool.btrfs, a file with a file system that holds it (coved/storage.h)
+ *   pool/        the storage pool, 0700; or pool.btrfs, a file with a file system that holds it (coved/storage/storage.h)
  *   templates/   one <alias>.conf for each template, readable by the worker
  *   api/         cove-api's own: event log and store
  *   egress/      cove-egress's own: secrets, encrypted

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/build_options.h"
+#include "policy/policy.h"
 
 static int number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
 {
@@ -9,7 +10,7 @@ static int number(struct str value, uint64_t most, uint64_t *ret_number, struct 
 }
 
 static int apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
-                 struct build_alias *aliases, const char **insecure, struct err *err)
+                 struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
 {
     uint64_t concurrency = 0;
     if (str_eqc(key, "concurrency")) {
@@ -30,6 +31,13 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
         config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
         return 0;
     }
+    if (str_eqc(key, "webhook")) {
+        if (!*ret_policy)
+            *ret_policy = json_pack("{s:s,s:[]}", "default", "allow", "rules");
+        (void)json_array_append_new(json_object_get(*ret_policy, "rules"),
+                                    json_pack("{s:s%}", "allow", value.p, value.n));
+        return 0;
+    }
     ssize_t eq = -1;
     for (size_t i = 0; i < value.n; i++)
         if (value.p[i] == '=')
@@ -47,7 +55,8 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
     return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s=%.*s' makes no sense", STR_ARG(key), STR_ARG(value));
 }
 
-int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, struct err *err)
+int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, json_t **ret_policy,
+                        struct err *err)
 {
     struct build_alias *aliases = arena_alloc(arena, BUILD_ALIASES_MAX * sizeof(*aliases));
     const char **insecure = arena_alloc(arena, BUILD_INSECURE_MAX * sizeof(*insecure));
@@ -60,8 +69,13 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
             continue;
         if (eq <= 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s' is not key=value", STR_ARG(line));
-        if (apply(str_n(line.p, (size_t)eq), str_sub(line, (size_t)eq + 1), arena, config, aliases, insecure, err) < 0)
+        if (apply(str_n(line.p, (size_t)eq), str_sub(line, (size_t)eq + 1), arena, config, aliases, insecure,
+                  ret_policy, err) < 0)
             return -1;
     }
+    struct policy *policy = NULL;
+    if (*ret_policy && policy_parse(*ret_policy, &policy, err) < 0)
+        return err_prefix(err, "webhooks.allow");
+    policy_unref(policy);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How templates are built, as coved tells it in one argument: lines `key=value`. Keys: concurrency, step-timeout-ms, timeout-ms, disk, disk-reserve (0:
- * none), alias (image=template), insecure.
+ * none), alias (image=template), insecure. And what webhooks may reach beside what is public: webhook (a target of struct policy).
  */
 #pragma once
 
@@ -9,8 +9,10 @@
 #include "build/builder.h"
 #include "config/config.h"
 
+#include <jansson.h>
+
 enum { BUILD_ALIASES_MAX = CONFIG_IMAGES_MAX, BUILD_INSECURE_MAX = CONFIG_IMAGES_MAX };
 
-/* Fills what the text says; lists and strings are in the arena. ERR_INVALID_ARGUMENT. */
-int build_options_parse(struct str text, struct arena *arena, struct builder_config *config,
+/* Fills what the text says; lists and strings are in the arena. *ret_policy: stays NULL without such a line. ERR_INVALID_ARGUMENT. */
+int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, json_t **ret_policy,
                         struct err *err) WARN_UNUSED;

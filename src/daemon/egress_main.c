@@ -14,8 +14,8 @@
 #include "daemon/egress_options.h"
 #include "daemon/pulse.h"
 #include "egress/egress.h"
-#include "egress/vault.h"
-#include "egress/vault_server.h"
+#include "egress/vault/vault.h"
+#include "egress/vault/vault_server.h"
 #include "kernel/seccomp.h"
 
 #include <jansson.h>

@@ -38,7 +38,7 @@ static const struct option known[] = {
     {"domain", required_argument, NULL, OPT_DOMAIN},
     {"version", required_argument, NULL, OPT_VERSION},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error */
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error; 4 more: as JSON */
     {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY}, /* bytes */
     {"default-disk", required_argument, NULL, OPT_DEFAULT_DISK},     /* bytes; 0: no limit */
     {"default-cpu-milli", required_argument, NULL, OPT_DEFAULT_CPU}, /* thousandths */
@@ -109,7 +109,7 @@ static int apply(void *options, int id, const char *argument)
         o->owner_uid = (uid_t)number;
         return r;
     case OPT_LOG_LEVEL:
-        r = argument_number(text, LOG_ERROR, &number);
+        r = argument_number(text, LOG_ERROR + LOG_AS_JSON, &number);
         o->log_level = (enum log_level)number;
         return r;
     case OPT_DEFAULT_MEMORY:

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/fd.h"
 #include "base/mem.h"
-#include "egress/flow.h"
-#include "egress/relay.h"
+#include "egress/dns/resolver.h"
+#include "egress/flow/flow.h"
+#include "egress/flow/relay.h"
 #include "egress/requests.h"
-#include "egress/resolver.h"
-#include "egress/tls_context.h"
+#include "egress/tls/tls_context.h"
 
 static void egress_let_go(struct egress *e)
 {
@@ -30,6 +30,8 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     e->config.still_ms = config->still_ms ? config->still_ms : FLOW_STILL_MS;
     e->nets = MAP_INIT;
     list_init(&e->checks);
+    list_init(&e->posts);
+    list_init(&e->asks);
     e->pipes = relay_pool_new();
     e->link = link_new(e);
     report_start(e);
@@ -47,6 +49,7 @@ void egress_free(struct egress *e)
     e->closing = true;
     control_stop(e);
     requests_stop(e);
+    asks_free(e);
     for (;;) {
         size_t it = 0;
         struct net *n = map_next(&e->nets, &it);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* URLs, header values, Connect envelopes, SSE, gzip. */
-#include "http/connect.h"
+#include "http/client/connect.h"
 #include "http/gzip.h"
 #include "http/message.h"
 #include "http/sse.h"

@@ -2,7 +2,7 @@
 #include "image/jail.h"
 
 #include "base/fd.h"
-#include "image/filter.h"
+#include "image/apply/filter.h"
 #include "kernel/caps.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"

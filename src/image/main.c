@@ -11,11 +11,11 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "image/fetch.h"
 #include "image/jail.h"
 #include "image/job.h"
 #include "image/link.h"
 #include "image/options.h"
+#include "image/registry/fetch.h"
 #include "image/report.h"
 
 #include <fcntl.h>

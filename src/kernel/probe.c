@@ -7,7 +7,7 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"
-#include "kernel/tree.h"
+#include "kernel/tree/tree.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>

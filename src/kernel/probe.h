@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/def.h"
-#include "kernel/overlay.h"
+#include "kernel/tree/overlay.h"
 
 enum probe_status {
     PROBE_OK,       /* enforced */

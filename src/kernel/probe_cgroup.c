@@ -2,7 +2,7 @@
 /* The limits, by running into them. */
 #include "base/clock.h"
 #include "base/fd.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup/cgroup.h"
 #include "kernel/probe.h"
 
 #include <fcntl.h>

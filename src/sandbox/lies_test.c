@@ -4,7 +4,7 @@
  * is recorded. The table is the list of what the host checks.
  */
 #include "base/mem.h"
-#include "sandbox/stream.h"
+#include "sandbox/exec/stream.h"
 #include "sandbox/test_world.h"
 
 #include <setjmp.h>

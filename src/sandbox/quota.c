@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/quota.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
 #include "sandbox/tenant.h"
 
 const char *const quota_names[QUOTA_MAX] = {

@@ -13,7 +13,12 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sandbox/internal.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/volume/mounts.h"
 
 struct unknown {
     struct list node;

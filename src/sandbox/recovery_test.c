@@ -2,6 +2,8 @@
 /* A worker dies and another takes over: what lived lives, what was half done is undone, and the record goes on. */
 #include "base/fd.h"
 #include "base/mem.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/record/record.h"
 #include "sandbox/test_world.h"
 
 #include <setjmp.h>

@@ -3,7 +3,11 @@
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
 #include "sandbox/code/code.h"
-#include "sandbox/internal.h"
+#include "sandbox/guard/guard_life.h"
+#include "sandbox/life/life.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
 
 static void on_watch_job(struct loop_job *job)
@@ -75,6 +79,8 @@ void sandbox_unref(struct sandbox *sb)
     charge_release(&sb->charge);
     network_free(sb);
     code_free(sb);
+    stuck_free(sb);
+    rules_free(sb->rules);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
     mem_free(sb->samples);

@@ -27,7 +27,7 @@ struct pair {
 
 struct network_spec;
 
-/* A volume (sandbox/volumes.h) and where it is to be: an absolute, clean path. */
+/* A volume (sandbox/volume/volumes.h) and where it is to be: an absolute, clean path. */
 struct volume_mount {
     struct str name; /* or id */
     struct str path;
@@ -47,7 +47,7 @@ struct sandbox_spec {
     bool secure;           /* an access token is made */
     bool allow_internet;
     bool private_traffic;               /* a token is made that requests to its ports must show */
-    const struct network_spec *network; /* sandbox/network.h; NULL: all or nothing, by allow_internet */
+    const struct network_spec *network; /* sandbox/network/network.h; NULL: all or nothing, by allow_internet */
     const struct pair *envs;            /* become the environment of every process */
     size_t n_envs;
     const struct pair *metadata;
@@ -89,6 +89,7 @@ struct sandbox_info {
     /* What it goes without since it was started anew on its files; NULL: nothing. */
     const char *volumes_failed; /* why it has not all of its volumes; its start command was not run then */
     const char *start_failed;   /* why its start command did */
+    const char *stuck; /* what an actor does again and again: "repeat", "error", "alternation"; NULL: nothing is seen */
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);

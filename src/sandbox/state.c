@@ -12,7 +12,8 @@
  *  4. The numbers of the states stand in the store: never renumber.
  */
 #include "base/log.h"
-#include "sandbox/internal.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 
 #define TO(state) (1u << (state))
 

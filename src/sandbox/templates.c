@@ -3,8 +3,10 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
-#include "sandbox/internal.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/spare.h"
 
 #include <stdio.h>
 

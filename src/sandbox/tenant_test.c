@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys from their making to their end, and what tenants are charged. */
 #include "base/mem.h"
-#include "sandbox/pause.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/life/pause.h"
+#include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "sandbox/test_world.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 
 #include <setjmp.h>
 #include <stdio.h>

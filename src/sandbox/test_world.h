@@ -6,10 +6,10 @@
 #pragma once
 
 #include "base/map.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
-#include "sandbox/internal.h"
-#include "sandbox/pause.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/files/files.h"
+#include "sandbox/life/pause.h"
+#include "sandbox/object.h"
 #include "store/store.h"
 #include "store/test_dir.h"
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "kernel/caps.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup/cgroup.h"
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"

@@ -4,7 +4,7 @@
  * coved leaves the host's (dozens of mounts) for one of its own with three: a tmpfs as root, /proc and the storage pool.
  *
  *   /proc             for maps and namespaces of children
- *   /pool             the storage pool (kernel/pool.h)
+ *   /pool             the storage pool (kernel/pool/pool.h)
  *   /trees/N/dev      what one sandbox sees as /dev: null, zero, full, random, urandom, tty, links, and mount points
  *   /trees/N/sys      what it sees as /sys: the few files that runtimes read; nothing of the real one
  *   /trees/N/empty    an empty directory, /trees/N/null a null device: what masked paths show

@@ -7,7 +7,7 @@
  *             The body tells 'R' over its socket when it is ready
  *   dress()   a root file system on top of a template's layer, and the agent in it: 'X' when the agent runs, 'E' with the reason when not
  *   start()   somebody's: limits, name, the agent's first session
- *   SIGKILL through pidfd -> pidfd readable -> reaped by the keeper (coved/keeper.h), whose child it is -> clean()
+ *   SIGKILL through pidfd -> pidfd readable -> reaped by the keeper (coved/workers/keeper.h), whose child it is -> clean()
  *
  * Nothing before start() knows of a user, so all of it is done ahead of need: a create costs what start() costs.
  */
@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
-#include "kernel/cgroup.h"
+#include "kernel/cgroup/cgroup.h"
 #include "kernel/netns.h"
 
 struct pool;

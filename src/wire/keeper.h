@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What coved says to its keeper (coved/keeper.h), over the SOCK_SEQPACKET pair that it was born with: each message is one struct keeper_message, with the
+ * What coved says to its keeper (coved/workers/keeper.h), over the SOCK_SEQPACKET pair that it was born with: each message is one struct keeper_message, with the
  * descriptors that belong to it. Both are root and trust each other.
  *
  * A keeper outlives the coved that it was built with: a newer coved talks to it. What is here therefore changes only together with KEEPER_VERSION, and a coved

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sandbox's CA as it is kept by others. What is taken is of one piece: it signs, and is exported as it came. */
-#include "egress/ca.h"
+#include "egress/tls/ca.h"
 
 #include <stdlib.h>
 

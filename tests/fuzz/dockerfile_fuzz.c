@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dockerfiles: what is taken has steps that are whole. */
-#include "cli/dockerfile.h"
+#include "cli/build/dockerfile.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Query strings and header values: the first byte chooses which parser gets the rest. */
-#include "api/e2b/accept_encoding.h"
-#include "api/e2b/download_head.h"
-#include "api/e2b/file_metadata.h"
-#include "api/e2b/files_query.h"
-#include "api/e2b/list_query.h"
-#include "api/e2b/range.h"
+#include "api/e2b/control/list_query.h"
+#include "api/e2b/envd/accept_encoding.h"
+#include "api/e2b/envd/download_head.h"
+#include "api/e2b/envd/file_metadata.h"
+#include "api/e2b/envd/files_query.h"
+#include "api/e2b/envd/range.h"
 #include "base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

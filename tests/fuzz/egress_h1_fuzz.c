@@ -6,8 +6,8 @@
  */
 #include "base/buf.h"
 #include "base/mem.h"
-#include "egress/exchange.h"
-#include "egress/side_tcp.h"
+#include "egress/flow/side_tcp.h"
+#include "egress/http/exchange.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

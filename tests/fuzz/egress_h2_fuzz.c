@@ -5,8 +5,8 @@
  */
 #include "base/buf.h"
 #include "base/mem.h"
-#include "egress/exchange.h"
-#include "egress/side_tcp.h"
+#include "egress/flow/side_tcp.h"
+#include "egress/http/exchange.h"
 
 #include <nghttp2/nghttp2.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/exec_stream.h"
+#include "http/client/exec_stream.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* First bytes of connections: nothing behind them is read, and it does not matter in what pieces they came. */
 #include "base/mem.h"
-#include "egress/hello.h"
+#include "egress/tls/hello.h"
 
 #include <stdlib.h>
 #include <string.h>

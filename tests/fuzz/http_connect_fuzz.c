@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connect envelopes: the decoder for whole bodies and the incremental one agree, in any pieces. */
 #include "base/buf.h"
-#include "http/connect.h"
+#include "http/client/connect.h"
 
 #include <stdlib.h>
 

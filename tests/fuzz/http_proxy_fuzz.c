@@ -5,8 +5,8 @@
  */
 #include "base/buf.h"
 #include "base/fd.h"
+#include "http/client/proxy.h"
 #include "http/conn.h"
-#include "http/proxy.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -3,11 +3,11 @@
  * Layers applied onto a directory, 0xff 0x00 0xff between two of them: nothing beside it is touched, nothing in it is what layers can't make, and limits
  * hold.
  */
-#include "image/apply.h"
+#include "image/apply/apply.h"
 
 #include "base/buf.h"
 #include "base/fd.h"
-#include "kernel/tree.h"
+#include "kernel/tree/tree.h"
 
 #include <dirent.h>
 #include <fcntl.h>

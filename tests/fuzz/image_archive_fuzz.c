@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An archive of an image: opened (unpacked, indexed), and what it names is read; what comes is never more than its file holds. */
-#include "image/archive.h"
+#include "image/apply/archive.h"
 
 #include "base/fd.h"
 

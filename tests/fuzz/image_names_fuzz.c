@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of images, hosts, URLs and challenges: what is taken is what may stand in a URL and a header, and names itself again. */
 #include "base/mem.h"
-#include "image/challenge.h"
-#include "image/http.h"
-#include "image/reference.h"
+#include "image/registry/challenge.h"
+#include "image/registry/http.h"
+#include "image/registry/reference.h"
 
 #include <stdlib.h>
 

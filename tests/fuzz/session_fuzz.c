@@ -5,9 +5,13 @@
  */
 #include "base/fd.h"
 #include "base/log.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
-#include "sandbox/internal.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/exec/exec_life.h"
+#include "sandbox/files/files.h"
+#include "sandbox/life/life.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
 #include "store/artefact.h"
 #include "store/store.h"
 

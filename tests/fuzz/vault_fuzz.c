@@ -3,7 +3,7 @@
  * Templates and sealed texts, as they come in policies: an expansion holds nothing that ends a header field, one that fails leaves nothing behind, and
  * nothing but what this vault sealed is ever opened.
  */
-#include "egress/vault.h"
+#include "egress/vault/vault.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

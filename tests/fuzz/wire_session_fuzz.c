@@ -4,7 +4,7 @@
  * are those that touch processes, of which there are none and none can be started, and some that live here and move bytes both ways.
  */
 #include "agent/agent.h"
-#include "agent/process.h"
+#include "agent/exec/process.h"
 #include "agent/verb.h"
 #include "base/fd.h"
 #include "base/mem.h"

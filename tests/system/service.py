@@ -344,7 +344,7 @@ class Service:
 
     def on_record(self):
         """
-        What was observed is stored 2 ms later, after the turn of the worker's loop that it falls into (src/sandbox/keeper.c): it is when a request
+        What was observed is stored 2 ms later, after the turn of the worker's loop that it falls into (src/sandbox/record/keeper.c): it is when a request
         that came after that has been answered. Only then can a test ask for what has happened.
         """
         time.sleep(0.005)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Theory of operation
- *  1. The relay of http/proxy.h starts at once; what it writes waits in a queue until the connection inside is open. Programs that
+ *  1. The relay of http/client/proxy.h starts at once; what it writes waits in a queue until the connection inside is open. Programs that
  *     were just started need a moment until they listen, so a refused connection is tried again a few times.
  *  2. Towards the sandbox the queue is bounded because the relay stops above HTTP_PROXY_HIGH. From the sandbox, bytes are acknowledged when
  *     they are handed on, unless the relay has said that its client is slow: then not until it resumes.
@@ -11,11 +11,11 @@
  */
 #include "api/e2b/port_proxy.h"
 
-#include "api/e2b/network_body.h"
+#include "api/e2b/control/network_body.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 #include "base/mem.h"
-#include "http/proxy.h"
+#include "http/client/proxy.h"
 #include "sandbox/quota.h"
 #include "sandbox/tenant.h"
 

@@ -3,7 +3,7 @@
 
 #include "api/e2b/proxy_error.h"
 #include "base/mem.h"
-#include "sandbox/pause.h"
+#include "sandbox/life/pause.h"
 
 static const struct actor actor = {.name = "e2b:traffic"};
 

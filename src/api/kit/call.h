@@ -19,8 +19,8 @@
 #include "api/kit/facade.h"
 #include "api/kit/json_read.h"
 #include "http/request.h"
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/files/files.h"
 #include "sandbox/hold.h"
 #include "sandbox/quota.h"
 

@@ -3,7 +3,7 @@
 #include "api/kit/call.h"
 #include "api/kit/test_facade.h"
 #include "base/mem.h"
-#include "sandbox/pause.h"
+#include "sandbox/life/pause.h"
 
 struct echo {
     struct facade facade;

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "sandbox/files.h"
+#include "sandbox/files/files.h"
 
 /* A write that succeeds before it was told the end of the file. */
 #define FILES_ENDED_EARLY "the sandbox ended the file before all of it was there"

@@ -3,8 +3,8 @@
 #include "api/kit/json_read.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
-#include "sandbox/volumes.h"
+#include "sandbox/network/network.h"
+#include "sandbox/volume/volumes.h"
 
 #include <sched.h>
 #include <sys/sysinfo.h>

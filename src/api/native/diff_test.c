@@ -4,7 +4,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "http/test_server.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 #include "wire/diff.h"
 
 #include <fcntl.h>

@@ -15,7 +15,7 @@
 #include "event/verify.h"
 #include "http/sse.h"
 #include "sandbox/action.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 
 #include <uv.h>
 
@@ -40,6 +40,7 @@ struct native_event_stream {
 static void stream_closed(struct call *c)
 {
     struct native_event_stream *s = c->state;
+    native_of(c)->n_followers -= s->cursor || s->feed;
     event_cursor_close(s->cursor);
     feed_close(s->feed);
     s->cursor = NULL;
@@ -240,6 +241,7 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
         HTTP_HEADER("cache-control", "no-store")};
     c->state = s;
     c->cleanup = stream_closed;
+    native_of(c)->n_followers++;
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
     http_on_drain(c->req, native_events_on_drain, s);
     if (s->is_sse && s->is_follow)
@@ -338,6 +340,7 @@ struct verification {
     struct call *call; /* held */
     char id[EVENT_ID_MAX + 1];
     struct event_verdict verdict;
+    struct buf signed_text; /* with what is signed; max 0: it is a verification */
     struct err err;
     int r;
 };
@@ -345,7 +348,8 @@ struct verification {
 static void verify_work(uv_work_t *work)
 {
     struct verification *v = container_of(work, struct verification, work);
-    v->r = v->config.verify(v->config.verify_ctx, v->id, &v->verdict, &v->err);
+    v->r = v->signed_text.max ? v->config.sign(v->config.sign_ctx, v->id, &v->signed_text, &v->err)
+                              : v->config.verify(v->config.verify_ctx, v->id, &v->verdict, &v->err);
 }
 
 static void verify_done(uv_work_t *work, int status)
@@ -358,6 +362,8 @@ static void verify_done(uv_work_t *work, int status)
         call_refuse(c, ERR_CANCELED, "the service stops");
     } else if (c && v->r < 0) {
         call_fail_err(c, &v->err);
+    } else if (c && v->signed_text.max) {
+        call_json_buf(c, 200, &v->signed_text);
     } else if (c) {
         buf_printf(
             &b,
@@ -370,18 +376,42 @@ static void verify_done(uv_work_t *work, int status)
         buf_append_char(&b, '}');
         call_json_buf(c, 200, &b);
     }
+    buf_fini(&v->signed_text);
     mem_free(v);
 }
 
-void native_events_verify(struct call *c)
+static void verify_begin(struct call *c, struct str id, size_t signed_max)
 {
-    if (!find_log(c, true))
-        return;
     struct verification *v = mem_new(struct verification);
     v->config = native_of(c)->config;
-    memcpy(v->id, c->args[0].p, c->args[0].n);
+    assert(id.n < sizeof(v->id));
+    memcpy(v->id, id.p, id.n);
+    buf_init(&v->signed_text, signed_max);
     v->call = call_hold(c);
     int r = uv_queue_work(core_loop(call_core(c)), &v->work, verify_work, verify_done);
     assert(r == 0); /* fails for a NULL callback only */
     (void)r;
+}
+
+void native_events_verify(struct call *c)
+{
+    if (find_log(c, true))
+        verify_begin(c, c->args[0], 0);
+}
+
+void native_events_evidence(struct call *c)
+{
+    struct str what = str_of(c->route->what), day;
+    if (!native_of(c)->config.sign) {
+        call_refuse(c, ERR_UNIMPLEMENTED, "nothing is signed here");
+        return;
+    }
+    if (c->route->what && strcmp(c->route->what, "heads") == 0 && call_query(c, "day", &day)) {
+        what = str_of(arena_printf(http_arena(c->req), "heads/%.*s", (int)MIN(day.n, (size_t)16), day.p));
+    } else if (!c->route->what) {
+        if (!find_log(c, true))
+            return;
+        what = c->args[0];
+    }
+    verify_begin(c, what, CALL_REPLY_MAX);
 }

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "event/log.h"
 #include "http/test_server.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 #include "store/store.h"
 #include "store/test_dir.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Running a process for a client, both ways over one connection (http/exec_stream.h).
+ * Running a process for a client, both ways over one connection (http/client/exec_stream.h).
  *
  *  1. The process is started before the 101, so that what is refused at once is an ordinary error answer.
  *  2. Output goes to the client's queue; its credit goes back to the process when the queue is short, so the process runs at the
@@ -10,10 +10,10 @@
  *  4. While the sandbox is paused, what the client sends waits, and is looked at again every STILL_MS.
  *  5. The follow belongs to the stream until its exit, its error or exec_close().
  */
-#include "sandbox/exec.h"
+#include "sandbox/exec/exec.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "http/exec_stream.h"
+#include "http/client/exec_stream.h"
 
 #include <signal.h>
 

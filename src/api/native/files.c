@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a sandbox. Bodies stream in both directions at the pace of the slower side. */
-#include "sandbox/files.h"
+#include "sandbox/files/files.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
 #include "base/path.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a sandbox may reach: its policy, in the words of policy/policy.h, and what would become of a request. */
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 #include "api/native/handlers.h"
 #include "base/mem.h"
 

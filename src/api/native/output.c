@@ -3,7 +3,7 @@
 #include "api/native/handlers.h"
 #include "base/fd.h"
 #include "base/id.h"
-#include "sandbox/exec.h"
+#include "sandbox/exec/exec.h"
 
 #include <stdio.h>
 #include <unistd.h>

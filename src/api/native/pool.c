@@ -2,7 +2,7 @@
 /* The storage pool: what it is, what nobody needs any more, what is kept ready. */
 #include "api/native/handlers.h"
 #include "build/builder.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
 enum { ANSWER_MAX = 4 << 20, WARM_MAX = 64 };

@@ -2,7 +2,7 @@
 /* What is answered for what is missing. The core and coved are stood in for here. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
 #include <setjmp.h>

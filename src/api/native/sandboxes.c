@@ -2,7 +2,7 @@
 /* Sandboxes themselves: making, listing, ending, their time and figures. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 enum { ENDED_LOOKED_AT = 2000, PAGE_MAX = 500, PAGE_BYTES = 1 << 20, SANDBOX_JSON_MAX = 4 << 20 };
 
@@ -46,6 +46,8 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
         native_append_text(b, "volumes_failed", s->volumes_failed);
     if (s->start_failed)
         native_append_text(b, "start_failed", s->start_failed);
+    if (s->stuck)
+        native_append_text(b, "stuck", s->stuck);
     native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
     native_append_time(b, "ended_at", s->ended);
     native_append_text(b, "end_cause", s->end_cause);

@@ -2,9 +2,9 @@
 /* Pausing, resuming, snapshots and forks. */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/layers.h"
-#include "sandbox/pause.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/life/layers.h"
+#include "sandbox/life/pause.h"
+#include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "template/builds.h"
 

@@ -3,7 +3,7 @@
 #include "sandbox/templates.h"
 #include "api/native/handlers.h"
 #include "build/builder.h"
-#include "sandbox/layers.h"
+#include "sandbox/life/layers.h"
 #include "template/builds.h"
 #include "template/name.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kit needs of a core, for tests of handlers that stand in for it: nothing here holds a sandbox. */
-#include "sandbox/exec.h"
-#include "sandbox/files.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/files/files.h"
 #include "sandbox/hold.h"
 #include "sandbox/quota.h"
 

@@ -2,9 +2,9 @@
 /* POST /sandboxes: their request as the core wants to know it. What can't be given is refused, and said. */
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 #include "sandbox/templates.h"
-#include "sandbox/volumes.h"
+#include "sandbox/volume/volumes.h"
 
 #include <math.h>
 #include <stdlib.h>

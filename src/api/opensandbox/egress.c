@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The egress service: their policy is a view of ours. Errors are plain text. */
 #include "api/opensandbox/handlers.h"
-#include "sandbox/network.h"
+#include "sandbox/network/network.h"
 
 /* Ours as theirs. Rules that they have no words for (ports, requests) are shown by their target. */
 static json_t *policy_json(const struct sandbox *sb)

@@ -3,9 +3,9 @@
 #include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "http/url.h"
-#include "sandbox/network.h"
-#include "sandbox/pause.h"
-#include "sandbox/snapshot.h"
+#include "sandbox/life/pause.h"
+#include "sandbox/life/snapshot.h"
+#include "sandbox/network/network.h"
 #include "sandbox/templates.h"
 
 enum { PAGE_SIZE = 20, PAGE_SIZE_MAX = 200, LOG_LINES = 1000, LOG_EVENTS = 4000, LOG_BYTES = 1 << 20 };

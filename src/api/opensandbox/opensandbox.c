@@ -4,7 +4,7 @@
 #include "api/opensandbox/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
-#include "http/connect.h"
+#include "http/client/connect.h"
 #include "http/url.h"
 
 /* ---- answers ---- */

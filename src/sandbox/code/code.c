@@ -13,7 +13,7 @@
 #include "sandbox/code/code.h"
 
 #include "base/mem.h"
-#include "sandbox/process.h"
+#include "sandbox/exec/process.h"
 
 #include <signal.h>
 #include <stdio.h>

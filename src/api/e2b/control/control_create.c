@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only) and gets the same
+ * sandbox: requests with the key of one that is under way wait for it, later ones find what it made as long as that lives. Keys are kept
+ * in this process, the newest KEYS_MAX of them.
+ */
+#include "api/e2b/control/control.h"
+#include "api/e2b/control/create_spec.h"
+#include "api/e2b/control/sandbox_json.h"
+#include "base/mem.h"
+#include "sandbox/volume/volumes.h"
+
+#include <inttypes.h>
+
+enum { KEYS_MAX = 4096, KEY_LEN_MAX = 255 };
+
+struct creation {
+    struct list node;    /* of e2b->creations, oldest first; only when it has a key */
+    struct list waiting; /* struct waiter */
+    struct e2b *e2b;
+    char *key;                   /* owned; NULL: none */
+    char id[ID_SANDBOX_LEN + 1]; /* "" while it is under way */
+};
+
+struct waiter {
+    struct list node;
+    struct call *call; /* referenced */
+};
+
+static void creation_free(struct creation *cr)
+{
+    if (cr->key)
+        map_del(&cr->e2b->creations_by_key, str_of(cr->key));
+    list_remove(&cr->node);
+    mem_free(cr->key);
+    mem_free(cr);
+}
+
+void control_creations_free(struct e2b *e2b)
+{
+    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+        list_remove(&cr->node);
+        mem_free(TAKE_PTR(cr->key));
+        /* One that is under way is freed when the core answers. */
+        if (cr->id[0])
+            mem_free(cr);
+    }
+    map_fini(&e2b->creations_by_key);
+}
+
+static void answer(struct call *c, struct sandbox *sb)
+{
+    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+
+    sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
+    call_json(c, 201, buf_str(&b));
+}
+
+static void wait_for(struct creation *cr, struct call *c)
+{
+    struct waiter *waiter = mem_new(struct waiter);
+
+    call_ref(c);
+    waiter->call = c;
+    list_append(&cr->waiting, &waiter->node);
+}
+
+static void on_created(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct creation *cr = ctx;
+
+    while (!list_empty(&cr->waiting)) {
+        struct waiter *waiter = LIST_FIRST(struct waiter, &cr->waiting, node);
+        struct call *c = waiter->call;
+
+        if (c->req && err)
+            call_fail_err(c, err);
+        else if (c->req)
+            answer(c, sb);
+        list_remove(&waiter->node);
+        mem_free(waiter);
+        call_unref(c);
+    }
+    if (sb && cr->key)
+        memcpy(cr->id, sandbox_info(sb)->id, sizeof(cr->id));
+    else
+        creation_free(cr);
+}
+
+/* The oldest that is complete makes room; those under way are as many as requests, which are limited elsewhere. */
+static void make_room(struct e2b *e2b)
+{
+    if (map_count(&e2b->creations_by_key) < KEYS_MAX)
+        return;
+    LIST_FOREACH (struct creation, cr, &e2b->creations, node) {
+        if (cr->id[0]) {
+            creation_free(cr);
+            break;
+        }
+    }
+}
+
+/* True when the call was answered, or waits for the answer to an earlier one. */
+static bool is_repeated(struct call *c, struct str key)
+{
+    struct creation *cr = map_get(&e2b_of(c)->creations_by_key, key);
+    struct sandbox *sb;
+
+    if (!cr)
+        return false;
+    if (!cr->id[0]) {
+        wait_for(cr, c);
+        return true;
+    }
+    sb = access_find_sandbox(c, str_of(cr->id));
+    if (sandbox_json_exists(sb)) {
+        answer(c, sb);
+        return true;
+    }
+    creation_free(cr);
+    return false;
+}
+
+/* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
+static void refuse(struct call *c, struct str template_ref, const struct err *err)
+{
+    static const char *const theirs[] = {"desktop", "mcp-gateway"};
+
+    if (err->code != ERR_NOT_FOUND) {
+        call_fail_err(c, err);
+        return;
+    }
+    if (str_eqc(template_ref, "code-interpreter-v1") || str_eqc(template_ref, "code-interpreter")) {
+        call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add code-interpreter", err->msg);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++) {
+        if (str_eqc(template_ref, theirs[i])) {
+            call_fail(
+                c, 404,
+                "%s: it is a template of E2B's, which Cove does not bring along; build it from its public source under this name: "
+                "cove template build --name %s DIRECTORY",
+                err->msg, theirs[i]);
+            return;
+        }
+    }
+    call_fail(c, 404, "%s: 'cove template ls' lists those that are here, 'cove template build --name' makes one",
+              err->msg);
+}
+
+static void create(struct call *c, const struct sandbox_spec *spec, struct str key)
+{
+    struct creation *cr = mem_new(struct creation);
+    struct err err;
+
+    cr->e2b = e2b_of(c);
+    list_init(&cr->node);
+    list_init(&cr->waiting);
+    if (sandbox_create(call_core(c), &c->actor, spec, on_created, cr, &err) < 0) {
+        creation_free(cr);
+        refuse(c, spec->template_ref, &err);
+        return;
+    }
+    wait_for(cr, c);
+    if (key.n) {
+        make_room(e2b_of(c));
+        cr->key = mem_strndup(key.p, key.n);
+        map_put(&e2b_of(c)->creations_by_key, key, cr);
+        list_append(&e2b_of(c)->creations, &cr->node);
+    }
+}
+
+static bool is_key(struct str key)
+{
+    if (key.n == 0 || key.n > KEY_LEN_MAX)
+        return false;
+    for (size_t i = 0; i < key.n; i++)
+        if (!(key.p[i] >= 'a' && key.p[i] <= 'z') && !(key.p[i] >= '0' && key.p[i] <= '9') && key.p[i] != '-')
+            return false;
+    return true;
+}
+
+static struct str key_of_tenant(const struct call *c, struct str key)
+{
+    return str_of(arena_printf(http_arena(c->req), "%" PRIu64 "/%.*s", c->actor.who.tenant, STR_ARG(key)));
+}
+
+/* Found out here, where it is told from a template that is not there. */
+static bool has_volumes(struct call *c, const struct sandbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        struct str name = spec->mounts[i].name;
+
+        if (volume_find(call_core(c), c->actor.who.view, name))
+            continue;
+        call_fail(c, 400, "volume '%.*s' not found", (int)MIN(name.n, (size_t)VOLUME_NAME_MAX), name.p);
+        return false;
+    }
+    return true;
+}
+
+static void on_body(struct call *c, const json_t *body, enum create_version version)
+{
+    struct str key = version == CREATE_V2 ? http_header_get(c->req, "idempotency-key") : STR_NULL, own = STR_NULL;
+    struct sandbox_spec spec;
+    struct network_body network = {0};
+    struct err err;
+
+    if (key.p && !is_key(key))
+        call_fail(c, 400, "validation error: Idempotency-Key must be 1 to %d characters of a-z, 0-9 and '-'",
+                  KEY_LEN_MAX);
+    else if (create_spec_read(body, version, core_config(call_core(c))->max_timeout_ms, http_arena(c->req), &spec,
+                              &network, &err) < 0)
+        call_fail_err(c, &err);
+    else if (has_volumes(c, &spec) && (!key.n || !is_repeated(c, own = key_of_tenant(c, key))))
+        create(c, &spec, own);
+    network_body_fini(&network);
+}
+
+/* E2B's SDKs below 1.5 (they name themselves) can't send an access token. */
+static bool knows_tokens(const struct http_request *req)
+{
+    struct str version = http_header_get(req, "package_version"), major, minor;
+    uint64_t numbers[2];
+
+    if (!str_eqc(http_header_get(req, "publisher"), "e2b") || !str_split(&version, '.', &major) ||
+        !str_split(&version, '.', &minor) || str_to_u64(major, &numbers[0]) < 0 || str_to_u64(minor, &numbers[1]) < 0)
+        return true;
+    return numbers[0] > 1 || (numbers[0] == 1 && numbers[1] >= 5);
+}
+
+void control_create(struct call *c)
+{
+    on_body(c, c->body, knows_tokens(c->req) ? CREATE_V1 : CREATE_V1_TOKENLESS);
+}
+
+void control_create_v2(struct call *c)
+{
+    on_body(c, c->body, CREATE_V2);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/control/control.h"
+#include "api/e2b/control/sandbox_json.h"
+#include "base/mem.h"
+
+enum {
+    LINES_MAX = 1000,  /* of an answer */
+    SCAN_MAX = 100000, /* of the log, for those that match */
+    SEARCH_MAX = 256,
+    STEP = 50, /* events between two looks at the clock */
+};
+
+#define WEEK (7 * 24 * 3600 * USEC_PER_SEC)
+
+static const char *const levels[] = {"debug", "info", "warn", "error"};
+
+struct line {
+    usec_t at;
+    const char *level;
+    char *logger, *message; /* owned */
+};
+
+/* The lines that fit the request, in the order in which they are told. */
+struct lines {
+    struct line *all;
+    size_t limit, n;
+    bool newest;
+    usec_t until;
+    size_t level; /* least */
+    struct str search;
+};
+
+/* One request, in its arena. */
+struct reading {
+    struct call *call;
+    struct slice slice;
+    struct sandbox_log_walk walk;
+    struct lines lines;
+    usec_t from;
+    bool is_v2;
+};
+
+static size_t level_number(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(levels); i++)
+        if (str_eqc(name, levels[i]))
+            return i;
+    return 1;
+}
+
+static void line_fini(struct line *line)
+{
+    mem_free(line->logger);
+    mem_free(line->message);
+}
+
+static bool collect(void *ctx, usec_t at, const char *level, const char *logger, const char *message)
+{
+    struct lines *lines = ctx;
+
+    if (level_number(str_of(level)) < lines->level ||
+        (lines->search.n && !memmem(message, strlen(message), lines->search.p, lines->search.n)))
+        return true;
+    lines->all[lines->n++] =
+        (struct line){at, levels[level_number(str_of(level))], mem_strdup(logger), mem_strdup(message)};
+    return lines->n < lines->limit;
+}
+
+/* {"timestamp":…,"level":…,"message":…,"fields":{…}} */
+static void append_entry(struct buf *b, const struct line *line)
+{
+    buf_append_cstr(b, "{\"timestamp\":");
+    sandbox_json_time(b, line->at);
+    buf_printf(b, ",\"level\":\"%s\",\"message\":", line->level);
+    buf_append_json_string(b, str_of(line->message));
+    buf_append_cstr(b, ",\"fields\":{\"logger\":");
+    buf_append_json_string(b, str_of(line->logger));
+    buf_append_cstr(b, "}}");
+}
+
+/* {"timestamp":…,"line":"<the entry as one JSON text>"} */
+static void append_line(struct buf *b, const struct line *line)
+{
+    AUTO_BUF struct buf text = BUF_INIT(BODY_MAX);
+
+    buf_append_cstr(&text, "{\"timestamp\":");
+    sandbox_json_time(&text, line->at);
+    buf_printf(&text, ",\"level\":\"%s\",\"logger\":", line->level);
+    buf_append_json_string(&text, str_of(line->logger));
+    buf_append_cstr(&text, ",\"message\":");
+    buf_append_json_string(&text, str_of(line->message));
+    buf_append_char(&text, '}');
+
+    buf_append_cstr(b, "{\"timestamp\":");
+    sandbox_json_time(b, line->at);
+    buf_append_cstr(b, ",\"line\":");
+    buf_append_json_string(b, buf_str(&text));
+    buf_append_char(b, '}');
+}
+
+static void append_all(struct buf *b, const struct lines *lines, void (*append)(struct buf *b, const struct line *line))
+{
+    buf_append_char(b, '[');
+    for (size_t i = 0; i < lines->n; i++) {
+        if (i)
+            buf_append_char(b, ',');
+        append(b, &lines->all[i]);
+    }
+    buf_append_char(b, ']');
+}
+
+/* A number in a query parameter: false after answering when it is malformed or above max. */
+static bool get_number(struct call *c, const char *name, uint64_t max, uint64_t *ret_number)
+{
+    struct str value;
+    int r = http_query_get(c->req, name, &value);
+
+    if (r > 0 && value.n) {
+        r = str_to_u64(value, ret_number);
+        if (r == 0 && *ret_number > max)
+            r = -ERANGE;
+    }
+    if (r >= 0)
+        return true;
+    call_fail(c, 400, "validation error: parameter \"%s\" in query has an error: must be an integer up to %llu", name,
+              (unsigned long long)max);
+    return false;
+}
+
+static void answer(struct reading *r)
+{
+    AUTO_BUF struct buf b = BUF_INIT(REPLY_MAX);
+
+    buf_append_cstr(&b, "{\"logs\":");
+    if (!r->is_v2) {
+        append_all(&b, &r->lines, append_line);
+        buf_append_cstr(&b, ",\"logEntries\":");
+    }
+    append_all(&b, &r->lines, append_entry);
+    buf_append_char(&b, '}');
+    call_json_buf(r->call, 200, &b);
+}
+
+static void read_more(struct reading *r)
+{
+    usec_t until = clock_mono() + SLICE_USEC;
+    struct err err;
+    int more = 1;
+
+    for (int steps = 0; more > 0 && steps < SLICE_STEPS; steps += STEP) {
+        more = sandbox_log_walk_next(&r->walk, STEP, collect, &r->lines, &err);
+        if (clock_mono() >= until)
+            break;
+    }
+    if (more > 0)
+        slice_later(&r->call->facade->slices, &r->slice);
+    else if (more < 0)
+        call_fail_err(r->call, &err);
+    else
+        answer(r);
+}
+
+static void on_slice(struct slice *slice)
+{
+    read_more(container_of(slice, struct reading, slice));
+}
+
+/* Answered, or its client has left. */
+static void cleanup(struct call *c)
+{
+    struct reading *r = c->state;
+
+    slice_cancel(&r->slice);
+    for (size_t i = 0; i < r->lines.n; i++)
+        line_fini(&r->lines.all[i]);
+    mem_free(r->lines.all);
+}
+
+static void read_log(struct call *c, const struct reading *wish)
+{
+    struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct str id = str_of(sandbox_info(c->sandbox)->id);
+    size_t scan = wish->lines.level || wish->lines.search.n ? SCAN_MAX : wish->lines.limit;
+    struct err err;
+
+    *r = *wish;
+    r->call = c;
+    slice_init(&r->slice, on_slice);
+    r->lines.all = mem_array(r->lines.limit + 1, sizeof(struct line));
+    c->state = r;
+    c->cleanup = cleanup;
+    if (r->lines.limit == 0)
+        answer(r);
+    else if ((r->lines.newest
+                  ? sandbox_log_walk_init_back(&r->walk, call_core(c), id, r->from, r->lines.until, scan, &err)
+                  : sandbox_log_walk_init(&r->walk, call_core(c), id, r->from, scan, &err)) < 0)
+        call_fail_err(c, &err);
+    else
+        read_more(r);
+}
+
+void control_logs(struct call *c)
+{
+    uint64_t limit = LINES_MAX, start_ms = (clock_real() - WEEK) / USEC_PER_MS;
+    struct reading r = {0};
+
+    if (!get_number(c, "start", INT64_MAX / USEC_PER_SEC, &start_ms) || !get_number(c, "limit", INT32_MAX, &limit))
+        return;
+    r.lines.limit = MIN(limit, (uint64_t)LINES_MAX);
+    r.from = start_ms * USEC_PER_MS;
+    read_log(c, &r);
+}
+
+void control_logs_v2(struct call *c)
+{
+    uint64_t limit = LINES_MAX, cursor_ms = 0;
+    struct reading r = {.is_v2 = true, .lines.newest = true};
+    struct lines *lines = &r.lines;
+    struct str value;
+
+    if (!get_number(c, "cursor", INT64_MAX / USEC_PER_SEC, &cursor_ms) || !get_number(c, "limit", LINES_MAX, &limit))
+        return;
+    if (http_query_get(c->req, "direction", &value) == 1 && value.n) {
+        lines->newest = !str_eq(value, STR("forward"));
+        if (lines->newest && !str_eq(value, STR("backward"))) {
+            call_fail(c, 400,
+                      "validation error: parameter \"direction\" in query has an error: "
+                      "value is not one of the allowed values [\"forward\",\"backward\"]");
+            return;
+        }
+    }
+    if (http_query_get(c->req, "level", &value) == 1)
+        lines->level = level_number(value);
+    if (http_query_get(c->req, "search", &value) == 1)
+        lines->search = value.n > SEARCH_MAX ? str_n(value.p, SEARCH_MAX) : value;
+    lines->limit = (size_t)limit;
+
+    if (lines->newest) {
+        lines->until = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real();
+        r.from = lines->until > WEEK ? lines->until - WEEK : 0;
+    } else {
+        r.from = cursor_ms ? cursor_ms * USEC_PER_MS : clock_real() - WEEK;
+    }
+    read_log(c, &r);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pausing, resuming, connecting. A request that finds the sandbox on its way into a pause waits for the end of it: to its client, "paused" and "being
+ * paused" are the same.
+ */
+#include "api/e2b/control/control.h"
+#include "api/e2b/control/sandbox_json.h"
+#include "sandbox/life/pause.h"
+
+enum { LOOK_AGAIN_MS = 5, TIMEOUT_V1_S = 15, TIMEOUT_V2_S = 300 };
+
+void control_pause(struct call *c)
+{
+    bool memory = true;
+    struct err err;
+
+    if (CALL_WANTS(c, JSON_WANT_BOOL("memory", &memory)) &&
+        sandbox_pause(c->sandbox, &c->actor, memory, control_on_done, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+/* ---- resume and connect ---- */
+
+struct connection {
+    int64_t seconds;
+    bool cold;
+    bool must_be_paused; /* else one that runs is as good */
+    bool joins;          /* somebody else's resume: its timeout is not ours */
+};
+
+static void answer(struct call *c, struct sandbox *sb, int status)
+{
+    AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+
+    sandbox_json_access(&b, sandbox_info(sb), e2b_of(c)->domain);
+    call_json(c, status, buf_str(&b));
+}
+
+static void joined(struct call *c)
+{
+    const struct connection *k = c->state;
+
+    if (control_set_timeout(c, c->sandbox, k->seconds, true))
+        answer(c, c->sandbox, 201);
+}
+
+static void on_resumed(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+    const struct connection *k = c ? c->state : NULL;
+
+    if (c && k->joins)
+        call_step(c, joined);
+    else if (c)
+        answer(c, sb, 201);
+}
+
+static void look_again(struct call *c);
+
+static void proceed(struct call *c)
+{
+    struct connection *k = c->state;
+    struct sandbox *sb = control_sandbox(c); /* it may be gone by now */
+    struct err err;
+
+    if (!sb)
+        return;
+    if (sandbox_info(sb)->state == SANDBOX_PAUSING) {
+        call_set_timer(c, LOOK_AGAIN_MS, look_again);
+    } else if (sandbox_info(sb)->state == SANDBOX_RUNNING && k->must_be_paused) {
+        call_fail(c, 409, "Sandbox \"%s\" is already running", sandbox_info(sb)->id);
+    } else if (sandbox_info(sb)->state == SANDBOX_RUNNING) {
+        if (control_set_timeout(c, sb, k->seconds, true))
+            answer(c, sb, 200);
+    } else {
+        const struct sandbox_resume how = {
+            .has_timeout = true, .timeout_ms = (uint64_t)MAX(k->seconds, (int64_t)1) * 1000, .cold = k->cold};
+
+        k->joins = sandbox_info(sb)->state == SANDBOX_RESUMING;
+        if (sandbox_resume(sb, &c->actor, &how, on_resumed, call_hold(c), &err) < 0)
+            call_drop(c, &err);
+    }
+}
+
+static void look_again(struct call *c)
+{
+    call_step(c, proceed);
+}
+
+static void begin(struct call *c, bool needs_timeout, struct connection connection)
+{
+    struct connection *k = arena_alloc(http_arena(c->req), sizeof(*k));
+    bool memory = true;
+
+    *k = connection;
+    c->state = k;
+    struct json_want timeout = JSON_WANT_INT("timeout", 0, INT32_MAX, &k->seconds);
+    timeout.is_required = needs_timeout;
+    if (!CALL_WANTS(c, timeout, JSON_WANT_BOOL("memory", &memory)))
+        return;
+    k->cold = !memory;
+    call_step(c, proceed);
+}
+
+void control_connect(struct call *c)
+{
+    begin(c, true, (struct connection){.seconds = TIMEOUT_V1_S});
+}
+
+void control_connect_v2(struct call *c)
+{
+    begin(c, false, (struct connection){.seconds = TIMEOUT_V2_S});
+}
+
+void control_resume(struct call *c)
+{
+    begin(c, false, (struct connection){.seconds = TIMEOUT_V1_S, .must_be_paused = true});
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/control/control.h"
+#include "api/e2b/control/network_body.h"
+#include "api/e2b/control/sandbox_json.h"
+
+void control_get(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(2 * BODY_MAX);
+
+    sandbox_json_detail(&b, sandbox_info(c->sandbox), network_fields(c->sandbox), e2b_of(c)->domain,
+                        access_may_use(&c->actor.who));
+    call_json_buf(c, 200, &b);
+}
+
+void control_on_done(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = call_back(ctx, err);
+
+    (void)sb;
+    if (c)
+        call_empty(c, 204);
+}
+
+void control_kill(struct call *c)
+{
+    struct err err;
+
+    if (sandbox_kill(c->sandbox, &c->actor, control_on_done, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+}
+
+/* ---- network ---- */
+
+static void on_network_set(void *ctx, const struct err *err)
+{
+    control_on_done(ctx, NULL, err);
+}
+
+void control_network(struct call *c)
+{
+    struct network_body network = {0};
+    bool allow_internet = true;
+    struct err err;
+
+    if (!CALL_WANTS(c, JSON_WANT_BOOL("allow_internet_access", &allow_internet)))
+        return;
+    AUTO_JSON json_t *kept = json_deep_copy(network_fields(c->sandbox));
+    if (!kept)
+        kept = json_object();
+    if (network_body_read(c->body, allow_internet, kept, &network, &err) < 0)
+        call_fail_err(c, &err);
+    else if (network_set(c->sandbox, &c->actor, &network.spec, on_network_set, call_hold(c), &err) < 0)
+        call_drop(c, &err);
+    network_body_fini(&network);
+}
+
+/* ---- time to live ---- */
+
+bool control_set_timeout(struct call *c, struct sandbox *sb, int64_t seconds, bool extend_only)
+{
+    struct err err;
+
+    if (sandbox_set_timeout(sb, &c->actor, (uint64_t)seconds * 1000, extend_only, &err) == 0)
+        return true;
+    call_fail_err(c, &err);
+    return false;
+}
+
+/* Less than nothing is at once, too: clients subtract times. */
+void control_timeout(struct call *c)
+{
+    int64_t seconds = 0;
+
+    if (CALL_WANTS(c, JSON_NEED_INT("timeout", INT32_MIN, INT32_MAX, &seconds)) &&
+        control_set_timeout(c, c->sandbox, MAX(seconds, (int64_t)0), false))
+        call_empty(c, 204);
+}
+
+void control_refresh(struct call *c)
+{
+    int64_t seconds = 15;
+
+    if (CALL_WANTS(c, JSON_WANT_INT("duration", 0, 3600, &seconds)) &&
+        control_set_timeout(c, c->sandbox, MAX(seconds, (int64_t)15), true))
+        call_empty(c, 204);
+}

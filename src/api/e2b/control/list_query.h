@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a list request asks for, and which sandboxes that is. */
+#pragma once
+
+#include "api/e2b/control/cursor.h"
+#include "base/arena.h"
+#include "base/err.h"
+#include "sandbox/sandbox.h"
+
+enum { LIST_LIMIT_MAX = 100, LIST_FILTERS_MAX = 64 };
+
+struct list_query {
+    struct pair metadata[LIST_FILTERS_MAX]; /* all must be equal */
+    size_t n_metadata;
+    bool running, paused;
+    bool ascending;
+    unsigned limit;
+    bool has_cursor;
+    struct cursor cursor;
+    usec_t started_after; /* at or after; 0: any */
+    struct str template;  /* id or alias; p NULL: any */
+};
+
+/* query: raw, as in the URL. ERR_INVALID_ARGUMENT. Strings live in the arena. */
+int list_query_parse(struct str query, struct arena *arena, struct list_query *ret_query, struct err *err) WARN_UNUSED;
+
+/* By state, metadata, time and template; the cursor is not looked at. */
+bool list_query_matches(const struct list_query *q, const struct sandbox_info *info);

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /files/compose: joins files into one and removes them.
+ *
+ * Steps, one operation of the core at a time but for 3, where a read feeds the write:
+ *  1. every source is looked at: it must be a regular file, and not the destination
+ *  2. a temporary file beside the destination is opened
+ *  3. the sources are copied into it, in order
+ *  4. it replaces the destination
+ *  5. the sources are removed
+ * What goes wrong in 3 or 4 removes the temporary file and leaves all else as it was.
+ */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/envd_entry.h"
+#include "api/e2b/envd/files_call.h"
+#include "api/kit/upload_queue.h"
+#include "base/id.h"
+
+enum { SOURCES_MAX = 1024, TOKEN = 16 };
+
+struct compose {
+    struct str *sources;
+    size_t n_sources, i; /* i: the one that is looked at, copied or removed */
+    struct str destination, destination_path, temporary;
+    struct file_call *read, *write;
+    struct buf waiting; /* read, and not yet taken by the write */
+    size_t unacked;
+    bool ready, all_read, eof_sent;
+    struct buf reply;
+    struct err err; /* why it failed, while the temporary file is being removed */
+};
+
+/* Each a step: one action that nothing was changed for yet. */
+static void look_at_next(struct call *c);
+static void read_next(struct call *c);
+static void remove_next(struct call *c);
+
+static void cleanup(struct call *c)
+{
+    struct compose *m = c->state;
+
+    if (m->read)
+        file_call_cancel(TAKE_PTR(m->read));
+    if (m->write)
+        file_call_cancel(TAKE_PTR(m->write));
+    buf_fini(&m->waiting);
+    buf_fini(&m->reply);
+}
+
+/* ---- failing ---- */
+
+static void on_temporary_removed(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    (void)entry;
+    (void)err;
+    c->file = NULL;
+    files_fail(c, &m->err);
+}
+
+static void fail(struct call *c, const struct err *err)
+{
+    struct compose *m = c->state;
+    struct err ignored;
+
+    if (call_lost(c, err->code))
+        return;
+    m->err = *err;
+    if (m->read)
+        file_call_cancel(TAKE_PTR(m->read));
+    if (m->write)
+        file_call_cancel(TAKE_PTR(m->write));
+    if (file_remove(c->sandbox, &c->actor, c->user, m->temporary, on_temporary_removed, c, &c->file, &ignored) < 0)
+        files_fail(c, err);
+}
+
+/* ---- 3: copying ---- */
+
+/* Gives the write what waits; when all of it went, the read may go on. */
+static void push(struct call *c)
+{
+    struct compose *m = c->state;
+
+    while (m->ready && buf_len(&m->waiting)) {
+        size_t n = file_write_data(m->write, buf_str(&m->waiting));
+
+        m->ready = n > 0;
+        buf_consume(&m->waiting, n);
+    }
+    if (buf_len(&m->waiting))
+        return;
+    if (m->read && m->unacked)
+        file_read_ack(m->read, m->unacked);
+    m->unacked = 0;
+    if (m->all_read) {
+        m->all_read = false;
+        m->eof_sent = true;
+        file_write_eof(m->write);
+    }
+}
+
+static void on_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx;
+    (void)entry;
+}
+
+static void on_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    buf_append_str(&m->waiting, bytes);
+    m->unacked += bytes.n;
+    push(c);
+}
+
+static void on_read_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    m->read = NULL;
+    m->unacked = 0;
+    if (err) {
+        fail(c, err);
+        return;
+    }
+    m->i++;
+    call_step(c, read_next);
+}
+
+static void read_next(struct call *c)
+{
+    static const struct file_read_ops ops = {on_open, on_data, on_read_end};
+    struct compose *m = c->state;
+    struct err err;
+
+    if (m->i == m->n_sources) {
+        m->all_read = true;
+        push(c);
+    } else if (file_read(c->sandbox, &c->actor, c->user, m->sources[m->i], 0, UINT64_MAX, &ops, c, &m->read, &err) <
+               0) {
+        fail(c, &err);
+    }
+}
+
+static void on_write_ready(void *ctx)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+    bool first = !m->read && m->i == 0 && !m->all_read;
+
+    m->ready = true;
+    if (first)
+        call_step(c, read_next);
+    else
+        push(c);
+}
+
+/* ---- 4 and 5 ---- */
+
+static void on_source_removed(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    (void)entry;
+    (void)err; /* the destination is complete: a source that stays is no failure of that */
+    c->file = NULL;
+    m->i++;
+    call_step(c, remove_next);
+}
+
+static void remove_next(struct call *c)
+{
+    struct compose *m = c->state;
+    struct err err;
+
+    if (m->i == m->n_sources)
+        call_json(c, 200, buf_str(&m->reply));
+    else if (file_remove(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source_removed, c, &c->file, &err) < 0)
+        files_fail(c, &err);
+}
+
+static void on_moved(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    c->file = NULL;
+    if (err) {
+        fail(c, err);
+        return;
+    }
+    entry_append_uploaded(&m->reply, entry);
+    m->i = 0;
+    call_step(c, remove_next);
+}
+
+static void replace(struct call *c)
+{
+    struct compose *m = c->state;
+    struct err err;
+
+    if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &err) < 0)
+        fail(c, &err);
+}
+
+static void on_written(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+    struct err early;
+
+    (void)entry;
+    m->write = NULL;
+    if (err)
+        fail(c, err);
+    else if (!m->eof_sent && err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
+        fail(c, &early);
+    else
+        call_step(c, replace);
+}
+
+/* ---- 1 and 2 ---- */
+
+static void open_temporary(struct call *c)
+{
+    static const struct file_write_ops ops = {on_write_ready, on_written};
+    struct compose *m = c->state;
+    struct err err;
+
+    m->i = 0;
+    if (file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &err) < 0)
+        files_fail(c, &err);
+}
+
+static void on_source(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+    struct str source = m->sources[m->i];
+
+    c->file = NULL;
+    if (err && err->code == ERR_NOT_FOUND) {
+        call_fail(c, 404, "source file not found: %.*s", STR_ARG(source));
+    } else if (err) {
+        files_fail(c, err);
+    } else if (entry->type != WIRE_FILE_REGULAR) {
+        call_fail(c, 400, "source path is not a regular file: %.*s", STR_ARG(source));
+    } else if (str_eq(entry->path, m->destination_path)) {
+        call_fail(c, 400, "source path \"%.*s\" cannot be the same as destination", STR_ARG(source));
+    } else {
+        m->i++;
+        call_step(c, look_at_next);
+    }
+}
+
+static void look_at_next(struct call *c)
+{
+    struct compose *m = c->state;
+    struct err err;
+
+    if (m->i == m->n_sources)
+        call_step(c, open_temporary);
+    else if (file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source, c, &c->file, &err) < 0)
+        files_fail(c, &err);
+}
+
+/* A destination that exists has a resolved path, by which a source is recognised however it is written. */
+static void on_destination(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct compose *m = c->state;
+
+    c->file = NULL;
+    if (err && err->code != ERR_NOT_FOUND) {
+        files_fail(c, err);
+        return;
+    }
+    if (entry)
+        m->destination_path = arena_str(http_arena(c->req), entry->path);
+    call_step(c, look_at_next);
+}
+
+static void compose(struct call *c, const json_t *body)
+{
+    struct arena *arena = http_arena(c->req);
+    const struct str *sources = NULL;
+    struct str destination = STR(""), user = STR("");
+    char token[TOKEN + 1];
+    struct compose *m;
+    size_t n = 0;
+    struct err err;
+
+    if (json_get_strs(body, "source_paths", arena, &sources, &n, &err) < 0 ||
+        json_get_str(body, "destination", &destination, &err) < 0 || json_get_str(body, "username", &user, &err) < 0) {
+        call_fail(c, 400, "invalid request body: %s", err.msg);
+        return;
+    }
+    if (n == 0 || n > SOURCES_MAX) {
+        call_fail(c, 400, n ? "there are too many source_paths" : "source_paths must not be empty");
+        return;
+    }
+    if (destination.n == 0) {
+        call_fail(c, 400, "destination is required");
+        return;
+    }
+    m = arena_alloc(arena, sizeof(*m));
+    m->sources = arena_alloc(arena, n * sizeof(*m->sources));
+    m->n_sources = n;
+    for (size_t i = 0; i < n; i++)
+        m->sources[i] = arena_str(arena, sources[i]);
+    m->destination = arena_str(arena, destination);
+    id_token(token, TOKEN);
+    m->temporary = str_of(arena_printf(arena, "%.*s.compose-%s.tmp", STR_ARG(m->destination), token));
+    buf_init(&m->waiting, 2 * WIRE_WINDOW);
+    buf_init(&m->reply, BODY_MAX);
+    c->user = arena_str(arena, user);
+    c->state = m;
+    c->cleanup = cleanup;
+    if (file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &err) < 0)
+        files_fail(c, &err);
+}
+
+void envd_compose(struct call *c)
+{
+    call_read_json(c, true, compose);
+}

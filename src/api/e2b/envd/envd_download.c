@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GET and HEAD /files.
+ *
+ * The head of the answer waits until it is known what it must say: for most files that is when the file is open; when the name does
+ * not tell the type, or the size says 0 (as that of procfs files does), it is when the first bytes or the end come. For HEAD and for parts these are read
+ * for that alone. Several parts are read one after the other. Bytes are
+ * acknowledged to the core while the client's queue has room, so a slow client holds one window of the file and no more.
+ */
+#include "api/e2b/envd/accept_encoding.h"
+#include "api/e2b/envd/download_head.h"
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/files_call.h"
+#include "api/e2b/envd/range.h"
+#include "base/id.h"
+#include "http/gzip.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is large. */
+enum { GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };
+
+struct download {
+    struct files_query query;
+    struct file_call *read; /* NULL before it begins and once it ended */
+    struct gzip *gzip;      /* owned; NULL: identity */
+    struct str name;
+    const struct content_type *type;
+    enum accept_encoding coding;
+    usec_t modified;
+    uint64_t size, left; /* left: bytes that may still be sent, when the length is told */
+    struct range parts[RANGES_MAX];
+    size_t n_parts, part; /* n_parts 0: all of it. part: the next one */
+    char boundary[BOUNDARY + 1];
+    char sniffed[SNIFF];
+    size_t n_sniffed;
+    size_t unacked;
+    bool conditional, followed, length_known, head_sent;
+    struct str target; /* of the link that it is, once followed */
+};
+
+static void cleanup(struct call *c)
+{
+    struct download *d = c->state;
+
+    if (d->read)
+        file_call_cancel(TAKE_PTR(d->read));
+    gzip_free(d->gzip);
+}
+
+static void finish(struct call *c)
+{
+    struct download *d = c->state;
+
+    if (d->read)
+        file_call_cancel(TAKE_PTR(d->read));
+    if (c->answered)
+        return;
+    call_done(c);
+    http_response_end(c->req);
+}
+
+/* ---- the head ---- */
+
+/* What is told of the file whatever is sent of it. */
+static void take_entry(struct call *c, const struct file_entry *entry)
+{
+    struct download *d = c->state;
+
+    if (!d->name.p) {
+        d->name = arena_str(http_arena(c->req), entry->name);
+        d->type = content_type_by_name(d->name);
+    }
+    d->modified = entry->mtime_ns / 1000;
+    d->size = entry->is_link ? 0 : entry->size; /* a link's own size says nothing */
+}
+
+static void format_range(const struct download *d, size_t part, char *ret_text, size_t size)
+{
+    const struct range *p = &d->parts[part];
+
+    snprintf(ret_text, size, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, p->offset, p->offset + p->length - 1, d->size);
+}
+
+static void send_head(struct call *c, struct str first)
+{
+    AUTO_BUF struct buf disposition = BUF_INIT(16384);
+    struct download *d = c->state;
+    struct http_header headers[HEADERS_MAX];
+    char modified[HTTP_DATE_MAX], range[96], multipart[96];
+    bool gzip;
+    size_t n = 0;
+
+    if (!d->type)
+        d->type = content_type_by_bytes(first);
+    gzip = d->coding == ACCEPT_GZIP && !d->conditional;
+    if (accept_encoding_allows_identity(http_header_get(c->req, "accept-encoding")))
+        gzip = gzip && !d->type->packed && d->size > 0 && d->size <= GZIP_SIZE_MAX;
+    content_disposition_append(&disposition, d->type, d->name);
+    http_date_format(d->modified, modified);
+
+    snprintf(multipart, sizeof(multipart), "multipart/byteranges; boundary=%s", d->boundary);
+    headers[n++] = HTTP_HEADER_STR("content-type", str_of(d->n_parts > 1 ? multipart : d->type->name));
+    headers[n++] = HTTP_HEADER_STR("content-disposition", buf_str(&disposition));
+    headers[n++] = HTTP_HEADER("vary", "Accept-Encoding");
+    /* The file is the sandbox's, the origin may be ours: a page among them must not act as one of ours. */
+    headers[n++] = HTTP_HEADER("content-security-policy", "sandbox");
+    headers[n++] = HTTP_HEADER("x-content-type-options", "nosniff");
+    if (!content_type_is_inert(d->type))
+        headers[n++] = HTTP_HEADER("cross-origin-resource-policy", "same-origin");
+    if (gzip) {
+        headers[n++] = HTTP_HEADER("content-encoding", "gzip");
+        if (http_method(c->req) != HTTP_METHOD_HEAD)
+            d->gzip = gzip_new(GZIP_LEVEL);
+    } else {
+        headers[n++] = HTTP_HEADER("accept-ranges", "bytes");
+        headers[n++] = HTTP_HEADER_STR("last-modified", str_of(modified));
+        if (d->n_parts == 1) {
+            format_range(d, 0, range, sizeof(range));
+            headers[n++] = HTTP_HEADER_STR("content-range", str_of(range));
+        }
+    }
+    d->head_sent = true;
+    http_response_begin(c->req, d->n_parts ? 206 : 200, headers, n,
+                        gzip || !d->length_known || d->n_parts > 1 ? -1 : (int64_t)d->left);
+}
+
+/* ---- the body ---- */
+
+static void send_gzip(struct call *c, struct str bytes, enum gzip_flush flush)
+{
+    struct download *d = c->state;
+    size_t n;
+    int r;
+
+    do {
+        r = gzip_next(d->gzip, &bytes, flush, e2b_of(c)->chunk, sizeof(e2b_of(c)->chunk), &n);
+        if (r >= 0 && n)
+            http_response_write(c->req, str_n(e2b_of(c)->chunk, n));
+    } while (r == GZIP_OUTPUT);
+}
+
+static void send_bytes(struct call *c, struct str bytes)
+{
+    struct download *d = c->state;
+
+    if (d->gzip)
+        send_gzip(c, bytes, GZIP_NO_FLUSH);
+    else if (bytes.n)
+        http_response_write(c->req, bytes);
+}
+
+static void on_open(void *ctx, const struct file_entry *entry)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    if (c->answered)
+        return;
+    if (!d->n_parts) {
+        take_entry(c, entry);
+        d->left = d->size;
+    }
+    d->length_known = d->size > 0;
+    if (d->type && d->length_known && !d->head_sent)
+        send_head(c, STR(""));
+}
+
+static void on_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+    struct str wanted = bytes;
+
+    if (c->answered)
+        return;
+    if (!d->head_sent)
+        send_head(c, bytes);
+    if (d->length_known && wanted.n > d->left) {
+        /* It has grown meanwhile; the length that was told stands. */
+        wanted.n = d->left;
+        if (wanted.n == 0) {
+            if (d->gzip)
+                send_gzip(c, STR(""), GZIP_FINISH);
+            finish(c);
+            return;
+        }
+    }
+    send_bytes(c, wanted);
+    d->left -= d->length_known ? wanted.n : 0;
+    d->unacked += bytes.n;
+    if (!http_response_full(c->req)) {
+        file_read_ack(d->read, d->unacked);
+        d->unacked = 0;
+    }
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    (void)req;
+    if (d->read && d->unacked)
+        file_read_ack(d->read, d->unacked);
+    d->unacked = 0;
+}
+
+static void read_part(struct call *c);
+
+static void on_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    d->read = NULL;
+    if (c->answered)
+        return;
+    if (err && !d->head_sent) {
+        files_fail(c, err);
+        return;
+    }
+    if (err || (d->n_parts && d->left)) {
+        call_done(c);
+        http_abort(c->req);
+        return;
+    }
+    if (d->n_parts > 1) {
+        d->unacked = 0;
+        read_part(c);
+        return;
+    }
+    if (!d->head_sent) {
+        /* Nothing came: that is known to be the whole of it. */
+        d->left = 0;
+        d->length_known = true;
+        send_head(c, STR(""));
+    }
+    if (d->gzip)
+        send_gzip(c, STR(""), GZIP_FINISH);
+    finish(c);
+}
+
+static const struct file_read_ops ops = {on_open, on_data, on_end};
+
+/* All of it, or the part that was begun last. */
+static void read_file(struct call *c)
+{
+    struct download *d = c->state;
+    const struct range *part = d->n_parts ? &d->parts[d->part - 1] : NULL;
+    struct str path = d->query.path.p ? d->query.path : STR("");
+    struct err err;
+
+    if (file_read(c->sandbox, &c->actor, c->user, path, part ? part->offset : 0, part ? part->length : UINT64_MAX, &ops,
+                  c, &d->read, &err) < 0)
+        files_fail(c, &err);
+}
+
+/* ---- parts: after each other, each by a read of its own ---- */
+
+static void read_part(struct call *c)
+{
+    AUTO_BUF struct buf head = BUF_INIT(512);
+    struct download *d = c->state;
+    char range[96];
+
+    if (d->part == d->n_parts) {
+        buf_printf(&head, "\r\n--%s--\r\n", d->boundary);
+        http_response_write(c->req, buf_str(&head));
+        finish(c);
+        return;
+    }
+    if (d->n_parts > 1) {
+        format_range(d, d->part, range, sizeof(range));
+        buf_printf(&head, "%s--%s\r\nContent-Range: %s\r\nContent-Type: %s\r\n\r\n", d->part ? "\r\n" : "", d->boundary,
+                   range, d->type->name);
+        if (!d->head_sent)
+            send_head(c, STR(""));
+        http_response_write(c->req, buf_str(&head));
+    }
+    d->left = d->parts[d->part].length;
+    d->part++;
+    call_step(c, read_file);
+}
+
+/* The type is known. */
+static void answer(struct call *c)
+{
+    struct download *d = c->state;
+
+    if (http_method(c->req) != HTTP_METHOD_HEAD && d->n_parts) {
+        read_part(c);
+    } else if (http_method(c->req) != HTTP_METHOD_HEAD) {
+        call_step(c, read_file);
+    } else {
+        d->left = d->n_parts ? d->parts[0].length : d->size;
+        d->length_known = true;
+        send_head(c, STR(""));
+        finish(c);
+    }
+}
+
+static void on_sniffed(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+    size_t n = MIN(bytes.n, sizeof(d->sniffed) - d->n_sniffed);
+
+    memcpy(d->sniffed + d->n_sniffed, bytes.p, n);
+    d->n_sniffed += n;
+    file_read_ack(d->read, bytes.n);
+}
+
+static void on_sniff_open(void *ctx, const struct file_entry *entry)
+{
+    (void)ctx;
+    (void)entry;
+}
+
+static void on_sniff_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    d->read = NULL;
+    if (c->answered)
+        return;
+    if (err) {
+        files_fail(c, err);
+        return;
+    }
+    d->type = content_type_by_bytes(str_n(d->sniffed, d->n_sniffed));
+    answer(c);
+}
+
+static void sniff(struct call *c)
+{
+    static const struct file_read_ops sniff_ops = {on_sniff_open, on_sniffed, on_sniff_end};
+    struct download *d = c->state;
+    struct err err;
+
+    if (file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF, &sniff_ops, c,
+                  &d->read, &err) < 0)
+        files_fail(c, &err);
+}
+
+/* ---- requests that need to know the file first: ranges, conditions, HEAD ---- */
+
+static bool is_not_modified(struct call *c)
+{
+    struct download *d = c->state;
+    usec_t since;
+
+    return http_date_parse(http_header_get(c->req, "if-modified-since"), &since) == 0 &&
+           d->modified / USEC_PER_SEC <= since / USEC_PER_SEC;
+}
+
+/* If-Range with a date that is not the file's means: then send me all of it. */
+static bool range_applies(struct call *c)
+{
+    struct str condition = http_header_get(c->req, "if-range");
+    struct download *d = c->state;
+    usec_t date;
+
+    return !condition.p ||
+           (http_date_parse(condition, &date) == 0 && date / USEC_PER_SEC == d->modified / USEC_PER_SEC);
+}
+
+static void answer_unsatisfiable(struct call *c)
+{
+    struct download *d = c->state;
+    char range[48];
+
+    snprintf(range, sizeof(range), "bytes */%" PRIu64, d->size);
+    http_add_header(c->req, STR("content-range"), str_of(range));
+    call_respond(c, 416, "text/plain; charset=utf-8", STR("invalid range: failed to overlap\n"));
+}
+
+static void stat_file(struct call *c);
+
+static void on_stat(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct download *d = c->state;
+
+    c->file = NULL;
+    if (c->answered)
+        return;
+    if (err) {
+        files_fail(c, err);
+        return;
+    }
+    take_entry(c, entry);
+    if (entry->is_link && entry->type != WIRE_FILE_UNKNOWN && !d->followed) {
+        d->followed = true;
+        d->target = arena_str(http_arena(c->req), entry->target);
+        call_step(c, stat_file);
+        return;
+    }
+    if (entry->type == WIRE_FILE_DIRECTORY) {
+        call_fail(c, 400, "path '%.*s' is a directory", STR_ARG(entry->path));
+        return;
+    }
+    if (entry->type != WIRE_FILE_REGULAR) {
+        call_fail(c, 400, "path '%.*s' is not a regular file", STR_ARG(entry->path));
+        return;
+    }
+    if (is_not_modified(c)) {
+        call_empty(c, 304);
+        return;
+    }
+    if (range_applies(c)) {
+        switch (range_parse(http_header_get(c->req, "range"), d->size, d->parts, &d->n_parts)) {
+        case RANGE_UNSATISFIABLE:
+            answer_unsatisfiable(c);
+            return;
+        case RANGE_PART:
+            id_token(d->boundary, BOUNDARY);
+            break;
+        case RANGE_WHOLE:
+            break;
+        }
+    }
+    if (!d->type && (d->n_parts || http_method(c->req) == HTTP_METHOD_HEAD))
+        call_step(c, sniff);
+    else
+        answer(c);
+}
+
+static void stat_file(struct call *c)
+{
+    struct download *d = c->state;
+    struct str path = d->followed ? d->target : d->query.path.p ? d->query.path : STR("");
+    struct err err;
+
+    if (file_stat(c->sandbox, &c->actor, c->user, path, on_stat, c, &c->file, &err) < 0)
+        files_fail(c, &err);
+}
+
+void envd_download(struct call *c)
+{
+    static const char *const conditions[] = {"range", "if-modified-since", "if-none-match", "if-range"};
+    struct str accept = http_header_get(c->req, "accept-encoding");
+    struct files_query query;
+    struct download *d;
+
+    if (!files_begin(c, FILES_READ, &query))
+        return;
+    d = arena_alloc(http_arena(c->req), sizeof(*d));
+    d->query = query;
+    d->coding = accept_encoding_choose(accept);
+    for (size_t i = 0; i < ARRAY_SIZE(conditions); i++)
+        d->conditional = d->conditional || http_header_get(c->req, conditions[i]).n;
+    c->state = d;
+    c->cleanup = cleanup;
+    http_on_drain(c->req, on_drain, c);
+
+    if (d->coding == ACCEPT_NONE)
+        call_fail(c, 406, "error parsing Accept-Encoding: no acceptable encoding found, supported: [gzip]");
+    else if (d->conditional && !accept_encoding_allows_identity(accept))
+        call_fail(c, 406, "identity encoding not acceptable for Range or conditional request");
+    else if (!d->conditional && http_method(c->req) != HTTP_METHOD_HEAD)
+        read_file(c);
+    else
+        stat_file(c);
+}

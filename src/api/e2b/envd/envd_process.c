@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Process.Start and Process.Connect: a process as a stream of events. */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/envd_output.h"
+#include "api/e2b/envd/process_spec.h"
+#include "api/e2b/envd/rpc.h"
+
+/*
+ * Output goes from the core to the client in one step. While the client's queue is full nothing is acknowledged to the core, so at most
+ * one window of the process's output is under way and the process waits; no byte is dropped.
+ */
+struct follower {
+    struct follow *follow; /* NULL once it ended */
+    size_t unacked;
+    usec_t last; /* when the client was sent something */
+    uint64_t keepalive_ms;
+    struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
+    json_t *message;       /* what spec borrows from; owned */
+    bool may_try_shell;
+};
+
+static void cleanup(struct call *c)
+{
+    struct follower *f = c->state;
+
+    if (f->follow)
+        exec_close(TAKE_PTR(f->follow));
+    json_decref(f->message);
+}
+
+static void send_scratch(struct call *c)
+{
+    struct follower *f = c->state;
+    struct buf *b = &e2b_of(c)->scratch;
+
+    rpc_send(c, buf_str(b));
+    buf_clear(b);
+    f->last = clock_mono();
+}
+
+static void on_keepalive(struct call *c)
+{
+    struct follower *f = c->state;
+    uint64_t idle_ms = (clock_mono() - f->last) / USEC_PER_MS;
+
+    /* A client that does not even take output needs no keepalive. */
+    if (idle_ms >= f->keepalive_ms && !f->unacked) {
+        output_keepalive(&e2b_of(c)->scratch);
+        send_scratch(c);
+        idle_ms = 0;
+    }
+    call_set_timer(c, idle_ms < f->keepalive_ms ? f->keepalive_ms - idle_ms : f->keepalive_ms, on_keepalive);
+}
+
+static void on_start(void *ctx, uint32_t pid)
+{
+    struct call *c = ctx;
+    struct follower *f = c->state;
+
+    f->may_try_shell = false;
+    if (c->answered)
+        return;
+    output_start(&e2b_of(c)->scratch, pid);
+    send_scratch(c);
+    call_set_timer(c, f->keepalive_ms, on_keepalive);
+}
+
+static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct call *c = ctx;
+    struct follower *f = c->state;
+
+    if (c->answered)
+        return;
+    output_data(&e2b_of(c)->scratch, channel, bytes);
+    f->unacked += bytes.n;
+    send_scratch(c);
+    if (!http_response_full(c->req)) {
+        exec_ack(f->follow, f->unacked);
+        f->unacked = 0;
+    }
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct follower *f = c->state;
+
+    (void)req;
+    if (f->follow && f->unacked)
+        exec_ack(f->follow, f->unacked);
+    f->unacked = 0;
+}
+
+static void on_exited(void *ctx, const struct exec_exit *exit)
+{
+    struct call *c = ctx;
+    struct follower *f = c->state;
+
+    f->follow = NULL;
+    if (c->answered)
+        return;
+    output_exit(&e2b_of(c)->scratch, exit);
+    send_scratch(c);
+    rpc_end(c);
+}
+
+static bool start_in_shell(struct call *c);
+
+static void on_error(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct follower *f = c->state;
+
+    f->follow = NULL;
+    if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
+        return;
+    if (err->code == ERR_FAILED_PRECONDITION)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "%s", err->msg);
+    else if (err->code == ERR_DEADLINE_EXCEEDED)
+        rpc_fail(c, err->code, "context deadline exceeded");
+    else
+        rpc_fail_err(c, err);
+}
+
+static const struct exec_ops ops = {on_start, on_output, on_exited, on_error};
+
+static struct follower *follower_new(struct call *c)
+{
+    struct follower *f = arena_alloc(http_arena(c->req), sizeof(*f));
+
+    f->keepalive_ms = rpc_keepalive_ms(c->req);
+    c->state = f;
+    c->cleanup = cleanup;
+    http_on_drain(c->req, on_drain, c);
+    return f;
+}
+
+/* A program that can't be executed is a command that ends with 127 or 126 and says why, as it is where a shell runs all of them. */
+static bool start_in_shell(struct call *c)
+{
+    struct follower *f = c->state;
+    struct exec_spec spec = f->spec;
+    struct str *args = arena_alloc(http_arena(c->req), (spec.n_args + 3) * sizeof(*args));
+    struct err err;
+
+    f->may_try_shell = false;
+    args[0] = STR("-c");
+    args[1] = STR("exec \"$0\" \"$@\"");
+    args[2] = spec.cmd;
+    if (spec.n_args)
+        memcpy(args + 3, spec.args, spec.n_args * sizeof(*args));
+    spec.cmd = STR("/bin/sh");
+    spec.args = args;
+    spec.n_args += 3;
+    return exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) == 0;
+}
+
+static void start(struct call *c, const json_t *message)
+{
+    struct exec_spec spec;
+    struct follower *f;
+    struct err err;
+
+    if (process_start_read(message, http_arena(c->req), &spec, &err) < 0) {
+        rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
+        return;
+    }
+    spec.user = c->user;
+    spec.timeout_ms = c->timeout_ms;
+    f = follower_new(c);
+    f->spec = spec;
+    f->may_try_shell = true;
+    if (exec_start(c->sandbox, &c->actor, &spec, &ops, c, &f->follow, &err) < 0)
+        rpc_fail_err(c, &err);
+    else
+        f->message = json_incref((json_t *)message);
+}
+
+void envd_start(struct call *c)
+{
+    rpc_stream(c, start);
+}
+
+static void attach(struct call *c, const json_t *message)
+{
+    struct exec_select which;
+    struct follower *f;
+    struct err err;
+
+    if (process_select_read(message, &which, &err) < 0) {
+        rpc_fail_err(c, &err);
+        return;
+    }
+    f = follower_new(c);
+    if (exec_attach(c->sandbox, &c->actor, &which, c->timeout_ms, &ops, c, &f->follow, &err) < 0)
+        rpc_fail_err(c, &err);
+}
+
+void envd_connect(struct call *c)
+{
+    rpc_stream(c, attach);
+}

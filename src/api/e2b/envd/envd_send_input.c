@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Process.SendInput: input of any length for one process, in one message.
+ *
+ * Theory of operation
+ *  1. The body is gathered. One that ends within WHOLE_MAX is parsed like any other message.
+ *  2. A longer one is cut where its last string is open. What comes before must, when a marker and the missing ends are added, be a message that selects
+ *     a process and whose input is the marker: so the open string is the input.
+ *  3. That string goes to the core in pieces, one at a time; meanwhile the body is paused. The core answers when the process has read a piece, so nothing grows
+ *     when it reads slowly.
+ *  4. Only the ends of the open objects may follow the string. What is wrong there is told, but the process has read what came before.
+ */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/input_text.h"
+#include "api/e2b/envd/process_spec.h"
+#include "api/e2b/envd/rpc.h"
+#include "base/mem.h"
+
+enum { WHOLE_MAX = BODY_MAX, REST_MAX = WHOLE_MAX + 256 * 1024, PIECE = 512 * 1024 };
+
+#define INPUT_MARKER "?" /* no base64 */
+
+struct input_body {
+    struct buf rest;  /* received and not used yet */
+    struct buf bytes; /* for the process, until the core has them */
+    struct exec_select which;
+    enum { INPUT_GATHERED, INPUT_IN_STRING, INPUT_BEHIND_STRING } phase;
+    unsigned depth; /* objects that are open around the string */
+    bool pty, padded, body_ended, is_stepping;
+};
+
+static void input_advance(struct call *c);
+
+static void input_cleanup(struct call *c)
+{
+    struct input_body *s = c->state;
+
+    buf_fini(&s->rest);
+    buf_fini(&s->bytes);
+}
+
+static void input_on_done(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    c->exec = NULL;
+    if (err)
+        rpc_fail_err(c, err);
+    else
+        input_advance(c);
+}
+
+static void input_step(struct call *c)
+{
+    struct input_body *s = c->state;
+    struct err err;
+
+    if (exec_input(c->sandbox, &c->actor, &s->which, s->pty, buf_str(&s->bytes), input_on_done, c, &c->exec, &err) < 0)
+        rpc_fail_err(c, &err);
+    else if (!s->is_stepping)
+        input_advance(c);
+}
+
+static void input_send(struct call *c, struct str base64)
+{
+    struct input_body *s = c->state;
+
+    buf_clear(&s->bytes);
+    if (rpc_append_bytes(&s->bytes, base64) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
+        return;
+    }
+    s->is_stepping = true;
+    call_step(c, input_step);
+    s->is_stepping = false;
+}
+
+/* A message that is there as a whole. */
+static void input_whole(struct call *c, const json_t *message)
+{
+    struct input_body *s = c->state;
+    struct str base64;
+    struct err err;
+
+    s->phase = INPUT_BEHIND_STRING;
+    if (process_select_read(message, &s->which, &err) < 0 || process_input_read(message, &s->pty, &base64, &err) < 0) {
+        rpc_fail_err(c, &err);
+        return;
+    }
+    s->which.tag = arena_str(http_arena(c->req), s->which.tag);
+    input_send(c, base64);
+}
+
+static void input_open(struct call *c)
+{
+    AUTO_BUF struct buf text = BUF_INIT(REST_MAX + INPUT_TEXT_DEPTH + 2);
+    AUTO_JSON json_t *message = NULL;
+    struct input_body *s = c->state;
+    struct str base64 = STR_NULL;
+    struct err err;
+    ssize_t at = input_text_open(buf_str(&s->rest), &s->depth);
+
+    if (at < 0) {
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+        return;
+    }
+    buf_append(&text, buf_data(&s->rest), (size_t)at);
+    buf_append_cstr(&text, INPUT_MARKER "\"");
+    for (unsigned i = 0; i < s->depth; i++)
+        buf_append_char(&text, '}');
+    if (json_read_object(buf_str(&text), false, &message, &err) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+    } else if (process_select_read(message, &s->which, &err) < 0 ||
+               process_input_read(message, &s->pty, &base64, &err) < 0) {
+        rpc_fail(c, err.code, "%s; in a message of more than %d MiB the input is last", err.msg, WHOLE_MAX >> 20);
+    } else if (!str_eqc(base64, INPUT_MARKER)) {
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+    } else {
+        s->which.tag = arena_str(http_arena(c->req), s->which.tag);
+        buf_consume(&s->rest, (size_t)at);
+        s->phase = INPUT_IN_STRING;
+    }
+}
+
+/* The next piece of the string. False: more of the body is needed. */
+static bool input_piece(struct call *c)
+{
+    struct input_body *s = c->state;
+    AUTO_FREE char *text = mem_array(MIN(buf_len(&s->rest), (size_t)PIECE) + 1, 1);
+    size_t n;
+    bool ends, was_padded = s->padded;
+    size_t used = input_text_piece(buf_str(&s->rest), text, PIECE, &n, &ends);
+
+    if (used == 0)
+        return false;
+    s->padded = n && text[n - 1] == '=';
+    if (n && was_padded)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
+    else if (n)
+        input_send(c, str_n(text, n));
+    buf_consume(&s->rest, used);
+    if (ends)
+        s->phase = INPUT_BEHIND_STRING;
+    return true;
+}
+
+static void input_behind(struct call *c)
+{
+    struct input_body *s = c->state;
+    struct str rest = buf_str(&s->rest);
+
+    for (size_t i = 0; i < rest.n; i++) {
+        if (rest.p[i] == '}' && s->depth > 0)
+            s->depth--;
+        else if (!strchr(" \t\r\n", rest.p[i]) || !rest.p[i]) {
+            rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: the input must be last in a message this long");
+            return;
+        }
+    }
+    buf_consume(&s->rest, rest.n);
+    if (s->body_ended && s->depth > 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
+    else if (s->body_ended)
+        call_json(c, 200, STR("{}"));
+}
+
+static void input_gathered(struct call *c)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX), body = BUF_INIT(0);
+    struct input_body *s = c->state;
+
+    if (s->body_ended) {
+        body = s->rest;
+        buf_init(&s->rest, REST_MAX);
+        if (!rpc_has_gzip(c))
+            rpc_read(c, buf_str(&body));
+        else if (rpc_unpack(c, buf_str(&body), &plain) == 0)
+            rpc_read(c, buf_str(&plain));
+    } else if (buf_len(&s->rest) > WHOLE_MAX && rpc_has_gzip(c)) {
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+    } else if (buf_len(&s->rest) > WHOLE_MAX) {
+        input_open(c);
+    }
+}
+
+/* Goes on until a piece is with the core, or what was received is used up. */
+static void input_advance(struct call *c)
+{
+    struct input_body *s = c->state;
+    bool more = true;
+
+    if (s->phase == INPUT_GATHERED)
+        input_gathered(c);
+    while (!c->answered && !c->exec && !c->is_held && s->phase == INPUT_IN_STRING && more)
+        more = input_piece(c);
+    if (!c->answered && !c->exec && !c->is_held && s->phase == INPUT_BEHIND_STRING)
+        input_behind(c);
+    if (c->answered)
+        return;
+    if (s->body_ended) {
+        if (!c->exec && !c->is_held)
+            rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: unexpected end");
+    } else if (c->exec || c->is_held) {
+        http_pause_body(c->req);
+    } else {
+        http_resume_body(c->req);
+    }
+}
+
+static void input_on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct input_body *s = c->state;
+
+    (void)req;
+    if (c->answered)
+        return;
+    if (buf_append_str(&s->rest, data) < 0)
+        rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
+    else
+        input_advance(c);
+}
+
+static void input_on_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct input_body *s = c->state;
+
+    (void)req;
+    s->body_ended = true;
+    if (!c->answered)
+        input_advance(c);
+}
+
+static void input_on_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req;
+    (void)error;
+    (void)ctx; /* on_close follows */
+}
+
+void envd_send_input(struct call *c)
+{
+    static const struct http_body_ops callbacks = {input_on_data, input_on_end, input_on_error};
+    struct input_body *s;
+
+    if (!rpc_unary_accept(c, input_whole))
+        return;
+    s = arena_alloc(http_arena(c->req), sizeof(*s));
+    buf_init(&s->rest, REST_MAX);
+    buf_init(&s->bytes, WHOLE_MAX);
+    c->state = s;
+    c->cleanup = input_cleanup;
+    http_stream_body(c->req, &callbacks, c);
+}

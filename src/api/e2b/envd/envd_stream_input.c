@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Process.StreamInput: many messages of input for one process, in one request.
+ *
+ * One message at a time is with the core. Meanwhile the body is paused, and what was received behind that message waits in `rest` (at most one piece
+ * of the body).
+ */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/process_spec.h"
+#include "api/e2b/envd/rpc.h"
+#include "http/client/connect.h"
+
+enum { REST_MAX = 512 * 1024 };
+
+struct input_stream {
+    struct connect_decoder decoder;
+    struct buf rest;
+    struct exec_select which;
+    json_t *message; /* that is being taken; owned */
+    bool started, body_ended, is_decoding;
+};
+
+static void advance(struct call *c);
+
+static void cleanup(struct call *c)
+{
+    struct input_stream *s = c->state;
+
+    connect_decoder_fini(&s->decoder);
+    buf_fini(&s->rest);
+    json_decref(s->message);
+}
+
+static void on_done(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+
+    c->exec = NULL;
+    if (err)
+        rpc_fail_err(c, err);
+    else
+        advance(c);
+}
+
+/* Is there such a process? A stream that sends nothing for long should not learn it late. */
+static void on_list(void *ctx, const struct exec_process *processes, size_t n, const struct err *err)
+{
+    struct call *c = ctx;
+    const struct exec_select *which = &((struct input_stream *)c->state)->which;
+
+    c->exec = NULL;
+    if (err) {
+        rpc_fail_err(c, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (which->by_tag ? processes[i].has_tag && str_eq(processes[i].tag, which->tag)
+                          : processes[i].pid == which->pid) {
+            advance(c);
+            return;
+        }
+    }
+    if (which->by_tag)
+        rpc_fail(c, ERR_NOT_FOUND, "process with tag %.*s not found", STR_ARG(which->tag));
+    else
+        rpc_fail(c, ERR_NOT_FOUND, "process with pid %u not found", which->pid);
+}
+
+static int take_start(struct call *c, const json_t *start, struct err *err)
+{
+    struct input_stream *s = c->state;
+
+    if (s->started) /* what each would leave behind lives as long as the stream */
+        return err_set(err, ERR_INVALID_ARGUMENT, "the stream has begun already");
+    if (process_select_read(start, &s->which, err) < 0)
+        return -1;
+    s->which.tag = arena_str(http_arena(c->req), s->which.tag);
+    s->started = true;
+    return exec_list(c->sandbox, &c->actor, on_list, c, &c->exec, err);
+}
+
+static int take_data(struct call *c, const json_t *data, struct err *err)
+{
+    AUTO_BUF struct buf bytes = BUF_INIT(INPUT_BODY_MAX);
+    struct input_stream *s = c->state;
+    struct str base64;
+    bool pty;
+
+    if (!s->started)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the stream must begin with a start event");
+    if (process_input_read(data, &pty, &base64, err) < 0)
+        return -1;
+    if (rpc_append_bytes(&bytes, base64) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "unmarshal message: the input is not base64");
+    return exec_input(c->sandbox, &c->actor, &s->which, pty, buf_str(&bytes), on_done, c, &c->exec, err);
+}
+
+static void take_step(struct call *c)
+{
+    struct input_stream *s = c->state;
+    json_t *message = s->message, *start = NULL, *data = NULL, *keepalive = NULL;
+    struct err err;
+    int r;
+
+    if (json_get_object(message, "start", &start, &err) < 0 || json_get_object(message, "data", &data, &err) < 0 ||
+        json_get_object(message, "keepalive", &keepalive, &err) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+        return;
+    }
+    if (start)
+        r = take_start(c, start, &err);
+    else if (data)
+        r = take_data(c, data, &err);
+    else if (keepalive)
+        r = 0;
+    else
+        r = err_set(&err, ERR_UNIMPLEMENTED, "the message holds no event");
+    if (r < 0)
+        rpc_fail_err(c, &err);
+    else if (!s->is_decoding)
+        advance(c);
+}
+
+static void take_message(struct call *c, struct str text)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(INPUT_BODY_MAX);
+    struct input_stream *s = c->state;
+    struct err err;
+
+    if (connect_decoder_is_compressed(&s->decoder)) {
+        if (rpc_unpack(c, text, &plain) < 0)
+            return;
+        text = buf_str(&plain);
+    }
+    json_decref(TAKE_PTR(s->message));
+    if (json_read_object(text, false, &s->message, &err) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+        return;
+    }
+    s->is_decoding = true;
+    call_step(c, take_step);
+    s->is_decoding = false;
+}
+
+/* Decodes until a message is with the core or the input is used up. */
+static void advance(struct call *c)
+{
+    struct input_stream *s = c->state;
+
+    while (!c->answered && !c->exec && !c->is_held) {
+        struct str in = buf_str(&s->rest), message;
+        size_t before = in.n;
+        int r = connect_decoder_next(&s->decoder, &in, &message);
+
+        if (r == CONNECT_MESSAGE)
+            take_message(c, message);
+        buf_consume(&s->rest, before - in.n);
+        if (r == CONNECT_NEED_MORE)
+            break;
+        if (r < 0)
+            rpc_fail(c, r == -EMSGSIZE ? ERR_RESOURCE_EXHAUSTED : ERR_INVALID_ARGUMENT,
+                     "protocol error: malformed envelope");
+    }
+    if (c->answered)
+        return;
+    if (c->exec || c->is_held) {
+        if (!s->body_ended)
+            http_pause_body(c->req);
+    } else if (!s->body_ended) {
+        http_resume_body(c->req);
+    } else if (connect_decoder_end(&s->decoder) < 0) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "protocol error: the stream ends within an envelope");
+    } else {
+        AUTO_BUF struct buf reply = BUF_INIT(64);
+
+        connect_append(&reply, 0, STR("{}"));
+        rpc_send(c, buf_str(&reply));
+        rpc_end(c);
+    }
+}
+
+static void on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct input_stream *s = c->state;
+
+    (void)req;
+    if (c->answered)
+        return;
+    if (buf_append_str(&s->rest, data) < 0)
+        rpc_fail(c, ERR_INTERNAL, "the body came faster than it was asked for");
+    else
+        advance(c);
+}
+
+static void on_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct input_stream *s = c->state;
+
+    (void)req;
+    s->body_ended = true;
+    if (!c->answered)
+        advance(c);
+}
+
+static void on_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req;
+    (void)error;
+    (void)ctx; /* on_close follows */
+}
+
+static const struct http_body_ops body_callbacks = {on_data, on_end, on_error};
+
+static void on_deadline(struct call *c)
+{
+    if (c->exec)
+        exec_call_cancel(TAKE_PTR(c->exec));
+    rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+}
+
+void envd_stream_input(struct call *c)
+{
+    struct input_stream *s;
+
+    if (!rpc_stream_accept(c))
+        return;
+    s = arena_alloc(http_arena(c->req), sizeof(*s));
+    connect_decoder_init(&s->decoder, INPUT_BODY_MAX);
+    s->decoder.may_compress = rpc_has_gzip(c);
+    buf_init(&s->rest, REST_MAX);
+    c->state = s;
+    c->cleanup = cleanup;
+    if (c->timeout_ms)
+        call_set_timer(c, c->timeout_ms, on_deadline);
+    http_stream_body(c->req, &body_callbacks, c);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /files: body -> [gunzip] -> [multipart] -> files.
+ *
+ * Every stage takes all it is given but for the last, whose queue says when it is busy: then the body is paused, and with it the
+ * client. Compressed bytes that were received but not yet inflated wait in `packed`, at most one piece of the body.
+ */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/envd_entry.h"
+#include "api/e2b/envd/file_metadata.h"
+#include "api/e2b/envd/files_call.h"
+#include "api/kit/upload_queue.h"
+#include "http/gzip.h"
+#include "http/multipart.h"
+
+enum { PACKED_MAX = 512 * 1024, UPLOADED_MAX = 4 * 1024 * 1024, RATIO_MAX = 2000 };
+
+struct upload_state {
+    struct files_query query;
+    struct upload_queue *queue;  /* owned */
+    struct multipart *multipart; /* owned; NULL: the body is the file */
+    struct gunzip *gunzip;       /* owned; NULL: the body is as it is */
+    struct buf packed;
+    struct buf uploaded; /* the answer: entries of what was written */
+    struct str *paths;   /* asked for so far */
+    size_t n_paths, max_paths;
+    bool in_file;        /* the current part is one that is kept */
+    const char *refusal; /* told when what came before it is written; NULL: none */
+    bool body_ended, all_fed;
+};
+
+static void cleanup(struct call *c)
+{
+    struct upload_state *u = c->state;
+
+    if (u->queue)
+        upload_queue_free(u->queue);
+    multipart_free(u->multipart);
+    gunzip_free(u->gunzip);
+    buf_fini(&u->packed);
+    buf_fini(&u->uploaded);
+}
+
+/* ---- files ---- */
+
+/* Remembers the path; false when it was there already. */
+static bool add_path(struct call *c, struct str path)
+{
+    struct upload_state *u = c->state;
+
+    for (size_t i = 0; i < u->n_paths; i++)
+        if (str_eq(u->paths[i], path))
+            return false;
+    if (u->n_paths == u->max_paths) {
+        size_t max = u->max_paths ? 2 * u->max_paths : 8;
+        struct str *more = arena_alloc(http_arena(c->req), max * sizeof(*more));
+
+        if (u->n_paths)
+            memcpy(more, u->paths, u->n_paths * sizeof(*more));
+        u->paths = more;
+        u->max_paths = max;
+    }
+    u->paths[u->n_paths++] = arena_str(http_arena(c->req), path);
+    return true;
+}
+
+static bool begin_file(struct call *c, struct str path)
+{
+    struct upload_state *u = c->state;
+
+    if (!add_path(c, path)) {
+        u->refusal = arena_printf(
+            http_arena(c->req),
+            "you cannot upload multiple files to the same path '%.*s' in one upload request, only the first specified file was uploaded",
+            STR_ARG(path));
+        return false;
+    }
+    upload_queue_begin(u->queue, path);
+    return !c->answered;
+}
+
+static void write_step(struct call *c)
+{
+    struct upload_state *u = c->state;
+    struct err err;
+
+    if (upload_queue_write(u->queue, &err) < 0)
+        files_fail(c, &err);
+}
+
+static void on_next(void *ctx)
+{
+    call_step(ctx, write_step);
+}
+
+static void on_written(void *ctx, const struct file_entry *entry)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+
+    buf_append_char(&u->uploaded, buf_len(&u->uploaded) ? ',' : '[');
+    entry_append_uploaded(&u->uploaded, entry);
+}
+
+static void on_error(void *ctx, const struct err *err)
+{
+    files_fail(ctx, err);
+}
+
+/* ---- multipart ---- */
+
+static int on_part(const struct multipart_part *part, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+    struct str path = u->query.path.p ? u->query.path : part->filename;
+
+    u->in_file = str_eq(part->name, STR("file"));
+    if (!u->in_file)
+        return 0;
+    if (!path.p) {
+        call_fail(c, 400,
+                  "error getting multipart custom part file name: filename not found in Content-Disposition header");
+        return -ECANCELED;
+    }
+    return begin_file(c, path) ? 0 : -ECANCELED;
+}
+
+static int on_part_data(struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+
+    if (u->in_file)
+        upload_queue_data(u->queue, data);
+    return 0;
+}
+
+static int on_part_end(void *ctx)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+
+    if (u->in_file)
+        upload_queue_end(u->queue);
+    u->in_file = false;
+    return 0;
+}
+
+static const struct multipart_ops multipart_callbacks = {on_part, on_part_data, on_part_end};
+
+/* Bytes of the body as the client meant them. */
+static void feed(struct call *c, struct str data)
+{
+    struct upload_state *u = c->state;
+    int r;
+
+    if (!u->multipart) {
+        upload_queue_data(u->queue, data);
+        return;
+    }
+    if (u->refusal)
+        return;
+    r = multipart_feed(u->multipart, data);
+    if (u->refusal)
+        u->in_file = false;
+    else if (r == -E2BIG)
+        call_fail(c, 400, "error reading form: too many parts");
+    else if (r < 0)
+        call_fail(c, 400, "error reading form: malformed multipart body");
+}
+
+static void feed_end(struct call *c)
+{
+    struct upload_state *u = c->state;
+
+    u->all_fed = true;
+    if (u->refusal)
+        return;
+    if (u->gunzip && gunzip_end(u->gunzip) < 0)
+        call_fail(c, 400, "error decompressing request body: unexpected end of the gzip stream");
+    else if (u->multipart && multipart_end(u->multipart) < 0)
+        call_fail(c, 400, "error reading form: the closing boundary is missing");
+    else if (!u->multipart)
+        upload_queue_end(u->queue);
+}
+
+/* ---- the body ---- */
+
+static void inflate_some(struct call *c)
+{
+    struct upload_state *u = c->state;
+    struct e2b *e2b = e2b_of(c);
+
+    while (!c->answered && !upload_queue_is_busy(u->queue)) {
+        struct str in = buf_str(&u->packed);
+        size_t before = in.n, n = 0;
+        int r = gunzip_next(u->gunzip, &in, e2b->chunk, sizeof(e2b->chunk), &n);
+
+        buf_consume(&u->packed, before - in.n);
+        if (r < 0) {
+            call_fail(c, 400, "error decompressing request body: not a valid gzip stream");
+            return;
+        }
+        if (n)
+            feed(c, str_n(e2b->chunk, n));
+        if (r != GZIP_OUTPUT && buf_len(&u->packed) == 0)
+            return;
+    }
+}
+
+/* After each step: what can go on goes on, what has to wait waits, what is complete is answered. */
+static void advance(struct call *c)
+{
+    struct upload_state *u = c->state;
+
+    if (u->gunzip)
+        inflate_some(c);
+    if (!c->answered && u->body_ended && !u->all_fed && buf_len(&u->packed) == 0 &&
+        !(u->gunzip && upload_queue_is_busy(u->queue)))
+        feed_end(c);
+    if (c->answered)
+        return;
+    if (u->refusal && upload_queue_is_empty(u->queue)) {
+        call_fail(c, 400, "%s", u->refusal);
+        return;
+    }
+    if (u->all_fed && upload_queue_is_empty(u->queue)) {
+        buf_append_cstr(&u->uploaded, buf_len(&u->uploaded) ? "]" : "[]");
+        call_json_buf(c, 200, &u->uploaded);
+        return;
+    }
+    if (u->body_ended)
+        return;
+    if (upload_queue_is_busy(u->queue) || buf_len(&u->packed))
+        http_pause_body(c->req);
+    else
+        http_resume_body(c->req);
+}
+
+static void on_idle(void *ctx)
+{
+    struct call *c = ctx;
+
+    if (!c->answered)
+        advance(c);
+}
+
+static const struct upload_queue_ops queue_callbacks = {on_next, on_written, on_idle, on_error};
+
+static void on_data(struct http_request *req, struct str data, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+
+    (void)req;
+    if (c->answered)
+        return;
+    if (u->gunzip && buf_append_str(&u->packed, data) < 0)
+        call_fail(c, 500, "the body came faster than it was asked for");
+    else if (!u->gunzip)
+        feed(c, data);
+    if (!c->answered)
+        advance(c);
+}
+
+static void on_body_end(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct upload_state *u = c->state;
+
+    (void)req;
+    u->body_ended = true;
+    if (!c->answered)
+        advance(c);
+}
+
+static void on_body_error(struct http_request *req, int error, void *ctx)
+{
+    (void)req;
+    (void)error;
+    (void)ctx; /* on_close follows */
+}
+
+static const struct http_body_ops body_callbacks = {on_data, on_body_end, on_body_error};
+
+/* ---- the request ---- */
+
+static bool is_type(struct str content_type, struct str wanted)
+{
+    ssize_t end = str_find_char(content_type, ';');
+    struct str type = str_trim(end < 0 ? content_type : str_n(content_type.p, (size_t)end));
+
+    return type.n >= wanted.n && str_eq_nocase(str_n(type.p, wanted.n), wanted);
+}
+
+/* False: answered. */
+static bool open_encoding(struct call *c)
+{
+    struct str encoding = http_header_get(c->req, "content-encoding");
+    struct upload_state *u = c->state;
+
+    if (encoding.n == 0 || str_eq_nocase(encoding, STR("identity")))
+        return true;
+    if (!str_eq_nocase(encoding, STR("gzip"))) {
+        call_fail(c, 400, "error decompressing request body: unsupported Content-Encoding: %.*s, supported: [gzip]",
+                  STR_ARG(encoding));
+        return false;
+    }
+    u->gunzip = gunzip_new(UINT64_MAX, RATIO_MAX);
+    return true;
+}
+
+static bool open_content(struct call *c)
+{
+    struct str type = http_header_get(c->req, "content-type");
+    struct upload_state *u = c->state;
+
+    if (is_type(type, STR("application/octet-stream"))) {
+        if (u->query.path.p)
+            return begin_file(c, u->query.path);
+        call_fail(c, 400, "path query parameter is required for raw body upload");
+    } else if (!is_type(type, STR("multipart/"))) {
+        call_fail(c, 400, "unsupported content type: %.*s, expected multipart/form-data or application/octet-stream",
+                  STR_ARG(type));
+    } else if (multipart_new(type, &multipart_callbacks, NULL, c, &u->multipart) < 0) {
+        call_fail(c, 400, "error parsing multipart form: no valid boundary in Content-Type");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void envd_upload(struct call *c)
+{
+    struct upload_target target = {.sandbox = c->sandbox, .actor = &c->actor};
+    struct files_query query;
+    struct upload_state *u;
+    struct err err;
+
+    if (!files_begin(c, FILES_WRITE, &query))
+        return;
+    if (file_metadata_read(c->req, &target.metadata, &target.n_metadata, &err) < 0) {
+        files_fail(c, &err);
+        return;
+    }
+    u = arena_alloc(http_arena(c->req), sizeof(*u));
+    u->query = query;
+    buf_init(&u->packed, PACKED_MAX);
+    buf_init(&u->uploaded, UPLOADED_MAX);
+    c->state = u;
+    c->cleanup = cleanup;
+    target.user = c->user;
+    u->queue = upload_queue_new(&target, &queue_callbacks, c);
+    if (open_encoding(c) && open_content(c))
+        http_stream_body(c->req, &body_callbacks, c);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Filesystem.WatchDir: a directory's changes as a stream. */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/rpc.h"
+#include "api/e2b/envd/watch_event.h"
+#include "http/client/connect.h"
+
+struct watching {
+    struct file_call *watch; /* NULL once it ended */
+    size_t unacked;
+    usec_t last, deadline; /* monotonic; 0: none */
+    uint64_t keepalive_ms;
+};
+
+static void cleanup(struct call *c)
+{
+    struct watching *w = c->state;
+
+    if (w->watch)
+        file_call_cancel(TAKE_PTR(w->watch));
+}
+
+static void send_message(struct call *c, struct str message)
+{
+    struct watching *w = c->state;
+    struct buf *b = &e2b_of(c)->scratch;
+
+    connect_append(b, 0, message);
+    rpc_send(c, buf_str(b));
+    buf_clear(b);
+    w->last = clock_mono();
+}
+
+static void on_timer(struct call *c);
+
+static void set_timer(struct call *c)
+{
+    struct watching *w = c->state;
+    usec_t due = w->last + w->keepalive_ms * USEC_PER_MS, now = clock_mono();
+
+    if (w->deadline && w->deadline < due)
+        due = w->deadline;
+    call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, on_timer);
+}
+
+static void on_timer(struct call *c)
+{
+    struct watching *w = c->state;
+    usec_t now = clock_mono();
+
+    if (w->deadline && now >= w->deadline) {
+        rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+        return;
+    }
+    if (now - w->last >= w->keepalive_ms * USEC_PER_MS) {
+        if (w->unacked)
+            w->last = now;
+        else
+            send_message(c, STR("{\"keepalive\":{}}"));
+    }
+    set_timer(c);
+}
+
+static void on_start(void *ctx)
+{
+    struct call *c = ctx;
+
+    if (c->answered)
+        return;
+    send_message(c, STR("{\"start\":{}}"));
+    set_timer(c);
+}
+
+static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
+{
+    AUTO_BUF struct buf event = BUF_INIT(BODY_MAX);
+    struct call *c = ctx;
+    struct watching *w = c->state;
+
+    if (c->answered)
+        return;
+    buf_append_cstr(&event, "{\"filesystem\":");
+    watch_event_append(&event, kind, name, entry);
+    buf_append_char(&event, '}');
+    w->unacked++;
+    send_message(c, buf_str(&event));
+    if (!http_response_full(c->req)) {
+        file_watch_ack(w->watch, w->unacked);
+        w->unacked = 0;
+    }
+}
+
+static void on_drain(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct watching *w = c->state;
+
+    (void)req;
+    if (w->watch && w->unacked)
+        file_watch_ack(w->watch, w->unacked);
+    w->unacked = 0;
+}
+
+static void on_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct watching *w = c->state;
+
+    w->watch = NULL;
+    if (err)
+        rpc_fail_err(c, err);
+    else
+        rpc_end(c);
+}
+
+static const struct file_watch_ops ops = {on_start, on_event, on_end};
+
+static void watch_dir(struct call *c, const json_t *message)
+{
+    struct watching *w;
+    struct str path;
+    uint8_t flags;
+    struct err err;
+
+    if (watch_request_read(message, &path, &flags, &err) < 0) {
+        rpc_fail_err(c, &err);
+        return;
+    }
+    w = arena_alloc(http_arena(c->req), sizeof(*w));
+    w->keepalive_ms = rpc_keepalive_ms(c->req);
+    w->last = clock_mono();
+    if (c->timeout_ms)
+        w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
+    c->state = w;
+    c->cleanup = cleanup;
+    http_on_drain(c->req, on_drain, c);
+    if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, c, &w->watch, &err) < 0)
+        rpc_fail_err(c, &err);
+}
+
+void envd_watch_dir(struct call *c)
+{
+    rpc_stream(c, watch_dir);
+}

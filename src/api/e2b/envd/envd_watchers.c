@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Filesystem.CreateWatcher, GetWatcherEvents, RemoveWatcher: watching by polling. A watcher lives until it is removed or its sandbox
+ * ends. Events that nobody fetched are not acknowledged, so the core delivers at most its window of them (1,024), and what
+ * overflows behind that ends the watch with an error that the next poll tells.
+ */
+#include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/rpc.h"
+#include "api/e2b/envd/watch_event.h"
+#include "base/mem.h"
+
+enum { WATCHERS_MAX = 4096, WATCHERS_OF_SANDBOX_MAX = 64, EVENTS_MAX = 4 * 1024 * 1024 };
+
+struct watcher {
+    struct e2b *e2b;
+    char id[22];
+    struct sandbox *sandbox; /* referenced */
+    struct sandbox_watch end;
+    struct file_call *watch; /* NULL once it failed */
+    struct call *creator;    /* until it was answered; NULL when its client left */
+    struct buf events;       /* JSON, separated by commas */
+    size_t unacked;
+    struct err err; /* why it failed */
+};
+
+static void watcher_free(struct watcher *w)
+{
+    map_del(&w->e2b->watchers, str_of(w->id));
+    if (w->creator)
+        w->creator->cleanup = NULL;
+    if (w->watch)
+        file_call_cancel(w->watch);
+    sandbox_unwatch(&w->end);
+    sandbox_unref(w->sandbox);
+    buf_fini(&w->events);
+    mem_free(w);
+}
+
+void envd_watchers_free(struct e2b *e2b)
+{
+    size_t it = 0;
+    struct watcher *w;
+
+    while ((w = map_next(&e2b->watchers, &it))) {
+        watcher_free(w);
+        it = 0;
+    }
+    map_fini(&e2b->watchers);
+}
+
+static void on_sandbox_end(struct sandbox_watch *end, struct sandbox *sb)
+{
+    (void)sb;
+    watcher_free(container_of(end, struct watcher, end));
+}
+
+static void on_start(void *ctx)
+{
+    AUTO_BUF struct buf b = BUF_INIT(128);
+    struct watcher *w = ctx;
+
+    if (!w->creator || w->creator->answered)
+        return;
+    w->creator->cleanup = NULL;
+    buf_printf(&b, "{\"watcherId\":\"%s\"}", w->id);
+    call_json(TAKE_PTR(w->creator), 200, buf_str(&b));
+}
+
+static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
+{
+    struct watcher *w = ctx;
+
+    w->unacked++;
+    if (buf_len(&w->events))
+        buf_append_char(&w->events, ',');
+    watch_event_append(&w->events, kind, name, entry);
+}
+
+static void on_end(void *ctx, const struct err *err)
+{
+    struct watcher *w = ctx;
+    struct call *c;
+
+    w->watch = NULL;
+    if (err)
+        w->err = *err;
+    else
+        err_set(&w->err, ERR_INTERNAL, "the watch has ended");
+    if (!w->creator)
+        return;
+    c = TAKE_PTR(w->creator);
+    c->cleanup = NULL;
+    rpc_fail_err(c, &w->err);
+    watcher_free(w);
+}
+
+static const struct file_watch_ops ops = {on_start, on_event, on_end};
+
+/* The client left before it learned the watcher's id: nobody can ever use it. */
+static void creator_gone(struct call *c)
+{
+    struct watcher *w = c->state;
+
+    w->creator = NULL;
+    watcher_free(w);
+}
+
+static bool has_room(struct call *c)
+{
+    size_t it = 0, of_sandbox = 0;
+    const struct watcher *w;
+
+    while ((w = map_next(&e2b_of(c)->watchers, &it)))
+        of_sandbox += w->sandbox == c->sandbox;
+    return map_count(&e2b_of(c)->watchers) < WATCHERS_MAX && of_sandbox < WATCHERS_OF_SANDBOX_MAX;
+}
+
+static void create_watcher(struct call *c, const json_t *message)
+{
+    struct watcher *w;
+    struct str path;
+    uint8_t flags;
+    struct err err;
+
+    if (watch_request_read(message, &path, &flags, &err) < 0) {
+        rpc_fail_err(c, &err);
+        return;
+    }
+    if (!has_room(c)) {
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "too many watchers, remove some");
+        return;
+    }
+    w = mem_new(struct watcher);
+    w->e2b = e2b_of(c);
+    w->creator = c;
+    buf_init(&w->events, EVENTS_MAX);
+    w->id[0] = 'w';
+    id_token(w->id + 1, 20);
+    w->sandbox = sandbox_ref(c->sandbox);
+    w->end.fn = on_sandbox_end;
+    sandbox_watch_end(w->sandbox, &w->end);
+    map_put(&w->e2b->watchers, str_of(w->id), w);
+    c->state = w;
+    c->cleanup = creator_gone;
+    if (file_watch(c->sandbox, &c->actor, c->user, path, flags, &ops, w, &w->watch, &err) < 0) {
+        c->cleanup = NULL;
+        rpc_fail_err(c, &err);
+        watcher_free(w);
+    }
+}
+
+void envd_create_watcher(struct call *c)
+{
+    rpc_unary(c, create_watcher);
+}
+
+/* NULL after answering when this sandbox has no such watcher. */
+static struct watcher *find(struct call *c, const json_t *message)
+{
+    struct str id = STR("");
+    struct watcher *w;
+    struct err err;
+
+    if (json_get_str(message, "watcherId", &id, &err) < 0) {
+        rpc_fail(c, err.code, "unmarshal message: %s", err.msg);
+        return NULL;
+    }
+    w = map_get(&e2b_of(c)->watchers, id);
+    if (w && w->sandbox == c->sandbox && !w->creator)
+        return w;
+    rpc_fail(c, ERR_NOT_FOUND, "watcher with id %.*s not found", STR_ARG(id));
+    return NULL;
+}
+
+static void get_events(struct call *c, const json_t *message)
+{
+    AUTO_BUF struct buf b = BUF_INIT(EVENTS_MAX + 64);
+    struct watcher *w = find(c, message);
+
+    if (!w)
+        return;
+    if (w->watch && buf_error(&w->events) < 0) {
+        err_set(&w->err, ERR_RESOURCE_EXHAUSTED, "too many events were not fetched");
+        file_call_cancel(TAKE_PTR(w->watch));
+    }
+    if (!w->watch) {
+        rpc_fail_err(c, &w->err);
+        return;
+    }
+    if (buf_len(&w->events)) {
+        buf_append_cstr(&b, "{\"events\":[");
+        buf_append_str(&b, buf_str(&w->events));
+        buf_append_cstr(&b, "]}");
+    } else {
+        buf_append_cstr(&b, "{}");
+    }
+    buf_fini(&w->events);
+    buf_init(&w->events, EVENTS_MAX);
+    if (w->unacked)
+        file_watch_ack(w->watch, w->unacked);
+    w->unacked = 0;
+    rpc_answer(c, &b);
+}
+
+void envd_get_watcher_events(struct call *c)
+{
+    rpc_unary(c, get_events);
+}
+
+static void remove_watcher(struct call *c, const json_t *message)
+{
+    struct watcher *w = find(c, message);
+
+    if (!w)
+        return;
+    watcher_free(w);
+    call_json(c, 200, STR("{}"));
+}
+
+void envd_remove_watcher(struct call *c)
+{
+    rpc_unary(c, remove_watcher);
+}

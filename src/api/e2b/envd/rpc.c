@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/e2b/envd/rpc.h"
+
+#include "api/e2b/envd/accept_encoding.h"
+#include "base/mem.h"
+#include "http/client/connect.h"
+#include "http/gzip.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { KEEPALIVE_DEFAULT_S = 90, KEEPALIVE_MAX_S = 3600 };
+
+/* What is smaller gains nothing, what is larger would hold the loop. */
+enum { GZIP_LEVEL = 1, GZIP_MIN = 1024, GZIP_MAX = 1024 * 1024 };
+
+static bool rpc_wants_gzip(const struct call *c)
+{
+    struct str accepted = http_header_get(c->req, c->streams ? "connect-accept-encoding" : "accept-encoding");
+
+    return accepted.p ? accept_encoding_choose(accepted) == ACCEPT_GZIP : rpc_has_gzip(c);
+}
+
+void rpc_begin(struct call *c)
+{
+    static const struct http_header headers[] = {{STR("content-type"), STR("application/connect+json")},
+                                                 {STR("connect-content-encoding"), STR("gzip")}};
+
+    if (!c->answered && !http_response_begun(c->req))
+        http_response_begin(c->req, 200, headers, rpc_wants_gzip(c) ? 2 : 1, -1);
+}
+
+void rpc_send(struct call *c, struct str envelope)
+{
+    AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
+    uint8_t head[CONNECT_HEAD];
+
+    rpc_begin(c);
+    if (c->answered)
+        return;
+    if (envelope.n < GZIP_MIN || !rpc_wants_gzip(c) ||
+        gzip_append(&packed, str_sub(envelope, CONNECT_HEAD), GZIP_LEVEL) < 0) {
+        http_response_write(c->req, envelope);
+        return;
+    }
+    connect_head(head, CONNECT_FLAG_COMPRESSED, buf_len(&packed));
+    http_response_writev(c->req, (struct str[]){str_n((char *)head, sizeof(head)), buf_str(&packed)}, 2);
+}
+
+void rpc_answer(struct call *c, struct buf *body)
+{
+    AUTO_BUF struct buf packed = BUF_INIT(GZIP_MAX);
+    size_t n = buf_len(body);
+
+    if (!c->answered && n >= GZIP_MIN && n <= GZIP_MAX && buf_error(body) == 0 && rpc_wants_gzip(c) &&
+        gzip_append(&packed, buf_str(body), GZIP_LEVEL) == 0) {
+        http_add_header(c->req, STR("content-encoding"), STR("gzip"));
+        body = &packed;
+    }
+    call_json_buf(c, 200, body);
+}
+
+static void end_stream(struct call *c, enum err_code code, struct str message)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+
+    if (c->answered)
+        return;
+    connect_append_end(&b, code, message);
+    rpc_send(c, buf_str(&b));
+    call_done(c);
+    http_response_end(c->req);
+}
+
+void rpc_cut(struct call *c)
+{
+    if (c->streams && c->req)
+        end_stream(c, ERR_UNAVAILABLE, STR("the sandbox was killed or reached its end of life"));
+    else if (c->req)
+        http_abort(c->req);
+    call_done(c);
+}
+
+void rpc_end(struct call *c)
+{
+    end_stream(c, ERR_OK, STR_NULL);
+}
+
+static void fail(struct call *c, enum err_code code, struct str message)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192);
+
+    if (c->answered || call_lost(c, code))
+        return;
+    if (c->streams) {
+        end_stream(c, code, message);
+        return;
+    }
+    connect_append_error(&b, code, message);
+    call_json(c, connect_status(code), buf_str(&b));
+}
+
+void rpc_fail(struct call *c, enum err_code code, const char *fmt, ...)
+{
+    char message[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    fail(c, code, str_of(message));
+}
+
+void rpc_fail_err(struct call *c, const struct err *err)
+{
+    fail(c, err->code, str_of(err->msg));
+}
+
+/* ---- the request ---- */
+
+static bool has_type(const struct http_request *req, struct str wanted)
+{
+    struct str type = http_header_get(req, "content-type");
+    ssize_t end = str_find_char(type, ';');
+
+    return str_eq_nocase(str_trim(end < 0 ? type : str_n(type.p, (size_t)end)), wanted);
+}
+
+static bool check_headers(struct call *c)
+{
+    struct str version = http_header_get(c->req, "connect-protocol-version");
+    struct str encoding = http_header_get(c->req, c->streams ? "connect-content-encoding" : "content-encoding");
+    struct str type = c->streams ? STR("application/connect+json") : STR("application/json");
+    int r;
+
+    if (!has_type(c->req, type)) {
+        http_add_header(c->req, STR("accept-post"), type);
+        call_empty(c, 415);
+        return false;
+    }
+    if (version.n && !str_eq(version, STR("1"))) {
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "connect-protocol-version must be \"1\"");
+        return false;
+    }
+    if (encoding.n && !str_eq_nocase(encoding, STR("identity")) && !str_eq_nocase(encoding, STR("gzip"))) {
+        rpc_fail(c, ERR_UNIMPLEMENTED, "unknown compression \"%.*s\": supported encodings are gzip", STR_ARG(encoding));
+        return false;
+    }
+    r = connect_parse_timeout(http_header_get(c->req, "connect-timeout-ms"), &c->timeout_ms);
+    if (r < 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "parse timeout: Connect-Timeout-Ms must be a number of up to 10 digits");
+    else if (r > 0 && c->timeout_ms == 0)
+        rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+    else
+        return true;
+    return false;
+}
+
+bool rpc_has_gzip(const struct call *c)
+{
+    const char *header = c->streams ? "connect-content-encoding" : "content-encoding";
+
+    return str_eq_nocase(http_header_get(c->req, header), STR("gzip"));
+}
+
+int rpc_unpack(struct call *c, struct str packed, struct buf *b)
+{
+    int r = gunzip_append(b, packed);
+
+    if (r == -EFBIG)
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+    else if (r < 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "decompress: the message is not gzip");
+    return r;
+}
+
+void rpc_read(struct call *c, struct str text)
+{
+    json_t *message = NULL;
+    struct err err;
+
+    c->holder.bytes = text.n;
+    if (text.n == 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: zero-length payload is not a valid JSON object");
+    else if (json_read_object(text, false, &message, &err) < 0)
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "unmarshal message: %s", err.msg);
+    else
+        call_take_json(c, message);
+}
+
+static void on_unary_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
+    struct call *c = ctx;
+
+    (void)req;
+    if (error == -EMSGSIZE)
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+    else if (error == 0 && !rpc_has_gzip(c))
+        rpc_read(c, body);
+    else if (error == 0 && rpc_unpack(c, body, &plain) == 0)
+        rpc_read(c, buf_str(&plain));
+}
+
+static void on_unary_timeout(struct call *c)
+{
+    if (c->is_held && !c->timeout_ms) { /* for as long as the core lets it wait */
+        call_set_timer(c, RPC_TIMEOUT_MS, on_unary_timeout);
+        return;
+    }
+    if (c->exec)
+        exec_call_cancel(TAKE_PTR(c->exec));
+    if (c->file)
+        file_call_cancel(TAKE_PTR(c->file));
+    rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+}
+
+bool rpc_unary_accept(struct call *c, rpc_fn fn)
+{
+    if (!check_headers(c))
+        return false;
+    c->on_json = fn;
+    call_set_timer(c, c->timeout_ms ? c->timeout_ms : RPC_TIMEOUT_MS, on_unary_timeout);
+    return true;
+}
+
+void rpc_unary(struct call *c, rpc_fn fn)
+{
+    if (rpc_unary_accept(c, fn))
+        http_read_body(c->req, BODY_MAX, on_unary_body, c);
+}
+
+static void on_stream_body(struct http_request *req, int error, struct str body, void *ctx)
+{
+    AUTO_BUF struct buf plain = BUF_INIT(BODY_MAX);
+    struct call *c = ctx;
+    struct str message;
+    bool compressed = false;
+
+    (void)req;
+    if (error == -EMSGSIZE) {
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+        return;
+    }
+    if (error < 0)
+        return;
+    if (body.n == 0) {
+        rpc_fail(c, ERR_UNIMPLEMENTED, "the request has zero messages");
+        return;
+    }
+    switch (connect_decode_one(body, BODY_MAX, rpc_has_gzip(c) ? &compressed : NULL, &message)) {
+    case 0:
+        if (!compressed)
+            rpc_read(c, message);
+        else if (rpc_unpack(c, message, &plain) == 0)
+            rpc_read(c, buf_str(&plain));
+        break;
+    case -EMSGSIZE:
+        rpc_fail(c, ERR_RESOURCE_EXHAUSTED, "the message is too large");
+        break;
+    case -ENOTSUP:
+        rpc_fail(c, ERR_INTERNAL, "protocol error: sent compressed message without compression support");
+        break;
+    default:
+        rpc_fail(c, ERR_INVALID_ARGUMENT, "protocol error: the body must be exactly one enveloped message");
+        break;
+    }
+}
+
+bool rpc_stream_accept(struct call *c)
+{
+    c->streams = true;
+    return check_headers(c);
+}
+
+void rpc_stream(struct call *c, rpc_fn fn)
+{
+    if (!rpc_stream_accept(c))
+        return;
+    c->on_json = fn;
+    http_read_body(c->req, BODY_MAX + CONNECT_HEAD, on_stream_body, c);
+}
+
+uint64_t rpc_keepalive_ms(const struct http_request *req)
+{
+    uint64_t seconds;
+
+    if (str_to_u64(http_header_get(req, "keepalive-ping-interval"), &seconds) < 0 || seconds == 0)
+        seconds = KEEPALIVE_DEFAULT_S;
+    return MIN(seconds, (uint64_t)KEEPALIVE_MAX_S) * 1000;
+}
+
+int rpc_append_bytes(struct buf *b, struct str base64)
+{
+    AUTO_FREE char *standard = NULL;
+
+    if (base64.n == 0)
+        return 0;
+    if (!memchr(base64.p, '-', base64.n) && !memchr(base64.p, '_', base64.n))
+        return buf_append_unbase64(b, base64);
+    standard = mem_dup(base64.p, base64.n);
+    for (size_t i = 0; i < base64.n; i++)
+        standard[i] = (char)(standard[i] == '-' ? '+' : standard[i] == '_' ? '/' : standard[i]);
+    return buf_append_unbase64(b, str_n(standard, base64.n));
+}

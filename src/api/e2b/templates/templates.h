@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Templates in E2B's API: lists, builds, uploads, tags. Handlers by file; routes are in control.c. */
+#pragma once
+
+#include "api/e2b/control/control.h"
+#include "build/builder.h"
+#include "template/builds.h"
+
+/* templates.c */
+void templates_list(struct call *c); /* all; v2: in pages */
+void templates_list_v2(struct call *c);
+void templates_get(struct call *c); /* with its builds */
+void templates_alias(struct call *c);
+void templates_publish(struct call *c); /* v1 and v2 */
+void templates_publish_v2(struct call *c);
+void templates_delete(struct call *c);
+
+/* templates_build.c */
+void templates_request(struct call *c);
+void templates_start(struct call *c);
+void templates_status(struct call *c);
+void templates_logs(struct call *c);
+void templates_upload_link(struct call *c);
+void templates_upload(struct call *c); /* needs no key: the link is a secret */
+
+/* templates_tags.c */
+void templates_tags_add(struct call *c);
+void templates_tags_remove(struct call *c);
+void templates_tags_list(struct call *c);
+
+/* Shared by them. */
+struct template_registry *templates_of(const struct call *c);
+const char *templates_status_name(enum template_status status);
+void templates_append_names(struct buf *b, const char *field, const struct template_info *info, bool bare);
+/* The changes are durable, or undone and the call is answered: false. */
+bool templates_committed(struct call *c);
+/* As handlers get names: percent-decoded, checked. NULL info: answered. */
+bool templates_find(struct call *c, struct str ref, struct template_info *ret_info);

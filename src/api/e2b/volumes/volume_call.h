@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One request to what is in a volume, as its files see it. Private to volume_content.c and volume_transfer.c. */
+#pragma once
+
+#include "api/e2b/volumes/volume_content.h"
+
+#define VOLUME_USER STR("root")
+enum { VOLUME_IN_MAX = 1024 * 1024 };
+
+struct content {
+    struct str path; /* as it was asked for, cleaned: "/" is the volume */
+    bool has_uid, has_gid, has_mode, force;
+    uint32_t uid, gid, mode, depth;
+    int ok_status;
+    struct sandbox *opened; /* the volume's; ours to release */
+    struct buf listing;
+    struct buf in;  /* of an upload: what the volume has not taken yet */
+    size_t unacked; /* of a download: what the client has not taken yet */
+    bool is_ready, body_ended, eof_sent;
+};
+
+static inline struct content *content_of(struct call *c)
+{
+    return c->state;
+}
+
+void content_fail(struct call *c, const struct err *err);
+void content_answer_entry(struct call *c); /* with the entry at its path */
+void content_change(struct call *c);       /* sets owner and mode, as far as given, then that */
+
+void volume_download(struct call *c);
+void volume_upload(struct call *c);

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *  1. A request opens the volume: a hidden sandbox of ours whose agent has it as the root of all paths. All that is done to it is done in there, as its root;
+ *     absolute links begin at the volume's root, and what would lead above that stays there.
+ *  2. The volume is let go of when the request is over, or, when that comes first, once it was opened.
+ */
+#include "api/e2b/volumes/volume_content.h"
+
+#include "api/e2b/volumes/volume_call.h"
+#include "base/path.h"
+#include "http/client/connect.h"
+#include "http/url.h"
+#include "sandbox/volume/volumes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { DEPTH_MAX = 64 };
+
+void content_fail(struct call *c, const struct err *err)
+{
+    const struct str path = content_of(c)->path;
+
+    if (call_lost(c, err->code))
+        return;
+    if (err->code == ERR_NOT_FOUND)
+        call_fail(c, 404, "path '%.*s' not found", (int)MIN(path.n, (size_t)512), path.p);
+    else if (err->code == ERR_FAILED_PRECONDITION || err->code == ERR_ALREADY_EXISTS)
+        call_fail(c, 409, "%s", err->msg);
+    else
+        call_fail(c, connect_status(err->code), "%s", err->msg);
+}
+
+static void cleanup(struct call *c)
+{
+    struct content *k = content_of(c);
+
+    buf_fini(&k->listing);
+    buf_fini(&k->in);
+    if (c->file)
+        file_call_cancel(TAKE_PTR(c->file));
+    if (k->opened) {
+        volume_release(call_core(c), k->opened);
+        sandbox_unref(k->opened);
+    }
+    k->opened = NULL;
+}
+
+/* ---- entries ---- */
+
+static void append_time(struct buf *b, const char *name, uint64_t ns)
+{
+    char text[CLOCK_TEXT_MAX];
+
+    clock_format(ns / 1000, 6, text);
+    buf_printf(b, ",\"%s\":\"%s\"", name, text);
+}
+
+/* Access and change times are not told by the agent: the time of the last change stands for them. */
+static void append_entry(struct buf *b, const struct file_entry *e)
+{
+    const char *type = e->is_link                       ? "symlink"
+                       : e->type == WIRE_FILE_REGULAR   ? "file"
+                       : e->type == WIRE_FILE_DIRECTORY ? "directory"
+                                                        : "unknown";
+
+    buf_append_cstr(b, "{\"name\":");
+    buf_append_json_string(b, e->path.n <= 1 ? STR("/") : e->name);
+    buf_printf(b, ",\"type\":\"%s\",\"path\":", type);
+    buf_append_json_string(b, e->path);
+    buf_printf(b, ",\"size\":%" PRIu64 ",\"mode\":%u,\"uid\":%u,\"gid\":%u", e->size,
+               (e->is_link ? e->link_mode : e->mode) & 07777, e->uid, e->gid);
+    append_time(b, "atime", e->mtime_ns);
+    append_time(b, "mtime", e->mtime_ns);
+    append_time(b, "ctime", e->mtime_ns);
+    if (e->is_link) {
+        buf_append_cstr(b, ",\"target\":");
+        buf_append_json_string(b, e->target);
+    }
+    buf_append_char(b, '}');
+}
+
+static void on_entry(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct call *c = ctx;
+
+    c->file = NULL;
+    if (err) {
+        content_fail(c, err);
+        return;
+    }
+    append_entry(&b, e);
+    call_json(c, content_of(c)->ok_status, buf_str(&b));
+}
+
+void content_answer_entry(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_entry, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+/* ---- owner, mode, directories ---- */
+
+static void change(struct call *c, uint8_t flags)
+{
+    struct content *k = content_of(c);
+    const struct file_change change = {
+        .flags = (uint8_t)(flags | (k->has_uid ? WIRE_CHANGE_UID : 0) | (k->has_gid ? WIRE_CHANGE_GID : 0) |
+                           (k->has_mode ? WIRE_CHANGE_MODE : 0)),
+        .uid = k->uid,
+        .gid = k->gid,
+        .mode = k->mode,
+    };
+    struct err err;
+
+    if (file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, on_entry, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+void content_change(struct call *c)
+{
+    const struct content *k = content_of(c);
+
+    if (k->has_uid || k->has_gid || k->has_mode)
+        change(c, 0);
+    else
+        content_answer_entry(c);
+}
+
+static void make_dir(struct call *c)
+{
+    change(c, WIRE_CHANGE_MAKE | (content_of(c)->force ? WIRE_CHANGE_PARENTS : 0));
+}
+
+/* ---- remove, list ---- */
+
+static void on_removed(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)e;
+    c->file = NULL;
+    if (err)
+        content_fail(c, err);
+    else
+        call_empty(c, 204);
+}
+
+static void remove_step(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_remove(k->opened, &c->actor, VOLUME_USER, k->path, on_removed, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+static void on_removing(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+
+    (void)e;
+    c->file = NULL;
+    if (err)
+        content_fail(c, err);
+    else
+        call_step(c, remove_step);
+}
+
+static void remove_it(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    /* Removing what is not there succeeds; here that is 404. */
+    if (file_stat(k->opened, &c->actor, VOLUME_USER, k->path, on_removing, c, &c->file, &err) < 0)
+        content_fail(c, &err);
+}
+
+static void on_each(void *ctx, const struct file_entry *e)
+{
+    struct content *k = content_of(ctx);
+
+    buf_append_char(&k->listing, buf_len(&k->listing) ? ',' : '[');
+    append_entry(&k->listing, e);
+}
+
+static void on_listed(void *ctx, const struct file_entry *e, const struct err *err)
+{
+    struct call *c = ctx;
+    struct content *k = content_of(c);
+
+    (void)e;
+    c->file = NULL;
+    if (err) {
+        content_fail(c, err);
+        return;
+    }
+    if (!buf_len(&k->listing))
+        buf_append_char(&k->listing, '[');
+    buf_append_char(&k->listing, ']');
+    call_json_buf(c, 200, &k->listing);
+}
+
+static void list(struct call *c)
+{
+    struct content *k = content_of(c);
+    struct err err;
+
+    if (file_list(k->opened, &c->actor, VOLUME_USER, k->path, (uint32_t)k->depth, on_each, on_listed, c, &c->file,
+                  &err) < 0)
+        content_fail(c, &err);
+}
+
+/* ---- the request ---- */
+
+const struct route volume_routes[] = {
+    {HTTP_METHOD_GET, "/volumecontent/{}/path", content_answer_entry, 0, NULL},
+    {HTTP_METHOD_PATCH, "/volumecontent/{}/path", content_change, 0, NULL},
+    {HTTP_METHOD_DELETE, "/volumecontent/{}/path", remove_it, 0, NULL},
+    {HTTP_METHOD_GET, "/volumecontent/{}/dir", list, 0, NULL},
+    {HTTP_METHOD_POST, "/volumecontent/{}/dir", make_dir, 0, NULL},
+    {HTTP_METHOD_GET, "/volumecontent/{}/file", volume_download, 0, NULL},
+    {HTTP_METHOD_PUT, "/volumecontent/{}/file", volume_upload, 0, NULL},
+};
+const size_t volume_routes_n = ARRAY_SIZE(volume_routes);
+
+static void on_volume(void *ctx, struct sandbox *sb, const struct err *err)
+{
+    struct call *c = ctx;
+
+    if (!c->req) { /* its client has gone */
+        if (sb) {
+            volume_release(call_core(c), sb);
+            sandbox_unref(sb);
+        }
+    } else if (err) {
+        content_fail(c, err);
+    } else {
+        content_of(c)->opened = sb;
+        call_step(c, c->route->handler);
+    }
+    call_unref(c);
+}
+
+static void open_volume(struct call *c)
+{
+    struct err err;
+
+    call_ref(c);
+    if (volume_open(call_core(c), &c->actor, c->args[0], on_volume, c, &err) < 0) {
+        content_fail(c, &err);
+        call_unref(c);
+    }
+}
+
+/* False: answered. */
+static bool get_number(struct call *c, const char *name, uint64_t max, bool *ret_has, uint32_t *ret_value)
+{
+    uint64_t number = 0;
+    struct str value;
+
+    *ret_has = http_query_get(c->req, name, &value) == 1 && value.n;
+    if (*ret_has && (str_to_u64(value, &number) < 0 || number > max)) {
+        call_fail(c, 400, "parameter \"%s\" must be a number up to %" PRIu64, name, max);
+        return false;
+    }
+    *ret_value = (uint32_t)number;
+    return true;
+}
+
+/* PATCH says in its body what the others say in the query. */
+static void on_patch(struct call *c, const json_t *body)
+{
+    struct content *k = content_of(c);
+    int64_t uid = 0, gid = 0, mode = 0;
+    struct err err;
+    int has_uid = json_get_int(body, "uid", 0, INT32_MAX, &uid, &err);
+    int has_gid = has_uid < 0 ? -1 : json_get_int(body, "gid", 0, INT32_MAX, &gid, &err);
+    int has_mode = has_gid < 0 ? -1 : json_get_int(body, "mode", 0, 07777, &mode, &err);
+
+    if (has_mode < 0) {
+        call_fail(c, 400, "%s", err.msg);
+        return;
+    }
+    k->has_uid = has_uid > 0;
+    k->has_gid = has_gid > 0;
+    k->has_mode = has_mode > 0;
+    k->uid = (uint32_t)uid;
+    k->gid = (uint32_t)gid;
+    k->mode = (uint32_t)mode;
+    open_volume(c);
+}
+
+static bool read_parameters(struct call *c)
+{
+    struct content *k = content_of(c);
+    char clean[PATH_TEXT_MAX];
+    struct str path, force;
+    uint32_t depth = 1;
+    bool has_depth;
+
+    if (http_query_get(c->req, "path", &path) != 1 || !path.n || str_has_nul(path)) {
+        call_fail(c, 400, "parameter \"path\" is missing");
+        return false;
+    }
+    if (path_clean(arena_str(http_arena(c->req), str_of(arena_printf(http_arena(c->req), "/%.*s", STR_ARG(path)))),
+                   clean) < 0 ||
+        strlen(clean) >= PATH_TEXT_MAX) {
+        call_fail(c, 400, "parameter \"path\" is no path");
+        return false;
+    }
+    k->path = arena_str(http_arena(c->req), str_of(clean));
+    k->force = http_query_get(c->req, "force", &force) == 1 && (str_eqc(force, "true") || str_eqc(force, "1"));
+    if (!get_number(c, "uid", INT32_MAX, &k->has_uid, &k->uid) ||
+        !get_number(c, "gid", INT32_MAX, &k->has_gid, &k->gid) ||
+        !get_number(c, "mode", 07777, &k->has_mode, &k->mode) || !get_number(c, "depth", DEPTH_MAX, &has_depth, &depth))
+        return false;
+    k->depth = has_depth && depth ? depth : 1;
+    return true;
+}
+
+/* The token is the volume's own; a volume that is not there and a wrong token look alike. */
+static bool may_use(struct call *c)
+{
+    const struct volume *v = volume_find(call_core(c), TENANT_ANY, c->args[0]);
+    struct str given = http_header_get(c->req, "authorization");
+
+    given = given.n > 7 && str_eq_nocase(str_n(given.p, 7), STR("bearer ")) ? str_trim(str_sub(given, 7)) : STR_NULL;
+    if (v && given.n && str_eqc(c->args[0], v->id) && str_eq_secret(given, str_of(v->token))) {
+        c->actor.who = (struct principal){.tenant = v->tenant, .view = v->tenant};
+        return access_charge(c, v->tenant);
+    }
+    facade_note_refusal(c->facade, c->req, given.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
+    call_fail(c, 401, "the volume's token is missing or wrong");
+    return false;
+}
+
+bool volume_content_handle(struct e2b *e2b, struct http_request *req)
+{
+    struct str args[ROUTE_ARGS_MAX] = {STR_NULL};
+    const struct route *route = NULL;
+    enum route_result found =
+        route_find(volume_routes, volume_routes_n, http_method(req), http_raw_path(req), &route, args, NULL);
+    struct content *k;
+    struct call *c;
+
+    if (!str_starts(http_raw_path(req), STR("/volumecontent/")))
+        return false;
+    c = call_new(&e2b->facade, req, "e2b:volume");
+    if (found == ROUTE_FOUND && route->method != http_method(req))
+        found = ROUTE_WRONG_METHOD; /* HEAD */
+    if (found != ROUTE_FOUND) {
+        call_fail(c, found == ROUTE_UNKNOWN ? 404 : 405, "%s",
+                  found == ROUTE_UNKNOWN ? "there is no such route" : "method not allowed");
+        return true;
+    }
+    c->route = route;
+    if (url_decode(http_arena(req), args[0], URL_PATH, &c->args[0]) < 0 || str_has_nul(c->args[0])) {
+        call_fail(c, 400, "validation error: malformed path");
+        return true;
+    }
+    if (!may_use(c))
+        return true;
+    k = c->state = arena_alloc(http_arena(req), sizeof(*k));
+    *k = (struct content){.listing = BUF_INIT(REPLY_MAX), .in = BUF_INIT(VOLUME_IN_MAX)};
+    k->ok_status = route->method == HTTP_METHOD_POST || route->method == HTTP_METHOD_PUT ? 201 : 200;
+    c->cleanup = cleanup;
+    if (!read_parameters(c))
+        return true;
+    if (route->handler == content_change)
+        call_read_json(c, false, on_patch);
+    else
+        open_volume(c);
+    return true;
+}

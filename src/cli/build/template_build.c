@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/build/template_build.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/build/build_context.h"
+#include "cli/build/dockerfile.h"
+#include "cli/build/template_build_auth.h"
+#include "cli/domain/secret_input.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "config/units.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { POLL_MS = 150, CHUNK = 256 * 1024, STEP_TEXT_MAX = 64 };
+
+struct making {
+    struct context *ctx;
+    const struct template_build_options *o;
+    struct arena arena;
+    struct dockerfile file;
+    struct build_context *context;
+    struct service *s;
+    json_t *spec;
+    struct arena secrets; /* wiped */
+    struct secret_input password;
+    struct progress progress; /* of what goes on at the moment */
+    usec_t since;             /* it does */
+    const char *doing, *what; /* "packing", a source of COPY */
+    uint64_t total;           /* bytes of it; 0: not known yet */
+    char step[STEP_TEXT_MAX]; /* of the build, as its log calls it: "[builder 2/6]" */
+};
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static bool is_silent(const struct making *m)
+{
+    return m->o->quiet || m->ctx->json;
+}
+
+static void say(struct making *m, const char *text)
+{
+    progress_end(&m->progress);
+    if (is_silent(m))
+        return;
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
+    (void)fputc('\n', stderr);
+}
+
+static void set_text(json_t *object, const char *name, const char *text)
+{
+    if (text)
+        (void)json_object_set_new(object, name, json_string(text));
+}
+
+static uint64_t seconds_since(usec_t then)
+{
+    return (clock_mono() - then) / USEC_PER_SEC;
+}
+
+/* What takes long enough for somebody to wonder is shown on a terminal. */
+static void start_doing(struct making *m, const char *doing, const char *what, uint64_t total)
+{
+    progress_end(&m->progress);
+    progress_start(&m->progress, is_silent(m));
+    m->since = clock_mono();
+    m->doing = doing;
+    m->what = what;
+    m->total = total;
+}
+
+static void show_bytes(void *ctx, uint64_t bytes)
+{
+    struct making *m = ctx;
+    char done[UNIT_TEXT_MAX], all[UNIT_TEXT_MAX];
+    unit_format_size(bytes, done);
+    unit_format_size(m->total, all);
+    progress_show(&m->progress, "%s %.200s: %s%s%s, %llu s", m->doing, m->what, done, m->total ? " of " : "",
+                  m->total ? all : "", (unsigned long long)seconds_since(m->since));
+}
+
+/* ---- what is to be built ---- */
+
+static int read_dockerfile(struct making *m, const char *path, struct err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(DOCKERFILE_MAX + 1);
+    int r = fd_read_file(AT_FDCWD, path, &text);
+    if (r < 0)
+        return err_errno(err, r, "read %s", path);
+    struct str s = arena_str(&m->arena, buf_str(&text));
+    if (dockerfile_parse(path, s, m->o->build_args, m->o->n_build_args, &m->arena, &m->file, err) < 0)
+        return -1;
+    for (size_t i = 0; i < m->file.n_notes; i++)
+        say(m, m->file.notes[i]);
+    return 0;
+}
+
+static int find_dockerfile(struct making *m, struct err *err)
+{
+    const struct template_build_options *o = m->o;
+    bool has_base = o->from_image || o->from_template || o->from_oci;
+    if (!o->file && has_base)
+        return 0;
+    const char *path = o->file ? o->file : arena_printf(&m->arena, "%s/Dockerfile", o->context);
+    if (read_dockerfile(m, path, err) == 0)
+        return 0;
+    if (!o->file)
+        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
+                       "name a Dockerfile with -f, or what to begin with: --from-template base");
+    return -1;
+}
+
+/* ---- credentials of the registry ---- */
+
+/* The service is told along with the image; it keeps them no longer than the build. */
+static int add_auth(struct making *m, const char *image)
+{
+    const struct template_build_options *o = m->o;
+    const char *registry = registry_of(&m->secrets, image);
+    struct registry_auth auth = {0};
+    if (o->registry_user) {
+        auth.user = o->registry_user;
+        auth.password = arena_strndup(&m->secrets, m->password.bytes, m->password.n);
+    } else if (o->docker_config) {
+        if (registry_auth_load(*o->docker_config ? o->docker_config : NULL, registry, &m->secrets, &auth,
+                               &m->ctx->err) < 0)
+            return -1;
+        say(m, auth.user ? arena_printf(&m->arena, "the configuration of Docker has credentials for %s", registry)
+                         : arena_printf(&m->arena, "the configuration of Docker has no credentials for %s", registry));
+    }
+    if (!auth.user)
+        return 0;
+    json_t *given = json_pack("{s:s,s:s}", "username", auth.user, "password", auth.password);
+    if (!given)
+        return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's user name or password is not UTF-8");
+    (void)json_object_set_new(m->spec, "registry", given);
+    return 0;
+}
+
+/* Before anything else, so that whoever types it is not kept waiting. */
+static int read_password(struct making *m)
+{
+    if (m->o->registry_user || m->o->docker_config)
+        (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (!m->o->registry_user)
+        return 0;
+    if (secret_input_read(m->ctx, "the registry's password", NULL, &m->password) < 0)
+        return -1;
+    return memchr(m->password.bytes, '\0', m->password.n)
+               ? err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's password holds a NUL")
+               : 0;
+}
+
+static void forget_auth(struct making *m)
+{
+    const json_t *password = json_object_get(json_object_get(m->spec, "registry"), "password");
+    if (password)
+        mem_wipe((char *)(uintptr_t)json_string_value(password), json_string_length(password));
+    secret_input_wipe(&m->password);
+    arena_wipe(&m->secrets);
+}
+
+/* ---- sending ---- */
+
+static int send_fd(struct making *m, const char *what, const char *hash, int fd)
+{
+    struct context *ctx = m->ctx;
+    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash), *chunk = mem_alloc(CHUNK);
+    struct stat st;
+    char size[UNIT_TEXT_MAX];
+    if (fstat(fd, &st) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+        return err_errno(&ctx->err, errno, "read what is to be sent");
+    start_doing(m, "sending", what, (uint64_t)st.st_size);
+    if (service_begin(m->s, "PUT", target, st.st_size) < 0)
+        return -1;
+    for (off_t sent = 0; sent < st.st_size;) {
+        ssize_t n = read(fd, chunk, CHUNK);
+        if (n <= 0)
+            return err_set(&ctx->err, ERR_ABORTED, "what is sent changes meanwhile");
+        int r = http_client_write(service_client(m->s), str_n(chunk, (size_t)n));
+        if (r < 0)
+            break; /* the answer says why */
+        sent += n;
+        show_bytes(m, (uint64_t)sent);
+    }
+    progress_end(&m->progress);
+    int ignored UNUSED = http_client_end(service_client(m->s)); /* likewise */
+    if (service_answer(m->s, is_silent(m) ? NULL : "sending files", NULL) < 0)
+        return ctx->err.code == ERR_ALREADY_EXISTS ? 0
+                                                   : -1; /* somebody was faster: of the same files, as the hash says */
+    unit_format_size((uint64_t)st.st_size, size);
+    if (seconds_since(m->since) > 0)
+        say(m,
+            arena_printf(&m->arena, "sent %s: %s in %llu s", what, size, (unsigned long long)seconds_since(m->since)));
+    return 0;
+}
+
+static int is_present(struct making *m, const char *hash)
+{
+    AUTO_FREE char *target = mem_printf("/cove/v1/uploads/%s", hash);
+    AUTO_JSON json_t *answer = NULL;
+    if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
+        return -1;
+    return json_is_true(json_object_get(answer, "present"));
+}
+
+/* A file without a name that is gone when it is closed. */
+static int scratch_file(struct err *err)
+{
+    const char *dir = getenv("TMPDIR");
+    int fd = open(dir && *dir ? dir : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    return fd < 0 ? err_errno(err, errno, "make a file for what is sent") : fd;
+}
+
+static int send_source(struct making *m, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1])
+{
+    struct err *err = &m->ctx->err;
+    char size[UNIT_TEXT_MAX];
+    if (!m->context && build_context_open(m->o->context, &m->context, err) < 0)
+        return -1;
+    build_context_watch(m->context, show_bytes, m);
+    start_doing(m, "reading", source, 0);
+    if (build_context_hash(m->context, source, ret_hash, err) < 0)
+        return -1;
+    int r = is_present(m, ret_hash);
+    if (r)
+        return r < 0 ? -1 : 0;
+    unit_format_size(build_context_bytes(m->context), size);
+    say(m, arena_printf(&m->arena, "sending %s: %s", source, size));
+    AUTO_CLOSE int fd = scratch_file(err);
+    start_doing(m, "packing", source, build_context_bytes(m->context));
+    if (fd < 0 || build_context_pack(m->context, source, fd, err) < 0)
+        return -1;
+    return send_fd(m, source, ret_hash, fd);
+}
+
+static int send_archive(struct making *m)
+{
+    char hash[CONTEXT_HASH_LEN + 1];
+    struct stat st;
+    char size[UNIT_TEXT_MAX];
+    start_doing(m, "reading", m->o->from_oci, 0);
+    if (build_context_hash_file(m->o->from_oci, show_bytes, m, hash, &m->ctx->err) < 0)
+        return -1;
+    set_text(m->spec, "archive", hash);
+    int r = is_present(m, hash);
+    if (r)
+        return r < 0 ? -1 : 0;
+    AUTO_CLOSE int fd = open(m->o->from_oci, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(&m->ctx->err, errno, "open %s", m->o->from_oci);
+    unit_format_size((uint64_t)st.st_size, size);
+    say(m, arena_printf(&m->arena, "sending %s: %s", m->o->from_oci, size));
+    return send_fd(m, m->o->from_oci, hash, fd);
+}
+
+static int add_steps(struct making *m)
+{
+    json_t *steps = json_array();
+    (void)json_object_set_new(m->spec, "steps", steps);
+    for (size_t i = 0; i < m->file.n_steps; i++) {
+        const struct dockerfile_step *s = &m->file.steps[i];
+        json_t *step = json_object(), *args = json_array();
+        (void)json_array_append_new(steps, step);
+        (void)json_object_set_new(step, "type", json_string(s->type));
+        (void)json_object_set_new(step, "args", args);
+        for (size_t k = 0; k < s->n_args; k++)
+            (void)json_array_append_new(args, json_string(s->args[k]));
+        char hash[CONTEXT_HASH_LEN + 1];
+        if (strcmp(s->type, "COPY") != 0)
+            continue;
+        if (send_source(m, s->args[0], hash) < 0)
+            return err_prefix(&m->ctx->err, "line %u", s->line);
+        set_text(step, "files", hash);
+    }
+    return 0;
+}
+
+static int make_spec(struct making *m)
+{
+    const struct template_build_options *o = m->o;
+    m->spec = json_object();
+    if (o->from_oci) {
+        if (send_archive(m) < 0)
+            return -1;
+    } else if (o->from_template) {
+        set_text(m->spec, "template", o->from_template);
+    } else {
+        const char *image = o->from_image ? o->from_image : m->file.image;
+        set_text(m->spec, o->from_image ? "image" : "from", image);
+        if (add_auth(m, image) < 0)
+            return -1;
+    }
+    (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
+    set_text(m->spec, "start_cmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
+    set_text(m->spec, "ready_cmd", o->ready_cmd);
+    return add_steps(m);
+}
+
+/* ---- following ---- */
+
+/* "[builder 2/6] RUN make" is of that step. */
+static void note_step(struct making *m, const char *line)
+{
+    size_t n = *line == '[' ? strcspn(line, "]") + 1 : 0;
+    if (n == 0 || n >= sizeof(m->step) || (strncmp(m->step, line, n) == 0 && !m->step[n]))
+        return;
+    (void)snprintf(m->step, sizeof(m->step), "%.*s", (int)n, line);
+    m->since = clock_mono();
+}
+
+/* A step without a word is seen to go on. */
+static void show_step(struct making *m)
+{
+    progress_show(&m->progress, "%s %llu s", *m->step ? m->step : "waiting for the build,",
+                  (unsigned long long)seconds_since(m->since));
+}
+
+static void print_lines(struct making *m, const json_t *answer, json_int_t *after)
+{
+    const json_t *line;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "lines"), i, line)
+    {
+        note_step(m, text_of(line, "message"));
+        *after = json_integer_value(json_object_get(line, "seq"));
+        if (m->ctx->json) {
+            print_json(line);
+            (void)fflush(stdout);
+        } else if (strcmp(text_of(line, "level"), "debug") != 0) {
+            say(m, text_of(line, "message"));
+            progress_start(&m->progress, is_silent(m));
+        }
+    }
+}
+
+static volatile sig_atomic_t interrupted; /* by this signal; a second one ends us at once */
+
+static void on_signal(int sig)
+{
+    interrupted = sig;
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction catch = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction now;
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &catch, NULL);
+}
+
+/* Who started it and leaves does not want it any more. Does not return, but when it can't be cancelled. */
+static int cancel(struct making *m, const char *id)
+{
+    progress_end(&m->progress);
+    AUTO_FREE char *target = mem_printf("/cove/v1/builds/%s", id);
+    if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
+        return err_prefix(&m->ctx->err, "cancel the build");
+    say(m, "the build was cancelled");
+    (void)signal(interrupted, SIG_DFL);
+    (void)raise(interrupted);
+    return err_set(&m->ctx->err, ERR_ABORTED, "the build was cancelled");
+}
+
+static int follow(struct making *m, const char *id, json_t **ret_build)
+{
+    json_int_t after = 0;
+    catch_signals();
+    start_doing(m, NULL, NULL, 0);
+    for (;;) {
+        if (interrupted)
+            return cancel(m, id);
+        AUTO_FREE char *target = mem_printf("/cove/v1/builds/%s/log?after=%lld", id, (long long)after);
+        AUTO_JSON json_t *answer = NULL;
+        if (service_call(m->s, "GET", target, NULL, NULL, &answer) < 0)
+            return -1;
+        const json_t *build = json_object_get(answer, "build");
+        print_lines(m, answer, &after);
+        bool is_over =
+            strcmp(text_of(build, "status"), "ready") == 0 || strcmp(text_of(build, "status"), "failed") == 0;
+        if (is_over && json_array_size(json_object_get(answer, "lines")) == 0) {
+            progress_end(&m->progress);
+            *ret_build = json_deep_copy(build);
+            return 0;
+        }
+        if (is_over)
+            continue;
+        show_step(m);
+        (void)usleep(POLL_MS * 1000);
+    }
+}
+
+static char *default_name(struct making *m)
+{
+    char path[PATH_TEXT_MAX];
+    AUTO_FREE char *real = realpath(m->o->context, NULL);
+    if (!real || path_clean(str_of(real), path) < 0)
+        return NULL;
+    struct str base = path_base(str_of(path));
+    char *name = arena_strndup(&m->arena, base.p, MIN(base.n, (size_t)60));
+    for (char *c = name; *c; c++) {
+        if (*c >= 'A' && *c <= 'Z')
+            *c = (char)(*c - 'A' + 'a');
+        else if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_'))
+            *c = '-';
+    }
+    return *name ? name : NULL;
+}
+
+static int begin(struct making *m, json_t **ret_build)
+{
+    const struct template_build_options *o = m->o;
+    const char *name = o->name ? o->name : default_name(m);
+    AUTO_JSON json_t *body = json_object();
+    json_t *tags = json_array();
+    if (!name)
+        return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the template needs a name: --name");
+    set_text(body, "name", name);
+    for (size_t i = 0; i < o->n_tags; i++)
+        (void)json_array_append_new(tags, json_string(o->tags[i]));
+    (void)json_object_set_new(body, "tags", tags);
+    if (o->cpu_milli)
+        (void)json_object_set_new(body, "cpu_milli", json_integer(o->cpu_milli));
+    if (o->memory_bytes)
+        (void)json_object_set_new(body, "memory_bytes", json_integer((json_int_t)o->memory_bytes));
+    (void)json_object_set(body, "spec", m->spec);
+    return service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build", ret_build);
+}
+
+static int fail(struct making *m)
+{
+    progress_end(&m->progress);
+    return context_fail(m->ctx, STATUS_FAILED);
+}
+
+static int build(struct making *m)
+{
+    AUTO_JSON json_t *build = NULL, *end = NULL;
+    if (read_password(m) < 0 || find_dockerfile(m, &m->ctx->err) < 0)
+        return fail(m);
+    m->s = service_open(m->ctx);
+    if (!m->s || make_spec(m) < 0 || begin(m, &build) < 0 || follow(m, text_of(build, "id"), &end) < 0)
+        return fail(m);
+    bool ready = strcmp(text_of(end, "status"), "ready") == 0;
+    if (m->ctx->json) {
+        print_json(end);
+    } else if (ready) {
+        print_line(text_of(end, "template"));
+    }
+    if (ready)
+        return STATUS_OK;
+    const char *step = text_of(end, "step");
+    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
+                  text_of(end, "reason"));
+    if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
+        (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
+                       "FROM means a template here when one has that name ('cove template ls'), else an image");
+    return fail(m);
+}
+
+int template_build_run(struct context *ctx, const struct template_build_options *options)
+{
+    struct making m = {.ctx = ctx, .o = options};
+    int status = build(&m);
+    forget_auth(&m);
+    json_decref(m.spec);
+    build_context_close(m.context);
+    service_close(m.s);
+    arena_fini(&m.arena);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cmd/commands.h"
+#include "cli/completion.h"
+
+#include <stdio.h>
+
+static int run(struct context *ctx)
+{
+    const char *value;
+    if (context_next_flag(ctx, &value) < 0)
+        return context_exit(ctx);
+    AUTO_BUF struct buf script = BUF_INIT(1 << 20), json = BUF_INIT(8 << 20);
+    const char *shell = context_operands(ctx) == 1 ? ctx->argv[ctx->argi] : "";
+    if (completion_write(shell, ctx->commands, &script) < 0)
+        return context_usage(ctx, "for which shell? bash, zsh or fish");
+    if (ctx->json) {
+        buf_printf(&json, "{\"shell\":\"%s\",\"script\":", shell);
+        buf_append_json_string(&json, buf_str(&script));
+        buf_append_cstr(&json, "}\n");
+    }
+    struct buf *out = ctx->json ? &json : &script;
+    (void)fwrite(buf_data(out), 1, buf_len(out), stdout);
+    return STATUS_OK;
+}
+
+const struct command cmd_completion = {
+    .name = "completion",
+    .summary = "print a completion script for a shell",
+    .synopsis = "bash|zsh|fish",
+    .description =
+        "Prints a script that makes the shell complete cove's commands, options and the ids of sandboxes. zsh loads it from a directory of its $fpath, or by "
+        "source once compinit has run.",
+    .examples = "source <(cove completion bash)\n"
+                "mkdir -p ~/.zfunc && cove completion zsh > ~/.zfunc/_cove\n"
+                "mkdir -p ~/.config/fish/completions && cove completion fish > ~/.config/fish/completions/cove.fish",
+    .operands = "shell",
+    .is_local = true,
+    .run = run,
+};

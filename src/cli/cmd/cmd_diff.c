@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/id.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/exec.h"
+#include "cli/exec/terminal.h"
+#include "cli/files/diff_line.h"
+#include "cli/files/diff_patch.h"
+#include "cli/service.h"
+#include "http/url.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { FLAG_PATH = 256 };
+enum { TARGET_MAX = 8192, LINES_BYTES = 256 << 20, LINE_BYTES = 64 * 1024 };
+
+static const struct flag flags[] = {
+    {'p', 'p', "patch", NULL, "Prints the difference of the contents, as a patch that 'git apply' takes."},
+    {FLAG_PATH, 0, "path", "DIR",
+     "With --patch: only what is below this directory, with names from there. Default: /."},
+    {'z', 'z', "null", NULL, "Ends each with NUL instead of a line break, and writes names as they are."},
+};
+
+/* The lines of the answer (cli/files/diff_line.h), to be sorted by path: NUL behind each. */
+struct lines {
+    struct buf text;
+    size_t n;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    return strcmp(x + 2, y + 2);
+}
+
+static void print_line(struct str line)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LINE_BYTES);
+    diff_line_escape(&b, line);
+    (void)fwrite(buf_data(&b), 1, buf_len(&b), stdout);
+    (void)fputc('\n', stdout);
+}
+
+/* Those of l, sorted by path. Free the array, not what it points to. */
+static const char **sort_lines(const struct lines *l)
+{
+    const char **all = mem_array(l->n + 1, sizeof(*all)), *at = buf_data(&l->text);
+    for (size_t i = 0; i < l->n; i++, at += strlen(at) + 1)
+        all[i] = at;
+    if (l->n)
+        qsort(all, l->n, sizeof(*all), compare);
+    return all;
+}
+
+static void print_lines(const struct lines *l, bool is_raw)
+{
+    const char **all = sort_lines(l);
+    for (size_t i = 0; i < l->n; i++) {
+        if (is_raw)
+            (void)fwrite(all[i], 1, strlen(all[i]) + 1, stdout);
+        else
+            print_line(str_of(all[i]));
+    }
+    mem_free(all);
+}
+
+/* Takes `one`. */
+static int take_line(struct context *ctx, struct lines *l, struct str line, json_t *taken)
+{
+    AUTO_JSON json_t *one = taken;
+    if (ctx->json) {
+        (void)fwrite(line.p, 1, line.n, stdout);
+        (void)fputc('\n', stdout);
+        return 0;
+    }
+    if (diff_line_read(&l->text, one) == -EILSEQ)
+        return err_set(&ctx->err, ERR_INTERNAL, "the service's answer has a line that tells of no difference");
+    buf_append_char(&l->text, '\0');
+    l->n++;
+    if (buf_error(&l->text) < 0)
+        return err_set(&ctx->err, ERR_RESOURCE_EXHAUSTED,
+                       "more differs than can be sorted here; --json writes it as it comes");
+    return 0;
+}
+
+/* The beginning of a sandbox's id, or a name, which is the service's to know. */
+static void append_side(struct buf *b, struct service *s, struct context *ctx, const char *text)
+{
+    AUTO_FREE char *id = NULL;
+    struct context before = *ctx;
+    bool may_be_id = *text == 'i' && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(text);
+    if (may_be_id && service_resolve(s, text, &id) < 0) {
+        ctx->err = before.err;
+        memcpy(ctx->hint, before.hint, sizeof(ctx->hint));
+    }
+    (void)url_encode(b, str_of(id ? id : text), true);
+}
+
+/* a, b: as the service knows them, encoded. */
+static int compare_sides(struct context *ctx, struct service *s, struct str a, struct str b, struct lines *lines)
+{
+    AUTO_FREE char *target = mem_printf("/cove/v1/diff?a=%.*s&b=%.*s", STR_ARG(a), STR_ARG(b));
+    struct progress p;
+    struct str line;
+    json_t *one;
+    progress_start(&p, ctx->json);
+    int r = service_stream(s, "GET", target);
+    while (r >= 0 && (r = service_object(s, &line, &one)) > 0) {
+        progress_show(&p, "comparing, %zu so far", lines->n);
+        r = take_line(ctx, lines, line, one);
+    }
+    progress_end(&p);
+    if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove ls' lists sandboxes, 'cove snapshot ls' snapshots");
+    return r;
+}
+
+static int print_difference(struct context *ctx, const char *a, const char *b, bool is_raw)
+{
+    AUTO_BUF struct buf from = BUF_INIT(TARGET_MAX), to = BUF_INIT(TARGET_MAX);
+    struct lines lines = {.text = BUF_INIT(LINES_BYTES)};
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s)
+        return context_fail(ctx, STATUS_FAILED);
+    if (a)
+        append_side(&from, s, ctx, a);
+    append_side(&to, s, ctx, b);
+    if (buf_error(&from) || buf_error(&to))
+        return context_usage(ctx, "these are no names: they are too long");
+    int r = compare_sides(ctx, s, buf_str(&from), buf_str(&to), &lines);
+    if (!ctx->json && r >= 0)
+        print_lines(&lines, is_raw);
+    buf_fini(&lines.text);
+    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+static int patch_sides(struct context *ctx, struct service *s, struct diff_side sides[static 2], const char *a,
+                       const char *b, const char *root)
+{
+    struct lines lines = {.text = BUF_INIT(LINES_BYTES)};
+    if (diff_side_open(ctx, s, b, &sides[1]) < 0)
+        return -1;
+    if (!a && sides[1].is_made)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "%.64s is no sandbox: name what to compare it with, before it",
+                       b);
+    if ((a ? diff_side_open(ctx, s, a, &sides[0]) : diff_side_open_base(ctx, s, sides[1].id, &sides[0])) < 0)
+        return -1;
+    int r = compare_sides(ctx, s, str_of(sides[0].id), str_of(sides[1].id), &lines);
+    if (r >= 0) {
+        const char **all = sort_lines(&lines);
+        r = diff_patch_print(ctx, &sides[0], &sides[1], root, all, lines.n);
+        mem_free(all);
+    }
+    buf_fini(&lines.text);
+    return r;
+}
+
+static int print_patch(struct context *ctx, const char *a, const char *b, const char *path)
+{
+    char root[PATH_TEXT_MAX];
+    struct diff_side sides[2] = {{0}};
+    if (path[0] != '/' || path_clean(str_of(path), root) < 0)
+        return context_usage(ctx, "--path %.64s: write an absolute path of the sandbox", path);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    exec_block_signals();
+    int r = s ? patch_sides(ctx, s, sides, a, b, root) : -1;
+    const struct err why = ctx->err;
+    diff_side_close(ctx, &sides[0]);
+    diff_side_close(ctx, &sides[1]);
+    ctx->err = why;
+    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+static int run(struct context *ctx)
+{
+    const char *value;
+    const char *path = NULL;
+    bool is_raw = false, is_patch = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_PATH)
+            path = value;
+        else
+            *(flag == 'p' ? &is_patch : &is_raw) = true;
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (is_raw && ctx->json)
+        return context_usage(ctx, "give one of -z and --json");
+    if (is_patch && (is_raw || ctx->json))
+        return context_usage(ctx, "--patch goes without -z and --json");
+    if (path && !is_patch)
+        return context_usage(ctx, "--path is for --patch");
+    int n = context_operands(ctx);
+    char *const *operands = ctx->argv + ctx->argi;
+    if (n < 1 || n > 2)
+        return context_usage(ctx, n ? "give one sandbox or snapshot, or two"
+                                    : "of what? give a sandbox's id, or a snapshot's name");
+    if (is_patch)
+        return print_patch(ctx, n == 1 ? NULL : operands[0], operands[n - 1], path ? path : "/");
+    return print_difference(ctx, n == 1 ? NULL : operands[0], operands[n - 1], is_raw);
+}
+
+const struct command cmd_diff = {
+    .name = "diff",
+    .summary = "show which files a sandbox changed",
+    .synopsis = "[-z] A\n[-z] A B\n--patch [--path DIR] [A] B",
+    .description =
+        "Shows the paths that A has changed since it was made; or, with two, what B has that A has not. Each is a sandbox, or a snapshot or "
+        "template by its name. It costs what either has of its own, not what both stand on.\n"
+        "\n"
+        " A /path    added; a directory with all that is in it\n"
+        " M /path    modified: other bytes, another owner or mode, other capabilities or access lists\n"
+        " D /path    deleted; a directory that is gone stands for all that was in it\n"
+        "\n"
+        "Directories end with a slash. Sorted by path. In names, control characters, those that change the direction of text or take no room, and bytes that "
+        "are not UTF-8 are written as \\xNN, a backslash as \\\\, wherever it goes; with -z names are as they are.\n"
+        "\n"
+        "With --patch the contents: text with three lines around each change, other files as binary patches, links, and whether a file is executable; owners, "
+        "other modes and directories .git are not in it. Only a sandbox that runs can be read. Of what it was made from, and of snapshots, a sandbox is "
+        "made for as long as it takes. With one, it is compared with its template as that is now. The sandboxes' own tar is used. More than 64 MiB in a file, or "
+        "512 MiB in all, is refused.\n"
+        "\n"
+        "With --json one object a line, in no order: change, type, path, mode, size. Where a path is not UTF-8, path_base64 has its bytes, and path has U+FFFD "
+        "where they are not.\n"
+        "\n"
+        "Times and other attributes are not compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out where they are what "
+        "Cove itself wrote in B; from a sandbox or snapshot to what it was made from, they are shown. A comparison that takes more than 20 million look-ups of names fails, and so does one of which a side is removed, paused or resumed meanwhile, or has something deeper than 256 directories or "
+        "with a path of more than 4,095 bytes: then nothing is printed, and with --json what was is not all.",
+    .examples = "cove diff i3k\n"
+                "cove diff before-the-upgrade i3k\n"
+                "cove diff --patch --path /home/user i3k\n"
+                "cove diff --patch before-the-upgrade i3k > changes.patch\n"
+                "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"
+                "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/events.h"
+#include "cli/service.h"
+
+#include <ctype.h>
+
+enum { FLAG_FROM = 256, FLAG_KIND, FLAG_HIDDEN, LAST_DEFAULT = 100 };
+
+static const struct flag flags[] = {
+    {'f', 'f', "follow", NULL, "Goes on with the events to come."},
+    {'n', 'n', "last", "N", "Begins with the last N events. Default: 100."},
+    {FLAG_FROM, 0, "from", "CURSOR", "Begins with the event of this cursor; 1 is the oldest."},
+    {FLAG_KIND, 0, "kind", "KIND[,KIND...]",
+     "Only these: sandbox.ended is one kind, net. is all whose name begins so."},
+    {FLAG_HIDDEN, 0, "hidden", NULL,
+     "Also those of sandboxes that Cove makes for itself: for builds, for stock, for files in volumes."},
+};
+
+static bool is_kinds(const char *text)
+{
+    for (; *text; text++)
+        if (!islower((unsigned char)*text) && !strchr("_.,", *text))
+            return false;
+    return true;
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *kinds = "";
+    uint64_t from = 0, last = LAST_DEFAULT;
+    bool follows = false, hidden = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_FROM) {
+            if (str_to_u64(str_of(value), &from) < 0 || from == 0)
+                return context_usage(ctx, "--from %s: write the cursor of an event", value);
+        } else if (flag == 'n') {
+            if (str_to_u64(str_of(value), &last) < 0)
+                return context_usage(ctx, "--last %s: write a number", value);
+        } else if (flag == FLAG_KIND) {
+            if (!is_kinds(value))
+                return context_usage(ctx, "--kind %s: write kinds as they stand in the log", value);
+            kinds = value;
+        } else if (flag == FLAG_HIDDEN) {
+            hidden = true;
+        } else {
+            follows = true;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx))
+        return context_usage(ctx, "'cove log' is for one sandbox");
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = mem_printf("/cove/v1/events?follow=%d&hidden=%d&kind=%s&last=%llu&from=", follows, hidden,
+                                        kinds, (unsigned long long)last);
+    return events_print(ctx, s, target, from, follows);
+}
+
+const struct command cmd_events = {
+    .name = "events",
+    .summary = "the events of all sandboxes, volumes and the service, in one feed",
+    .synopsis = "[-f] [--last N | --from CURSOR] [--kind KIND[,KIND...]] [--hidden]",
+    .description =
+        "Prints what happens in the whole service, in the order in which it was stored. Each line has a number of its own, the cursor, then the "
+        "log that the event is in and what 'cove log' prints of it.\n"
+        "\n"
+        "Whoever was away goes on behind the last cursor that he has seen, with --from, and gets every event once. What is no longer kept is told "
+        "as a range of cursors. With -f, a service that is gone for a moment is asked again in the same way.\n"
+        "\n"
+        "With --json one object for each line.",
+    .examples = "cove events -f\n"
+                "cove events -f --last 0 --kind sandbox.,guard.\n"
+                "cove events --from 1 --json | jq -c 'select(.kind == \"net.denied\").data'",
+    .operands = "",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

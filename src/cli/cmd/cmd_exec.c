@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/environment.h"
+#include "cli/exec/exec_input.h"
+#include "cli/exec/exec_report.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const struct flag flags[] = {
+    EXEC_STDIN_FLAGS,
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+};
+
+static int run_in(struct context *ctx, struct exec_request *request)
+{
+    AUTO(service_close) struct service *s = NULL;
+    AUTO_FREE char *id = NULL;
+    AUTO_BUF struct buf out = BUF_INIT(EXEC_CAPTURE_MAX), err = BUF_INIT(EXEC_CAPTURE_MAX);
+    struct exec_result result = {0};
+    const struct exec_io io = {
+        .stdin_fd = STDIN_FILENO,
+        .stdout_fd = ctx->json ? -1 : STDOUT_FILENO,
+        .stderr_fd = ctx->json ? -1 : STDERR_FILENO,
+        .captured_stdout = &out,
+        .captured_stderr = &err,
+        .forwards_signals = true,
+    };
+    s = service_open(ctx);
+    if (!s || service_resolve(s, request->id, &id) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    request->id = id;
+    exec_block_signals();
+    bool failed = exec_in_sandbox(ctx, s, request, &io, &result) < 0;
+    int status = exec_status(&result, failed);
+    if (ctx->json && (result.started || result.interrupted))
+        exec_report_print("", &(struct exec_report){&result, exec_report_reason(&result, failed), &out, &err});
+    if (failed)
+        return context_fail(ctx, status);
+    if (!ctx->json)
+        exec_explain_silence(ctx, request, &result);
+    return status;
+}
+
+/* "ID -it -- bash": no program is called -it. One that is comes after a --. */
+static int refuse_late_options(struct context *ctx, const struct exec_request *request)
+{
+    AUTO_BUF struct buf line = BUF_INIT(160);
+    char *const *word = request->argv, *const *end = word;
+    while (*end && strcmp(*end, "--") != 0)
+        end++;
+    bool has_command = end[0] && end[1];
+    buf_append_cstr(&line, "cove exec ");
+    while (word < end && (has_command || **word == '-'))
+        buf_printf(&line, "%s ", *word++);
+    buf_printf(&line, "%s --", request->id);
+    word = has_command ? end + 1 : word;
+    while (*word && word != end)
+        buf_printf(&line, " %s", *word++);
+    return buf_error(&line) ? context_usage(ctx, "options go before the id: cove exec %s ID -- COMMAND", *request->argv)
+                            : context_usage(ctx, "options go before the id: %.*s", STR_ARG(buf_str(&line)));
+}
+
+static int run(struct context *ctx)
+{
+    AUTO_JSON json_t *env = NULL;
+    struct exec_request request = {0};
+    enum exec_stdin choice = EXEC_STDIN_BY_KIND;
+    const char *value;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        switch (flag) {
+        case 'i':
+        case 'n':
+            choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
+            break;
+        case 't':
+            request.has_pty = true;
+            break;
+        case 'e':
+            if (environment_add(ctx, value, &env) < 0)
+                return context_fail(ctx, STATUS_USAGE);
+            break;
+        case 'u':
+            request.user = value;
+            break;
+        case 'w':
+            request.cwd = value;
+            break;
+        default:
+            break;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    request.argv = ctx->argv + ctx->argi;
+    if (context_operands(ctx) == 0)
+        return context_usage(ctx, "the sandbox's id is missing");
+    request.id = *request.argv++;
+    if (*request.argv && strcmp(*request.argv, "--") == 0)
+        request.argv++;
+    else if (*request.argv && **request.argv == '-')
+        return refuse_late_options(ctx, &request);
+    if (!*request.argv)
+        return context_usage(ctx, "the command is missing: cove exec %s -- ls", request.id);
+    if (exec_choose_stdin(ctx, &request, choice) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    if (request.has_pty && ctx->json)
+        return context_usage(ctx, "--json and -t exclude each other");
+    request.env = env;
+    return run_in(ctx, &request);
+}
+
+const struct command cmd_exec = {
+    .name = "exec",
+    .summary = "run a command in an existing sandbox",
+    .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
+    .description =
+        "Runs COMMAND in the sandbox ID; the beginning of an id will do when it is the only such one. Input, output, exit code and signals "
+        "are as with cove run. The command lives on when cove exec is killed.\n"
+        "\n"
+        "With --json the output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end of its own: "
+        "exit_code and signal (null then), reason (null, interrupted, or failed, with the error on stderr), truncated, stdout, stderr. "
+        "Of a command that never started there is the error alone.",
+    .exit_status = " N      the command's exit code\n"
+                   " 128+N  the command ended by signal N\n"
+                   " 125    Cove failed: no service, no such sandbox; stderr says which\n"
+                   " 126    the command was found but can't be executed\n"
+                   " 127    the command was not found\n"
+                   " 2      the command line is wrong",
+    .examples = "cove exec i3k -- ps aux\n"
+                "cove exec -it i3k -- bash\n"
+                "cove exec -u root i3k -- apt-get install -y jq",
+    .operands = "id|command",
+    COMMAND_FLAGS(flags),
+    .flags_end_at_operand = true,
+    .run = run,
+};

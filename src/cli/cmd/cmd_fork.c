@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/each.h"
+#include "cli/print.h"
+#include "config/units.h"
+
+enum { FLAG_TIMEOUT = 256 };
+
+static const struct flag flags[] = {
+    {'n', 'n', "count", "N", "Makes so many, at most 1000. Default: 1."},
+    {FLAG_TIMEOUT, 0, "timeout", "TIME", "Ends each after this time: 90s, 5m; 0 for never. Default: the original's."},
+};
+
+/* Prints the ids of those that were made, and what kept the others from it once for each reason in a row. */
+static int print(struct context *ctx, const json_t *answer)
+{
+    const json_t *forks = json_object_get(answer, "forks");
+    const char *last = "";
+    int status = STATUS_OK;
+    json_t *one;
+    size_t i;
+    json_array_foreach(forks, i, one)
+    {
+        const char *id = json_string_value(json_object_get(json_object_get(one, "sandbox"), "id"));
+        const char *why = json_string_value(json_object_get(json_object_get(one, "error"), "message"));
+        const char *hint = json_string_value(json_object_get(json_object_get(one, "error"), "hint"));
+        if (id) {
+            if (!ctx->json)
+                print_line(id);
+            continue;
+        }
+        status = STATUS_FAILED;
+        if (!ctx->json && why && strcmp(why, last) != 0) {
+            (void)err_set(&ctx->err, ERR_UNKNOWN, "fork %zu: %s", i + 1, why);
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "%s", hint ? hint : "");
+            (void)context_fail(ctx, 0);
+            last = why;
+        }
+    }
+    if (ctx->json) {
+        print_json(answer);
+    }
+    return status;
+}
+
+static int run(struct context *ctx)
+{
+    AUTO_JSON json_t *body = json_object(), *answer = NULL;
+    AUTO_FREE char *id = NULL;
+    const char *value;
+    uint64_t number;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == 'n') {
+            if (str_to_u64(str_of(value), &number) < 0 || number < 1 || number > 1000)
+                return context_usage(ctx, "-n %s: write a number from 1 to 1000", value);
+            (void)json_object_set_new(body, "count", json_integer((json_int_t)number));
+        } else {
+            if (unit_parse_duration(str_of(value), &number) < 0 || number > INT64_MAX)
+                return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
+            (void)json_object_set_new(body, "timeout_ms", json_integer((json_int_t)number));
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) != 1)
+        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = service_target(id, "/fork");
+    if (service_call(s, "POST", target, body, "forking", &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    return print(ctx, answer);
+}
+
+const struct command cmd_fork = {
+    .name = "fork",
+    .summary = "copy a running sandbox, files and all",
+    .synopsis = "[-n N] [--timeout TIME] ID",
+    .description =
+        "Makes N new sandboxes whose files are those of the sandbox ID at this moment; from then on each has its own. The original stands still "
+        "for milliseconds, whatever it has written, and goes on. Processes and memory are not part of it: each new one is freshly started. "
+        "Its template, limits, environment, network policy and labels are the original's.\n"
+        "\n"
+        "Prints the ids of the new ones. With --json the whole answer: forks, each with a sandbox or an error.",
+    .exit_status = " 0  all were made\n 1  some were not; stderr says why\n 2  the command line is wrong",
+    .examples = "cove fork i3k\n"
+                "cove fork -n 8 --timeout 10m i3k | xargs -I{} cove exec {} -- ./attempt",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/events.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+#include "cli/service.h"
+
+#include <unistd.h>
+
+enum { FLAG_FROM = 256, FLAG_SERVICE, FLAG_VERIFY, FLAG_OUTPUT, FLAG_CHANNEL, FLAG_LAST };
+
+static const struct flag flags[] = {
+    {FLAG_FROM, 0, "from", "SEQ", "Begins with the event of this number. Default: 1, the first."},
+    {'f', 'f', "follow", NULL, "Goes on with the events to come, until the sandbox ends."},
+    {FLAG_LAST, 0, "last", NULL, "Takes the sandbox that was made last, whether it lives or has ended."},
+    {FLAG_SERVICE, 0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
+    {FLAG_VERIFY, 0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
+    {FLAG_OUTPUT, 0, "output", "SEQ",
+     "Prints what was kept of the output of the command that began with this event, an exec.start: where it is longer than what the events have of it."},
+    {FLAG_CHANNEL, 0, "channel", "stdout|stderr|pty",
+     "With --output: which one; pty is what had a terminal. Default: stdout."},
+};
+
+/* id NULL: the service's. */
+static int print_events(struct context *ctx, struct service *s, const char *id, uint64_t from, bool follows)
+{
+    AUTO_FREE char *target = id ? service_target(id, "/events?follow=%d&from=", follows)
+                                : mem_printf("/cove/v1/service/events?follow=%d&from=", follows);
+    return events_print(ctx, s, target, from, follows);
+}
+
+static int verify(struct context *ctx, struct service *s, const char *id)
+{
+    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/service/verify");
+    AUTO_JSON json_t *verdict = NULL;
+    if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    bool intact = json_is_true(json_object_get(verdict, "intact"));
+    if (ctx->json) {
+        print_json(verdict);
+    } else if (intact) {
+        (void)printf("intact: %lld events, %lld to %lld\n",
+                     (long long)json_integer_value(json_object_get(verdict, "checked")),
+                     (long long)json_integer_value(json_object_get(verdict, "first")),
+                     (long long)json_integer_value(json_object_get(verdict, "last")));
+    } else {
+        (void)fputs("broken: ", stdout);
+        print_line(events_text(verdict, "detail"));
+    }
+    return intact ? STATUS_OK : STATUS_FAILED;
+}
+
+static int print_output(struct context *ctx, struct service *s, const char *id, const char *seq, const char *channel)
+{
+    AUTO_FREE char *target = service_target(id, "/output?seq=%s&channel=%s", seq, channel);
+    bool is_tty = isatty(STDOUT_FILENO) == 1;
+    char piece[16 * 1024];
+    ssize_t n;
+    if (service_stream(s, "GET", target) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    while ((n = http_client_read(service_client(s), piece, sizeof(piece))) > 0) {
+        struct str rest = str_n(piece, (size_t)n), line;
+        if (!is_tty && fwrite(piece, 1, (size_t)n, stdout) < (size_t)n)
+            return STATUS_FAILED; /* whoever read it has enough */
+        while (is_tty && str_split(&rest, '\n', &line)) {
+            terminal_print(stdout, true, line);
+            if (rest.p)
+                (void)fputc('\n', stdout);
+        }
+    }
+    return n < 0 ? (void)service_broken(s, (int)n, "reading the output"), context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+/* A sandbox, or a volume: by its name, or by its id, which is how one is called that is gone. */
+static int resolve(struct context *ctx, struct service *s, const char *text, char **ret_id)
+{
+    enum { VOLUME_ID = 24 };
+    AUTO_JSON json_t *answer = NULL;
+    const json_t *one;
+    size_t i;
+    if (strlen(text) == VOLUME_ID && str_starts(str_of(text), STR("vol-"))) {
+        *ret_id = mem_strdup(text);
+        return 0;
+    }
+    if (service_resolve_log(s, text, ret_id) == 0)
+        return 0;
+    if (ctx->err.code != ERR_NOT_FOUND && ctx->err.code != ERR_INVALID_ARGUMENT)
+        return -1;
+    const struct err why = ctx->err;
+    if (service_call(s, "GET", "/cove/v1/volumes", NULL, "listing volumes", &answer) < 0)
+        return -1;
+    json_array_foreach(json_object_get(answer, "volumes"), i, one)
+    {
+        if (strcmp(events_text(one, "name"), text) == 0) {
+            *ret_id = mem_strdup(events_text(one, "id"));
+            return 0;
+        }
+    }
+    (void)snprintf(
+        ctx->hint, sizeof(ctx->hint),
+        "'cove ls --all' and 'cove volume ls' list those there are; the log of a volume that is gone goes by its whole id");
+    if (why.code == ERR_NOT_FOUND)
+        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no sandbox and no volume %.64s", text);
+    ctx->err = why;
+    return -1;
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *output = NULL, *channel = NULL;
+    uint64_t number, from = 1;
+    bool follows = false, verifies = false, is_service = false, is_last = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_FROM) {
+            if (str_to_u64(str_of(value), &from) < 0)
+                return context_usage(ctx, "--from %s: write the number of an event", value);
+        } else if (flag == FLAG_OUTPUT) {
+            if (str_to_u64(str_of(value), &number) < 0)
+                return context_usage(ctx, "--output %s: write the number of an event", value);
+            output = value;
+        } else if (flag == FLAG_CHANNEL) {
+            if (strcmp(value, "stdout") != 0 && strcmp(value, "stderr") != 0 && strcmp(value, "pty") != 0)
+                return context_usage(ctx, "--channel %s: stdout, stderr or pty", value);
+            channel = value;
+        } else if (flag == FLAG_VERIFY) {
+            verifies = true;
+        } else if (flag == FLAG_SERVICE) {
+            is_service = true;
+        } else if (flag == FLAG_LAST) {
+            is_last = true;
+        } else {
+            follows = true;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (channel && !output)
+        return context_usage(ctx, "--channel is for --output");
+    if (output && (is_service || verifies || follows || ctx->json))
+        return context_usage(ctx, "--output goes with no other option but --channel");
+    if (is_service && context_operands(ctx))
+        return context_usage(ctx, "--service takes no id: that log is of no sandbox");
+    if (is_last && (is_service || context_operands(ctx)))
+        return context_usage(ctx, "--last takes no id, and no --service");
+    if (!is_service && !is_last && context_operands(ctx) != 1)
+        return context_usage(ctx, context_operands(ctx) ? "one sandbox at a time" : "the sandbox's id is missing");
+
+    AUTO_FREE char *id = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || (is_last ? service_newest(s, &id) : is_service ? 0 : resolve(ctx, s, ctx->argv[ctx->argi], &id)) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (output)
+        return print_output(ctx, s, id, output, channel ? channel : "stdout");
+    return verifies ? verify(ctx, s, id) : print_events(ctx, s, id, from, follows);
+}
+
+const struct command cmd_log = {
+    .name = "log",
+    .summary = "every action and its outcome, one line each: the record, which --verify checks",
+    .synopsis = "[--from SEQ] [-f] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
+                "--output SEQ [--channel stdout|stderr|pty] ID|--last",
+    .description =
+        "Every action on a sandbox and everything that was observed of it is one event of its log: number, time, kind, how far it can be "
+        "trusted (seen by the host, by the kernel, or claimed from inside), the event that it follows from, who did it, and its data. The log "
+        "outlives the sandbox; 'cove ls --all' has the ids of those that have ended. A volume has one, too: its name is enough, or its id once it is gone. "
+        "So has the service: who built, tagged, published or removed a template, set or removed a secret, asked for sandboxes to be kept ready or "
+        "for the pool to be cleaned; the last 10,000 events of it are kept.\n"
+        "\n"
+        "Each event carries the hash of all before it. --verify computes them again and says where they differ.\n"
+        "\n"
+        "With --json one object for each line.",
+    .exit_status =
+        " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command line is wrong",
+    .examples = "cove log i3k\n"
+                "cove log --last\n"
+                "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
+                "cove log --verify i3k\n"
+                "cove log --output 3 --channel stderr i3k\n"
+                "cove log data\n"
+                "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event log as a person reads it who wants to know what ran and what it wrote. */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/events.h"
+#include "cli/exec/terminal.h"
+
+static const struct flag flags[] = {EVENTS_FLAGS};
+
+struct printer {
+    bool is_tty;
+    char time[EVENTS_TIME_MAX]; /* of the event at hand */
+};
+
+static void print_lines(const struct printer *p, const char *mark, struct str text)
+{
+    struct str line;
+    if (str_ends(text, STR("\n")))
+        text.n--;
+    while (str_split(&text, '\n', &line)) {
+        terminal_print(stdout, p->is_tty, str_of(p->time));
+        (void)printf(" %s ", mark);
+        terminal_print(stdout, p->is_tty, line);
+        (void)fputc('\n', stdout);
+    }
+}
+
+/* What is not UTF-8 is told as base64, by a member whose name says so: appends the bytes, and returns the name without that. */
+static struct str append_value(struct buf *b, const char *key, const json_t *value)
+{
+    const struct str name = str_of(key), mark = STR("_base64");
+    struct str text = str_n(json_string_value(value), json_string_length(value));
+    AUTO_BUF struct buf bytes = BUF_INIT(1 << 20);
+    if (str_ends(name, mark) && buf_append_unbase64(&bytes, text) == 0) {
+        (void)buf_append_str(b, buf_str(&bytes));
+        return str_n(name.p, name.n - mark.n);
+    }
+    (void)buf_append_str(b, text);
+    return name;
+}
+
+/* "  key=value" for each member that is not nested. */
+static void append_members(struct buf *b, const json_t *data)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)data, key, value)
+    {
+        if (json_is_object(value) || json_is_array(value))
+            continue;
+        AUTO_BUF struct buf text = BUF_INIT(1 << 20);
+        struct str name = str_of(key);
+        AUTO_FREE char *number = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        if (number)
+            buf_append_cstr(&text, number);
+        else
+            name = append_value(&text, key, value);
+        buf_printf(b, " %.*s=", STR_ARG(name));
+        buf_append_str(b, buf_str(&text));
+    }
+}
+
+static void print_command(const struct printer *p, const json_t *data)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    size_t i;
+    json_t *arg;
+    buf_append_cstr(&b, events_text(data, "cmd"));
+    json_array_foreach(json_object_get(data, "args"), i, arg)
+    {
+        const char *text = json_string_value(arg);
+        bool plain = text && *text && !text[strcspn(text, " \t\n'\"$`\\|&;<>()*?[]#~")];
+        buf_printf(&b, plain ? " %s" : " '%s'", text ? text : "");
+    }
+    print_lines(p, "$", buf_str(&b));
+}
+
+static void print_output(const struct printer *p, const json_t *data)
+{
+    size_t i;
+    json_t *piece, *value;
+    const char *channel;
+    json_array_foreach(json_object_get(data, "output"), i, piece)
+    {
+        json_object_foreach(piece, channel, value)
+        {
+            if (!json_is_string(value))
+                continue;
+            AUTO_BUF struct buf text = BUF_INIT(1 << 20);
+            struct str name = append_value(&text, channel, value);
+            print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
+        }
+    }
+}
+
+static void print_event(const json_t *event, bool is_tty)
+{
+    struct printer p = {.is_tty = is_tty};
+    const json_t *data = json_object_get(event, "data");
+    const char *kind = events_text(event, "kind");
+    events_time(event, p.time);
+    if (strcmp(kind, "exec.output") == 0) {
+        print_output(&p, data);
+    } else if (strcmp(kind, "exec.start") == 0) {
+        print_command(&p, data);
+    } else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ||
+               str_starts(str_of(kind), STR("sandbox.")) || str_starts(str_of(kind), STR("limit."))) {
+        AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+        buf_append_cstr(&b, kind);
+        append_members(&b, data);
+        print_lines(&p, "-", buf_str(&b));
+    }
+}
+
+static int run(struct context *ctx)
+{
+    return events_run(ctx, &(struct events){"", "exec.", print_event});
+}
+
+const struct command cmd_logs = {
+    .name = "logs",
+    .summary = "what ran and what it printed, as a terminal would have shown it",
+    .synopsis = "[-f] ID|--last",
+    .description =
+        "Prints what ran in the sandbox, what it wrote and how it ended, oldest first; the time is UTC. A line begins with $ for a command, ! "
+        "for what went to stderr, - for what happened to a process or to the sandbox. Of long output the beginning and the end are kept. "
+        "'cove log' has every action, with who did it.\n"
+        "\n"
+        "With --json the events of processes, one object for each line.",
+    .examples = "cove logs i3k\n"
+                "cove logs -f i3k",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network's part of the event log, for people. */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/events.h"
+#include "cli/exec/terminal.h"
+#include "cli/net_flags.h"
+#include "config/units.h"
+
+static const struct flag flags[] = {EVENTS_FLAGS};
+
+static long long number_of(const json_t *object, const char *name)
+{
+    return (long long)json_integer_value(json_object_get(object, name));
+}
+
+/* "api.example.com:443 (1.2.3.4)" */
+static void append_target(struct buf *b, const json_t *d)
+{
+    const char *name = events_text(d, "name"), *address = events_text(d, "address");
+    bool is_wide = !*name && strchr(address, ':');
+    buf_printf(b, " %s%s%s", is_wide ? "[" : "", *name ? name : address, is_wide ? "]" : "");
+    if (number_of(d, "port"))
+        buf_printf(b, ":%lld", number_of(d, "port"));
+    if (*name && *address)
+        buf_printf(b, " (%s)", address);
+}
+
+static void append_bytes(struct buf *b, const json_t *d)
+{
+    char sent[UNIT_TEXT_MAX], received[UNIT_TEXT_MAX];
+    unit_format_size((uint64_t)number_of(d, "sent"), sent);
+    unit_format_size((uint64_t)number_of(d, "received"), received);
+    buf_printf(b, "  sent %s, received %s", sent, received);
+}
+
+static void append_open(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "+ %s", events_text(d, "proto"));
+    append_target(b, d);
+    if (json_is_true(json_object_get(d, "intercepted")))
+        buf_append_cstr(b, "  opened");
+}
+
+static void append_close(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "- %s", events_text(d, "proto"));
+    append_target(b, d);
+    append_bytes(b, d);
+    buf_printf(b, ", %lld ms", number_of(d, "us") / 1000);
+    if (*events_text(d, "error"))
+        buf_printf(b, "  %s", events_text(d, "error"));
+}
+
+static void append_flows(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "+ %lld more opened, %lld closed", number_of(d, "opened"), number_of(d, "closed"));
+    append_bytes(b, d);
+}
+
+static void append_request(struct buf *b, const json_t *d)
+{
+    json_t *name;
+    size_t i;
+    buf_printf(b, "= %s %s %lld", events_text(d, "method"), events_text(d, "url"), number_of(d, "status"));
+    json_array_foreach(json_object_get(d, "injected"), i, name)
+    {
+        buf_printf(b, "%s%s", i ? ", " : "  with ", json_string_value(name) ? json_string_value(name) : "");
+    }
+}
+
+static void append_denied(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "! %s", events_text(d, "proto"));
+    append_target(b, d);
+    if (*events_text(d, "method"))
+        buf_printf(b, " %s %s", events_text(d, "method"), events_text(d, "path"));
+    buf_printf(b, "  denied: %s", events_text(d, "reason"));
+    if (number_of(d, "count") > 1)
+        buf_printf(b, " (%lld times)", number_of(d, "count"));
+    if (!*events_text(d, "suggestion"))
+        return;
+    buf_append_cstr(b, "; ");
+    net_flags_suggest(b, events_text(d, "suggestion"));
+}
+
+static void append_unresolved(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "? %s  not resolved: %s", events_text(d, "name"), events_text(d, "reason"));
+    if (number_of(d, "count") > 1)
+        buf_printf(b, " (%lld times)", number_of(d, "count"));
+}
+
+static void append_misuse(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "! what stands for the secret %s went to %s:%lld, where it does not belong", events_text(d, "secret"),
+               events_text(d, "name"), number_of(d, "port"));
+}
+
+static void append_policy(struct buf *b, const json_t *d)
+{
+    long long n = number_of(d, "n_rules");
+    buf_printf(b, "# policy set: %lld rule%s, else %s", n, n == 1 ? "" : "s", events_text(d, "default"));
+}
+
+static void append_failed(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "# policy not set: %s", events_text(d, "message"));
+}
+
+static void append_up(struct buf *b, const json_t *d)
+{
+    (void)d;
+    buf_append_cstr(b, "# the network is up");
+}
+
+static void append_down(struct buf *b, const json_t *d)
+{
+    buf_printf(b, "# the network is down: %s", events_text(d, "why"));
+}
+
+static const struct {
+    const char *kind;
+    void (*append)(struct buf *b, const json_t *data);
+} kinds[] = {
+    {"net.open", append_open},       {"net.close", append_close},           {"net.flows", append_flows},
+    {"net.request", append_request}, {"net.denied", append_denied},         {"net.misuse", append_misuse},
+    {"net.policy", append_policy},   {"net.failed", append_failed},         {"net.up", append_up},
+    {"net.down", append_down},       {"net.unresolved", append_unresolved},
+};
+
+static void print_event(const json_t *event, bool is_tty)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    char time[EVENTS_TIME_MAX];
+    const char *kind = events_text(event, "kind");
+    events_time(event, time);
+    buf_printf(&b, "%s ", time);
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        if (strcmp(kinds[i].kind, kind) != 0)
+            continue;
+        kinds[i].append(&b, json_object_get(event, "data"));
+        if (*events_text(event, "actor"))
+            buf_printf(&b, "  by %s", events_text(event, "actor"));
+        terminal_print(stdout, is_tty, buf_str(&b));
+        (void)fputc('\n', stdout);
+        return;
+    }
+}
+
+static int run(struct context *ctx)
+{
+    return events_run(ctx, &(struct events){"kind=net.&", "", print_event});
+}
+
+const struct command cmd_net = {
+    .name = "net",
+    .summary = "connections, requests and what the policy denied",
+    .synopsis = "[-f] ID|--last",
+    .description =
+        "Prints the connections of a sandbox, oldest first; the time is UTC. A line begins with + for a connection that was opened, - for one that "
+        "ended, = for an HTTP request that could be seen, ! for what was denied, with the rule that would allow it, ? for an allowed name that "
+        "could not be resolved, and # for changes of the policy. More than 200 connections in a second are counted, not listed.\n"
+        "\n"
+        "With --json the events, one object for each line.",
+    .examples = "cove net i3k\n"
+                "cove net -f i3k\n"
+                "cove net --json i3k | jq -c 'select(.kind == \"net.denied\") | .data.suggestion'",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cmd/commands.h"
+#include "cli/each.h"
+#include "cli/exec/terminal.h"
+#include "config/units.h"
+
+#include <unistd.h>
+
+enum { FLAG_FILES_ONLY = 256, FLAG_TIMEOUT, FLAG_COLD };
+
+static const struct flag pause_flags[] = {
+    {FLAG_FILES_ONLY, 0, "files-only", NULL,
+     "Gives its memory up: its processes end, its files stay, and resuming starts it anew."},
+};
+
+static const struct flag resume_flags[] = {
+    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+     "Ends it (or pauses it again) so long after it runs: 90s, 5m; 0 for never. Default: what it was given last."},
+    {FLAG_COLD, 0, "cold", NULL, "Gives the memory up that it was paused with: a new start on its files."},
+};
+
+static int pause_all(struct context *ctx)
+{
+    const char *value;
+    bool files_only = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0)
+        files_only = true;
+    if (flag < 0)
+        return context_exit(ctx);
+    AUTO_JSON json_t *body = json_pack("{s:b}", "memory", !files_only);
+    return each_sandbox(ctx, &(struct each){"pause", "pausing", "paused", body, NULL});
+}
+
+/* Part of an answer that is good: the exit code does not tell it. */
+static void warn(const struct context *ctx, const char *id, const char *what, const char *why, const char *then)
+{
+    AUTO_BUF struct buf message = BUF_INIT(8192), hint = BUF_INIT(1024), json = BUF_INIT(16384);
+    buf_printf(&message, "%s %s: %s", id, what, why);
+    buf_printf(&hint, "mend it inside, then 'cove pause --files-only %s' and 'cove resume %s'%s", id, id, then);
+    if (!ctx->json) {
+        bool tty = isatty(STDERR_FILENO) == 1;
+        (void)fputs("cove resume: ", stderr);
+        terminal_print(stderr, tty, buf_str(&message));
+        (void)fprintf(stderr, "\n  %.*s\n", STR_ARG(buf_str(&hint)));
+        return;
+    }
+    buf_append_cstr(&json, "{\"warning\":{\"message\":");
+    buf_append_json_string(&json, buf_str(&message));
+    buf_append_cstr(&json, ",\"hint\":");
+    buf_append_json_string(&json, buf_str(&hint));
+    buf_append_cstr(&json, "}}");
+    (void)fprintf(stderr, "%.*s\n", STR_ARG(buf_str(&json)));
+}
+
+static void resumed(const struct context *ctx, const char *id, const json_t *answer)
+{
+    const char *volumes = json_string_value(json_object_get(answer, "volumes_failed"));
+    const char *start = json_string_value(json_object_get(answer, "start_failed"));
+    if (volumes)
+        warn(ctx, id, "runs without all of its volumes", volumes,
+             "; until then what its template starts is not started either");
+    if (start)
+        warn(ctx, id, "runs without what its template starts", start, "");
+}
+
+static int resume_all(struct context *ctx)
+{
+    AUTO_JSON json_t *body = json_object();
+    const char *value;
+    uint64_t ms;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_COLD) {
+            (void)json_object_set_new(body, "cold", json_true());
+            continue;
+        }
+        if (unit_parse_duration(str_of(value), &ms) < 0 || ms > INT64_MAX)
+            return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
+        (void)json_object_set_new(body, "timeout_ms", json_integer((json_int_t)ms));
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    return each_sandbox(ctx, &(struct each){"resume", "resuming", "resumed", body, resumed});
+}
+
+const struct command cmd_pause = {
+    .name = "pause",
+    .summary = "pause sandboxes",
+    .synopsis = "[--files-only] ID...",
+    .description =
+        "Stops all that runs in the sandboxes where it is. Memory, processes, connections inside, terminals and timers stay, and go on with "
+        "'cove resume'; meanwhile no CPU time is used, and the time until a sandbox ends does not run. One that is paused is kept until it is "
+        "resumed or removed.\n"
+        "\n"
+        "With --files-only its processes end and its memory is free; its files stay. That is also what becomes of one that is paused with its "
+        "memory when the service stops or the machine restarts.\n"
+        "\n"
+        "Prints the id of each that is paused. One that can't be paused does not keep the others from it.",
+    .exit_status = " 0  all were paused\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
+    .examples = "cove pause i3k\n"
+                "cove pause --files-only i3k\n"
+                "cove ls -q | xargs -r cove pause",
+    .operands = "id",
+    COMMAND_FLAGS(pause_flags),
+    .run = pause_all,
+};
+
+const struct command cmd_resume = {
+    .name = "resume",
+    .summary = "resume paused sandboxes",
+    .synopsis = "[--timeout TIME] [--cold] ID...",
+    .description =
+        "Lets the sandboxes go on where they were paused. One whose files alone were kept is started anew on them: as after a restart, with "
+        "no process of before. Prints the id of each that runs again. One that can't be resumed does not keep the others from it.\n"
+        "\n"
+        "What was started anew may have to go without some of its volumes, when something lies where they belong, or without what its template "
+        "starts, when that fails: it runs all the same, so that it can be mended, and a warning on stderr says what is missing and what to do.",
+    .exit_status =
+        " 0  all run, also when there are warnings\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
+    .examples = "cove resume i3k\n"
+                "cove resume --timeout 1h i3k",
+    .operands = "id",
+    COMMAND_FLAGS(resume_flags),
+    .run = resume_all,
+};

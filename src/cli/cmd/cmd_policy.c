@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/alive.h"
+#include "cli/exec/terminal.h"
+#include "cli/net_flags.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "config/yaml.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FLAG_METHOD = 256, FLAG_REPLACE };
+
+static const struct flag flags[] = {
+    NET_FLAGS,
+    {FLAG_METHOD, 0, "method", "METHOD", "check: the request's method. Default: GET."},
+    {FLAG_REPLACE, 0, "replace", NULL, "set: also when that drops what is injected into requests now."},
+    {'q', 'q', "quiet", NULL, "set, allow, deny: says nothing when it worked."},
+};
+
+static const char *text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+/* ---- show ---- */
+
+static void append_list(struct buf *b, const char *name, const json_t *list, const char *member)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        const json_t *value = member ? json_object_get(one, member) : one;
+        AUTO_FREE char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+        buf_printf(b, "%s%s", i ? "," : name, text ? text : json_string_value(value));
+    }
+}
+
+static void append_placeholders(struct buf *b, const json_t *list)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one)
+    {
+        buf_printf(b, "%s%s", i ? "," : "  secrets ", text_of(one, "secret"));
+        append_list(b, " in ", json_object_get(one, "headers"), NULL);
+    }
+}
+
+static void append_scope(struct buf *b, const json_t *rule)
+{
+    append_list(b, "  ports ", json_object_get(rule, "ports"), NULL);
+    append_list(b, "  methods ", json_object_get(rule, "methods"), NULL);
+    if (*text_of(rule, "path"))
+        buf_printf(b, "  path %s", text_of(rule, "path"));
+}
+
+static const char *otherwise(const json_t *policy)
+{
+    return *text_of(policy, "default") ? text_of(policy, "default") : "deny";
+}
+
+static void print_policy(const json_t *policy)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4 << 20);
+    json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(policy, "rules"), i, one)
+    {
+        bool allows = json_object_get(one, "allow") != NULL;
+        buf_printf(&b, "%4zu  %-5s  %s", i, allows ? "allow" : "deny", text_of(one, allows ? "allow" : "deny"));
+        append_scope(&b, one);
+        if (*text_of(one, "ech"))
+            buf_printf(&b, "  ech %s", text_of(one, "ech"));
+        buf_append_char(&b, '\n');
+    }
+    buf_printf(&b, "else  %s\n", otherwise(policy));
+    json_array_foreach(json_object_get(policy, "inject"), i, one)
+    {
+        buf_printf(&b, "into requests to %s", text_of(one, "host"));
+        append_scope(&b, one);
+        append_list(&b, "  headers ", json_object_get(one, "headers"), "name");
+        append_placeholders(&b, json_object_get(one, "placeholders"));
+        buf_append_char(&b, '\n');
+    }
+    struct str rest = buf_str(&b), line;
+    while (str_split(&rest, '\n', &line)) {
+        if (!line.n && !rest.p)
+            break;
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, line);
+        (void)fputc('\n', stdout);
+    }
+}
+
+static int show(struct context *ctx, struct service *s, const char *id)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *policy = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(policy);
+    else
+        print_policy(policy);
+    return STATUS_OK;
+}
+
+/* ---- set ---- */
+
+static int set(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *now = NULL;
+    if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    size_t n = json_array_size(json_object_get(now, "rules")), i;
+    json_t *warning;
+    json_array_foreach(json_object_get(now, "warnings"), i, warning)
+    {
+        struct str text = str_of(json_string_value(warning));
+        (void)fputs("cove: warning: ", stderr);
+        terminal_print(stderr, isatty(STDERR_FILENO) == 1, text);
+        (void)fputc('\n', stderr);
+    }
+    if (ctx->json)
+        print_json(now);
+    else if (!quiet) {
+        (void)printf("%s: %zu rule%s, else ", id, n, n == 1 ? "" : "s");
+        print_line(otherwise(now));
+    }
+    return STATUS_OK;
+}
+
+/* The first host whose requests get something injected now and would not any more; NULL: none. */
+static const char *dropped_host(const json_t *before, const json_t *after)
+{
+    json_t *one, *other;
+    size_t i, k;
+    json_array_foreach(json_object_get(before, "inject"), i, one)
+    {
+        bool is_kept = false;
+        json_array_foreach(json_object_get(after, "inject"), k, other)
+        {
+            is_kept = is_kept || strcmp(text_of(one, "host"), text_of(other, "host")) == 0;
+        }
+        if (!is_kept)
+            return text_of(one, "host");
+    }
+    return NULL;
+}
+
+static int set_unless_it_drops(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *before = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &before) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    const char *host = dropped_host(before, policy);
+    if (!host)
+        return set(ctx, s, id, policy, quiet);
+    (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                  "this policy would no longer inject secrets into requests to %.100s", host);
+    (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                   "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
+    return context_fail(ctx, STATUS_FAILED);
+}
+
+/* One rule more, in front of all others, so that it decides. */
+static int add(struct context *ctx, struct service *s, const char *id, const char *verdict, bool quiet)
+{
+    AUTO_FREE char *target = service_target(id, "/network");
+    AUTO_JSON json_t *policy = NULL;
+    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    json_t *rules = json_object_get(policy, "rules");
+    if (!rules)
+        (void)json_object_set_new(policy, "rules", rules = json_array());
+    for (int i = ctx->argc - 1; i >= ctx->argi + 2; i--) {
+        json_t *rule = net_flags_rule(verdict, str_of(ctx->argv[i]));
+        if (!rule || json_array_insert_new(rules, 0, rule) < 0)
+            return context_usage(ctx, "%s: not a name, *.name, an address or a network, with or without ports",
+                                 ctx->argv[i]);
+    }
+    return set(ctx, s, id, policy, quiet);
+}
+
+/* ---- check ---- */
+
+static void print_verdict(const json_t *answer, const char *url)
+{
+    json_t *one;
+    size_t i;
+    print_text(text_of(answer, "verdict"));
+    (void)fputs("  ", stdout);
+    print_text(url);
+    (void)fputs(": ", stdout);
+    print_text(text_of(answer, "reason"));
+    (void)fputc('\n', stdout);
+    json_array_foreach(json_object_get(answer, "addresses"), i, one)
+    {
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "address"));
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "verdict"));
+        (void)fputs("  ", stdout);
+        print_text(text_of(one, "reason"));
+        (void)fputc('\n', stdout);
+    }
+    if (json_is_true(json_object_get(answer, "intercepted")))
+        (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
+    if (*text_of(answer, "suggestion")) {
+        AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+        net_flags_suggest(&b, text_of(answer, "suggestion"));
+        buf_append_char(&b, '\0');
+        (void)fputs("  ", stdout);
+        print_line(buf_error(&b) ? "" : buf_data(&b));
+    }
+}
+
+static int check(struct context *ctx, struct service *s, const char *id, const char *url, const char *method)
+{
+    AUTO_FREE char *target = service_target(id, "/network/check");
+    AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", method), *answer = NULL;
+    if (!question)
+        return context_usage(ctx, "the URL and the method must be UTF-8");
+    if (service_call(s, "POST", target, question, "looking it up", &answer) < 0) {
+        if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                           "write what a program would ask for: https://example.com/path");
+        return context_fail(ctx, ctx->err.code == ERR_INVALID_ARGUMENT ? STATUS_USAGE : STATUS_COVE);
+    }
+    if (ctx->json)
+        print_json(answer);
+    else
+        print_verdict(answer, url);
+    return strcmp(text_of(answer, "verdict"), "allow") == 0 ? STATUS_OK : STATUS_FAILED;
+}
+
+/* ---- all ---- */
+
+static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method, bool quiet,
+                           bool replaces)
+{
+    AUTO_FREE char *id = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    int failed = strcmp(what, "check") == 0 ? STATUS_COVE : STATUS_FAILED;
+    if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0 || alive_check(ctx, s, id, true) < 0)
+        return context_fail(ctx, failed);
+    if (strcmp(what, "show") == 0)
+        return show(ctx, s, id);
+    if (strcmp(what, "set") == 0)
+        return (replaces ? set : set_unless_it_drops)(ctx, s, id, policy, quiet);
+    if (strcmp(what, "check") != 0)
+        return add(ctx, s, id, what, quiet);
+    return check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
+}
+
+static int run_with(struct context *ctx, struct net_flags *f)
+{
+    const char *value, *method = NULL;
+    AUTO_JSON json_t *policy = NULL, *env = NULL;
+    bool quiet = false, replaces = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_REPLACE)
+            replaces = true;
+        else if (flag == FLAG_METHOD)
+            method = value;
+        else if (flag == 'q')
+            quiet = true;
+        else if (net_flags_take(ctx, f, flag, value) < 0)
+            return context_fail(ctx, STATUS_USAGE);
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    int n = context_operands(ctx);
+    const char *what = n ? ctx->argv[ctx->argi] : "";
+    bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
+    bool adds = strcmp(what, "allow") == 0 || strcmp(what, "deny") == 0;
+    if (!shows && !sets && !checks && !adds)
+        return context_usage(
+            ctx, n ? "%s: it is show, set, allow, deny or check" : "%sit is show, set, allow, deny or check", what);
+    if (context_check_form(ctx, what) != STATUS_OK)
+        return STATUS_USAGE;
+    if (n < 2)
+        return context_usage(ctx, "the sandbox's id is missing");
+    if (checks && n < 3)
+        return context_usage(ctx, "the URL is missing");
+    if (adds && n < 3)
+        return context_usage(ctx, "the target is missing: a name, *.name, an address or a network");
+    if (sets && n == 3 && !f->policy_file)
+        f->policy_file = ctx->argv[ctx->argi + 2];
+    else if (!adds && n > (checks ? 3 : 2))
+        return context_usage(ctx, "%s: too many operands", ctx->argv[ctx->argc - 1]);
+    if (net_flags_policy(ctx, f, &env, &policy) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    if (!sets && policy)
+        return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
+    if (sets && !policy)
+        return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
+    return connect_and_run(ctx, what, policy, method ? method : "GET", quiet, replaces);
+}
+
+static int run(struct context *ctx)
+{
+    struct net_flags f = {0};
+    int status = run_with(ctx, &f);
+    net_flags_fini(&f);
+    return status;
+}
+
+const struct command cmd_policy = {
+    .name = "policy",
+    .summary = "show, set and check what a sandbox may reach",
+    .synopsis =
+        "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [--replace]\nset ID [--net allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\n"
+        "check [--method METHOD] ID URL",
+    .description =
+        "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A rule allows or denies a name, "
+        "*.name, * (everything), an address or a network; it may be about some ports, HTTP methods or paths only. What is not public - private "
+        "networks, this machine, the metadata services of clouds - is refused unless a rule names its address.\n"
+        "\n"
+        "allow and deny put a rule in front of those that there are. set replaces the whole policy at once; when that would drop what is injected "
+        "into requests, it refuses without --replace; streams that it does not allow are cut within a second. FILE is YAML or JSON, - is stdin:\n"
+        "\n"
+        "    default: deny\n"
+        "    rules:\n"
+        "      - allow: \"*.example.com\"\n"
+        "        ports: [443]\n"
+        "        methods: [GET]\n"
+        "      - allow: 10.1.0.0/16\n"
+        "    inject:\n"
+        "      - host: api.example.com\n"
+        "        headers: [{name: authorization, value: \"Bearer ${secret:EXAMPLE}\"}]\n"
+        "\n"
+        "check says what would become of a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is "
+        "looked up when the policy lets the sandbox do that.\n"
+        "\n"
+        "Values of headers are sealed when they are set, and not shown. Whoever may set the policy of a sandbox can have the values that it has "
+        "sent to other hosts.",
+    .exit_status = " 0    it worked; check: the request would be allowed\n"
+                   " 1    it did not; check: the request would be denied\n"
+                   " 125  check: nobody knows, Cove failed; stderr says why\n"
+                   " 2    the command line is wrong",
+    .examples = "cove policy show i3k\n"
+                "cove policy allow i3k deb.debian.org:443\n"
+                "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
+                "cove policy set i3k policy.yaml\n"
+                "cove policy check i3k https://deb.debian.org/debian/",
+    .operands = "=show set allow deny check|id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

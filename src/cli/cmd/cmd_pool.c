@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "config/units.h"
+
+enum { FLAG_DRY_RUN = 256, FLAG_CACHE };
+
+static const struct flag gc_flags[] = {
+    {FLAG_DRY_RUN, 0, "dry-run", NULL, "Only says what would be removed."},
+    {FLAG_CACHE, 0, "cache", NULL, "Forgets the cached steps of builds first: the next builds run all of theirs."},
+};
+
+static uint64_t number_of(const json_t *object, const char *name)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+/* ---- pool ---- */
+
+static int pool(struct context *ctx)
+{
+    AUTO_JSON json_t *answer = NULL;
+    char total[UNIT_TEXT_MAX], left[UNIT_TEXT_MAX];
+    if (context_take_nothing(ctx) < 0)
+        return context_exit(ctx);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_call(s, "GET", "/cove/v1/pool", NULL, "asking", &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json) {
+        print_json(answer);
+        return STATUS_OK;
+    }
+    unit_format_size(number_of(answer, "total_bytes"), total);
+    unit_format_size(number_of(answer, "free_bytes"), left);
+    const char *kind = json_string_value(json_object_get(answer, "kind"));
+    (void)fputs("kind    ", stdout);
+    print_line(kind ? kind : "-");
+    (void)printf("size    %s, of which %s are free\n", total, left);
+    (void)printf("layers  %llu\n", (unsigned long long)number_of(answer, "layers"));
+    (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
+                                     ? "a sandbox's disk can be limited"
+                                     : "a sandbox's disk can't be limited in this pool: see 'cove doctor'");
+    return STATUS_OK;
+}
+
+const struct command cmd_pool = {
+    .name = "pool",
+    .summary = "show the storage that sandboxes use",
+    .synopsis = "",
+    .description =
+        "Shows the kind of the storage pool and its figures. btrfs: clones are instant and disks have limits. reflink: clones share what they "
+        "have in common, and take a moment for each file. copy: each clone is a full copy; 'cove doctor' says what it would take to have "
+        "better.\n"
+        "\n"
+        "With --json kind, limits, total_bytes, free_bytes and layers.",
+    .examples = "cove pool\ncove pool --json | jq .free_bytes",
+    .operands = "",
+    .run = pool,
+};
+
+/* ---- gc ---- */
+
+static void print_layers(const json_t *layers, bool dry_run)
+{
+    uint64_t bytes = 0, n = 0;
+    char size[UNIT_TEXT_MAX];
+    json_t *one;
+    size_t i;
+    json_array_foreach(layers, i, one)
+    {
+        bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
+        const char *layer = json_string_value(json_object_get(one, "layer"));
+        unit_format_size(number_of(one, "bytes"), size);
+        print_text(layer ? layer : "-");
+        (void)printf("  %s%s\n", number_of(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
+        bytes += gone ? number_of(one, "bytes") : 0;
+        n += gone;
+    }
+    unit_format_size(bytes, size);
+    (void)printf("%llu layer%s%s%s %s\n", (unsigned long long)n, n == 1 ? "" : "s", bytes ? ", " : "",
+                 bytes ? size : "", dry_run ? "would go" : "gone");
+}
+
+static int gc(struct context *ctx)
+{
+    AUTO_JSON json_t *answer = NULL;
+    const char *value;
+    bool dry_run = false, cache = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        dry_run |= flag == FLAG_DRY_RUN;
+        cache |= flag == FLAG_CACHE;
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx))
+        return context_usage(ctx, "%s: it takes no operand", ctx->argv[ctx->argi]);
+    if (dry_run && cache)
+        return context_usage(ctx,
+                             "--dry-run and --cache exclude each other: what is cached is forgotten, or it is not");
+    AUTO_JSON json_t *body = json_pack("{s:b,s:b}", "dry_run", dry_run, "cache", cache);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_call(s, "POST", "/cove/v1/pool/collect", body, "looking for what nobody needs", &answer) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(answer);
+    else
+        print_layers(json_object_get(answer, "layers"), dry_run);
+    return STATUS_OK;
+}
+
+const struct command cmd_gc = {
+    .name = "gc",
+    .summary = "delete layers that nothing needs any more",
+    .synopsis = "[--dry-run | --cache]",
+    .description =
+        "Removes the layers of the storage pool that no template, no snapshot, no cached step of a build and no sandbox stands on. The service "
+        "does so by itself every now and then; this does it at once. Prints each layer with its own size (- where the pool does not know it).\n"
+        "\n"
+        "With --json layers, each with layer, bytes and dropped.",
+    .examples = "cove gc --dry-run\ncove gc --cache",
+    .operands = "",
+    COMMAND_FLAGS(gc_flags),
+    .run = gc,
+};

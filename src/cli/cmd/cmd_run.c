@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sandbox lives exactly as long as `cove run`, whatever happens to it: it is made with a short time to live, which is prolonged while
+ * the command runs; so a `cove run` that is killed leaves a sandbox that ends by itself soon.
+ */
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/domain/vault_client.h"
+#include "cli/exec/environment.h"
+#include "cli/exec/exec_input.h"
+#include "cli/exec/exec_report.h"
+#include "cli/exec/terminal.h"
+#include "cli/net_flags.h"
+#include "cli/size_flag.h"
+#include "config/units.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What coved gives to none; less of a disk is a slip of the pen. */
+enum { MEMORY_LEAST = 16 << 20, DISK_LEAST = 1 << 20 };
+enum { LEASE_MS = 120000, RENEW_MS = 30000, WATCH_MS = 500, LOG_MS = 10000 };
+
+enum {
+    FLAG_MEMORY = 256,
+    FLAG_CPUS,
+    FLAG_TIMEOUT,
+    FLAG_KEEP,
+    FLAG_TEMPLATE,
+    FLAG_METADATA,
+    FLAG_DISK,
+    FLAG_VOLUME,
+    FLAG_PAUSE,
+    FLAG_OPEN
+};
+
+static const struct flag flags[] = {
+    {'e', 'e', "env", "NAME[=VALUE]",
+     "Sets an environment variable of the command; without a value, to the one it has here. May be given several times."},
+    {'u', 'u', "user", "NAME", "Runs the command as this user of the sandbox. Default: user."},
+    {'w', 'w', "cwd", "DIR", "Runs the command in this directory. Default: the user's home."},
+    EXEC_STDIN_FLAGS,
+    {'v', 'v', "verbose", NULL, "Says the sandbox's id on stderr before the command starts."},
+    {FLAG_KEEP, 0, "keep", NULL, "Keeps the sandbox at the end, and says on stderr its id and when it ends."},
+    {FLAG_TIMEOUT, 0, "timeout", "TIME",
+     "Ends the sandbox after this time: 90s, 5m, 1h30m. Default: with the command; with --keep the service's. 0: never by itself."},
+    {FLAG_PAUSE, 0, "pause-on-timeout", NULL,
+     "Pauses the sandbox at its timeout instead of ending it; 'cove resume' lets it go on. Implies --keep."},
+    {FLAG_TEMPLATE, 0, "template", "NAME", "What the sandbox is made from. Default: base."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "Most memory that it may use: 512M, 2GiB. Default: the template's."},
+    {FLAG_CPUS, 0, "cpus", "NUMBER", "Most CPU time that it may use, in CPUs: 1.5. Default: the template's."},
+    {FLAG_DISK, 0, "disk", "SIZE",
+     "Most that it may write to its disk: 2GiB. Default: the template's. Not every kind of pool can ('cove pool')."},
+    {FLAG_VOLUME, 0, "volume", "NAME:PATH[:ro]",
+     "Mounts a volume ('cove volume') at this absolute path; :ro keeps it from being written to. May be given several times."},
+    {FLAG_METADATA, 0, "metadata", "KEY=VALUE", "Labels the sandbox. May be given several times."},
+    {FLAG_OPEN, 0, "open", NULL,
+     "Makes a sandbox without an access token: who knows its id, which is part of the host names of its ports, can run commands and use files in it."},
+    NET_FLAGS,
+    NET_SECRET_FLAG,
+};
+
+struct run {
+    struct context *ctx;
+    struct service *service; /* what is done to the sandbox; the command has a connection of its own */
+    json_t *spec;
+    struct exec_request exec;
+    char *id;
+    struct net_flags net;
+    bool keeps, has_timeout, says_id;
+    bool pauses, was_paused; /* at its timeout */
+    bool was_killed;         /* the command, by SIGKILL */
+    uint64_t memory_bytes;
+    enum exec_stdin stdin_choice;
+    usec_t started;
+    struct buf out, err; /* what it wrote, for --json */
+    struct exec_result result;
+    char end_at[CLOCK_TEXT_MAX]; /* of one that is kept; "": never, or not known */
+    const char *reason; /* of the end, when it is not the command's own, or not for a reason of its own; for --json */
+};
+
+static const char reason_timeout[] = "timeout";
+
+/* What stands for a secret is the sandbox's to know, so that whatever is started in it later knows it too. */
+static int add_network(struct context *ctx, struct run *r)
+{
+    AUTO_JSON json_t *env = NULL;
+    json_t *policy;
+    const char *name;
+    json_t *value;
+    if (net_flags_policy(ctx, &r->net, &env, &policy) < 0)
+        return -1;
+    if (policy)
+        (void)json_object_set_new(r->spec, "network", policy);
+    if (r->net.secrets && vault_check_names(ctx, r->net.secrets) < 0)
+        return -1;
+    json_object_foreach(env, name, value)
+    {
+        if (json_object_get(r->exec.env, name))
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the variable %s is set by -e and by --secret", name);
+    }
+    if (env)
+        (void)json_object_set(r->spec, "env", env);
+    return 0;
+}
+
+/* NAME:PATH[:ro] */
+static int add_volume(struct context *ctx, struct run *r, const char *text)
+{
+    json_t *volumes = json_object_get(r->spec, "volumes"), *one;
+    const char *colon = strchr(text, ':');
+    size_t n = colon ? strlen(colon + 1) : 0;
+    bool read_only = n > 3 && strcmp(colon + 1 + n - 3, ":ro") == 0;
+    if (!colon || colon == text || colon[1] != '/')
+        return context_usage(ctx, "--volume %s: write NAME:/PATH, or NAME:/PATH:ro", text);
+    if (!volumes)
+        (void)json_object_set_new(r->spec, "volumes", volumes = json_array());
+    one = json_pack("{s:s%, s:s%, s:b}", "name", text, (size_t)(colon - text), "path", colon + 1,
+                    n - (read_only ? 3 : 0), "read_only", read_only);
+    if (!one || json_array_append_new(volumes, one) < 0)
+        return context_usage(ctx, "--volume must be UTF-8");
+    return -1;
+}
+
+static int parse(struct context *ctx, struct run *r)
+{
+    const char *value;
+    uint64_t number;
+    uint32_t milli;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        switch (flag) {
+        case FLAG_TEMPLATE:
+            if (json_object_set_new(r->spec, "template", json_string(value)) < 0)
+                return context_usage(ctx, "--template must be UTF-8");
+            break;
+        case FLAG_OPEN:
+            (void)json_object_set_new(r->spec, "secure", json_false());
+            break;
+        case FLAG_MEMORY:
+            if (size_flag_parse(ctx, "memory", value, MEMORY_LEAST, &number) < 0)
+                return STATUS_USAGE;
+            (void)json_object_set_new(r->spec, "memory_bytes", json_integer((json_int_t)number));
+            break;
+        case FLAG_CPUS:
+            if (unit_parse_cpus(str_of(value), &milli) < 0 || milli == 0)
+                return context_usage(ctx, "--cpus %s: write a number such as 1.5", value);
+            (void)json_object_set_new(r->spec, "cpu_milli", json_integer(milli));
+            break;
+        case FLAG_TIMEOUT:
+            if (unit_parse_duration(str_of(value), &number) < 0 || number > INT64_MAX)
+                return context_usage(ctx, "--timeout %s: write a time such as 90s or 5m", value);
+            (void)json_object_set_new(r->spec, "timeout_ms", json_integer((json_int_t)number));
+            r->has_timeout = number > 0;
+            break;
+        case 'e':
+            if (environment_add(ctx, value, &r->exec.env) < 0)
+                return context_fail(ctx, STATUS_USAGE);
+            break;
+        case FLAG_METADATA: {
+            json_t *metadata = json_object_get(r->spec, "metadata");
+            AUTO_FREE char *key = mem_strndup(value, strcspn(value, "="));
+            if (!strchr(value, '=') || !*key)
+                return context_usage(ctx, "--metadata %s: write KEY=VALUE", value);
+            if (!metadata)
+                (void)json_object_set_new(r->spec, "metadata", metadata = json_object());
+            if (json_object_set_new(metadata, key, json_string(strchr(value, '=') + 1)) < 0)
+                return context_usage(ctx, "--metadata must be UTF-8");
+            break;
+        }
+        case 'u':
+            r->exec.user = value;
+            break;
+        case 'w':
+            r->exec.cwd = value;
+            break;
+        case 'i':
+        case 'n':
+            r->stdin_choice = flag == 'i' ? EXEC_STDIN_ALWAYS : EXEC_STDIN_NEVER;
+            break;
+        case 't':
+            r->exec.has_pty = true;
+            break;
+        case FLAG_KEEP:
+            r->keeps = true;
+            break;
+        case 'v':
+            r->says_id = true;
+            break;
+        case FLAG_DISK:
+            if (size_flag_parse(ctx, "disk", value, DISK_LEAST, &number) < 0)
+                return STATUS_USAGE;
+            (void)json_object_set_new(r->spec, "disk_bytes", json_integer((json_int_t)number));
+            break;
+        case FLAG_VOLUME: {
+            int wrong = add_volume(ctx, r, value);
+            if (wrong >= 0)
+                return wrong;
+            break;
+        }
+        case FLAG_PAUSE:
+            r->keeps = r->pauses = true;
+            (void)json_object_set_new(r->spec, "on_timeout", json_string("pause"));
+            break;
+        default:
+            if (net_flags_take(ctx, &r->net, flag, value) < 0)
+                return context_fail(ctx, STATUS_USAGE);
+            break;
+        }
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) == 0)
+        return context_usage(ctx, "the command is missing: cove run -- echo hello");
+    if (r->says_id && strstr(ctx->argv[ctx->argi], ":/")) /* what -v is elsewhere */
+        return context_usage(ctx, "-v is --verbose; did you mean --volume %s?", ctx->argv[ctx->argi]);
+    if (exec_choose_stdin(ctx, &r->exec, r->stdin_choice) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    if (r->exec.has_pty && ctx->json)
+        return context_usage(ctx, "--json and -t exclude each other");
+    r->exec.argv = ctx->argv + ctx->argi;
+    if (add_network(ctx, r) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    return -1;
+}
+
+static int create(struct run *r)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    if (!r->has_timeout && !r->keeps)
+        (void)json_object_set_new(r->spec, "timeout_ms", json_integer(LEASE_MS));
+    if (service_call(r->service, "POST", "/cove/v1/sandboxes", r->spec, "making a sandbox", &sandbox) < 0)
+        return -1;
+    const char *id = json_string_value(json_object_get(sandbox, "id"));
+    if (!id || !id_is_sandbox(str_of(id)))
+        return err_set(&r->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
+    r->id = mem_strdup(id);
+    r->exec.id = r->id;
+    r->memory_bytes = (uint64_t)json_integer_value(json_object_get(sandbox, "memory_bytes"));
+    return 0;
+}
+
+/* A renewal that fails is tried again next time: there is time for three. */
+static int renew(void *ctx)
+{
+    struct run *r = ctx;
+    struct context scratch = *r->ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", LEASE_MS, "extend_only", 1);
+    AUTO_FREE char *target = service_target(r->id, "/timeout");
+    r->ctx->config = scratch.config;
+    int ignored UNUSED = s ? service_call(s, "POST", target, body, NULL, NULL) : -1;
+    return 0;
+}
+
+/* The sandbox as it is now; NULL when it can't be asked. */
+static json_t *run_look(struct run *r)
+{
+    struct context scratch = *r->ctx;
+    json_t *sandbox = NULL;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    r->ctx->config = scratch.config;
+    return s && service_call(s, "GET", target, NULL, NULL, &sandbox) == 0 ? sandbox : NULL;
+}
+
+/* While it stands still, nothing comes of waiting. */
+static int watch_pause(void *ctx)
+{
+    struct run *r = ctx;
+    AUTO_JSON json_t *sandbox = run_look(r);
+    const char *state = json_string_value(json_object_get(sandbox, "state"));
+    r->was_paused = state && strcmp(state, "paused") == 0;
+    return r->was_paused ? err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up, and it was paused")
+                         : 0;
+}
+
+/* Its end_cause; NULL while it lives or when it can't be asked. */
+static const char *end_cause(struct run *r, json_t **ret_sandbox)
+{
+    *ret_sandbox = run_look(r);
+    return json_string_value(json_object_get(*ret_sandbox, "end_cause"));
+}
+
+/* Says why, when the sandbox ended under the command. */
+static void explain(struct run *r)
+{
+    static const struct timespec pause = {.tv_nsec = 20000000};
+    AUTO_JSON json_t *sandbox = NULL;
+    const char *cause = NULL;
+    /* The command is told a moment before its sandbox is wholly gone. */
+    for (int i = 0; i < 50 && !(cause = end_cause(r, &sandbox)) && json_object_get(sandbox, "id"); i++) {
+        json_decref(sandbox);
+        sandbox = NULL;
+        (void)nanosleep(&pause, NULL);
+    }
+    if (!cause)
+        return;
+    bool timed_out = strcmp(cause, "timeout") == 0;
+    r->reason = timed_out ? reason_timeout : "sandbox_ended";
+    if (timed_out)
+        (void)err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up");
+    else
+        (void)err_set(&r->ctx->err, ERR_ABORTED, "the sandbox ended under the command (%.32s)", cause);
+}
+
+static int remove_sandbox(struct run *r)
+{
+    AUTO_FREE char *target = service_target(r->id, "%s", "");
+    return service_call(r->service, "DELETE", target, NULL, "removing the sandbox", NULL);
+}
+
+/* What becomes of it now, and what to type. */
+static void run_keep(struct run *r)
+{
+    AUTO_JSON json_t *sandbox = run_look(r);
+    const char *end_at = json_string_value(json_object_get(sandbox, "end_at"));
+    char left[UNIT_TEXT_MAX];
+    usec_t at, now = clock_real();
+    if (end_at && clock_parse(str_of(end_at), &at) == 0) {
+        (void)snprintf(r->end_at, sizeof(r->end_at), "%s", end_at);
+        unit_format_duration((at - MIN(at, now)) / USEC_PER_SEC * 1000, left);
+    }
+    if (r->ctx->json || (sandbox && json_is_string(json_object_get(sandbox, "end_cause"))))
+        return;
+    (void)fprintf(stderr, "cove run: sandbox %s is ", r->id);
+    if (r->was_paused)
+        (void)fprintf(stderr, "paused; 'cove resume %s' lets it go on\n", r->id);
+    else if (*r->end_at)
+        (void)fprintf(stderr, "kept and %s in %s; 'cove rm %s' removes it\n", r->pauses ? "pauses" : "ends", left,
+                      r->id);
+    else
+        (void)fprintf(stderr, "kept%s; 'cove rm %s' removes it\n", sandbox ? " and never ends by itself" : "", r->id);
+}
+
+static void print_report(const struct run *r)
+{
+    AUTO_FREE char *end_at = *r->end_at ? mem_printf("\"%s\"", r->end_at) : mem_strdup("null");
+    AUTO_FREE char *head = mem_printf("\"sandbox\":\"%s\",\"kept\":%s,\"end_at\":%s,\"duration_ms\":%llu,", r->id,
+                                      r->keeps ? "true" : "false", end_at,
+                                      (unsigned long long)((clock_mono() - r->started) / USEC_PER_MS));
+    exec_report_print(head, &(struct exec_report){&r->result, r->reason, &r->out, &r->err});
+}
+
+static int run_command(struct run *r)
+{
+    struct context *ctx = r->ctx;
+    struct exec_result *result = &r->result;
+    const struct exec_io io = {
+        .stdin_fd = STDIN_FILENO,
+        .stdout_fd = ctx->json ? -1 : STDOUT_FILENO,
+        .stderr_fd = ctx->json ? -1 : STDERR_FILENO,
+        .captured_stdout = &r->out,
+        .captured_stderr = &r->err,
+        .forwards_signals = true,
+        .tick = r->pauses                    ? watch_pause
+                : r->has_timeout || r->keeps ? NULL
+                                             : renew,
+        .tick_ctx = r,
+        .tick_ms = r->pauses ? WATCH_MS : RENEW_MS,
+    };
+    AUTO(service_close) struct service *s = service_open(ctx);
+    bool failed = !s || exec_in_sandbox(ctx, s, &r->exec, &io, result) < 0;
+    r->reason = r->was_paused ? reason_timeout : exec_report_reason(result, failed);
+    if (failed) {
+        if (!r->was_paused && result->started)
+            explain(r);
+        return context_fail(ctx, r->reason == reason_timeout ? STATUS_TIMEOUT : exec_status(result, failed));
+    }
+    r->was_killed = result->signaled ? result->code == SIGKILL : result->code == STATUS_SIGNAL + SIGKILL;
+    if (!ctx->json)
+        exec_explain_silence(ctx, &r->exec, result);
+    return exec_status(result, failed);
+}
+
+/*
+ * Did its processes run out of memory? Known when it has ended, and then the log says it: of a sandbox that is kept, or whose log can't be read, we don't know.
+ */
+static bool ran_out_of_memory(struct run *r)
+{
+    struct context scratch = *r->ctx;
+    AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *target = service_target(r->id, "/events?from=1&follow=1");
+    struct str line;
+    json_t *object;
+    r->ctx->config = scratch.config;
+    if (!s || service_stream(s, "GET", target) < 0)
+        return false;
+    http_client_timeout(service_client(s), LOG_MS);
+    while (service_object(s, &line, &object) > 0) {
+        AUTO_JSON json_t *event = object;
+        const char *kind = json_string_value(json_object_get(event, "kind"));
+        if (kind && strcmp(kind, "limit.oom") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Exit code 137 and nothing else is what people see of a limit. */
+static void explain_kill(struct run *r)
+{
+    char size[UNIT_TEXT_MAX];
+    bool of_memory = !r->keeps && ran_out_of_memory(r);
+    unit_format_size(r->memory_bytes, size);
+    if (of_memory)
+        r->reason = "out_of_memory";
+    if (r->ctx->json)
+        return;
+    if (r->keeps)
+        (void)fprintf(stderr, "cove run: the command was killed (SIGKILL); it may use %s of memory\n", size);
+    else if (of_memory)
+        (void)fprintf(stderr,
+                      "cove run: killed because it ran out of memory: it may use %s\n"
+                      "  give it more with --memory SIZE\n",
+                      size);
+}
+
+static int run_all(struct run *r)
+{
+    struct context *ctx = r->ctx;
+    r->started = clock_mono();
+    exec_block_signals();
+    r->service = service_open(ctx);
+    if (!r->service || create(r) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    if (r->says_id)
+        (void)fprintf(stderr, "cove run: sandbox %s\n", r->id);
+    int sig = exec_pending_signal();
+    int status = sig ? STATUS_SIGNAL + sig : run_command(r);
+    if (r->keeps)
+        run_keep(r);
+    else if (remove_sandbox(r) < 0 && ctx->err.code != ERR_NOT_FOUND) {
+        (void)context_fail(ctx, 0);
+        r->was_killed = false;
+    }
+    if (r->was_killed)
+        explain_kill(r);
+    if (ctx->json && (r->result.started || r->result.interrupted))
+        print_report(r);
+    return status;
+}
+
+static int run(struct context *ctx)
+{
+    struct run r = {
+        .ctx = ctx, .spec = json_object(), .out = BUF_INIT(EXEC_CAPTURE_MAX), .err = BUF_INIT(EXEC_CAPTURE_MAX)};
+    int status = parse(ctx, &r);
+    if (status < 0)
+        status = run_all(&r);
+    service_close(r.service);
+    json_decref(r.spec);
+    json_decref(r.exec.env);
+    net_flags_fini(&r.net);
+    buf_fini(&r.out);
+    buf_fini(&r.err);
+    mem_free(r.id);
+    return status;
+}
+
+const struct command cmd_run = {
+    .name = "run",
+    .summary = "run a command in a sandbox of its own",
+    .synopsis = "[OPTION]... [--] COMMAND [ARGUMENT]...",
+    .description =
+        "Makes a sandbox, runs COMMAND in it, and removes the sandbox. What the command writes comes out here as it comes, stdout and "
+        "stderr apart, and its exit code is ours.\n"
+        "\n"
+        "What is piped in is read by the command, as it would be here; in a loop that reads a list of its own, -n keeps the list. A terminal "
+        "is connected with -i or -t.\n"
+        "\n"
+        "SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second time ends cove run without waiting for "
+        "it. The sandbox is removed in any case, unless --keep is given. Should cove run itself be killed, the sandbox ends within two "
+        "minutes.\n"
+        "\n"
+        "It may connect to all public addresses unless flags say otherwise; 'cove net' shows what it did, 'cove policy --help' says what rules are. "
+        "Secrets never enter the sandbox.\n"
+        "\n"
+        "With --json the command's output is gathered (up to 64 MiB of each stream) and written as one object at the end, also when the command has no end "
+        "of its own: sandbox, kept, end_at (of a kept one; null: never), duration_ms, exit_code and signal (null then), reason (null, timeout, out_of_memory, sandbox_ended, interrupted, or "
+        "failed, with the error on stderr), truncated, stdout, stderr. Of a command that never started there is the error alone.",
+    .exit_status = " N      the command's exit code\n"
+                   " 128+N  the command ended by signal N\n"
+                   " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"
+                   " 125    Cove failed: no service, no such template, a limit; stderr says which\n"
+                   " 126    the command was found but can't be executed\n"
+                   " 127    the command was not found\n"
+                   " 2      the command line is wrong",
+    .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
+                "tar -c . | cove run --memory 1G --timeout 2m -- sh -c 'tar -x && make test'\n"
+                "tar -c src | cove run -- sh -c 'tar -x && wc -l src/*.c'\n"
+                "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
+                "cove run --net deny --secret KEY=api.test -- sh -c 'curl -sH \"x-api-key: $KEY\" https://api.test/'\n"
+                "cove run --volume cache:/cache --disk 2GiB -- sh -c 'date >> /cache/runs'\n"
+                "cove run --timeout 10m --pause-on-timeout -- sh -c 'sleep 1; echo done'\n"
+                "cove run -it -- bash",
+    .operands = "command",
+    COMMAND_FLAGS(flags),
+    .flag_groups = "env THE COMMAND\n"
+                   "keep HOW LONG THE SANDBOX LIVES\n"
+                   "template WHAT IT IS AND HAS\n"
+                   "open WHO AND WHAT CAN BE REACHED",
+    .flags_end_at_operand = true,
+    .run = run,
+};

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/print.h"
+#include "cli/things.h"
+#include "config/units.h"
+
+enum { FLAG_SANDBOX = 256 };
+
+static const struct flag flags[] = {
+    {FLAG_SANDBOX, 0, "sandbox", "ID", "ls: only snapshots of this sandbox."},
+    {'q', 'q', "quiet", NULL, "ls: prints what snapshots are called only, one a line."},
+};
+
+static int make(struct context *ctx, const char *text, const char *name)
+{
+    AUTO_FREE char *id = NULL;
+    AUTO_JSON json_t *body = json_object(), *made = NULL;
+    if (name && json_object_set_new(body, "name", json_string(name)) < 0)
+        return context_usage(ctx, "the name must be UTF-8");
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, text, &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = service_target(id, "/snapshots");
+    if (service_call(s, "POST", target, body, "taking a snapshot", &made) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(made);
+    else
+        print_line(things_text(made, "ref"));
+    return STATUS_OK;
+}
+
+static void print_table(const json_t *all)
+{
+    static const char *const heads[] = {"SNAPSHOT", "SANDBOX", "AGE", "MEMORY", "CPUS"};
+    struct table t;
+    json_t *one;
+    size_t i;
+    table_heads(&t, heads, ARRAY_SIZE(heads));
+    json_array_foreach(all, i, one)
+    {
+        char memory[UNIT_TEXT_MAX];
+        unit_format_size((uint64_t)json_integer_value(json_object_get(one, "memory_bytes")), memory);
+        table_add(&t, str_of(things_text(one, "ref")));
+        table_add(&t, str_of(things_text(one, "sandbox")));
+        things_add_time(&t, one, "at", true);
+        table_add(&t, str_of(memory));
+        table_addf(&t, "%g", (double)json_integer_value(json_object_get(one, "cpu_milli")) / 1000);
+    }
+    table_print(&t, stdout);
+    table_fini(&t);
+}
+
+static const struct things snapshots = {
+    .one = "snapshot",
+    .all = "snapshots",
+    .name = "ref",
+    .how_made = "'cove snapshot ID' takes one",
+    .how_free = "'cove rm' ends the sandboxes that stand on it",
+    .remove = "/cove/v1/snapshots?ref=",
+    .print = print_table,
+};
+
+static int list(struct context *ctx, const char *sandbox, bool quiet)
+{
+    AUTO_FREE char *id = NULL, *target = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || (sandbox && service_resolve(s, sandbox, &id) < 0))
+        return context_fail(ctx, STATUS_FAILED);
+    target = mem_printf("/cove/v1/snapshots%s%s", id ? "?sandbox=" : "", id ? id : "");
+    return things_list(ctx, s, &snapshots, target, quiet);
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *sandbox = NULL;
+    bool quiet = false;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        if (flag == FLAG_SANDBOX)
+            sandbox = value;
+        else
+            quiet = true;
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    int n = context_operands(ctx);
+    char *const *operands = ctx->argv + ctx->argi;
+    const char *what = n ? operands[0] : "";
+    bool lists = strcmp(what, "ls") == 0, removes = strcmp(what, "rm") == 0;
+    if (n && context_check_form(ctx, lists || removes ? what : "") != STATUS_OK)
+        return STATUS_USAGE;
+    if (lists)
+        return n == 1 ? list(ctx, sandbox, quiet) : context_usage(ctx, "ls takes no operand");
+    if (removes)
+        return n > 1 ? things_remove(ctx, &snapshots, operands + 1, n - 1)
+                     : context_usage(ctx, "which snapshot? give its name or id, or several");
+    if (n < 1 || n > 2)
+        return context_usage(ctx, n ? "give a sandbox's id and a name, or ls, or rm" : "of which sandbox? give its id");
+    return make(ctx, what, n == 2 ? operands[1] : NULL);
+}
+
+const struct command cmd_snapshot = {
+    .name = "snapshot",
+    .summary = "take, list and remove snapshots",
+    .synopsis = "ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
+    .description =
+        "Keeps the files of a sandbox as they are at this moment. The sandbox stands still for that, for milliseconds, however much it has "
+        "written, and goes on. A snapshot is a template: sandboxes are made from it with 'cove run --template SNAPSHOT', and their files are "
+        "theirs alone. What is in memory is not part of it.\n"
+        "\n"
+        "Prints what the snapshot is called. NAME is [NAMESPACE/]NAME[:TAG], neither of the first two beginning with -; a name and tag that are in use mean the new snapshot from then on.\n"
+        "\n"
+        "rm removes snapshots: NAME:TAG of a name with other tags is that one alone, NAME all of it. One that living sandboxes were made from is refused. Its space is free when 'cove gc', or the service by itself "
+        "after a while, has found that nothing needs it.",
+    .exit_status = " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
+    .examples = "cove snapshot i3k\n"
+                "cove snapshot i3k before-the-upgrade\n"
+                "cove run --template before-the-upgrade -- ls\n"
+                "cove snapshot ls\n"
+                "cove snapshot rm before-the-upgrade",
+    .operands = "id=ls rm",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

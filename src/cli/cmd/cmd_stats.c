@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "config/units.h"
+
+static void stats_add_pair(struct table *t, const json_t *sample, const char *used, const char *total)
+{
+    char a[UNIT_TEXT_MAX], b[UNIT_TEXT_MAX];
+    if (!sample) {
+        table_add(t, STR("-"));
+        return;
+    }
+    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, used)), a);
+    unit_format_size((uint64_t)json_integer_value(json_object_get(sample, total)), b);
+    table_addf(t, "%s / %s", a, b);
+}
+
+static void stats_add_row(struct table *t, const json_t *one)
+{
+    const json_t *sample = json_object_get(one, "sample");
+    table_add(t, str_of(json_string_value(json_object_get(one, "sandbox"))));
+    if (json_is_null(sample))
+        sample = NULL;
+    if (sample)
+        table_addf(t, "%.1f%% of %lld", json_number_value(json_object_get(sample, "cpu_used_pct")),
+                   (long long)json_integer_value(json_object_get(sample, "cpu_count")));
+    else
+        table_add(t, STR("-"));
+    stats_add_pair(t, sample, "memory_used", "memory_total");
+    stats_add_pair(t, sample, "disk_used", "disk_total");
+}
+
+/* Adds the latest sample of this one; one that has just begun has none yet. */
+static int stats_of(struct service *s, const char *id, json_t *all)
+{
+    AUTO_FREE char *target = service_target(id, "/metrics");
+    AUTO_JSON json_t *answer = NULL;
+    if (service_call(s, "GET", target, NULL, "reading figures", &answer) < 0)
+        return -1;
+    const json_t *samples = json_object_get(answer, "samples");
+    const size_t n = json_array_size(samples);
+    json_t *latest = n ? json_array_get(samples, n - 1) : NULL;
+    return json_array_append_new(all, json_pack("{s:s,s:O?}", "sandbox", id, "sample", latest));
+}
+
+/* Of those that are named, or of all; one that ends meanwhile is left out of "all". */
+static int stats_collect(struct context *ctx, struct service *s, json_t *all)
+{
+    AUTO_JSON json_t *sandboxes = NULL;
+    json_t *one;
+    size_t k;
+    for (int i = ctx->argi; i < ctx->argc; i++) {
+        AUTO_FREE char *id = NULL;
+        if (service_resolve(s, ctx->argv[i], &id) < 0 || stats_of(s, id, all) < 0)
+            return -1;
+    }
+    if (context_operands(ctx) > 0)
+        return 0;
+    if (service_sandboxes(s, &sandboxes) < 0)
+        return -1;
+    json_array_foreach(sandboxes, k, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "id"));
+        if (id && stats_of(s, id, all) < 0 && ctx->err.code != ERR_NOT_FOUND)
+            return -1;
+    }
+    return 0;
+}
+
+static int stats_run(struct context *ctx)
+{
+    static const char *const heads[] = {"ID", "CPU", "MEMORY", "DISK"};
+    const char *value;
+    if (context_next_flag(ctx, &value) < 0)
+        return context_exit(ctx);
+    AUTO_JSON json_t *all = json_array();
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || stats_collect(ctx, s, all) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json) {
+        print_json(all);
+        return STATUS_OK;
+    }
+    struct table t;
+    json_t *one;
+    size_t i;
+    if (json_array_size(all) == 0)
+        return STATUS_OK;
+    table_heads(&t, heads, ARRAY_SIZE(heads));
+    json_array_foreach(all, i, one)
+    {
+        stats_add_row(&t, one);
+    }
+    table_print(&t, stdout);
+    table_fini(&t);
+    return STATUS_OK;
+}
+
+const struct command cmd_stats = {
+    .name = "stats",
+    .summary = "show the CPU time, memory and disk that sandboxes use",
+    .synopsis = "[ID]...",
+    .description =
+        "Shows what each sandbox uses of its limits, or what those named use: CPU time in the last five seconds, where 100% are all of its "
+        "CPUs, memory, and disk. The service measures every five seconds; - stands for one that has just begun.\n"
+        "\n"
+        "With --json one array of objects: sandbox, and its latest sample (null: none yet).",
+    .examples = "cove stats\n"
+                "cove stats i3k\n"
+                "cove stats --json | jq -r '.[] | select(.sample.memory_used > 500000000).sandbox'",
+    .operands = "id",
+    .run = stats_run,
+};

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "config/units.h"
+
+enum { FLAG_EXTEND = 256 };
+
+static const struct flag flags[] = {
+    {FLAG_EXTEND, 0, "extend", NULL, "Never makes it end earlier than it would."},
+};
+
+static int timeout_run(struct context *ctx)
+{
+    const char *value;
+    bool extends = false;
+    uint64_t ms = 0;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0)
+        extends = true;
+    if (flag < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) != 2)
+        return context_usage(ctx, "give a sandbox and a time");
+    const char *time = ctx->argv[ctx->argi + 1];
+    if (unit_parse_duration(str_of(time), &ms) < 0 || ms > INT64_MAX)
+        return context_usage(ctx, "%s: write a time such as 90s, 5m or 1h30m", time);
+
+    AUTO_FREE char *id = NULL;
+    AUTO_JSON json_t *sandbox = NULL,
+                     *body = json_pack("{s:I,s:b}", "timeout_ms", (json_int_t)ms, "extend_only", extends);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = service_target(id, "/timeout");
+    if (service_call(s, "POST", target, body, NULL, &sandbox) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json) {
+        print_json(sandbox);
+        return STATUS_OK;
+    }
+    const char *end = json_string_value(json_object_get(sandbox, "end_at"));
+    (void)printf("%s ends at %s\n", id, end ? end : "-");
+    return STATUS_OK;
+}
+
+const struct command cmd_timeout = {
+    .name = "timeout",
+    .summary = "set when a sandbox ends",
+    .synopsis = "[--extend] ID TIME",
+    .description =
+        "Ends the sandbox (or pauses it, when it was made so) TIME from now: 90s, 5m, 1h30m. 0 ends it at once. A paused sandbox has no time that "
+        "runs: resume it first, with --timeout.",
+    .exit_status = " 0  set\n 1  it was not; stderr says why\n 2  the command line is wrong",
+    .examples = "cove timeout i3k 1h\n"
+                "cove timeout --extend i3k 10m",
+    .operands = "id",
+    COMMAND_FLAGS(flags),
+    .run = timeout_run,
+};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/print.h"
+#include "cli/service.h"
+
+static const char *url_text_of(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static int url_run(struct context *ctx)
+{
+    const char *value;
+    uint64_t port = 0;
+    if (context_next_flag(ctx, &value) < 0)
+        return context_exit(ctx);
+    if (context_operands(ctx) != 2)
+        return context_usage(ctx, "give a sandbox and a port");
+    const char *text = ctx->argv[ctx->argi + 1];
+    if (str_to_u64(str_of(text), &port) < 0 || port == 0 || port > UINT16_MAX)
+        return context_usage(ctx, "%s: a port is a number from 1 to 65535", text);
+
+    AUTO_FREE char *id = NULL;
+    AUTO_JSON json_t *info = NULL, *sandbox = NULL;
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s || service_resolve(s, ctx->argv[ctx->argi], &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = service_target(id, "%s", "");
+    if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0 ||
+        service_call(s, "GET", "/cove/v1/info", NULL, NULL, &info) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *url = mem_printf("%s://%u-%s.%s/", url_text_of(info, "scheme"), (unsigned)port,
+                                     url_text_of(sandbox, "port_alias"), url_text_of(info, "domain"));
+    if (ctx->json) {
+        AUTO_JSON json_t *answer = json_pack("{s:s,s:I,s:s}", "sandbox", id, "port", (json_int_t)port, "url", url);
+        print_json(answer);
+    } else {
+        print_line(url);
+    }
+    return STATUS_OK;
+}
+
+const struct command cmd_url = {
+    .name = "url",
+    .summary = "print the address of a port of a sandbox",
+    .synopsis = "ID PORT",
+    .description =
+        "Prints the URL at which a server that listens on PORT inside is reached from outside. The name in it stands for the sandbox's "
+        "ports and for nothing else: who is given the URL can't run commands in the sandbox with it.\n"
+        "\n"
+        "Without 'cove domain set' that is a name below localhost, which curl and browsers of this machine find by themselves.",
+    .exit_status = " 0  printed\n 1  there is no such sandbox, or no service\n 2  the command line is wrong",
+    .examples = "cove url i3k 8000\n"
+                "curl -s \"$(cove url i3k 8000)\"",
+    .operands = "id",
+    .run = url_run,
+};

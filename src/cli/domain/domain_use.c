@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/domain/domain_use.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/domain/tls_probe.h"
+#include "cli/exec/terminal.h"
+#include "config/config.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PROBE_MS = 2000, SHOWN_MS = 30000, REFUSED_MS = 5000, AGAIN_MS = 50 };
+
+/* ---- telling it ---- */
+
+/* coved, which listens on cove.sock: the kernel says who does. 0: nobody, or nobody who can be told. */
+static pid_t find_coved(const struct config *config)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct ucred peer;
+    socklen_t n = sizeof(peer);
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/cove.sock", config->run_dir);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || length < 0 || (size_t)length >= sizeof(address.sun_path) ||
+        connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) < 0 || peer.uid != 0)
+        return 0;
+    return peer.pid;
+}
+
+/* A signal that nobody waits for would end it: one of an older version does not. */
+static bool waits_for(pid_t pid, int number)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/status", (int)pid);
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct str rest, line;
+    if (fd_read_file(AT_FDCWD, path, &b) < 0)
+        return false;
+    rest = buf_str(&b);
+    while (str_split(&rest, '\n', &line)) {
+        if (!str_starts(line, STR("SigBlk:")))
+            continue;
+        AUTO_FREE char *mask = mem_strndup(line.p + 7, line.n - 7);
+        return strtoull(mask, NULL, 16) >> (number - 1) & 1;
+    }
+    return false;
+}
+
+bool domain_is_asked_by_service(void)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/comm", (int)getppid());
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    struct str rest, name = STR("");
+    if (fd_read_file(AT_FDCWD, path, &b) < 0)
+        return false;
+    rest = buf_str(&b);
+    (void)str_split(&rest, '\n', &name);
+    return str_eqc(name, "coved") || str_eqc(name, "cove-renewer");
+}
+
+bool domain_tell(const struct config *config)
+{
+    pid_t pid = find_coved(config);
+    AUTO_CLOSE int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
+    return fd >= 0 && find_coved(config) == pid && waits_for(pid, SIGUSR1) &&
+           pidfd_send_signal(fd, SIGUSR1, NULL, 0) == 0;
+}
+
+/* ---- its addresses ---- */
+
+static enum tls_probe probe(const struct config_listen *at, const struct domain *d)
+{
+    AUTO_FREE char *name = mem_printf("api.%.*s", STR_ARG(d->name));
+    return tls_probe((const struct sockaddr *)&at->address, at->address_len, name, d->pem, PROBE_MS);
+}
+
+/* As the service would. */
+static int try_listen(const struct config_listen *at)
+{
+    static const int on = 1;
+    AUTO_CLOSE int fd = socket(at->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -errno;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (at->address.ss_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    return bind(fd, (const struct sockaddr *)&at->address, at->address_len) < 0 || listen(fd, 1) < 0 ? -errno : 0;
+}
+
+static bool is_same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const struct sockaddr_in *)a, *b4 = (const struct sockaddr_in *)b;
+    const struct sockaddr_in6 *a6 = (const struct sockaddr_in6 *)a, *b6 = (const struct sockaddr_in6 *)b;
+    if (a->ss_family != b->ss_family)
+        return false;
+    if (a->ss_family == AF_INET)
+        return a4->sin_port == b4->sin_port && a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+    return a->ss_family == AF_INET6 && a6->sin6_port == b6->sin6_port &&
+           memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof(a6->sin6_addr)) == 0;
+}
+
+/* Is this descriptor of the process a socket that listens there? */
+static bool is_listener(int process, int number, const struct config_listen *at)
+{
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t n = sizeof(address), size = sizeof(int);
+    int listens = 0;
+    AUTO_CLOSE int fd = pidfd_getfd(process, number, 0);
+    return fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &n) == 0 && is_same(&address, &at->address) &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens;
+}
+
+/* coved holds the listeners, whoever accepts on them. */
+static bool listens_at(pid_t coved, const struct config_listen *at)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/fd", (int)coved);
+    AUTO_CLOSE int process = pidfd_open(coved, 0);
+    DIR *dir = process >= 0 ? opendir(path) : NULL;
+    bool found = false;
+    uint64_t number;
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));)
+        found = str_to_u64(str_of(entry->d_name), &number) == 0 && is_listener(process, (int)number, at);
+    if (dir)
+        (void)closedir(dir);
+    return found;
+}
+
+/* A cove-api whose time is over keeps them for as long as its last clients need. */
+static bool child_listens_at(pid_t coved, const struct config_listen *at)
+{
+    AUTO_FREE char *path = mem_printf("/proc/%d/task/%d/children", (int)coved, (int)coved);
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    struct str rest, one;
+    uint64_t pid;
+    bool found = false;
+    if (coved <= 0 || fd_read_file(AT_FDCWD, path, &b) < 0)
+        return false;
+    rest = buf_str(&b);
+    while (!found && str_split(&rest, ' ', &one))
+        found = str_to_u64(one, &pid) == 0 && listens_at((pid_t)pid, at);
+    return found;
+}
+
+static int try_listen_patiently(const struct config_listen *at, pid_t coved)
+{
+    const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
+    usec_t end = clock_mono() + REFUSED_MS * USEC_PER_MS;
+    int r;
+    while ((r = try_listen(at)) == -EADDRINUSE && clock_mono() < end && !listens_at(coved, at) &&
+           child_listens_at(coved, at))
+        (void)nanosleep(&pause, NULL);
+    return r;
+}
+
+static int is_taken(struct context *ctx, const struct config_listen *at)
+{
+    const char *colon = strrchr(at->text, ':');
+    (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                   "'ss -ltnp sport = %s' shows which: end it, or choose another address for TLS (listen_tls, "
+                   "COVE_LISTEN_TLS) and start the service again; then set the domain",
+                   colon ? colon : at->text);
+    return err_set(&ctx->err, ERR_FAILED_PRECONDITION,
+                   "%s, where the service is to listen with TLS, is another program's", at->text);
+}
+
+static int check_port(struct context *ctx, const struct config_listen *at, pid_t coved)
+{
+    int r = try_listen_patiently(at, coved);
+    if (r == 0 || geteuid() != 0) /* who can't look may not change the domain either, and hears of that */
+        return 0;
+    if (r == -EADDRNOTAVAIL) {
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "listen_tls, or COVE_LISTEN_TLS, must be one that 'ip address' shows");
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "this machine does not have the address %s", at->text);
+    }
+    if (r != -EADDRINUSE)
+        return err_errno(&ctx->err, r, "listen on %s", at->text);
+    return coved > 0 && listens_at(coved, at) ? 0 : is_taken(ctx, at);
+}
+
+int domain_check_ports(struct context *ctx, const struct config *config)
+{
+    pid_t coved = find_coved(config);
+    for (size_t i = 0; i < config->n_listen_tls; i++)
+        if (check_port(ctx, &config->listen_tls[i], coved) < 0)
+            return -1;
+    return 0;
+}
+
+static int is_not_shown(struct context *ctx, const struct config_listen *at, enum tls_probe found)
+{
+    if (found == TLS_PROBE_OTHER)
+        return is_taken(ctx, at);
+    (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                   "its log says why; or it was started with another listen_tls (COVE_LISTEN_TLS) than is said here: "
+                   "start it again");
+    return err_set(&ctx->err, ERR_UNAVAILABLE, "the domain is set, but the service does not answer at %s", at->text);
+}
+
+int domain_await(struct context *ctx, const struct config *config, const struct domain *d)
+{
+    const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000L};
+    usec_t began = clock_mono();
+    enum tls_probe found = TLS_PROBE_SILENT;
+    const struct config_listen *at = &config->listen_tls[0]; /* there is one at least */
+    struct progress p;
+    progress_start(&p, ctx->json);
+    for (size_t i = 0; i < config->n_listen_tls; i++) {
+        at = &config->listen_tls[i];
+        while ((found = probe(at, d)) != TLS_PROBE_SAME &&
+               clock_mono() - began < (found == TLS_PROBE_REFUSED ? REFUSED_MS : SHOWN_MS) * USEC_PER_MS) {
+            progress_show(&p, "waiting for the service to show the certificate, %llu s",
+                          (unsigned long long)((clock_mono() - began) / USEC_PER_SEC));
+            (void)nanosleep(&pause, NULL);
+        }
+        if (found != TLS_PROBE_SAME)
+            break;
+    }
+    progress_end(&p);
+    return found == TLS_PROBE_SAME ? 0 : is_not_shown(ctx, at, found);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/domain/vault_client.h"
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/service.h"
+#include "config/config.h"
+#include "http/url.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { ANSWER_S = 20 };
+
+/* vault.sock beside cove.sock. NULL: ctx->err. */
+static char *socket_path(struct context *ctx)
+{
+    const char *host = ctx->host && *ctx->host ? ctx->host : getenv("COVE_HOST");
+    if (!host || !*host) {
+        const struct config *config = context_config(ctx);
+        return config ? mem_printf("%s/vault.sock", config->run_dir) : NULL;
+    }
+    const char *path = str_starts(str_of(host), STR("unix:")) ? host + 5 : host, *end = strrchr(path, '/');
+    if (path[0] == '/')
+        return mem_printf("%.*s/vault.sock", (int)(end - path), path);
+    (void)snprintf(ctx->hint, sizeof(ctx->hint), "run this command there, without --host and COVE_HOST");
+    (void)err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                  "secrets are set on the machine that the service runs on, not from afar");
+    return NULL;
+}
+
+static int unreachable(struct context *ctx, int r, const char *path)
+{
+    (void)err_set(&ctx->err, r == -EACCES || r == -EPERM ? ERR_PERMISSION_DENIED : ERR_UNAVAILABLE,
+                  "cannot reach the vault at %s: %s", path, strerror(-r));
+    (void)snprintf(
+        ctx->hint, sizeof(ctx->hint), "%s",
+        r == -EACCES || r == -EPERM ? "its socket is for root and the service's owner: use sudo"
+        : r == -EAGAIN || r == -ETIMEDOUT
+            ? "cove-egress, which keeps the secrets, does not answer; the service's log says what it is busy with"
+            : "start the service with 'systemctl start cove', or 'make start' in the source directory; if it runs "
+              "elsewhere, say where by COVE_RUN");
+    return -1;
+}
+
+static int dial(const char *path, int *ret_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval patience = {.tv_sec = ANSWER_S};
+    if (strlen(path) >= sizeof(address.sun_path))
+        return -ENAMETOOLONG;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
+        connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* A vault that refuses a client answers and ends without having read all: what it said counts, not that sending failed. */
+static int exchange(int fd, struct str request, struct buf *answer)
+{
+    int sent = 0, r;
+    while (request.n > 0 && sent == 0) {
+        ssize_t n = send(fd, request.p, request.n, MSG_NOSIGNAL);
+        if (n > 0)
+            request = str_sub(request, (size_t)n);
+        else if (errno != EINTR)
+            sent = -errno;
+    }
+    r = sent == -EAGAIN ? sent : fd_read_all(fd, answer);
+    if (r == -ECONNRESET && buf_len(answer) > 0)
+        r = 0;
+    return r < 0 ? r : buf_len(answer) > 0 ? 0 : sent < 0 ? sent : -EPIPE;
+}
+
+/* Secrets of other tenants than the default one are called "_tenant-<number>.<name>". NULL: of that one, and of all. */
+static int tenant_prefix(struct context *ctx, char **ret_prefix)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_JSON json_t *tenant = NULL;
+    const char *name = ctx->tenant ? ctx->tenant : getenv("COVE_TENANT");
+    *ret_prefix = NULL;
+    if (!name || !*name)
+        return 0;
+    buf_append_cstr(&target, "/cove/v1/tenants/");
+    (void)url_encode(&target, str_of(name), true);
+    buf_append_char(&target, '\0');
+    if (buf_error(&target) < 0)
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "\"%.64s...\" is no tenant's name", name);
+    ctx->tenant = ""; /* tenants are none's */
+    AUTO(service_close) struct service *s = service_open(ctx);
+    int r = s ? service_call(s, "GET", buf_data(&target), NULL, NULL, &tenant) : -1;
+    ctx->tenant = name;
+    json_int_t number = json_integer_value(json_object_get(tenant, "number"));
+    if (r == 0 && number)
+        *ret_prefix = mem_printf("_tenant-%" JSON_INTEGER_FORMAT ".", number);
+    return r;
+}
+
+bool vault_own_name(const char *prefix, struct str *name)
+{
+    if (prefix && !str_starts(*name, str_of(prefix)))
+        return false;
+    *name = str_sub(*name, prefix ? strlen(prefix) : 0);
+    return true;
+}
+
+static int ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+               struct vault_answer *ret_answer)
+{
+    AUTO_FREE char *path = socket_path(ctx);
+    AUTO_CLOSE int fd = -1;
+    AUTO_BUF struct buf message = BUF_INIT(VAULT_REQUEST_MAX);
+    struct vault_answer answer = {0};
+    if (!path)
+        return -1;
+    int r = dial(path, &fd);
+    if (r < 0)
+        return unreachable(ctx, r, path);
+    vault_request_append(&message, request);
+    r = buf_error(&message);
+    if (r == 0)
+        r = exchange(fd, buf_str(&message), bytes);
+    mem_wipe(message.data, message.cap);
+    if (r < 0)
+        return unreachable(ctx, r, path);
+    if (vault_answer_parse(buf_str(bytes), &answer) < 0)
+        return err_set(&ctx->err, ERR_INTERNAL, "what is at %s does not speak as a vault: is it of another version?",
+                       path);
+    if (answer.code != ERR_OK) {
+        if (answer.code == ERR_PERMISSION_DENIED)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "use sudo, or be the service's owner");
+        else if (answer.code == ERR_NOT_FOUND)
+            (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove secret ls' lists those there are");
+        return err_set(&ctx->err, answer.code, "%.*s", STR_ARG(answer.message));
+    }
+    *ret_answer = answer;
+    return 0;
+}
+
+int vault_ask(struct context *ctx, const struct vault_request *request, struct buf *bytes,
+              struct vault_answer *ret_answer, char **ret_prefix)
+{
+    AUTO_FREE char *prefix = NULL, *name = NULL;
+    struct vault_request own = *request;
+    if (tenant_prefix(ctx, &prefix) < 0)
+        return -1;
+    if (prefix && request->name.n) {
+        name = mem_printf("%s%.*s", prefix, STR_ARG(request->name));
+        own.name = str_of(name);
+        if (own.name.n > VAULT_NAME_MAX)
+            return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "a secret's name has 1 to %zu characters in this tenant",
+                           VAULT_NAME_MAX - strlen(prefix));
+    }
+    if (ask(ctx, &own, bytes, ret_answer) < 0)
+        return -1;
+    *ret_prefix = TAKE_PTR(prefix);
+    return 0;
+}
+
+int vault_check_names(struct context *ctx, const json_t *names)
+{
+    AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+    struct vault_answer answer = {0};
+    struct context scratch = {.host = ctx->host, .tenant = ctx->tenant, .config = ctx->config};
+    AUTO_FREE char *prefix = NULL;
+    bool asked = vault_ask(&scratch, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) == 0;
+    struct wire_reader all = answer.names;
+    const char *name;
+    json_t *hosts;
+    ctx->config = scratch.config;
+    if (!asked)
+        return 0; /* from afar, or not the owner: the service can't tell either */
+    json_object_foreach((json_t *)names, name, hosts)
+    {
+        struct vault_answer rest = answer;
+        struct str known;
+        uint64_t at;
+        bool found = false;
+        rest.names = all;
+        while (!found && vault_answer_next(&rest, &known, &at))
+            found = vault_own_name(prefix, &known) && str_eqc(known, name);
+        if (found)
+            continue;
+        (void)snprintf(ctx->hint, sizeof(ctx->hint),
+                       "'cove secret set %.64s' makes it; 'cove secret ls' lists those there are", name);
+        return err_set(&ctx->err, ERR_NOT_FOUND, "there is no secret %.64s", name);
+    }
+    return 0;
+}

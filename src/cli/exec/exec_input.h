@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a command in a sandbox reads. As with a command here, a pipe or a file on our standard input is the command's; a terminal is not, because the
+ * command would see a pipe where it expects a terminal: that takes -i, or -t. -n: nothing, for loops that read their own list.
+ */
+#pragma once
+
+#include "cli/exec/exec.h"
+
+#define EXEC_STDIN_FLAGS                                                                                               \
+    {'i', 'i', "interactive", NULL, "Connects the command's standard input to ours, also when ours is a terminal."},   \
+        {'n', 'n', "no-stdin", NULL, "The command reads nothing, also when our standard input is a pipe or a file."},  \
+    {                                                                                                                  \
+        't', 't', "tty", NULL, "Gives the command a terminal and connects it to ours; its TERM is ours, too."          \
+    }
+
+enum exec_stdin { EXEC_STDIN_BY_KIND, EXEC_STDIN_ALWAYS, EXEC_STDIN_NEVER };
+
+/* Sets has_stdin. -1: ctx->err, -t without a terminal. */
+int exec_choose_stdin(struct context *ctx, struct exec_request *request, enum exec_stdin choice) WARN_UNUSED;
+
+/* A next step on stderr for a command that ended without a word because it had nothing to read. */
+void exec_explain_silence(const struct context *ctx, const struct exec_request *request,
+                          const struct exec_result *result);

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/exec/terminal.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { TABLE_MAX = 64 * 1024 * 1024, CELL_MAX = 4096, TEXT_MAX = 1024 * 1024, PROGRESS_AFTER_US = 1000000 };
+
+/* Length of the well-formed UTF-8 character at the beginning, 0 when there is none. */
+static size_t character(struct str s)
+{
+    unsigned char c = (unsigned char)s.p[0];
+    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    return n <= s.n && str_is_utf8(str_n(s.p, n)) ? n : 0;
+}
+
+static bool is_control(struct str c)
+{
+    unsigned char first = (unsigned char)c.p[0];
+    if (c.n == 1)
+        return first < 0x20 || first == 0x7f;
+    /* C1, and the characters that change the direction of what follows (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069). */
+    if (c.n == 2)
+        return first == 0xc2 && (unsigned char)c.p[1] < 0xa0;
+    if (c.n == 3 && first == 0xe2) {
+        unsigned char second = (unsigned char)c.p[1], third = (unsigned char)c.p[2];
+        return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
+               (second == 0x81 && third >= 0xa6 && third <= 0xa9);
+    }
+    return false;
+}
+
+void terminal_escape(struct buf *b, struct str text)
+{
+    while (text.n > 0) {
+        size_t n = character(text);
+        struct str c = str_n(text.p, n ? n : 1);
+        if (n > 0 && !is_control(c)) {
+            buf_append_str(b, c);
+        } else {
+            for (size_t i = 0; i < c.n; i++)
+                buf_printf(b, "\\x%02x", (unsigned char)c.p[i]);
+        }
+        text = str_sub(text, c.n);
+    }
+}
+
+void terminal_print(FILE *out, bool is_tty, struct str text)
+{
+    if (!is_tty) {
+        (void)fwrite(text.p, 1, text.n, out);
+        return;
+    }
+    AUTO_BUF struct buf b = BUF_INIT(4 * TEXT_MAX);
+    terminal_escape(&b, str_n(text.p, MIN(text.n, (size_t)TEXT_MAX)));
+    (void)fwrite(buf_data(&b), 1, buf_len(&b), out);
+}
+
+/* ---- tables ---- */
+
+void table_init(struct table *t, size_t columns)
+{
+    *t = (struct table){.text = BUF_INIT(TABLE_MAX), .columns = columns};
+}
+
+void table_fini(struct table *t)
+{
+    buf_fini(&t->text);
+}
+
+void table_heads(struct table *t, const char *const heads[], size_t columns)
+{
+    table_init(t, columns);
+    for (size_t i = 0; i < columns; i++)
+        table_add(t, str_of(heads[i]));
+}
+
+void table_add(struct table *t, struct str cell)
+{
+    /* Escaped here as for a terminal: a NUL, tab or line break would break the columns anywhere. */
+    terminal_escape(&t->text, str_n(cell.p, MIN(cell.n, (size_t)CELL_MAX)));
+    buf_append_char(&t->text, '\0');
+    t->cells++;
+}
+
+void table_add_cut(struct table *t, struct str cell, size_t most)
+{
+    struct str s = str_n(cell.p, MIN(cell.n, most));
+    while (s.n < cell.n && s.n && !str_is_utf8(s))
+        s.n--;
+    if (s.n == cell.n)
+        table_add(t, cell);
+    else
+        table_addf(t, "%.*s...", STR_ARG(s));
+}
+
+void table_addf(struct table *t, const char *fmt, ...)
+{
+    char cell[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(cell, sizeof(cell), fmt, args);
+    va_end(args);
+    table_add(t, str_of(cell));
+}
+
+/* Cells that a terminal uses: one for each character, which is right but for wide scripts. */
+static size_t width(const char *cell)
+{
+    size_t n = 0;
+    for (; *cell; cell++)
+        n += ((unsigned char)*cell & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(const struct table *t, FILE *out)
+{
+    size_t widths[16] = {0};
+    assert(t->columns <= ARRAY_SIZE(widths) && t->cells % t->columns == 0);
+    const char *cell = buf_data(&t->text);
+    for (size_t i = 0; i < t->cells && !buf_error(&t->text); i++, cell += strlen(cell) + 1)
+        widths[i % t->columns] = MAX(widths[i % t->columns], width(cell));
+    cell = buf_data(&t->text);
+    for (size_t i = 0; i < t->cells && !buf_error(&t->text); i++, cell += strlen(cell) + 1) {
+        size_t column = i % t->columns;
+        (void)fputs(cell, out);
+        if (column + 1 == t->columns)
+            (void)fputc('\n', out);
+        else
+            (void)fprintf(out, "%*s", (int)(widths[column] - width(cell) + 2), "");
+    }
+}
+
+/* ---- raw mode ---- */
+
+int terminal_raw(struct terminal *t, int fd)
+{
+    struct termios raw;
+    if (tcgetattr(fd, &t->saved) < 0)
+        return -errno;
+    raw = t->saved;
+    cfmakeraw(&raw);
+    if (tcsetattr(fd, TCSADRAIN, &raw) < 0)
+        return -errno;
+    t->fd = fd;
+    t->is_raw = true;
+    return 0;
+}
+
+void terminal_restore(struct terminal *t)
+{
+    if (t->is_raw)
+        (void)tcsetattr(t->fd, TCSADRAIN, &t->saved);
+    t->is_raw = false;
+}
+
+int terminal_size(int fd, uint16_t *ret_columns, uint16_t *ret_rows)
+{
+    struct winsize size;
+    if (ioctl(fd, TIOCGWINSZ, &size) < 0)
+        return -errno;
+    if (size.ws_col == 0 || size.ws_row == 0)
+        return -ENODATA;
+    *ret_columns = size.ws_col;
+    *ret_rows = size.ws_row;
+    return 0;
+}
+
+/* ---- progress ---- */
+
+/* One that is dumb, such as that of an editor, would show how a line is rewritten. */
+static bool can_rewrite(int fd)
+{
+    const char *kind = getenv("TERM");
+    return isatty(fd) == 1 && !(kind && strcmp(kind, "dumb") == 0);
+}
+
+void progress_start(struct progress *p, bool quiet)
+{
+    *p = (struct progress){.started_us = clock_mono(), .is_on = !quiet && can_rewrite(STDERR_FILENO)};
+}
+
+/* A line that wraps could not be taken back. */
+static size_t cut_to_width(struct str line)
+{
+    uint16_t columns = 80, rows;
+    size_t width = 0, n = 0;
+    int ignored UNUSED = terminal_size(STDERR_FILENO, &columns, &rows);
+    for (; line.p && n < line.n; n++) {
+        width += ((unsigned char)line.p[n] & 0xc0) != 0x80;
+        if (width >= columns)
+            break;
+    }
+    return n;
+}
+
+void progress_show(struct progress *p, const char *fmt, ...)
+{
+    uint64_t now = clock_mono();
+    if (!p->is_on || now - p->started_us < PROGRESS_AFTER_US || now - p->shown_us < 100000)
+        return;
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    AUTO_BUF struct buf line = BUF_INIT(4 * sizeof(text));
+    terminal_escape(&line, str_of(text));
+    (void)fprintf(stderr, "\r\033[K%.*s", (int)cut_to_width(buf_str(&line)), buf_len(&line) ? buf_data(&line) : "");
+    (void)fflush(stderr);
+    p->shown_us = now;
+    p->is_shown = true;
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->is_shown)
+        (void)fputs("\r\033[K", stderr);
+    p->is_shown = false;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/boxes/boxes.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coved/boxes/boxes_internal.h"
+#include "coved/workers/network.h"
+#include "kernel/cgroup/cgroup.h"
+#include "kernel/pool/pool.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { WAITING_MAX = 1024 };
+
+struct boxes *boxes_new(struct loop *loop, const struct tier *tier, const struct tier_host *host, uint32_t ready,
+                        const struct boxes_events *events, struct network *network, struct jobs *jobs,
+                        struct records *records)
+{
+    struct boxes *b = mem_new(struct boxes);
+    b->loop = loop;
+    b->tier = tier;
+    b->host = host;
+    b->events = *events;
+    b->network = network;
+    b->ready_wanted = ready;
+    b->jobs = jobs;
+    b->records = records;
+    b->by_id = b->kept = b->wants = MAP_INIT;
+    list_init(&b->loose);
+    list_init(&b->to_copy);
+    list_init(&b->waiting);
+    list_init(&b->freezing);
+    for (size_t i = 0; i < BOX_STATES; i++)
+        list_init(&b->lists[i]);
+    int r = boxes_notes_open(host->pool, &b->notes);
+    if (r < 0)
+        log_error("note which sandboxes stand still: %s", strerror(-r));
+    boxes_keep_load(b);
+    return b;
+}
+
+void boxes_free(struct boxes *b)
+{
+    assert(boxes_left(b) == 0);
+    boxes_forget_wants(b);
+    boxes_keep_fini(b);
+    (void)fd_close(b->notes.fd);
+    map_fini(&b->by_id);
+    map_fini(&b->making);
+    mem_free(b);
+}
+
+void boxes_enter(struct entry *e, enum box_state state)
+{
+    struct boxes *b = e->owner;
+    b->counts[e->state]--;
+    list_remove(&e->node);
+    e->state = state;
+    b->counts[state]++;
+    list_append(&b->lists[state], &e->node);
+}
+
+static int take_slot(struct boxes *b, uint32_t *ret_slot)
+{
+    for (uint32_t i = 0; i < SUP_SANDBOXES_MAX; i++) {
+        uint32_t slot = (b->next_slot + i) % SUP_SANDBOXES_MAX;
+        if (!b->slot_used[slot]) {
+            b->next_slot = slot + 1;
+            *ret_slot = slot;
+            return 0;
+        }
+    }
+    return -ENOSPC;
+}
+
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err)
+{
+    b->events.created(b->events.ctx, w->asked, -1, err);
+    mem_free(w);
+}
+
+/* The box becomes somebody's. Answers the request. */
+static void start_in(struct entry *e, struct waiting *w)
+{
+    struct boxes *b = e->owner;
+    struct err err;
+    AUTO_CLOSE int session = -1;
+    const struct tier_spec spec = {w->request.id, w->request.template_id, w->outfit.limits, w->outfit.disk_bytes};
+    if (e->kept && e->kept->is_doomed)
+        (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s was killed", w->request.id);
+    else if (map_get(&b->by_id, str_of(w->request.id)) || (!e->kept && map_get(&b->kept, str_of(w->request.id))))
+        (void)err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", w->request.id);
+    else if (b->tier->start(b->host, &e->box, &spec, &session, &err) == 0)
+        err.code = ERR_OK;
+    if (err.code != ERR_OK) {
+        bool was_warm = e->state == BOX_WARM;
+        boxes_kill_unused(e);
+        if (was_warm && err.code != ERR_ALREADY_EXISTS && !w->again) {
+            w->again = true;
+            list_prepend(&b->waiting, &w->node);
+            b->n_waiting++;
+        } else {
+            boxes_refuse(b, w, &err);
+        }
+        return;
+    }
+    memcpy(e->id, w->request.id, sizeof(e->id));
+    memcpy(e->template_id, w->request.template_id, sizeof(e->template_id));
+    e->outfit = w->outfit;
+    e->started = clock_real();
+    (void)map_put(&b->by_id, str_of(e->id), e);
+    b->n_failed = 0;
+    boxes_enter(e, BOX_RUNNING);
+    fault_point("coved.create.started");
+    boxes_record(e);
+    fault_point("coved.create.recorded");
+    if (e->kept) {
+        boxes_kept_taken(TAKE_PTR(e->kept));
+        boxes_unnote(b, e->id);
+    } else {
+        b->last = w->outfit;
+    }
+    network_open_box(b->network, e->id, &e->box.net);
+    b->events.created(b->events.ctx, w->asked, TAKE_FD(session), NULL);
+    mem_free(w);
+}
+
+static int read_chain(struct boxes *b, const struct outfit *outfit, const struct kept *kept,
+                      struct pool_chain *ret_chain, struct err *err)
+{
+    int r = kept ? pool_kept_chain(b->host->pool, kept->id, ret_chain)
+                 : pool_chain_read(b->host->pool, outfit->layer, ret_chain);
+    if (r == -ENOENT && kept)
+        return err_set(err, ERR_NOT_FOUND, "the files of sandbox %s are not in the storage pool", kept->id);
+    if (r == -ENOENT)
+        return err_set(err, ERR_NOT_FOUND, "layer %s, or one below it, is not in the storage pool", outfit->layer);
+    if (r < 0)
+        return err_errno(err, r, "read layers of %s in the storage pool", kept ? kept->id : outfit->layer);
+    return 0;
+}
+
+int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err)
+{
+    struct boxes *b = e->owner;
+    struct pool_chain chain;
+    if (read_chain(b, outfit, kept, &chain, err) < 0)
+        return -1;
+    bool cut = !kept && pool_chain_is_long(b->host->pool, &chain);
+    const struct tier_dress how = {.chain = &chain,
+                                   .from_layer = cut,
+                                   .from_kept = kept ? kept->id : NULL,
+                                   .limits = outfit->limits,
+                                   .disk_bytes = outfit->disk_bytes};
+    e->outfit = *outfit;
+    memcpy(e->stands_on, chain.n > cut ? chain.names[cut] : "", chain.n > cut ? sizeof(e->stands_on) : 1);
+    boxes_enter(e, BOX_DRESSING);
+    e->kept = kept;
+    if (kept) {
+        kept->busy++;
+        kept->is_whole = false;
+        boxes_note(b, kept->id, e->box.name, e->stands_on);
+    }
+    return b->tier->dress(b->host, &e->box, &how, err);
+}
+
+static struct entry *find_warm(struct boxes *b, const char *layer)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
+        if (strcmp(e->outfit.layer, layer) == 0)
+            return e;
+    }
+    return NULL;
+}
+
+/* 1: its files, into *ret_kept if it is to have kept ones; 0: somebody is at them; -1: they are not here. */
+static int look_for_kept(struct boxes *b, const struct waiting *w, struct kept **ret_kept, struct err *err)
+{
+    if (!w->request.kept)
+        return 1;
+    struct kept *k = boxes_kept_find(b, w->request.id);
+    if (!k)
+        return err_set(err, ERR_NOT_FOUND, "no files are kept of sandbox %s", w->request.id);
+    *ret_kept = k;
+    return k->busy == 0;
+}
+
+/* False: there is nothing for it yet. */
+static bool serve_one(struct boxes *b, struct waiting *w)
+{
+    struct err err;
+    struct kept *kept = NULL;
+    int r = look_for_kept(b, w, &kept, &err);
+    struct entry *e = r > 0 && !kept ? find_warm(b, w->outfit.layer) : NULL;
+    bool warm = e != NULL;
+    if (r > 0 && !e)
+        e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+    if (r >= 0 && !e)
+        return false;
+    list_remove(&w->node);
+    b->n_waiting--;
+    if (r < 0) {
+        boxes_refuse(b, w, &err);
+    } else if (warm) {
+        start_in(e, w);
+    } else if (boxes_dress(e, &w->outfit, kept, &err) == 0) {
+        e->request = w;
+    } else {
+        boxes_refuse(b, w, &err);
+        if (e->state != BOX_BLANK)
+            boxes_kill_unused(e);
+    }
+    return true;
+}
+
+void boxes_serve(struct boxes *b)
+{
+    for (bool again = true; again;) {
+        again = false;
+        LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+            if (serve_one(b, w))
+                again = true;
+            else if (!w->request.kept)
+                return;
+        }
+    }
+}
+
+static void on_sock(struct source *s, uint32_t events UNUSED)
+{
+    struct entry *e = container_of(s, struct entry, sock);
+    struct boxes *b = e->owner;
+    char message[TIER_MESSAGE_MAX];
+    ssize_t n = recv(e->box.sock, message, sizeof(message) - 1, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN)
+        return;
+    if (n > 0 && e->state == BOX_MAKING && message[0] == TIER_READY) {
+        boxes_enter(e, BOX_BLANK);
+        boxes_serve(b);
+        return;
+    }
+    /*
+     * From 'X' on the socket is the agent's: it has nothing to say to coved, and can't: descriptors in what nobody reads would be closed by us, and
+     * to close one can take as long as whoever sent it likes.
+     */
+    loop_remove(b->loop, &e->sock);
+    (void)shutdown(e->box.sock, SHUT_RD);
+    if (n > 0 && e->state == BOX_DRESSING && message[0] == TIER_RUNS) {
+        if (e->request) {
+            start_in(e, TAKE_PTR(e->request));
+        } else {
+            boxes_enter(e, BOX_WARM);
+            b->n_failed = 0;
+            e->warm_since = clock_mono();
+            boxes_serve(b);
+        }
+        return;
+    }
+    if (n > 1 + (ssize_t)sizeof(e->reason_errno) && message[0] == TIER_FAILED) {
+        message[n] = 0;
+        memcpy(&e->reason_errno, message + 1, sizeof(e->reason_errno));
+        (void)snprintf(e->reason, sizeof(e->reason), "%s", message + 1 + sizeof(e->reason_errno));
+    }
+    boxes_kill_body(e); /* its end comes through the pidfd */
+}
+
+struct entry *boxes_entry_new(struct boxes *b, uint32_t slot, enum box_state state)
+{
+    struct entry *e = mem_new(struct entry);
+    e->owner = b;
+    e->state = state;
+    e->box.slot = slot;
+    e->box.net = NETNS_NONE;
+    e->sock.fd = e->pidfd.fd = -1;
+    e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
+    e->ended.head.type = SUP_ENDED;
+    list_init(&e->tasks);
+    list_init(&e->freezing);
+    list_init(&e->to_copy);
+    list_init(&e->mounted);
+    list_init(&e->node);
+    b->slot_used[slot] = true;
+    list_append(&b->lists[state], &e->node);
+    b->counts[state]++;
+    return e;
+}
+
+int boxes_make_blank(struct boxes *b, struct err *err)
+{
+    uint32_t slot = 0;
+    struct netns net = NETNS_NONE;
+    int taken = b->network->maker ? netmaker_take(b->network->maker, &net) : 0;
+    if (taken == -EAGAIN)
+        return 1;
+    if (taken < 0)
+        return err_errno(err, taken, "make a network namespace");
+    int r = take_slot(b, &slot);
+    if (r < 0) {
+        netns_close(&net);
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "all %d slots for sandboxes are taken", SUP_SANDBOXES_MAX);
+        return err_because(err, ERR_SLOTS_FULL);
+    }
+    struct entry *e = boxes_entry_new(b, slot, BOX_MAKING);
+    e->box.net = net;
+    r = b->tier->blank(b->host, &e->box, err);
+    if (e->box.pid > 0) {
+        int failed = loop_add(b->loop, &e->pidfd, e->box.pidfd, EPOLLIN, boxes_on_pidfd);
+        if (failed == 0 && r == 0)
+            failed = loop_add(b->loop, &e->sock, e->box.sock, EPOLLIN, on_sock);
+        if (r == 0 && failed < 0)
+            r = err_errno(err, failed, "watch a new process");
+        if (r < 0)
+            boxes_kill_body(e);
+    } else {
+        boxes_enter(e, BOX_CLEANING);
+        boxes_clean(e);
+    }
+    return r;
+}
+
+void boxes_refuse_waiting(struct boxes *b, const struct err *err)
+{
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        list_remove(&w->node);
+        b->n_waiting--;
+        boxes_refuse(b, w, err);
+    }
+}
+
+/* The one that was asked for, by a coved that died before it could say so. Its first session is lost with that answer. */
+static bool create_again(struct boxes *b, uint64_t asked, const char *id)
+{
+    struct err err;
+    int session = -1;
+    if (!map_get(&b->by_id, str_of(id)))
+        return false;
+    int r = boxes_attach(b, id, &session, &err);
+    b->events.created(b->events.ctx, asked, session, r < 0 ? &err : NULL);
+    return true;
+}
+
+void boxes_create(struct boxes *b, uint64_t asked, const struct sup_create *request, uint32_t default_pids,
+                  bool is_again)
+{
+    struct err err;
+    int r = 0;
+    if (is_again && create_again(b, asked, request->id))
+        return;
+    if (b->stopping)
+        r = err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
+    else if (map_get(&b->by_id, str_of(request->id)) || (!request->kept && map_get(&b->kept, str_of(request->id))))
+        r = err_set(&err, ERR_ALREADY_EXISTS, "sandbox %s exists", request->id);
+    else if (b->n_waiting >= WAITING_MAX)
+        r = err_set(&err, ERR_RESOURCE_EXHAUSTED, "%d sandboxes are being made already", WAITING_MAX);
+    if (r < 0) {
+        b->events.created(b->events.ctx, asked, -1, &err);
+        return;
+    }
+    struct waiting *w = mem_new(struct waiting);
+    w->request = *request;
+    w->asked = asked;
+    w->outfit.limits = (struct cgroup_limits){.memory_bytes = request->memory_bytes,
+                                              .cpu_milli = request->cpu_milli,
+                                              .pids = request->pids ? request->pids : default_pids};
+    w->outfit.disk_bytes = request->disk_bytes;
+    (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", request->layer);
+    b->last_create = clock_mono();
+    boxes_ahead_is_needed(b);
+    list_append(&b->waiting, &w->node);
+    b->n_waiting++;
+    boxes_serve(b);
+}
+
+void boxes_forget(struct boxes *b)
+{
+    boxes_forget_wants(b);
+    LIST_FOREACH (struct waiting, w, &b->waiting, node) {
+        list_remove(&w->node);
+        b->n_waiting--;
+        mem_free(w);
+    }
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
+        mem_free(TAKE_PTR(e->request)); /* it will be a warm one */
+        if (e->kept)
+            boxes_kill_unused(e);
+    }
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is made ahead of need: `ready_wanted` boxes by coved's own judgement (blank ones, and warm ones for what was asked for last), and beside these
+ * as many for each layer as it was told to have.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "coved/boxes/boxes_internal.h"
+#include "kernel/pool/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAKING_MAX = 2,
+    BLANKS_KEPT = 2,
+    FAILED_AGAIN_MS = 500, /* doubled with each failure in a row */
+    FAILED_AGAIN_MOST_MS = 32000,
+    OTHER_KEPT_USEC = 10 * 1000000,
+    REST_USEC = 5000,
+    WANTS_MAX = 256,
+    WANTED_MAX = 1024, /* in sum: of 4,096 slots */
+};
+
+/* As told: so many warm ones of this kind. */
+struct want {
+    struct outfit outfit;
+    uint32_t count, have;
+};
+
+static void forget_want(struct boxes *b, struct want *w)
+{
+    b->n_wanted -= w->count;
+    (void)map_del(&b->wants, str_of(w->outfit.layer));
+    mem_free(w);
+}
+
+void boxes_forget_wants(struct boxes *b)
+{
+    size_t it = 0;
+    for (struct want *w; (w = map_next(&b->wants, &it));)
+        mem_free(w);
+    map_fini(&b->wants);
+    b->n_wanted = 0;
+}
+
+int boxes_want(struct boxes *b, const struct sup_warm *m, uint32_t default_pids, struct err *err)
+{
+    struct pool_chain chain;
+    struct want *w = map_get(&b->wants, str_of(m->layer));
+    uint32_t others = b->n_wanted - (w ? w->count : 0);
+    if (m->count == 0) {
+        if (w)
+            forget_want(b, w);
+        return 0;
+    }
+    if (m->count > WANTED_MAX - others || (!w && map_count(&b->wants) >= WANTS_MAX))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "at most %d sandboxes of %d layers are kept ready, %u are already",
+                       WANTED_MAX, WANTS_MAX, others);
+    int r = pool_chain_read(b->host->pool, m->layer, &chain);
+    if (r < 0)
+        return err_errno(err, r, "find layer %s in the storage pool", m->layer);
+    if (!w) {
+        w = mem_new(struct want);
+        (void)snprintf(w->outfit.layer, sizeof(w->outfit.layer), "%s", m->layer);
+        (void)map_put(&b->wants, str_of(w->outfit.layer), w);
+    }
+    w->count = m->count;
+    w->outfit.limits = (struct cgroup_limits){
+        .memory_bytes = m->memory_bytes, .cpu_milli = m->cpu_milli, .pids = m->pids ? m->pids : default_pids};
+    w->outfit.disk_bytes = m->disk_bytes;
+    b->n_wanted = others + w->count;
+    return 0;
+}
+
+void boxes_drop_unused(struct boxes *b, const char *layer)
+{
+    static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
+    struct want *w = map_get(&b->wants, str_of(layer));
+    if (w)
+        forget_want(b, w);
+    if (strcmp(b->last.layer, layer) == 0)
+        b->last.layer[0] = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+            if (!e->request && !e->kept && (strcmp(e->outfit.layer, layer) == 0 || strcmp(e->stands_on, layer) == 0))
+                boxes_kill_unused(e);
+        }
+}
+
+/* Nobody's, and not on its way out. */
+static bool is_ahead(const struct entry *e)
+{
+    return !e->request && !e->kept && !e->ended.cause;
+}
+
+struct stock {
+    size_t n;    /* made, being made, dressed for the next one */
+    size_t last; /* of these, warm or soon, for what was asked for last */
+};
+
+static struct stock take_stock(struct boxes *b)
+{
+    static const enum box_state states[] = {BOX_WARM, BOX_DRESSING};
+    struct stock s = {b->counts[BOX_MAKING] + b->counts[BOX_BLANK], 0};
+    size_t it = 0;
+    for (struct want *w; (w = map_next(&b->wants, &it));)
+        w->have = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+        LIST_FOREACH (struct entry, e, &b->lists[states[i]], node) {
+            if (!is_ahead(e))
+                continue;
+            s.n++;
+            s.last += strcmp(e->outfit.layer, b->last.layer) == 0;
+            struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(e->outfit.layer)) : NULL;
+            if (w)
+                w->have++;
+        }
+    return s;
+}
+
+static struct want *find_short(struct boxes *b)
+{
+    size_t it = 0;
+    for (struct want *w; (w = map_next(&b->wants, &it));)
+        if (w->have < w->count)
+            return w;
+    return NULL;
+}
+
+/*
+ * Warm beyond what is wanted of its layer. at_once: also one that has not waited long; else who alternates between layers would make us build in vain.
+ */
+static struct entry *find_other(struct boxes *b, const struct stock *stock, size_t last_wanted, bool at_once)
+{
+    usec_t now = clock_mono();
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_WARM], node) {
+        const struct want *w = map_count(&b->wants) ? map_get(&b->wants, str_of(e->outfit.layer)) : NULL;
+        bool is_last = strcmp(e->outfit.layer, b->last.layer) == 0;
+        size_t wanted = MAX(w ? w->count : 0, is_last ? last_wanted : 0);
+        size_t have = is_last ? stock->last : w ? w->have : SIZE_MAX;
+        if (have > wanted && (at_once || now - e->warm_since > OTHER_KEPT_USEC))
+            return e;
+    }
+    return NULL;
+}
+
+static int dress_ahead(struct boxes *b, struct outfit *outfit, struct err *err)
+{
+    struct entry *e = LIST_FIRST(struct entry, &b->lists[BOX_BLANK], node);
+    if (boxes_dress(e, outfit, NULL, err) == 0)
+        return 0;
+    if (e->state != BOX_BLANK)
+        boxes_kill_unused(e);
+    return -1;
+}
+
+/* One step of work ahead of need; false when there is nothing to do. */
+static bool work_ahead(struct boxes *b, struct err *err, int *ret_r)
+{
+    *ret_r = 0;
+    const struct stock stock = take_stock(b);
+    size_t warm_wanted = b->ready_wanted - MIN(b->ready_wanted, (uint32_t)BLANKS_KEPT);
+    bool last_short = b->last.layer[0] && stock.last < warm_wanted;
+    if (b->counts[BOX_BLANK] && last_short && !b->n_waiting) {
+        *ret_r = dress_ahead(b, &b->last, err);
+        if (*ret_r < 0)
+            b->last.layer[0] = 0;
+        return true;
+    }
+    struct want *w = b->counts[BOX_BLANK] && !b->n_waiting ? find_short(b) : NULL;
+    if (w) {
+        *ret_r = dress_ahead(b, &w->outfit, err);
+        if (*ret_r < 0)
+            forget_want(b, w);
+        return true;
+    }
+    if (stock.n < b->ready_wanted + b->n_wanted + b->n_waiting && b->counts[BOX_MAKING] < MAKING_MAX) {
+        *ret_r = boxes_make_blank(b, err);
+        return *ret_r <= 0;
+    }
+    bool too_many = stock.n > b->ready_wanted + b->n_wanted + b->n_waiting;
+    struct entry *other = NULL;
+    if ((last_short || too_many) && !b->counts[BOX_MAKING])
+        other = find_other(b, &stock, warm_wanted, too_many);
+    if (other) {
+        boxes_kill_unused(other);
+        return true;
+    }
+    return false;
+}
+
+/* Whoever just got a sandbox is about to use it: as long as there are enough boxes, leave the processors to them. */
+static usec_t rest_until(struct boxes *b)
+{
+    size_t n = b->counts[BOX_MAKING] + b->counts[BOX_BLANK] + b->counts[BOX_WARM];
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_DRESSING], node) {
+        n += is_ahead(e);
+    }
+    return n * 2 >= b->ready_wanted ? b->last_create + REST_USEC : 0;
+}
+
+static usec_t pause_after(unsigned failures)
+{
+    usec_t ms = (usec_t)FAILED_AGAIN_MS << MIN(failures, 16U);
+    return MIN(ms, (usec_t)FAILED_AGAIN_MOST_MS) * USEC_PER_MS;
+}
+
+void boxes_ahead_failed(struct boxes *b, const struct err *err)
+{
+    log_error("make a sandbox ahead of need: %s", err->msg);
+    b->ahead_at = clock_mono() + pause_after(b->n_failed++);
+}
+
+void boxes_ahead_is_needed(struct boxes *b)
+{
+    b->ahead_at = MIN(b->ahead_at, clock_mono() + pause_after(0));
+}
+
+usec_t boxes_tick(struct boxes *b, bool idle)
+{
+    usec_t now = clock_mono(), look_at = MIN(boxes_watch_freezing(b), boxes_keep_tick(b));
+    look_at = MIN(look_at, boxes_memory_tick(b));
+    bool more = false;
+    if (b->clean_at && now >= b->clean_at)
+        boxes_clean_again(b);
+    if (b->ahead_at && now >= b->ahead_at)
+        b->ahead_at = 0;
+    bool pressing = b->n_waiting > b->counts[BOX_MAKING];
+    usec_t rest = rest_until(b);
+    if (!b->stopping && !b->ahead_at && now >= rest) {
+        struct err err;
+        int r = 0;
+        more = !(idle || pressing) || work_ahead(b, &err, &r);
+        if (r < 0) {
+            boxes_refuse_waiting(b, &err);
+            boxes_ahead_failed(b, &err);
+        }
+    }
+    if ((more && !b->ahead_at) || look_at == 0)
+        return 0;
+    usec_t next = look_at;
+    if (b->clean_at)
+        next = MIN(next, b->clean_at);
+    if (b->ahead_at)
+        next = MIN(next, b->ahead_at);
+    if (rest > now && !b->stopping)
+        next = MIN(next, rest);
+    return next;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How boxes end: killed, reaped, taken apart; reported when they were somebody's. */
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coved/boxes/boxes_internal.h"
+#include "coved/workers/network.h"
+#include "coved/workers/records.h"
+#include "kernel/cgroup/cgroup.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+
+enum { CLEAN_AGAIN_MS = 2, KERNEL_ENOTSUPP = 524 /* the kernel's own; seccomp(2) lets it out */ };
+
+void boxes_kill_body(struct entry *e)
+{
+    if (e->box.pidfd < 0 || e->state == BOX_CLEANING)
+        return;
+    (void)pidfd_send_signal(e->box.pidfd, SIGKILL, NULL, 0);
+    boxes_thaw(e);
+}
+
+static void forget(struct entry *e)
+{
+    struct boxes *b = e->owner;
+    b->counts[e->state]--;
+    list_remove(&e->node);
+    b->slot_used[e->box.slot] = false;
+    if (e->id[0] && !e->is_silent)
+        b->events.ended(b->events.ctx, &e->ended);
+    fault_point("coved.ended.told");
+    boxes_unrecord(e);
+    mem_free(e);
+}
+
+/* Reaped: get rid of the rest, now or a little later (a group may be busy until the kernel has let its last task go). */
+void boxes_clean(struct entry *e)
+{
+    struct boxes *b = e->owner;
+    int r = b->tier->clean(b->host, &e->box);
+    if (r == -EBUSY) {
+        if (!b->clean_at)
+            b->clean_at = clock_mono() + CLEAN_AGAIN_MS * USEC_PER_MS;
+        return;
+    }
+    if (r < 0)
+        log_error("clean up slot %u (%s): %s", e->box.slot, e->box.name, strerror(-r));
+    forget(e);
+}
+
+static void set_cause(struct entry *e, int code, int status)
+{
+    struct sup_ended *end = &e->ended;
+    if (e->id[0])
+        end->oom_kills = cgroup_oom_kills(e->owner->host->cgroups, e->box.group);
+    end->status = (uint32_t)status;
+    if (end->cause || (e->state != BOX_RUNNING && e->state != BOX_FROZEN))
+        return;
+    if (code == CLD_EXITED)
+        end->cause = SUP_CAUSE_EXITED;
+    else
+        end->cause = status == SIGKILL && end->oom_kills ? SUP_CAUSE_OOM : SUP_CAUSE_SIGNALED;
+}
+
+/* Its end comes before theirs. */
+static void abort_tasks(struct entry *e)
+{
+    struct err err;
+    (void)err_set(&err, ERR_ABORTED, "sandbox %s ended meanwhile", e->id);
+    boxes_tasks_abort(e, &err);
+}
+
+/* It failed before it was anybody's. It says why in words alone, of the same C library as ours. */
+static void say_why(const struct entry *e, struct err *err)
+{
+    if (e->reason_errno == KERNEL_ENOTSUPP)
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED,
+                      "the kernel has no room for another system call filter: raise the limit (sysctl "
+                      "net.core.bpf_jit_limit), or end sandboxes, or what else has loaded many filters");
+    else
+        (void)err_set(err, ERR_INTERNAL, "the sandbox's first process ended early%s%s", e->reason[0] ? ": " : "",
+                      e->reason);
+}
+
+void boxes_on_pidfd(struct source *s, uint32_t events UNUSED)
+{
+    struct entry *e = container_of(s, struct entry, pidfd);
+    struct boxes *b = e->owner;
+    int code = CLD_KILLED, status = SIGKILL;
+    if (e->is_recorded)
+        (void)records_exit(b->records, e->box.pid, &code, &status);
+    fault_point("coved.ended.seen");
+    bool is_stopping = boxes_is_stopping(e);
+    if (is_stopping)
+        boxes_stop_reaped(e);
+    else if (!e->is_silent)
+        boxes_copy_is_stale(e);
+    boxes_memory_stays(e);
+    if (e->copy)
+        e->copy->entry = NULL;
+    set_cause(e, code, status);
+    abort_tasks(e);
+    boxes_unmounted(e);
+    list_remove(&e->to_copy);
+    list_remove(&e->freezing);
+    loop_remove(b->loop, &e->pidfd);
+    loop_remove(b->loop, &e->sock);
+    struct err err;
+    if (e->request) {
+        say_why(e, &err);
+        boxes_refuse(b, TAKE_PTR(e->request), &err);
+    } else if (!e->id[0] && !b->stopping && !e->ended.cause) {
+        say_why(e, &err);
+        boxes_ahead_failed(b, &err);
+    }
+    if (e->kept)
+        boxes_give_back(e);
+    if (e->id[0]) {
+        (void)map_del(&b->by_id, str_of(e->id));
+        network_drop_box(b->network, e->id);
+    }
+    memcpy(e->ended.id, e->id, sizeof(e->ended.id));
+    e->box.pid = 0;
+    boxes_enter(e, BOX_CLEANING);
+    boxes_clean(e);
+}
+
+void boxes_kill_unused(struct entry *e)
+{
+    e->ended.cause = SUP_CAUSE_KILLED;
+    loop_remove(e->owner->loop, &e->sock);
+    boxes_kill_body(e);
+    if (e->state == BOX_WARM)
+        boxes_enter(e, BOX_DRESSING); /* not to be given to anybody on its way out */
+}
+
+/* It has ended by itself, and the loop hears of it next. */
+static bool body_is_gone(const struct entry *e)
+{
+    struct pollfd p = {.fd = e->box.pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+int boxes_kill(struct boxes *b, const char *id, struct err *err)
+{
+    struct kept *k = boxes_kept_find(b, id);
+    if (k) {
+        boxes_kept_doom(k);
+        return 0;
+    }
+    struct entry *e = boxes_find(b, id, err);
+    if (!e)
+        return -1;
+    if (!e->ended.cause && !body_is_gone(e))
+        e->ended.cause = SUP_CAUSE_KILLED;
+    abort_tasks(e);
+    boxes_kill_body(e);
+    return 0;
+}
+
+void boxes_clean_again(struct boxes *b)
+{
+    b->clean_at = 0;
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_CLEANING], node) {
+        boxes_clean(e);
+    }
+}
+
+void boxes_shutdown(struct boxes *b)
+{
+    struct err err;
+    b->stopping = true;
+    (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
+    boxes_refuse_waiting(b, &err);
+    for (size_t i = 0; i < BOX_CLEANING; i++)
+        LIST_FOREACH (struct entry, e, &b->lists[i], node) {
+            if (boxes_is_stopping(e))
+                continue; /* its files will be kept */
+            abort_tasks(e);
+            if (i == BOX_FROZEN && !e->has_copy && !e->ended.cause) {
+                (void)boxes_task_stop(e);
+                continue;
+            }
+            e->is_silent = i == BOX_FROZEN && e->has_copy && !e->ended.cause;
+            if (!e->ended.cause)
+                e->ended.cause = SUP_CAUSE_SHUTDOWN;
+            boxes_kill_body(e);
+        }
+}

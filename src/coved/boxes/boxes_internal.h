@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared by the files that boxes.h is made of: boxes.c (lives of boxes), boxes_end.c (their ends), boxes_ahead.c (what is made ahead of need), boxes_look.c (what is told of them),
+ * boxes_task.c (what is asked to be done to a sandbox), boxes_pause.c (freezing), boxes_store.c (snapshots), boxes_keep.c (files without a box),
+ * boxes_adopt.c (what outlives coved), boxes_note.c (what outlives all processes), boxes_volume.c (volumes that are mounted), boxes_memory.c (when memory is
+ * short).
+ */
+#pragma once
+
+#include "base/list.h"
+#include "base/map.h"
+#include "coved/boxes/boxes.h"
+#include "coved/storage/unread.h"
+#include "wire/control.h"
+
+enum box_state {
+    BOX_MAKING,   /* its body sets itself up */
+    BOX_BLANK,    /* ready for any layer */
+    BOX_DRESSING, /* gets a root and the agent; perhaps for a request that waits */
+    BOX_WARM,     /* the agent runs, nobody's */
+    BOX_RUNNING,  /* somebody's */
+    BOX_FROZEN,   /* the same, paused with its memory */
+    BOX_CLEANING, /* reaped, not yet all gone */
+    BOX_STATES,
+};
+
+/* What a box is dressed as. */
+struct outfit {
+    char layer[SUP_DIGEST_MAX]; /* "": the files that are kept of the sandbox */
+    struct cgroup_limits limits;
+    uint64_t disk_bytes;
+};
+
+struct waiting {
+    struct list node;
+    struct sup_create request;
+    uint64_t asked;
+    struct outfit outfit;
+    bool again; /* the warm box that it was given had died */
+};
+
+enum { TASKS_MAX = 16, MOUNTS_MAX = 16 }; /* of one sandbox */
+
+enum task_kind {
+    TASK_PAUSE, /* freeze and leave so */
+    TASK_RESUME,
+    TASK_STOP, /* kill and keep the files */
+    TASK_SNAPSHOT,
+    TASK_MOUNT,
+    TASK_KINDS
+};
+
+/* Of boxes_volume.c. */
+struct mount_order {
+    char volume[SUP_VOLUME_MAX], path[SUP_PATH_MAX];
+    bool read_only;
+    pid_t pid; /* of the sandbox's first process */
+    int pidfd; /* the same; borrowed */
+    struct mounted *mounted;
+};
+
+/*
+ * Something that was asked to be done to a sandbox. One after the other: the first of its entry's list is under way. A task whose job runs outlives its
+ * entry, in boxes.loose: entry is NULL then. Those that are about files that are kept never have one.
+ */
+struct task {
+    struct list node;
+    struct boxes *owner;
+    struct entry *entry;
+    struct kept *kept; /* held busy by it; NULL: none */
+    enum task_kind kind;
+    uint64_t asked; /* 0: nobody waits for the end of it */
+    struct job *job;
+    bool gone, aborted; /* gone: its job works, and can't be stopped half-way. aborted: what it makes is thrown away */
+    int failed;         /* -errno, found out before the job was let go */
+    unsigned tries;     /* TASK_STOP: jobs that failed */
+    usec_t again_at;    /* monotonic: the next one; 0: none */
+    char id[ID_SANDBOX_LEN + 1];
+    char box[TIER_NAME_MAX];         /* in the pool */
+    char stands_on[SUP_DIGEST_MAX];  /* the topmost layer below that */
+    char layer[SUP_DIGEST_MAX];      /* TASK_SNAPSHOT: what is made */
+    uint64_t layer_bytes;            /* of that; 0: not known */
+    struct mount_order *mount;       /* owned; TASK_MOUNT */
+    usec_t begun, froze, frozen_for; /* monotonic; froze 0: it stood still before */
+};
+
+/* The files of a sandbox that is paused without memory, or is on its way there or back. */
+struct kept {
+    struct boxes *owner;
+    char id[ID_SANDBOX_LEN + 1];
+    char stands_on[SUP_DIGEST_MAX];
+    size_t busy;    /* who is at it: until that is 0 it stays */
+    bool is_whole;  /* under its name in the pool */
+    bool is_doomed; /* killed: it goes when nobody is at it */
+};
+
+/* In the background: the files of a frozen sandbox as they would be kept, should its memory be lost. */
+struct copy {
+    struct boxes *owner;
+    struct entry *entry; /* NULL: it ended meanwhile */
+    struct task *next;   /* TASK_STOP, which waits for the end of this */
+    bool is_stale;       /* its processes have run since */
+    char id[ID_SANDBOX_LEN + 1];
+    char box[TIER_NAME_MAX];
+    char stands_on[SUP_DIGEST_MAX];
+};
+
+struct entry {
+    struct list node; /* in the list of its state */
+    struct boxes *owner;
+    struct box box;
+    enum box_state state;
+    struct source sock, pidfd;
+    struct outfit outfit;           /* that it is dressed in */
+    char stands_on[SUP_DIGEST_MAX]; /* the topmost layer below its own files */
+    struct waiting *request;        /* owned; while it is being dressed for somebody */
+    struct kept *kept;              /* held busy: it has their files, and nobody runs on them yet */
+    char id[ID_SANDBOX_LEN + 1];
+    char template_id[CONTROL_TEMPLATE_MAX];
+    usec_t started;    /* real time */
+    usec_t warm_since; /* monotonic */
+    struct sup_ended ended;
+    char reason[TIER_MESSAGE_MAX]; /* why the body failed */
+    uint16_t reason_errno;
+
+    struct list tasks;
+    size_t n_tasks;
+
+    struct list mounted; /* volumes */
+    size_t n_mounted;
+
+    struct list freezing; /* in boxes.freezing while it is waited for */
+    bool is_held;         /* its group was told to stand still */
+    usec_t freeze_since, look_at, look_usec;
+
+    struct list to_copy; /* in boxes.to_copy while it waits for that */
+    usec_t copy_at;
+    struct copy *copy; /* under way */
+    bool has_copy;
+    bool is_silent; /* no end is reported: its files are kept */
+    bool is_recorded;
+
+    struct giving *giving; /* its memory is being taken; it stands still */
+    bool has_given;        /* since it was paused */
+    uint32_t unread_round; /* of the boxes, in which what it has not read was looked at */
+};
+
+enum { NOTE_BOOT_MAX = 40 };
+
+struct notes {
+    int fd; /* their directory in the pool; -1: there is none */
+    char boot[NOTE_BOOT_MAX];
+};
+
+struct boxes {
+    struct loop *loop;
+    const struct tier *tier;
+    const struct tier_host *host;
+    struct boxes_events events;
+    struct network *network;
+    struct records *records;
+    uint32_t ready_wanted;
+    struct list lists[BOX_STATES];
+    size_t counts[BOX_STATES];
+    struct list waiting;
+    size_t n_waiting;
+    struct map by_id;
+    bool slot_used[SUP_SANDBOXES_MAX];
+    uint32_t next_slot;
+    struct outfit last;        /* what the last one that was made was, and the next probably is; layer "": none */
+    usec_t last_create;        /* monotonic */
+    usec_t clean_at, ahead_at; /* monotonic; 0: none. ahead_at: after a failure, no work ahead before */
+    unsigned n_failed;         /* in a row, of what is made ahead */
+    bool stopping;
+    struct list freezing, to_copy;
+    struct jobs *jobs;
+    struct list loose;                 /* tasks without an entry */
+    size_t n_loose, n_copies, n_again; /* n_again: of the loose ones, those that wait for their next try */
+    struct map kept;
+    struct map making; /* name of a layer -> struct task that makes it, or waits to */
+    struct notes notes;
+    struct map wants; /* layer -> struct want of boxes_ahead.c */
+    uint32_t n_wanted;
+    size_t n_doomed;
+    size_t n_giving;
+    usec_t memory_at; /* monotonic: how much memory there is is looked at again */
+    bool is_short;    /* as it was found last */
+    struct unread_watch unread;
+    uint32_t unread_round;
+    bool is_looking; /* the round is not over */
+};
+
+/* ---- boxes.c ---- */
+
+void boxes_enter(struct entry *e, enum box_state state);
+void boxes_refuse(struct boxes *b, struct waiting *w, const struct err *err); /* takes w */
+void boxes_refuse_waiting(struct boxes *b, const struct err *err);
+struct entry *boxes_find(struct boxes *b, const char *id, struct err *err); /* NULL: ERR_NOT_FOUND */
+
+/* Begins a new box. 1: not yet, there is no network for it; the loop turns when there is. On failure it is on its way out already. */
+int boxes_make_blank(struct boxes *b, struct err *err) WARN_UNUSED;
+
+/* Gives a blank a root; kept: of these files, or NULL. When it fails and the box has left BOX_BLANK, kill it. */
+int boxes_dress(struct entry *e, const struct outfit *outfit, struct kept *kept, struct err *err) WARN_UNUSED;
+void boxes_serve(struct boxes *b); /* those who wait, with what there is, in their order */
+
+struct entry *boxes_entry_new(struct boxes *b, uint32_t slot,
+                              enum box_state state); /* without anything yet; in the list of its state */
+
+/* ---- boxes_adopt.c ---- */
+
+/* What the next coved must know of it, as it is now: before anybody is told, and before anything is begun that makes it more. */
+void boxes_record(struct entry *e);
+void boxes_unrecord(struct entry *e); /* it has ended, and that was told */
+
+/* ---- boxes_end.c ---- */
+
+void boxes_kill_body(struct entry *e);
+void boxes_kill_unused(struct entry *e);                /* nobody's, and not to become anybody's */
+void boxes_on_pidfd(struct source *s, uint32_t events); /* it is to be reaped */
+void boxes_clean(struct entry *e);                      /* it was: gone, now or a little later */
+void boxes_clean_again(struct boxes *b);
+
+/* ---- boxes_task.c ---- */
+
+/* Refused at once, or under way, or behind those that are. */
+void boxes_task_add(struct boxes *b, const char *id, const struct task *task);
+struct task *boxes_task_stop(struct entry *e);              /* TASK_STOP that nobody asked for; it has no other task */
+void boxes_task_end(struct task *t, const struct err *err); /* err NULL: success. Answers, and begins the next one */
+void boxes_tasks_abort(struct entry *e, const struct err *err);
+bool boxes_is_stopping(const struct entry *e);
+struct task *boxes_task_loosen(struct task *t); /* its entry ends before it */
+struct task *boxes_task_loose(struct boxes *b, const struct task *task);
+
+/* ---- boxes_pause.c ---- */
+
+/* boxes_frozen() is called with the first task of the entry, now or later: 0, -ETIMEDOUT, or another -errno; on failure it is thawed already. */
+void boxes_freeze(struct entry *e);
+void boxes_frozen(struct entry *e, int r); /* of boxes_task.c */
+void boxes_thaw(struct entry *e);
+usec_t boxes_watch_freezing(struct boxes *b);
+void boxes_pause_begin(struct task *t);
+void boxes_resume_begin(struct task *t);
+void boxes_pause_frozen(struct task *t, int r);
+int boxes_freeze_error(const struct entry *e, int r, struct err *err);
+
+/* ---- boxes_memory.c ---- */
+
+usec_t boxes_memory_tick(struct boxes *b);
+void boxes_memory_stays(struct entry *e); /* it is going to run, or has ended */
+
+/* ---- boxes_ahead.c ---- */
+
+void boxes_forget_wants(struct boxes *b);
+void boxes_ahead_failed(struct boxes *b, const struct err *err); /* says so; the next try has to wait */
+void boxes_ahead_is_needed(struct boxes *b);                     /* but not long, as somebody waits */
+
+/* ---- boxes_store.c ---- */
+
+void boxes_snapshot_begin(struct task *t);
+void boxes_snapshot_frozen(struct task *t, int r);
+
+/* ---- boxes_volume.c ---- */
+
+void boxes_mount_begin(struct task *t);
+size_t boxes_mounted_names(struct entry *e, char (*ret_names)[SUP_VOLUME_MAX]); /* room for MOUNTS_MAX */
+struct mounted *boxes_mounted_add(struct entry *e, const char *volume);
+void boxes_unmounted(struct entry *e); /* its mounts are gone */
+
+/* ---- boxes_note.c ---- */
+
+int boxes_notes_open(struct pool *pool, struct notes *ret_notes) WARN_UNUSED; /* -errno: with an fd of -1 */
+void boxes_note(struct boxes *b, const char *id, const char *box,
+                const char *stands_on);             /* in place of an earlier one */
+void boxes_unnote(struct boxes *b, const char *id); /* there may be none */
+
+/* ---- boxes_keep.c ---- */
+
+void boxes_keep_load(struct boxes *b);
+void boxes_keep_fini(struct boxes *b);
+usec_t boxes_keep_tick(struct boxes *b);
+struct kept *boxes_kept_find(struct boxes *b, const char *id); /* NULL: none, or doomed */
+void boxes_kept_release(struct kept *k);                       /* busy no more */
+void boxes_kept_taken(struct kept *k);                         /* somebody runs on its files: it is no more */
+void boxes_kept_doom(struct kept *k);
+
+void boxes_stop_begin(struct task *t);
+void boxes_stop_reaped(struct entry *e); /* TASK_STOP is its first, and it has ended */
+void boxes_give_back(
+    struct entry *e); /* it was dressed in files that are kept, and has ended before it was anybody's */
+void boxes_copy_later(struct entry *e);    /* it is frozen */
+void boxes_copy_is_stale(struct entry *e); /* it is going to run, or has ended */

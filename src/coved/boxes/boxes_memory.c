@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When memory is short: how much the machine has left is looked at once a second while there are sandboxes.
+ *
+ * Memory of paused sandboxes, for others.
+ *  1. As long as there is enough nothing is taken, and a resume finds everything where it was. When less than an eighth of the machine's memory is to be had, the
+ *     one that was paused first gives back what the kernel can put elsewhere, then the next: pages of files, and where there is swap the rest.
+ *  2. A job does it, one at a time and in the background. Who is resumed, or ends, has the job killed, and waits for nothing.
+ *  3. Each gives once between a pause and the resume: what it can't give the first time it can't the second.
+ *
+ * Memory that no control group counts (unread.h).
+ *  4. When the machine loses memory all sandboxes are looked at, running or frozen, in one round: some at each turn of the loop, so that nobody waits for it.
+ *  5. Who has more than UNREAD_MOST, or more sockets than are read, is ended, out of memory (SUP_CAUSE_OOM): the memory goes with its processes, and nothing else takes it back.
+ */
+#include "base/buf.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coved/boxes/boxes_internal.h"
+#include "coved/workers/job.h"
+#include "kernel/cgroup/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LOOK_MS = 1000, LEAST_PARTS = 8, GIVING_MS = 60000, ROUND_USEC = 5000 };
+
+struct giving {
+    struct boxes *owner;
+    struct entry *entry; /* NULL: it runs again, or has ended */
+    struct job *job;
+    uint64_t before;
+    char id[ID_SANDBOX_LEN + 1];
+    char group[TIER_GROUP_MAX];
+};
+
+/* "MemTotal:       24105000 kB" */
+static uint64_t read_kib(struct str text, const char *key)
+{
+    struct str line;
+    uint64_t kib = 0;
+    while (str_split(&text, '\n', &line)) {
+        if (!str_starts(line, str_of(key)))
+            continue;
+        struct str rest = str_trim(str_sub(line, strlen(key))), number;
+        (void)str_split(&rest, ' ', &number);
+        return str_to_u64(number, &kib) < 0 ? 0 : kib;
+    }
+    return 0;
+}
+
+static void look(struct boxes *b, usec_t now)
+{
+    AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
+    b->memory_at = now + LOOK_MS * USEC_PER_MS;
+    b->is_short = fault_error("coved.memory.short") < 0;
+    if (fd_read_file(b->host->proc_fd, "meminfo", &text) < 0)
+        return;
+    uint64_t total = read_kib(buf_str(&text), "MemTotal:"), there = read_kib(buf_str(&text), "MemAvailable:");
+    if (total && there < total / LEAST_PARTS)
+        b->is_short = true;
+    if (unread_is_due(&b->unread, b->is_short, there << 10, now) && !b->is_looking) {
+        b->is_looking = true;
+        b->unread_round++;
+    }
+}
+
+/* ---- what nobody reads ---- */
+
+static void end_for(struct entry *e, const char *what)
+{
+    struct err err;
+    log_warn("the machine loses memory: sandbox %s has %s, which no control group counts, and is ended", e->id, what);
+    (void)err_set(&err, ERR_ABORTED, "sandbox %s is ended for its memory: it has %s", e->id, what);
+    e->ended.cause = SUP_CAUSE_OOM;
+    boxes_tasks_abort(e, &err);
+    boxes_kill_body(e);
+}
+
+static void look_at(struct entry *e)
+{
+    char what[64];
+    uint64_t bytes = 0;
+    int r = unread_bytes(e->owner->host->proc_fd, e->box.pid, &bytes);
+    if (r == -ENOBUFS) {
+        end_for(e, "thousands of netlink sockets");
+    } else if (r == 0 && bytes > UNREAD_MOST) {
+        (void)snprintf(what, sizeof(what), "%llu MiB unread in netlink sockets", (unsigned long long)bytes >> 20);
+        end_for(e, what);
+    }
+}
+
+/* False: there are more. Whose end has begun needs none. */
+static bool look_at_some(struct boxes *b, enum box_state state, usec_t until)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[state], node) {
+        if (e->unread_round == b->unread_round || e->ended.cause || boxes_is_stopping(e))
+            continue;
+        if (clock_mono() >= until)
+            return false;
+        e->unread_round = b->unread_round;
+        look_at(e);
+    }
+    return true;
+}
+
+/* ---- what paused ones have ---- */
+
+static uint64_t usage_of(const struct giving *g)
+{
+    struct cgroup_usage usage = {0};
+    int ignored UNUSED = cgroup_usage(g->owner->host->cgroups, g->group, &usage);
+    return usage.memory_bytes;
+}
+
+static int give(void *ctx)
+{
+    const struct giving *g = ctx;
+    return cgroup_reclaim(g->owner->host->cgroups, g->group);
+}
+
+static void given(void *ctx, int r)
+{
+    struct giving *g = ctx;
+    g->owner->n_giving--;
+    g->owner->memory_at = 0;
+    if (g->entry) {
+        uint64_t now = usage_of(g);
+        g->entry->giving = NULL;
+        g->entry->has_given = true;
+        if (r < 0)
+            log_warn("take memory from paused sandbox %s: %s", g->id, strerror(-r));
+        else
+            log_info("memory is short: paused sandbox %s has given back %llu of %llu MiB", g->id,
+                     (unsigned long long)(g->before - MIN(now, g->before)) >> 20, (unsigned long long)g->before >> 20);
+    }
+    mem_free(g);
+}
+
+static void begin(struct entry *e)
+{
+    struct boxes *b = e->owner;
+    struct giving *g = mem_new(struct giving);
+    g->owner = b;
+    g->entry = e;
+    memcpy(g->id, e->id, sizeof(g->id));
+    memcpy(g->group, e->box.group, sizeof(g->group));
+    g->before = usage_of(g);
+    const struct job_spec spec = {
+        .name = "take memory", .run = give, .done = given, .ctx = g, .is_background = true, .limit_ms = GIVING_MS};
+    e->giving = g;
+    b->n_giving++;
+    g->job = job_add(b->jobs, &spec);
+}
+
+void boxes_memory_stays(struct entry *e)
+{
+    struct giving *g = TAKE_PTR(e->giving);
+    if (!g)
+        return;
+    g->entry = NULL;
+    job_kill(g->job);
+}
+
+static struct entry *next(struct boxes *b)
+{
+    LIST_FOREACH (struct entry, e, &b->lists[BOX_FROZEN], node) {
+        if (!e->has_given && !e->n_tasks && e->box.has_group)
+            return e;
+    }
+    return NULL;
+}
+
+usec_t boxes_memory_tick(struct boxes *b)
+{
+    usec_t now = clock_mono();
+    if (b->stopping || boxes_running(b) == 0)
+        return UINT64_MAX;
+    if (now >= b->memory_at)
+        look(b, now);
+    if (b->is_looking)
+        b->is_looking =
+            !look_at_some(b, BOX_RUNNING, now + ROUND_USEC) || !look_at_some(b, BOX_FROZEN, now + ROUND_USEC);
+    if (b->is_short && !b->n_giving && cgroup_features(b->host->cgroups)->reclaim) {
+        struct entry *e = next(b);
+        b->is_short = false; /* as far as this look goes */
+        if (e)
+            begin(e);
+    }
+    return b->is_looking ? now : b->memory_at;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the next service must know of this one's boxes, should all its processes die: whose files they have, where no name in the pool says so yet. (What a coved
+ * that alone was started again must know is in boxes_adopt.c.)
+ *
+ *  1. A note is a link in asleep/ of the pool, named after the sandbox, that says "BOOT BOX LAYER": made and read in one call each, and never followed.
+ *  2. There is one from the moment at which what a box has is all that there is of a sandbox that stands still (frozen; ended so that its files are kept; waking on
+ *     kept files) until that is over, or a copy is kept under its name. So it is always newer than what is kept.
+ *  3. It is written before whoever asked for the pause is answered.
+ *  4. It is not synced, and neither are the files: after another boot it says nothing.
+ *  5. Where the pool is full, what those left behind who are lost anyway goes before anything is lost that could be kept.
+ */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "coved/boxes/boxes_internal.h"
+#include "kernel/pool/pool.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    NOTE_MAX = NOTE_BOOT_MAX + TIER_NAME_MAX + SUP_DIGEST_MAX,
+    ROOM_USEC =
+        60000000, /* a full pool is waited for: subvolumes are emptied behind a commit, of which btrfs makes one in 30 s if not told otherwise */
+    ROOM_AGAIN_USEC = 200000,
+};
+
+static int read_boot(char ret_boot[static NOTE_BOOT_MAX])
+{
+    AUTO_BUF struct buf text = BUF_INIT(NOTE_BOOT_MAX);
+    struct str rest, line;
+    int r = fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", &text);
+    if (r < 0)
+        return r;
+    rest = buf_str(&text);
+    if (!str_split(&rest, '\n', &line) || line.n == 0 || line.n >= NOTE_BOOT_MAX)
+        return -EBADMSG;
+    memcpy(ret_boot, line.p, line.n);
+    ret_boot[line.n] = 0;
+    return 0;
+}
+
+int boxes_notes_open(struct pool *pool, struct notes *ret_notes)
+{
+    struct notes n = {.fd = -1};
+    int r = read_boot(n.boot);
+    if (r == 0 && mkdirat(pool_fd(pool), "asleep", 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    if (r == 0 && (n.fd = openat(pool_fd(pool), "asleep", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+        r = -errno;
+    *ret_notes = n;
+    return r;
+}
+
+void boxes_note(struct boxes *b, const char *id, const char *box, const char *stands_on)
+{
+    char text[NOTE_MAX];
+    (void)snprintf(text, sizeof(text), "%s %s %s", b->notes.boot, box, stands_on);
+    int r = symlinkat(text, b->notes.fd, id) < 0 ? -errno : 0;
+    if (r == -EEXIST)
+        r = unlinkat(b->notes.fd, id, 0) < 0 || symlinkat(text, b->notes.fd, id) < 0 ? -errno : 0;
+    if (r < 0)
+        log_warn("note that sandbox %s stands still (the death of coved would lose it): %s", id, strerror(-r));
+}
+
+void boxes_unnote(struct boxes *b, const char *id)
+{
+    if (unlinkat(b->notes.fd, id, 0) < 0 && errno != ENOENT)
+        log_warn("forget that sandbox %s stood still: %s", id, strerror(errno));
+}
+
+/* ---- those of a coved that died ---- */
+
+struct noted {
+    char box[TIER_NAME_MAX], stands_on[SUP_DIGEST_MAX];
+};
+
+/* False: it says nothing, or nothing of this boot. */
+static bool read_note(const struct notes *notes, const char *id, struct noted *ret_noted)
+{
+    char text[NOTE_MAX];
+    struct str rest, boot, box;
+    ssize_t n = readlinkat(notes->fd, id, text, sizeof(text));
+    if (n < 0 || !id_is_sandbox(str_of(id)))
+        return false;
+    rest = str_n(text, (size_t)n);
+    if (!str_split(&rest, ' ', &boot) || !str_split(&rest, ' ', &box) || box.n >= sizeof(ret_noted->box) ||
+        rest.n >= sizeof(ret_noted->stands_on) || !str_eqc(boot, notes->boot))
+        return false;
+    (void)snprintf(ret_noted->box, sizeof(ret_noted->box), "%.*s", STR_ARG(box));
+    (void)snprintf(ret_noted->stands_on, sizeof(ret_noted->stands_on), "%.*s", STR_ARG(rest));
+    return true;
+}
+
+static int keep(struct pool *pool, const char *id, const struct noted *noted)
+{
+    struct pool_chain below = {.n = 0};
+    int r = noted->stands_on[0] ? pool_chain_read(pool, noted->stands_on, &below) : 0;
+    r = r ? r : pool_keep(pool, noted->box, id, &below);
+    /* It had done that already, or the files had not become the box's yet. */
+    return r == -ENOENT && pool_kept_chain(pool, id, &below) == 0 ? 0 : r;
+}
+
+struct rescue {
+    struct pool *pool;
+    bool (*spares)(void *ctx, const char *name);
+    void *ctx;
+    struct notes notes;
+    bool is_last;   /* those for which there is no room are given up */
+    size_t n, full; /* full: how many there was no room for */
+};
+
+typedef void (*each_fn)(void *ctx, int at, const char *name);
+
+/* at: borrowed. */
+static void each(int at, each_fn fn, void *ctx)
+{
+    int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        log_error("look which sandboxes stood still: %s", strerror(errno));
+        (void)fd_close(fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            fn(ctx, at, e->d_name);
+    (void)closedir(dir);
+}
+
+static void rescue_one(void *ctx, int at, const char *id)
+{
+    struct rescue *s = ctx;
+    struct noted noted;
+    bool says = read_note(&s->notes, id, &noted);
+    if (says && s->spares && s->spares(s->ctx, noted.box))
+        return;
+    if (says) {
+        int r = keep(s->pool, id, &noted);
+        s->n += r == 0;
+        if (!s->is_last && (r == -ENOSPC || r == -EDQUOT)) {
+            s->full++;
+            return;
+        }
+        if (r < 0)
+            log_error("keep the files of sandbox %s, which stood still when an earlier coved died: %s", id,
+                      strerror(-r));
+    }
+    if (unlinkat(at, id, 0) < 0)
+        log_warn("forget that sandbox %s stood still: %s", id, strerror(errno));
+}
+
+struct emptying {
+    const struct rescue *rescue;
+    struct map noted; /* boxes that somebody will have */
+    size_t n;
+};
+
+static void note_box(void *ctx, int at UNUSED, const char *id)
+{
+    struct emptying *m = ctx;
+    struct noted noted;
+    if (read_note(&m->rescue->notes, id, &noted))
+        (void)map_put(&m->noted, str_of(noted.box), m);
+}
+
+static void drop_box(void *ctx, int at UNUSED, const char *box)
+{
+    struct emptying *m = ctx;
+    const struct rescue *s = m->rescue;
+    if (!map_get(&m->noted, str_of(box)) && !(s->spares && s->spares(s->ctx, box)))
+        m->n += pool_box_drop(s->pool, box) == 0;
+}
+
+static void drop_boxes(void *ctx, int at, const char *shard)
+{
+    AUTO_CLOSE int fd = openat(at, shard, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0)
+        each(fd, drop_box, ctx);
+}
+
+/* What nobody will have goes first: among it may be what has filled the pool. */
+static void make_room(struct rescue *s)
+{
+    struct emptying m = {s, MAP_INIT, 0};
+    AUTO_CLOSE int boxes = openat(pool_fd(s->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    each(s->notes.fd, note_box, &m);
+    if (boxes >= 0)
+        each(boxes, drop_boxes, &m);
+    map_fini(&m.noted);
+    int failed = pool_sweep(s->pool);
+    log_warn("the storage pool is full: %zu sandboxes, which stood still when an earlier coved died, wait for room; of "
+             "others the files of %zu are removed%s",
+             s->full, m.n, failed < 0 ? ", but not all" : "");
+}
+
+void boxes_rescue(struct pool *pool, bool (*spares)(void *ctx, const char *name), void *ctx)
+{
+    struct rescue s = {.pool = pool, .spares = spares, .ctx = ctx};
+    int r = boxes_notes_open(pool, &s.notes);
+    if (r < 0) {
+        log_error("look which sandboxes stood still: %s", strerror(-r));
+        return;
+    }
+    each(s.notes.fd, rescue_one, &s);
+    if (s.full)
+        make_room(&s);
+    /* What is removed can be written again after the next commit. */
+    for (usec_t until = clock_mono() + ROOM_USEC; s.full;) {
+        s.full = 0;
+        s.is_last = clock_mono() >= until;
+        each(s.notes.fd, rescue_one, &s);
+        if (s.full)
+            (void)usleep(ROOM_AGAIN_USEC);
+    }
+    if (s.n)
+        log_info("%zu sandboxes stood still when an earlier coved died: their files are kept", s.n);
+    (void)fd_close(s.notes.fd);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Standing still.
+ *
+ *  1. A group that was told to stand still is thawed, or all in it is killed, in every way out of here: e->is_held says that it was told.
+ *  2. What is frozen dies of SIGKILL only when it is thawed (version 1): who kills a body thaws it afterwards.
+ *  3. Nobody waits in a call. The kernel is asked again after 50 us, then in longer steps, for FREEZE_USEC; what has not stopped by then (it waits
+ *     for a disk, say) goes on.
+ *  4. Who asked for a pause is answered when coved's death would not take the files along any more (boxes_note.c).
+ */
+#include "base/fault.h"
+#include "base/log.h"
+#include "coved/boxes/boxes_internal.h"
+#include "kernel/cgroup/cgroup.h"
+
+#include <string.h>
+
+enum { FREEZE_USEC = 2000000, LOOK_FIRST_USEC = 50, LOOK_MOST_USEC = 10000 };
+
+void boxes_thaw(struct entry *e)
+{
+    list_remove(&e->freezing);
+    if (!e->is_held)
+        return;
+    e->is_held = false;
+    int r = cgroup_freeze(e->owner->host->cgroups, e->box.group, false);
+    if (r < 0)
+        log_error("thaw control group %s: %s", e->box.group, strerror(-r));
+}
+
+static void give_up(struct entry *e, int r)
+{
+    boxes_thaw(e);
+    boxes_frozen(e, r);
+}
+
+static void look(struct entry *e)
+{
+    usec_t now = clock_mono();
+    int r = cgroup_is_frozen(e->owner->host->cgroups, e->box.group);
+    if (r == 0 && now - e->freeze_since > FREEZE_USEC)
+        r = -ETIMEDOUT;
+    if (r < 0) {
+        give_up(e, r);
+    } else if (r > 0) {
+        list_remove(&e->freezing);
+        boxes_frozen(e, 0);
+    } else {
+        e->look_at = now + e->look_usec;
+        e->look_usec = MIN(e->look_usec * 2, (usec_t)LOOK_MOST_USEC);
+    }
+}
+
+void boxes_freeze(struct entry *e)
+{
+    struct boxes *b = e->owner;
+    e->is_held = true;
+    int r = cgroup_freeze(b->host->cgroups, e->box.group, true);
+    if (r < 0) {
+        give_up(e, r);
+        return;
+    }
+    e->freeze_since = clock_mono();
+    e->look_usec = LOOK_FIRST_USEC;
+    list_append(&b->freezing, &e->freezing);
+    look(e);
+}
+
+usec_t boxes_watch_freezing(struct boxes *b)
+{
+    usec_t now = clock_mono(), next = UINT64_MAX;
+    LIST_FOREACH (struct entry, e, &b->freezing, freezing) {
+        if (now >= e->look_at)
+            look(e);
+    }
+    LIST_FOREACH (struct entry, e, &b->freezing, freezing) {
+        next = MIN(next, e->look_at);
+    }
+    return next;
+}
+
+int boxes_freeze_error(const struct entry *e, int r, struct err *err)
+{
+    if (r == -ETIMEDOUT)
+        return err_set(
+            err, ERR_DEADLINE_EXCEEDED,
+            "sandbox %s could not be stopped within %d s (a process of it waits for the disk, perhaps): it goes on",
+            e->id, FREEZE_USEC / 1000000);
+    return err_errno(err, r, "freeze sandbox %s", e->id);
+}
+
+/* ---- pause and resume ---- */
+
+void boxes_pause_begin(struct task *t)
+{
+    if (t->entry->state == BOX_FROZEN)
+        boxes_task_end(t, NULL);
+    else
+        boxes_freeze(t->entry);
+}
+
+void boxes_pause_frozen(struct task *t, int r)
+{
+    struct entry *e = t->entry;
+    struct err err;
+    if (r < 0) {
+        (void)boxes_freeze_error(e, r, &err);
+        if (r == -ETIMEDOUT)
+            (void)err_set(
+                &err, ERR_DEADLINE_EXCEEDED,
+                "sandbox %s could not be stopped within %d s (a process of it waits for a disk or a lock): it goes on. A pause with its "
+                "files alone works, and ends its processes",
+                e->id, FREEZE_USEC / 1000000);
+        boxes_task_end(t, &err);
+        return;
+    }
+    boxes_enter(e, BOX_FROZEN);
+    r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, true);
+    if (r < 0)
+        log_warn("let others have the memory of control group %s first: %s", e->box.group, strerror(-r));
+    boxes_note(e->owner, e->id, e->box.name, e->stands_on);
+    fault_point("coved.pause.noted");
+    boxes_record(e);
+    fault_point("coved.pause.recorded");
+    boxes_copy_later(e);
+    e->has_given = false;
+    boxes_task_end(t, NULL);
+}
+
+void boxes_resume_begin(struct task *t)
+{
+    struct entry *e = t->entry;
+    if (e->state == BOX_FROZEN) {
+        int r = cgroup_yield_memory(e->owner->host->cgroups, e->box.group, false);
+        if (r < 0)
+            log_warn("keep the memory of control group %s: %s", e->box.group, strerror(-r));
+        boxes_copy_is_stale(e);
+        boxes_memory_stays(e);
+        boxes_enter(e, BOX_RUNNING);
+        fault_point("coved.resume.begun");
+        boxes_record(e);
+        fault_point("coved.resume.recorded");
+        boxes_thaw(e);
+    }
+    boxes_task_end(t, NULL);
+}
+
+/* The coved before has put its files away, or had begun to. */
+static bool stop_again(struct boxes *b, uint64_t asked, const char *id)
+{
+    const struct kept *k = boxes_kept_find(b, id);
+    struct entry *e = map_get(&b->by_id, str_of(id));
+    struct task *t = e && boxes_is_stopping(e) ? LIST_FIRST(struct task, &e->tasks, node) : NULL;
+    if (k && k->is_whole)
+        b->events.done(b->events.ctx, asked, NULL);
+    LIST_FOREACH (struct task, one, &b->loose, node)
+        if (one->kind == TASK_STOP && strcmp(one->id, id) == 0)
+            t = one;
+    if (t && !t->asked)
+        t->asked = asked;
+    return (k && k->is_whole) || (t && t->asked == asked);
+}
+
+void boxes_pause(struct boxes *b, uint64_t asked, const char *id, bool memory, bool is_again)
+{
+    if (is_again && !memory && stop_again(b, asked, id))
+        return;
+    boxes_task_add(b, id, &(struct task){.kind = memory ? TASK_PAUSE : TASK_STOP, .asked = asked});
+}
+
+void boxes_resume(struct boxes *b, uint64_t asked, const char *id)
+{
+    boxes_task_add(b, id, &(struct task){.kind = TASK_RESUME, .asked = asked});
+}

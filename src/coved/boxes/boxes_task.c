@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "coved/boxes/boxes_internal.h"
+#include "coved/workers/job.h"
+
+#include <string.h>
+
+static const struct {
+    void (*begin)(struct task *t);
+    void (*frozen)(struct task *t, int r);
+} kinds[TASK_KINDS] = {
+    [TASK_PAUSE] = {boxes_pause_begin, boxes_pause_frozen},
+    [TASK_RESUME] = {boxes_resume_begin, NULL},
+    [TASK_STOP] = {boxes_stop_begin, NULL},
+    [TASK_SNAPSHOT] = {boxes_snapshot_begin, boxes_snapshot_frozen},
+    [TASK_MOUNT] = {boxes_mount_begin, NULL},
+};
+
+static struct task *task_new(struct boxes *b, const struct task *like)
+{
+    struct task *t = mem_dup(like, sizeof(*like));
+    t->owner = b;
+    list_init(&t->node);
+    if (t->kind == TASK_SNAPSHOT)
+        (void)map_put(&b->making, str_of(t->layer), t);
+    return t;
+}
+
+static void free_task(struct task *t)
+{
+    if (t->kind == TASK_SNAPSHOT)
+        (void)map_del(&t->owner->making, str_of(t->layer));
+    mem_free(t->mount);
+    mem_free(t);
+}
+
+static void answer(struct boxes *b, const struct task *t, const struct err *err)
+{
+    if (t->asked && t->kind == TASK_SNAPSHOT)
+        b->events.stored(b->events.ctx, t->asked, t->frozen_for, t->begun ? clock_mono() - t->begun : 0, t->layer_bytes,
+                         err);
+    else if (t->asked)
+        b->events.done(b->events.ctx, t->asked, err);
+}
+
+void boxes_task_add(struct boxes *b, const char *id, const struct task *task)
+{
+    struct err err;
+    struct entry *e = boxes_find(b, id, &err);
+    if (e && b->stopping)
+        (void)err_set(&err, ERR_UNAVAILABLE, "the service is stopping");
+    else if (e && e->ended.cause)
+        (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s is ending", id);
+    else if (e && e->n_tasks >= TASKS_MAX)
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too much is being done to sandbox %s already", id);
+    else if (e)
+        err.code = ERR_OK;
+    if (err.code != ERR_OK) {
+        answer(b, task, &err);
+        mem_free(task->mount);
+        return;
+    }
+    struct task *t = task_new(b, task);
+    t->entry = e;
+    memcpy(t->id, e->id, sizeof(t->id));
+    list_append(&e->tasks, &t->node);
+    if (e->n_tasks++ == 0)
+        kinds[t->kind].begin(t);
+}
+
+struct task *boxes_task_stop(struct entry *e)
+{
+    struct task *t = mem_new(struct task);
+    assert(e->n_tasks == 0);
+    t->owner = e->owner;
+    t->entry = e;
+    t->kind = TASK_STOP;
+    memcpy(t->id, e->id, sizeof(t->id));
+    list_init(&t->node);
+    list_append(&e->tasks, &t->node);
+    e->n_tasks = 1;
+    kinds[t->kind].begin(t);
+    return t;
+}
+
+struct task *boxes_task_loose(struct boxes *b, const struct task *task)
+{
+    struct task *t = task_new(b, task);
+    list_append(&b->loose, &t->node);
+    b->n_loose++;
+    return t;
+}
+
+struct task *boxes_task_loosen(struct task *t)
+{
+    struct boxes *b = t->owner;
+    list_remove(&t->node);
+    t->entry->n_tasks--;
+    t->entry = NULL;
+    list_append(&b->loose, &t->node);
+    b->n_loose++;
+    return t;
+}
+
+void boxes_task_end(struct task *t, const struct err *err)
+{
+    struct entry *e = t->entry;
+    answer(t->owner, t, err);
+    list_remove(&t->node);
+    if (!e) {
+        t->owner->n_loose--;
+        free_task(t);
+        return;
+    }
+    free_task(t);
+    e->n_tasks--;
+    struct task *next = LIST_FIRST(struct task, &e->tasks, node);
+    if (next)
+        kinds[next->kind].begin(next);
+}
+
+void boxes_tasks_abort(struct entry *e, const struct err *err)
+{
+    LIST_FOREACH (struct task, t, &e->tasks, node) {
+        if (t->job) {
+            t->aborted = true;
+            if (!t->gone)
+                job_kill(t->job);
+            (void)boxes_task_loosen(t); /* answered when the job is done */
+            continue;
+        }
+        answer(t->owner, t, err);
+        list_remove(&t->node);
+        free_task(t);
+        e->n_tasks--;
+    }
+}
+
+bool boxes_is_stopping(const struct entry *e)
+{
+    const struct task *t = LIST_FIRST(struct task, &e->tasks, node);
+    return t && t->kind == TASK_STOP && !e->ended.cause;
+}
+
+void boxes_frozen(struct entry *e, int r)
+{
+    struct task *t = LIST_FIRST(struct task, &e->tasks, node);
+    assert(t && kinds[t->kind].frozen);
+    kinds[t->kind].frozen(t, r);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coved/storage/layers.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "kernel/pool/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct layer {
+    char name[SUP_DIGEST_MAX], below[SUP_DIGEST_MAX];
+    uint64_t bytes;
+    uint64_t seen; /* in which round */
+    uint32_t in_use;
+};
+
+/* Nothing of a layer ever changes, so what was read of it once is known; the pool is asked only which there are. */
+struct layers {
+    struct pool *pool;
+    struct boxes *boxes;
+    struct map by_name;
+    uint64_t round;
+};
+
+struct layers *layers_new(struct pool *pool, struct boxes *boxes)
+{
+    struct layers *l = mem_new(struct layers);
+    l->pool = pool;
+    l->boxes = boxes;
+    l->by_name = MAP_INIT;
+    return l;
+}
+
+static void forget(struct layers *l, struct layer *layer)
+{
+    (void)map_del(&l->by_name, str_of(layer->name));
+    mem_free(layer);
+}
+
+void layers_free(struct layers *l)
+{
+    size_t it = 0;
+    for (struct layer *layer; (layer = map_next(&l->by_name, &it));)
+        mem_free(layer);
+    map_fini(&l->by_name);
+    mem_free(l);
+}
+
+static void see(void *ctx, const char *name)
+{
+    struct layers *l = ctx;
+    struct layer *layer = map_get(&l->by_name, str_of(name));
+    if (!layer) {
+        struct pool_chain chain;
+        int r = pool_chain_read(l->pool, name, &chain);
+        layer = mem_new(struct layer);
+        (void)snprintf(layer->name, sizeof(layer->name), "%s", name);
+        if (r == 0 && chain.n > 1)
+            memcpy(layer->below, chain.names[1], sizeof(layer->below));
+        if (r < 0)
+            log_error("layer %s: read what is below it: %s", name, strerror(-r));
+        (void)map_put(&l->by_name, str_of(layer->name), layer);
+    }
+    if (layer->bytes == 0) /* it may have its name before its size is known */
+        layer->bytes = pool_layer_bytes(l->pool, name);
+    layer->seen = l->round;
+    layer->in_use = 0;
+}
+
+/* What is not there any more; a map must not change while it is walked. */
+static struct layer *find_unseen(struct layers *l)
+{
+    size_t it = 0;
+    for (struct layer *layer; (layer = map_next(&l->by_name, &it));)
+        if (layer->seen != l->round)
+            return layer;
+    return NULL;
+}
+
+static int look(struct layers *l, struct err *err)
+{
+    l->round++;
+    int r = pool_layer_each(l->pool, see, l);
+    if (r < 0)
+        return err_errno(err, r, "look which layers there are");
+    for (struct layer *gone; (gone = find_unseen(l));)
+        forget(l, gone);
+    return 0;
+}
+
+static void count(void *ctx, const char *name)
+{
+    struct layers *l = ctx;
+    struct layer *layer = map_get(&l->by_name, str_of(name));
+    if (layer)
+        layer->in_use++;
+}
+
+int layers_each(struct layers *l, void (*fn)(void *ctx, const struct sup_layer *layer), void *ctx, struct err *err)
+{
+    if (look(l, err) < 0)
+        return -1;
+    boxes_each_standing(l->boxes, count, l);
+    size_t it = 0;
+    for (const struct layer *layer; (layer = map_next(&l->by_name, &it));) {
+        struct sup_layer m;
+        memset(&m, 0, sizeof(m));
+        memcpy(m.layer, layer->name, sizeof(m.layer));
+        memcpy(m.below, layer->below, sizeof(m.below));
+        m.bytes = layer->bytes;
+        m.in_use = layer->in_use;
+        fn(ctx, &m);
+    }
+    return 0;
+}
+
+int layers_drop(struct layers *l, const char *name, struct err *err)
+{
+    char id[ID_SANDBOX_LEN + 1];
+    if (look(l, err) < 0)
+        return -1;
+    struct layer *layer = map_get(&l->by_name, str_of(name));
+    if (!layer)
+        return err_set(err, ERR_NOT_FOUND, "layer %s is not in the storage pool", name);
+    size_t it = 0;
+    for (const struct layer *other; (other = map_next(&l->by_name, &it));)
+        if (strcmp(other->below, name) == 0)
+            return err_set(err, ERR_FAILED_PRECONDITION, "layer %s stands on it", other->name);
+    if (boxes_stands(l->boxes, name, id))
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s stands on it", id);
+    boxes_drop_unused(l->boxes, name);
+    fault_point("coved.drop.begin");
+    int r = pool_layer_drop(l->pool, name);
+    if (r < 0)
+        return err_errno(err, r, "drop layer %s", name);
+    forget(l, layer);
+    return 0;
+}

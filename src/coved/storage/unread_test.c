@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Summed up from files as the kernel writes them, bounded, and only when the machine loses memory. */
+#include "base/buf.h"
+#include "base/fd.h"
+#include "coved/storage/unread.h"
+
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define HEAD "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
+#define MIB (1ULL << 20)
+
+enum { PID = 4711 };
+
+struct fake {
+    char path[32];
+    int fd;
+};
+
+static int setup(void **state)
+{
+    static struct fake f;
+    (void)snprintf(f.path, sizeof(f.path), "/tmp/unread-test-XXXXXX");
+    if (!mkdtemp(f.path))
+        return -1;
+    f.fd = open(f.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *state = &f;
+    return f.fd < 0 || mkdirat(f.fd, "4711", 0700) < 0 || mkdirat(f.fd, "4711/net", 0700) < 0 ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    struct fake *f = *state;
+    (void)unlinkat(f->fd, "4711/net/netlink", 0);
+    (void)unlinkat(f->fd, "4711/net", AT_REMOVEDIR);
+    (void)unlinkat(f->fd, "4711", AT_REMOVEDIR);
+    (void)close(f->fd);
+    return rmdir(f->path);
+}
+
+static void write_text(const struct fake *f, struct str text)
+{
+    assert_int_equal(fd_write_file(f->fd, "4711/net/netlink", text, 0600), 0);
+}
+
+static uint64_t sum_of(const struct fake *f, const char *text)
+{
+    uint64_t bytes = 1;
+    write_text(f, str_of(text));
+    assert_int_equal(unread_bytes(f->fd, PID, &bytes), 0);
+    return bytes;
+}
+
+static void summed_up(void **state)
+{
+    const struct fake *f = *state;
+    uint64_t bytes = 1;
+    assert_int_equal(unread_bytes(f->fd, PID, &bytes), -ENOENT);
+    assert_int_equal(bytes, 1);
+    assert_int_equal(sum_of(f, ""), 0);
+    assert_int_equal(sum_of(f, HEAD), 0);
+    assert_int_equal(
+        sum_of(f, HEAD "00000000f2f09bf3 0   0          00000000 0        0        0     2        0        4       \n"),
+        0);
+    assert_int_equal(
+        sum_of(f, HEAD "00000000f2f09bf3 0   7          00000000 8388608  0        1     2        0        4       \n"
+                       "0000000088ee5f8b 0   4294967295 00000111 2147483647 512    1     2        9        565     \n"
+                       "0000000088ee5f8b 4   0          00000000 -5       0        0     2        0        565     \n"
+                       "0000000088ee5f8b 4   0\n"
+                       "0000000088ee5f8b 0   9          00000000 1"),
+        8388608 + 2147483647ULL + 1);
+}
+
+static void bounded(void **state)
+{
+    static const char line[] =
+        "00000000f2f09bf3 0   7          00000000 1        0        1     2        0        4       \n";
+    const struct fake *f = *state;
+    AUTO_BUF struct buf text = BUF_INIT(2 * UNREAD_TEXT_MAX);
+    uint64_t bytes = 7, n = 0;
+    for (; buf_len(&text) + strlen(line) <= UNREAD_TEXT_MAX; n++)
+        assert_int_equal(buf_append_cstr(&text, line), 0);
+    write_text(f, buf_str(&text));
+    assert_int_equal(unread_bytes(f->fd, PID, &bytes), 0);
+    assert_int_equal(bytes, n);
+    assert_int_equal(buf_append_cstr(&text, line), 0);
+    write_text(f, buf_str(&text));
+    assert_int_equal(unread_bytes(f->fd, PID, &bytes), -ENOBUFS);
+    assert_int_equal(bytes, n);
+}
+
+/* The real thing: what a socket of our own has been sent and has not read. */
+static void of_the_kernel(void **state)
+{
+    (void)state;
+    const struct {
+        struct nlmsghdr head;
+        struct rtgenmsg body;
+    } ask = {{sizeof(ask), RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0}, {0}};
+    AUTO_CLOSE int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSE int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+    uint64_t before = 0, after = 0, read_ = 0;
+    assert_true(proc >= 0 && s >= 0);
+    assert_int_equal(unread_bytes(proc, getpid(), &before), 0);
+    for (int i = 0; i < 4; i++)
+        assert_true(send(s, &ask, sizeof(ask), 0) > 0 || errno == EAGAIN || errno == ENOBUFS || errno == EBUSY);
+    assert_int_equal(unread_bytes(proc, getpid(), &after), 0);
+    assert_true(after > before);
+    (void)close(s);
+    s = -1;
+    assert_int_equal(unread_bytes(proc, getpid(), &read_), 0);
+    assert_true(read_ < after);
+}
+
+static void when_memory_goes(void **state)
+{
+    (void)state;
+    struct unread_watch w = {0};
+    const uint64_t much = 16384 * MIB;
+    usec_t t = 100 * USEC_PER_SEC;
+    assert_false(unread_is_due(&w, false, much, t += USEC_PER_SEC)); /* the first look tells nothing */
+    for (int i = 1; i <= 20; i++)
+        assert_false(
+            unread_is_due(&w, false, much - i * 127 * MIB, t += USEC_PER_SEC)); /* slowly, and there is enough */
+    uint64_t there = much - 20 * 127 * MIB - 128 * MIB;
+    assert_true(unread_is_due(&w, false, there, t += USEC_PER_SEC));
+    assert_false(unread_is_due(&w, false, there, t += USEC_PER_SEC));
+    assert_false(unread_is_due(&w, false, there + 500 * MIB, t += USEC_PER_SEC));
+    assert_true(unread_is_due(&w, false, there, t += USEC_PER_SEC)); /* what was given back was taken again */
+
+    w = (struct unread_watch){0};
+    there = 1024 * MIB;
+    assert_true(unread_is_due(&w, true, there, t += USEC_PER_SEC));
+    for (int i = 0; i < 4; i++)
+        assert_false(unread_is_due(&w, true, there - 31 * MIB, t += USEC_PER_SEC));
+    assert_true(unread_is_due(&w, true, there - 31 * MIB, t += USEC_PER_SEC)); /* 5 s have gone by */
+    assert_false(unread_is_due(&w, true, there - 47 * MIB, t += USEC_PER_SEC));
+    assert_true(unread_is_due(&w, true, there - 63 * MIB, t += USEC_PER_SEC)); /* in two steps */
+    assert_true(unread_is_due(&w, true, 0, t += USEC_PER_SEC));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(summed_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(bounded, setup, teardown),
+        cmocka_unit_test(of_the_kernel),
+        cmocka_unit_test(when_memory_goes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

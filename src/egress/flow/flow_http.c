@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests, each judged by itself: plain HTTP by its Host, which must be a name that belongs to the address; in intercepted TLS by its path and method, and its
+ * authority must be the name that the certificate was for (421 else). Only what goes to the world in TLS gets secrets; a sentinel that goes elsewhere stays what it
+ * is, and is told.
+ */
+#include "base/mem.h"
+#include "egress/dns/names.h"
+#include "egress/flow/flow.h"
+#include "egress/flow/side_tcp.h"
+#include "egress/http/override.h"
+#include "egress/vault/vault.h"
+#include "http/url.h"
+#include "policy/request_path.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A policy can't read a longer path (request_path.h), so after a change of it the part that was kept is judged as the whole path was. */
+enum { URL_MAX = 2048, PATH_KEPT = REQUEST_PATH_MAX + 1, READINGS_MAX = 8 };
+
+static void request_free(struct flow *f, struct flow_request *r)
+{
+    f->net->share.held -= r->kept;
+    list_remove(&r->node);
+    json_decref(r->injected);
+    mem_free(r->method);
+    mem_free(r->path);
+    mem_free(r);
+}
+
+/* A change of policy judges it again. On a connection that is not HTTP/2 the next one begins when this one has ended. */
+static void keep_answered(struct flow *f, struct flow_request *r)
+{
+    list_remove(&r->node);
+    list_append(&f->answered, &r->node);
+    unsigned most = f->proto == FLOW_HTTP ? 1 : flow_is_full(f) ? FLOW_REQUESTS_LEAST : FLOW_ANSWERED_MAX;
+    f->n_answered++;
+    struct flow_request *oldest;
+    while (f->n_answered > most && (oldest = LIST_FIRST(struct flow_request, &f->answered, node))) {
+        request_free(f, oldest);
+        f->n_answered--;
+        f->forgot |= f->proto != FLOW_HTTP;
+    }
+}
+
+/* Told when its answer came, or when none can come any more (status 0). */
+static void request_done(struct flow *f, struct flow_request *r, int status)
+{
+    char url[URL_MAX + HOSTNAME_MAX + 32];
+    char port[8] = "";
+    if (f->port != (f->intercepted ? 443 : 80))
+        (void)snprintf(port, sizeof(port), ":%u", f->port);
+    (void)snprintf(url, sizeof(url), "%s://%s%s%.*s", f->intercepted ? "https" : "http", r->authority, port,
+                   (int)URL_MAX, r->path);
+    for (char *c = url; *c; c++)
+        if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+            *c = '?';
+    link_tell(f->net->egress->link,
+              json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:i,s:i,s:O}", "op", "request", "id", f->net->id, "flow",
+                        (json_int_t)f->id, "at", (json_int_t)r->at, "method", r->method, "url", url, "status", status,
+                        "rule", r->rule, "injected", r->injected));
+    f->n_requests--;
+    if (status)
+        keep_answered(f, r);
+    else
+        request_free(f, r);
+}
+
+void flow_requests_fini(struct flow *f)
+{
+    LIST_FOREACH (struct flow_request, r, &f->requests, node)
+        request_done(f, r, 0);
+    LIST_FOREACH (struct flow_request, r, &f->answered, node)
+        request_free(f, r);
+}
+
+static bool flow_http_refuse(struct exchange_refusal *to, int status, const struct policy_answer *why)
+{
+    to->status = status;
+    (void)snprintf(to->text, sizeof(to->text), "%s%s%s", why->reason, why->suggestion[0] ? "; to allow it: " : "",
+                   why->suggestion);
+    return false;
+}
+
+static bool deny(struct flow *f, const struct exchange_head *h, const char *name, const struct policy_answer *why,
+                 int status, struct exchange_refusal *ret_refusal)
+{
+    report_denied(
+        f->net,
+        &(struct report_target){
+            .proto = "http", .name = name, .addr = &f->to, .port = f->port, .method = h->method, .path = h->path},
+        why);
+    return flow_http_refuse(ret_refusal, status, why);
+}
+
+static bool denyf(struct flow *f, const struct exchange_head *h, const char *name, int status,
+                  struct exchange_refusal *ret_refusal, const char *reason)
+{
+    struct policy_answer why = {.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+    (void)snprintf(why.reason, sizeof(why.reason), "%s", reason);
+    return deny(f, h, name, &why, status, ret_refusal);
+}
+
+/* ---- secrets ---- */
+
+struct injecting {
+    struct flow *f;
+    struct exchange_head *head;
+    json_t *names;
+    struct err err;
+    bool failed;
+};
+
+/* The value goes into the request's memory; what it was made in is wiped. */
+static bool expand(struct injecting *i, const char *template, struct str *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(SECRET_VALUE_MAX * 2);
+    int r = vault_expand(i->f->net->egress->config.vault, str_of(i->f->net->sealed_for), str_of(template), &b, &i->err);
+    if (r == 0)
+        *ret_value = arena_str(i->head->arena, buf_str(&b));
+    if (b.data)
+        mem_wipe(b.data, b.cap);
+    i->failed |= r < 0;
+    return r == 0;
+}
+
+/* Cuts *text up to where it next holds the sentinel, and the sentinel, off. False: it does not; *ret_before is all of it then. */
+static bool next_sentinel(struct str *text, struct str sentinel, struct str *ret_before)
+{
+    const char *at = memmem(text->p, text->n, sentinel.p, sentinel.n);
+    *ret_before = str_n(text->p, at ? (size_t)(at - text->p) : text->n);
+    *text = str_sub(*text, ret_before->n + (at ? sentinel.n : 0));
+    return at;
+}
+
+/* Each place where the field holds the sentinel gets the value instead. False: it holds none, or failed. */
+static bool flow_http_replace(struct injecting *i, struct http_header *field, const struct policy_placeholder *p)
+{
+    struct str value, text = field->value, before, sentinel = str_of(p->sentinel);
+    AUTO_BUF struct buf b = BUF_INIT(EXCHANGE_HEAD_MAX);
+    size_t n_places = 0;
+    while (next_sentinel(&text, sentinel, &before))
+        n_places++;
+    if (!n_places)
+        return false;
+    if (!vault_get(i->f->net->egress->config.vault, str_of(p->secret), &value)) {
+        i->failed = true;
+        (void)err_set(&i->err, ERR_NOT_FOUND, "there is no secret %s: cove secret set %s", p->secret, p->secret);
+        return false;
+    }
+    text = field->value;
+    /* At once, so that nothing that grows leaves a copy of the value behind. */
+    if (buf_reserve(&b, text.n - n_places * sentinel.n + n_places * value.n)) {
+        while (next_sentinel(&text, sentinel, &before)) {
+            (void)buf_append_str(&b, before);
+            (void)buf_append_str(&b, value);
+        }
+        (void)buf_append_str(&b, before);
+    }
+    if (buf_error(&b)) {
+        i->failed = true;
+        (void)err_set(&i->err, ERR_RESOURCE_EXHAUSTED, "a field with the secret %s becomes too long", p->secret);
+    } else {
+        field->value = arena_str(i->head->arena, buf_str(&b));
+    }
+    if (b.data)
+        mem_wipe(b.data, b.cap);
+    return true;
+}
+
+static void inject(struct injecting *i, const struct policy_inject *what)
+{
+    struct str value;
+    for (size_t h = 0; h < what->n_headers && !i->failed; h++)
+        if (expand(i, what->headers[h].value, &value)) {
+            exchange_set(i->head, str_of(what->headers[h].name), value);
+            (void)json_array_append_new(i->names, json_string(what->headers[h].name));
+        }
+    for (size_t p = 0; p < what->n_placeholders && !i->failed; p++) {
+        bool used = false;
+        for (size_t h = 0; h < i->head->n_fields && !i->failed; h++)
+            if (policy_placeholder_is_for(&what->placeholders[p], i->head->fields[h].name))
+                used |= flow_http_replace(i, &i->head->fields[h], &what->placeholders[p]);
+        if (used)
+            (void)json_array_append_new(i->names, json_string(what->placeholders[p].secret));
+    }
+}
+
+static bool mentions(const struct exchange_head *h, const char *sentinel)
+{
+    struct str s = str_of(sentinel);
+    bool found = memmem(h->path.p, h->path.n, s.p, s.n) != NULL;
+    for (size_t i = 0; i < h->n_fields && !found; i++)
+        found = memmem(h->fields[i].value.p, h->fields[i].value.n, s.p, s.n) != NULL;
+    return found;
+}
+
+/* After what belongs here was replaced, a sentinel that is left goes where it doesn't belong. */
+static void notice_misuse(struct flow *f, const struct exchange_head *h, const char *name)
+{
+    const struct policy_placeholder *all;
+    size_t n = policy_sentinels(f->net->policy, &all);
+    for (size_t i = 0; i < n; i++)
+        if (mentions(h, all[i].sentinel))
+            report_misuse(f->net, all[i].secret, name ? name : "", f->port);
+}
+
+/* ---- what a server may take it for ---- */
+
+struct flow_http_reading {
+    struct str method, path;
+};
+
+/* Unless every request would be allowed, and nothing is put into any. */
+static bool is_told_apart(struct flow *f, const char *name, bool belongs)
+{
+    struct policy_answer answer;
+    flow_judge_pair(f, name, belongs, STR_NULL, STR_NULL, &answer);
+    return f->intercepted || answer.verdict != POLICY_ALLOW;
+}
+
+static void drop_origins(struct exchange_head *h)
+{
+    size_t to = 0;
+    for (size_t i = 0; i < h->n_fields; i++)
+        if (override_of(h->fields[i].name) != OVERRIDE_ORIGIN)
+            h->fields[to++] = h->fields[i];
+    h->n_fields = to;
+}
+
+/*
+ * What the request line says, and what the request becomes where a server obeys fields that override it: frameworks do, for methods that some clients can't send,
+ * and IIS's URL rewriting and what came after it, for paths. 0: too many.
+ */
+static size_t flow_http_read_request(const struct exchange_head *h,
+                                     struct flow_http_reading ret_all[static READINGS_MAX])
+{
+    size_t n = 1;
+    ret_all[0] = (struct flow_http_reading){h->method, h->path};
+    for (size_t i = 0; i < h->n_fields; i++) {
+        const struct http_header *f = &h->fields[i];
+        enum override_kind kind = override_of(f->name);
+        if (kind != OVERRIDE_METHOD && kind != OVERRIDE_PATH)
+            continue;
+        if (2 * n > READINGS_MAX)
+            return 0;
+        for (size_t k = 0; k < n; k++)
+            ret_all[n + k] = kind == OVERRIDE_METHOD ? (struct flow_http_reading){f->value, ret_all[k].path}
+                                                     : (struct flow_http_reading){ret_all[k].method, f->value};
+        n *= 2;
+    }
+    return n;
+}
+
+/* Allowed when all of them are. Some servers take "DELETE, x" for DELETE, so what is no method is not compared with any. */
+static void judge_readings(struct flow *f, const char *name, bool belongs, const struct flow_http_reading *all,
+                           size_t n, struct policy_answer *ret_answer)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!http_is_token(all[i].method)) {
+            *ret_answer = (struct policy_answer){.verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN};
+            (void)snprintf(ret_answer->reason, sizeof(ret_answer->reason),
+                           "a header overrides the method, and not with a method");
+            return;
+        }
+        flow_judge_pair(f, name, belongs, all[i].method, all[i].path, ret_answer);
+        if (ret_answer->verdict != POLICY_ALLOW)
+            return;
+    }
+}
+
+struct injections {
+    const struct policy_inject *all[POLICY_INJECT_MAX];
+    unsigned seen[POLICY_INJECT_MAX]; /* in so many readings */
+    size_t n;
+};
+
+static void note_injection(void *ctx, const struct policy_inject *what)
+{
+    struct injections *in = ctx;
+    size_t i = 0;
+    while (i < in->n && in->all[i] != what)
+        i++;
+    if (i == in->n)
+        in->all[in->n++] = what;
+    in->seen[i]++;
+}
+
+/* What is bound to one path or method goes to no other. */
+static void inject_all(struct injecting *i, const char *name, const struct flow_http_reading *all, size_t n)
+{
+    struct injections in = {.n = 0};
+    for (size_t k = 0; k < n; k++) {
+        struct policy_query q;
+        AUTO_FREE char *method = mem_strndup(all[k].method.p, all[k].method.n);
+        flow_query(i->f, name, &q);
+        q.method = method;
+        q.path = all[k].path;
+        policy_each_inject(i->f->net->policy, &q, note_injection, &in);
+    }
+    for (size_t k = 0; k < in.n; k++)
+        if (in.seen[k] == n)
+            inject(i, in.all[k]);
+}
+
+/* ---- a request ---- */
+
+static void on_upstream_failed(void *ctx, const struct err *err)
+{
+    struct flow *f = ctx;
+    if (f->exchange)
+        exchange_upstream(f->exchange, NULL, err->msg);
+}
+
+static void on_upstream_ready(void *ctx)
+{
+    struct flow *f = ctx;
+    exchange_upstream(f->exchange, TAKE_PTR(f->upstream), NULL);
+}
+
+static void flow_http_dial(struct flow *f)
+{
+    static const struct side_ops ops = {.on_ready = on_upstream_ready, .on_failed = on_upstream_failed};
+    if (f->told || f->intercepted)
+        return;
+    flow_tell_open(f);
+    flow_connect(f, &ops);
+}
+
+/* The name that the authority holds, normalised; "" when it is the address itself. False: neither. */
+static bool authority_name(const struct flow *f, struct str authority, char ret_name[static HOSTNAME_MAX + 1])
+{
+    struct str host;
+    struct netaddr literal;
+    uint16_t port = 0;
+    if (url_parse_host(authority, &host, &port) < 0 || (port && port != f->port))
+        return false;
+    ret_name[0] = 0;
+    if (netaddr_parse(host, &literal))
+        return netaddr_eq(&literal, &f->to);
+    return hostname_normalise(host, ret_name);
+}
+
+static void remember(struct flow *f, uint64_t id, const struct exchange_head *h, const char *name, bool belongs,
+                     int rule, json_t *injected)
+{
+    struct flow_request *r = mem_new(struct flow_request);
+    char address[NETADDR_TEXT_MAX];
+    netaddr_print(&f->to, address);
+    r->id = id;
+    r->at = clock_real();
+    r->method = mem_strndup(h->method.p, h->method.n);
+    r->path = mem_strndup(h->path.p, MIN(h->path.n, (size_t)PATH_KEPT));
+    r->kept = sizeof(*r) + strlen(r->method) + strlen(r->path);
+    f->net->share.held += r->kept;
+    r->belongs = belongs;
+    r->rule = rule;
+    r->injected = injected;
+    (void)snprintf(r->authority, sizeof(r->authority), !name && f->to.family == 6 ? "[%s]" : "%s",
+                   name ? name : address);
+    list_init(&r->node);
+    list_append(&f->requests, &r->node);
+    f->n_requests++;
+}
+
+static bool flow_http_on_request(void *ctx, uint64_t id, struct exchange_head *h, struct exchange_refusal *ret_refusal)
+{
+    struct flow *f = ctx;
+    char room[HOSTNAME_MAX + 1];
+    if (!f->net->policy)
+        return denyf(f, h, NULL, 403, ret_refusal, "no policy is set");
+    if (f->n_requests >= FLOW_REQUESTS_MAX)
+        return denyf(f, h, NULL, 503, ret_refusal, "too many requests of this connection are not answered yet");
+    if (f->n_requests >= FLOW_REQUESTS_LEAST && flow_is_full(f))
+        return denyf(f, h, NULL, 503, ret_refusal, "this sandbox's connections hold too much data that nobody reads");
+    if (!authority_name(f, h->authority, room))
+        return denyf(f, h, NULL, 421, ret_refusal, "the Host of this request is neither a name nor this address");
+    const char *name = room[0] ? room : NULL;
+    if (f->intercepted && (!name || strcmp(name, f->name) != 0))
+        return denyf(f, h, name, 421, ret_refusal, "this connection was opened to another host");
+    bool belongs = f->intercepted || (name && names_has(f->net->names, &f->to, name));
+    struct policy_answer answer;
+    struct flow_http_reading readings[READINGS_MAX] = {{h->method, h->path}};
+    size_t n_readings = 1;
+    if (is_told_apart(f, name, belongs)) {
+        n_readings = flow_http_read_request(h, readings);
+        drop_origins(h);
+    }
+    if (n_readings == 0)
+        return denyf(f, h, name, 400, ret_refusal, "too many headers override the method or the path");
+    judge_readings(f, name, belongs, readings, n_readings, &answer);
+    if (answer.verdict != POLICY_ALLOW)
+        return deny(f, h, name, &answer, 403, ret_refusal);
+
+    struct injecting i = {.f = f, .head = h, .names = json_array()};
+    if (f->intercepted)
+        inject_all(&i, name, readings, n_readings);
+    if (i.failed) {
+        json_decref(i.names);
+        return denyf(f, h, name, 403, ret_refusal, i.err.msg);
+    }
+    notice_misuse(f, h, name);
+    if (!f->intercepted && name && !f->name[0])
+        (void)snprintf(f->name, sizeof(f->name), "%s", name);
+    f->rule = answer.rule;
+    remember(f, id, h, name, belongs, answer.rule, i.names);
+    flow_http_dial(f);
+    return true;
+}
+
+static void flow_http_on_answer(void *ctx, uint64_t id, int status)
+{
+    struct flow *f = ctx;
+    LIST_FOREACH (struct flow_request, r, &f->requests, node) {
+        if (r->id == id) {
+            request_done(f, r, status);
+            return;
+        }
+    }
+}
+
+static void on_exchange_end(void *ctx, const struct err *err)
+{
+    flow_end(ctx, err ? err->msg : NULL);
+}
+
+static const struct exchange_ops exchange_ops = {flow_http_on_request, flow_http_on_answer, on_exchange_end};
+
+void flow_http(struct flow *f)
+{
+    f->state = FLOW_OPEN;
+    struct side *client = TAKE_PTR(f->client),
+                *upstream = TAKE_PTR(f->upstream); /* NULL, unless it was silent at first */
+    f->exchange = h1_exchange(f->net->egress->loop, client, upstream, buf_str(&f->first), &exchange_ops, f);
+    exchange_set_share(f->exchange, &f->net->share);
+    flow_forget_first(f);
+}
+
+void flow_http_open(struct flow *f, struct str alpn)
+{
+    struct side *client = TAKE_PTR(f->client), *upstream = TAKE_PTR(f->upstream);
+    bool h2 = str_eqc(alpn, "h2");
+    f->exchange = (h2 ? h2_exchange : h1_exchange)(f->net->egress->loop, client, upstream, STR_NULL, &exchange_ops, f);
+    exchange_set_share(f->exchange, &f->net->share);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Heads are written anew, from what was understood. */
+#include "egress/http/h1_internal.h"
+
+#include <stdio.h>
+
+static void field(struct buf *b, struct str name, struct str value)
+{
+    buf_append_str(b, name);
+    buf_append(b, ": ", 2);
+    buf_append_str(b, value);
+    buf_append(b, "\r\n", 2);
+}
+
+static void length(struct buf *b, uint64_t n)
+{
+    buf_append_cstr(b, "content-length: ");
+    buf_append_u64(b, n);
+    buf_append(b, "\r\n", 2);
+}
+
+/* One Connection field of up to three options. */
+static void connection(struct buf *b, bool upgrade, bool te, const char *persistence)
+{
+    const char *options[] = {upgrade ? "upgrade" : NULL, te ? "te" : NULL, persistence};
+    const char *before = "connection: ";
+    for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+        if (!options[i])
+            continue;
+        buf_append_cstr(b, before);
+        buf_append_cstr(b, options[i]);
+        before = ", ";
+    }
+    if (before[0] == ',')
+        buf_append(b, "\r\n", 2);
+}
+
+void h1_write_request(struct h1 *h, const struct exchange_head *head)
+{
+    struct buf *b = &h->x.upstream.out;
+    bool te = false;
+    buf_append_str(b, head->method);
+    buf_append_char(b, ' ');
+    buf_append_str(b, head->path);
+    buf_append_cstr(b, " HTTP/1.1\r\n");
+    field(b, STR("host"), head->authority);
+    for (size_t i = 0; i < head->n_fields; i++) {
+        struct http_header f = head->fields[i];
+        te |= str_eqc(f.name, "te");
+        field(b, f.name, f.value);
+    }
+    if (h->req.framing == H1_CHUNKED)
+        buf_append_cstr(b, "transfer-encoding: chunked\r\n");
+    else if (h->req.has_length)
+        length(b, h->req.length);
+    connection(b, h->upgrade, te, h->req.keep_alive || h->upgrade ? NULL : "close");
+    buf_append(b, "\r\n", 2);
+    assert(buf_error(b) == 0);
+}
+
+/* Of an answer's fields these stay behind; what frames it is written by us. */
+static bool is_own(const struct h1_parser *p, struct str name)
+{
+    static const char *const names[] = {"connection", "content-length",    "keep-alive", "proxy-connection",
+                                        "te",         "transfer-encoding", "upgrade"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (str_eq_nocase(name, str_of(names[i])))
+            return true;
+    }
+    for (unsigned i = 0; i < p->n_fields; i++) {
+        struct http_header f = h1_parser_field(p, i);
+        if (str_eq_nocase(f.name, STR("connection")) && http_list_has(f.value, name))
+            return true;
+    }
+    return false;
+}
+
+void h1_write_answer(struct h1 *h)
+{
+    const struct h1_parser *p = &h->ans;
+    struct buf *b = &h->x.client.out;
+    bool final = p->status >= 200;
+    buf_printf(b, "HTTP/1.1 %d ", p->status);
+    struct str reason = str_trim(p->reason);
+    buf_append_str(b, reason.n ? reason : str_of(exchange_reason(p->status)));
+    buf_append(b, "\r\n", 2);
+    for (unsigned i = 0; i < p->n_fields; i++) {
+        struct http_header f = h1_parser_field(p, i);
+        if (!is_own(p, f.name))
+            field(b, f.name, f.value);
+    }
+    if (final && p->status != 204) {
+        if (p->has_length)
+            length(b, p->length);
+        else if (h->chunked_out)
+            buf_append_cstr(b, "transfer-encoding: chunked\r\n");
+    }
+    if (p->status == 101)
+        buf_append_cstr(b, "upgrade: websocket\r\n");
+    connection(b, p->status == 101, false, !final ? NULL : h->close ? "close" : h->http10 ? "keep-alive" : NULL);
+    buf_append(b, "\r\n", 2);
+    assert(buf_error(b) == 0);
+}
+
+void h1_write_piece(struct end *to, struct str piece, bool chunked)
+{
+    if (!chunked) {
+        end_put_now(to, piece);
+        return;
+    }
+    char line[24];
+    int n = snprintf(line, sizeof(line), "%zx\r\n", piece.n);
+    end_put(to, str_n(line, (size_t)n));
+    end_put_now(to, piece);
+    end_put(to, STR("\r\n"));
+}
+
+void h1_write_end(struct end *to, const struct h1_parser *from, bool chunked)
+{
+    if (!chunked || to->unwritable || to->failed)
+        return;
+    struct buf *b = &to->out;
+    buf_append_cstr(b, "0\r\n");
+    for (unsigned i = 0; i < from->n_fields; i++) {
+        struct http_header f = h1_parser_field(from, i);
+        if (from->is_answer ? !exchange_is_framing(f.name) : exchange_is_trailer(f.name))
+            field(b, f.name, f.value);
+    }
+    buf_append(b, "\r\n", 2);
+    assert(buf_error(b) == 0);
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What upstream says: answers to streams that are open, and how it ends them. */
+#include "egress/http/h2_internal.h"
+
+static struct h2_half *half_of(void *ctx)
+{
+    return ctx;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    (void)session;
+    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
+    if (s)
+        h2_block_begin(half_of(ctx), frame->hd.stream_id);
+    return 0;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
+                     const uint8_t *value, size_t n_value, uint8_t flags, void *ctx)
+{
+    (void)session, (void)flags;
+    struct h2_stream *s = h2_stream_of(half_of(ctx), frame->hd.stream_id);
+    return s ? h2_block_add(half_of(ctx), str_n(name, n_name), str_n(value, n_value)) : 0;
+}
+
+static void relay_head(struct h2_stream *s)
+{
+    struct h2_block *b = &s->h->upstream.block;
+    nghttp2_session *client = s->h->client.session;
+    uint64_t status = 0;
+    if (str_to_u64(b->status, &status) < 0 || status < 100 || status > 599 || b->too_large ||
+        s->informed > H2_INFORMED_MAX) {
+        (void)nghttp2_submit_rst_stream(s->h->upstream.session, NGHTTP2_FLAG_NONE, s->upstream_id, NGHTTP2_CANCEL);
+        h2_respond(s, 502, STR("the server's answer is not valid: its head is too large, or there are too many"));
+        return;
+    }
+    size_t n = 0;
+    nghttp2_nv *nv = arena_alloc(&b->arena, (b->n + 2) * sizeof(*nv));
+    nv[n++] = h2_nv(STR(":status"), b->status);
+    for (size_t i = 0; i < b->n; i++)
+        nv[n++] = h2_nv(b->fields[i].name, b->fields[i].value);
+    if (b->length.p && status >= 200)
+        nv[n++] = h2_nv(STR("content-length"), b->length);
+    if (status < 200) {
+        s->informed++;
+        h2_head_queued(s->h, nv, n, nghttp2_submit_headers(client, NGHTTP2_FLAG_NONE, s->client_id, NULL, nv, n, NULL));
+        return;
+    }
+    nghttp2_data_provider provider = h2_flow_provider(&s->down);
+    s->answered = true;
+    h2_head_queued(s->h, nv, n, nghttp2_submit_response(client, s->client_id, nv, n, s->down.ended ? NULL : &provider));
+    h2_tell_answer(s, (int)status);
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    struct h2 *h = half_of(ctx)->h;
+    (void)session;
+    if (exchange_over(&h->x))
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    if (frame->hd.type == NGHTTP2_GOAWAY)
+        h2_leave(h);
+    if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA)
+        return 0;
+    struct h2_stream *s = h2_stream_of(&h->upstream, frame->hd.stream_id);
+    if (!s || !s->down.from)
+        return 0;
+    bool is_head = frame->hd.type == NGHTTP2_HEADERS && !s->answered;
+    if (frame->hd.type == NGHTTP2_HEADERS && !is_head)
+        h2_flow_trailers(&s->down, &h->upstream.block, NULL);
+    if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
+        h2_flow_end(&s->down);
+    if (is_head && s->client_id)
+        relay_head(s);
+    if (frame->hd.type == NGHTTP2_HEADERS)
+        h2_block_end(&h->upstream);
+    return h->x.closed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int h2_answer_on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n, void *ctx)
+{
+    (void)flags;
+    struct h2_stream *s = h2_stream_of(half_of(ctx), id);
+    if (!s || !s->down.from) /* answered by us meanwhile */
+        return nghttp2_session_consume(session, id, n) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+    return h2_flow_add(&s->down, str_n(p, n)) < 0 ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    (void)session;
+    h2_head_gone(half_of(ctx)->h, frame);
+    return 0;
+}
+
+static int h2_answer_on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+{
+    struct h2 *h = half_of(ctx)->h;
+    struct h2_stream *s = h2_stream_of(&h->upstream, id);
+    (void)session;
+    if (h->upstream.block.id == id)
+        h2_block_end(&h->upstream);
+    if (!s)
+        return 0;
+    s->upstream_id = 0;
+    h2_flow_drop(&s->up);
+    if (s->client_id && s->down.from && !(s->answered && s->down.ended))
+        h2_reset_client(s, code == NGHTTP2_NO_ERROR ? NGHTTP2_INTERNAL_ERROR : code);
+    else if (s->client_id)
+        h2_finish_client(s);
+    h2_stream_release(s);
+    return h->x.closed ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+}
+
+void h2_answer_callbacks(nghttp2_session_callbacks *c)
+{
+    nghttp2_session_callbacks_set_on_begin_frame_callback(c, h2_on_begin_frame);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(c, on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, h2_answer_on_data);
+    nghttp2_session_callbacks_set_on_frame_send_callback(c, on_sent);
+    nghttp2_session_callbacks_set_on_frame_not_send_callback(c, h2_on_not_sent);
+    nghttp2_session_callbacks_set_on_stream_close_callback(c, h2_answer_on_close);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "image/registry/digest.h"
+
+#include "base/mem.h"
+
+#include <openssl/evp.h>
+#include <string.h>
+
+struct digest {
+    EVP_MD_CTX *sha;
+};
+
+bool digest_is(struct str text)
+{
+    if (text.n != DIGEST_LEN || !str_starts(text, STR("sha256:")))
+        return false;
+    for (size_t i = 7; i < text.n; i++)
+        if (!(text.p[i] >= '0' && text.p[i] <= '9') && !(text.p[i] >= 'a' && text.p[i] <= 'f'))
+            return false;
+    return true;
+}
+
+struct digest *digest_new(void)
+{
+    struct digest *d = mem_new(struct digest);
+    d->sha = EVP_MD_CTX_new();
+    assert(d->sha);
+    digest_reset(d);
+    return d;
+}
+
+void digest_free(struct digest *d)
+{
+    if (!d)
+        return;
+    EVP_MD_CTX_free(d->sha);
+    mem_free(d);
+}
+
+void digest_reset(struct digest *d)
+{
+    int ok = EVP_DigestInit_ex(d->sha, EVP_sha256(), NULL);
+    assert(ok == 1);
+}
+
+void digest_add(struct digest *d, const void *p, size_t n)
+{
+    int ok = EVP_DigestUpdate(d->sha, p, n);
+    assert(ok == 1);
+}
+
+void digest_take(struct digest *d, char ret_text[static DIGEST_TEXT_MAX])
+{
+    static const char hex[] = "0123456789abcdef";
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    int ok = EVP_DigestFinal_ex(d->sha, sum, &n);
+    assert(ok == 1 && n == 32);
+    memcpy(ret_text, "sha256:", 7);
+    for (unsigned i = 0; i < n; i++) {
+        ret_text[7 + 2 * i] = hex[sum[i] >> 4];
+        ret_text[8 + 2 * i] = hex[sum[i] & 15];
+    }
+    ret_text[DIGEST_LEN] = '\0';
+}
+
+void digest_of(struct str bytes, char ret_text[static DIGEST_TEXT_MAX])
+{
+    AUTO(digest_free) struct digest *d = digest_new();
+    digest_add(d, bytes.p, bytes.n);
+    digest_take(d, ret_text);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/pool/btrfs.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "kernel/mount.h"
+
+#include <fcntl.h>
+#include <linux/btrfs.h>
+#include <linux/btrfs_tree.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ENABLE_SIMPLE = 4 /* BTRFS_QUOTA_CTL_ENABLE_SIMPLE_QUOTA, in no header yet */, MKFS_SECONDS = 60 };
+
+bool btrfs_is(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == BTRFS_SUPER_MAGIC;
+}
+
+static int copy_name(char *to, size_t size, const char *name)
+{
+    int n = snprintf(to, size, "%s", name);
+    return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
+}
+
+int btrfs_subvolume_make(int at, const char *name)
+{
+    struct btrfs_ioctl_vol_args args = {0};
+    int r = copy_name(args.name, sizeof(args.name), name);
+    return r < 0 ? r : ioctl(at, BTRFS_IOC_SUBVOL_CREATE, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_snapshot(int subvolume_fd, int at, const char *name)
+{
+    struct btrfs_ioctl_vol_args_v2 args = {.fd = subvolume_fd};
+    int r = copy_name(args.name, sizeof(args.name), name);
+    return r < 0 ? r : ioctl(at, BTRFS_IOC_SNAP_CREATE_V2, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_subvolume_remove(int at, const char *name)
+{
+    struct btrfs_ioctl_vol_args args = {0};
+    int r = copy_name(args.name, sizeof(args.name), name);
+    return r < 0 ? r : ioctl(at, BTRFS_IOC_SNAP_DESTROY, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_quota_enable(int fd)
+{
+    if (btrfs_quota_is_on(fd))
+        return -EEXIST;
+    struct btrfs_ioctl_quota_ctl_args args = {.cmd = ENABLE_SIMPLE};
+    if (ioctl(fd, BTRFS_IOC_QUOTA_CTL, &args) == 0)
+        return 0;
+    if (errno != EINVAL)
+        return -errno;
+    args = (struct btrfs_ioctl_quota_ctl_args){.cmd = BTRFS_QUOTA_CTL_ENABLE};
+    return ioctl(fd, BTRFS_IOC_QUOTA_CTL, &args) < 0 ? -errno : 0;
+}
+
+/* The first item of this type in the quota tree. */
+static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last, void *ret_item, size_t size)
+{
+    enum { SPACE = 4096, FIRST = sizeof(struct btrfs_ioctl_search_args_v2) };
+    union {
+        struct btrfs_ioctl_search_args_v2 args;
+        char bytes[FIRST + SPACE];
+    } s = {.args = {.buf_size = SPACE}};
+    s.args.key = (struct btrfs_ioctl_search_key){
+        .tree_id = BTRFS_QUOTA_TREE_OBJECTID,
+        .min_objectid = 0,
+        .max_objectid = 0,
+        .min_offset = first,
+        .max_offset = last,
+        .max_transid = UINT64_MAX,
+        .min_type = type,
+        .max_type = type,
+        .nr_items = 1,
+    };
+    if (ioctl(fd, BTRFS_IOC_TREE_SEARCH_V2, &s) < 0)
+        return -errno;
+    if (s.args.key.nr_items == 0)
+        return -ENODATA;
+    struct btrfs_ioctl_search_header header;
+    memcpy(&header, s.bytes + FIRST, sizeof(header));
+    if (header.type != type || header.len < size)
+        return -ENODATA;
+    memcpy(ret_item, s.bytes + FIRST + sizeof(header), size);
+    return 0;
+}
+
+bool btrfs_quota_is_on(int fd)
+{
+    struct btrfs_qgroup_status_item status = {0};
+    return find_quota_item(fd, BTRFS_QGROUP_STATUS_KEY, 0, UINT64_MAX, &status, sizeof(status)) == 0 &&
+           (le64toh(status.flags) & BTRFS_QGROUP_STATUS_FLAG_ON);
+}
+
+static int subvolume_id(int fd, uint64_t *ret_id)
+{
+    struct btrfs_ioctl_ino_lookup_args args = {.objectid = BTRFS_FIRST_FREE_OBJECTID};
+    if (ioctl(fd, BTRFS_IOC_INO_LOOKUP, &args) < 0)
+        return -errno;
+    *ret_id = args.treeid;
+    return 0;
+}
+
+int btrfs_quota_limit(int subvolume_fd, uint64_t bytes)
+{
+    struct btrfs_ioctl_qgroup_limit_args args = {
+        .lim = {.flags = BTRFS_QGROUP_LIMIT_MAX_RFER, .max_rfer = bytes ? bytes : UINT64_MAX}};
+    uint64_t id = 0;
+    int r = subvolume_id(subvolume_fd, &id);
+    args.qgroupid = id;
+    return r < 0 ? r : ioctl(subvolume_fd, BTRFS_IOC_QGROUP_LIMIT, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_figures_open(int fd, int *ret_figures)
+{
+    struct btrfs_ioctl_fs_info_args info = {0};
+    AUTO_CLOSE int sys = -1;
+    char path[64] = "fs/btrfs/";
+    if (ioctl(fd, BTRFS_IOC_FS_INFO, &info) < 0)
+        return -errno;
+    size_t n = strlen(path);
+    for (size_t i = 0; i < BTRFS_FSID_SIZE; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+        n += (size_t)snprintf(path + n, sizeof(path) - n, "%s%02x", dash ? "-" : "", info.fsid[i]);
+    }
+    int r =
+        mount_new("sysfs", NULL, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, &sys);
+    if (r < 0)
+        return r;
+    int figures = openat(sys, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (figures < 0)
+        return -errno;
+    *ret_figures = figures;
+    return 0;
+}
+
+static int figure(int figures_fd, const char *path, uint64_t *ret_value)
+{
+    AUTO_BUF struct buf b = BUF_INIT(8192); /* sysfs says that its files are a page long */
+    struct str text, line = STR_NULL;
+    int r = figures_fd < 0 ? -ENOENT : fd_read_file(figures_fd, path, &b);
+    text = buf_str(&b);
+    return r < 0 ? r : str_split(&text, '\n', &line) ? str_to_u64(line, ret_value) : -ENODATA;
+}
+
+uint64_t btrfs_promised(int figures_fd)
+{
+    uint64_t bytes = 0;
+    return figure(figures_fd, "allocation/data/bytes_may_use", &bytes) < 0 ? 0 : bytes;
+}
+
+int btrfs_quota_usage(int subvolume_fd, int figures_fd, uint64_t *ret_bytes)
+{
+    uint64_t id = 0, referenced = 0, promised = 0;
+    char path[64];
+    struct btrfs_qgroup_info_item info = {0};
+    int r = subvolume_id(subvolume_fd, &id);
+    if (r < 0)
+        return r;
+    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/referenced", (unsigned long long)id);
+    r = figure(figures_fd, path, &referenced);
+    (void)snprintf(path, sizeof(path), "qgroups/0_%llu/rsv_data", (unsigned long long)id);
+    r = r ? r : figure(figures_fd, path, &promised);
+    if (r == 0) {
+        *ret_bytes = referenced + promised;
+        return 0;
+    }
+    r = find_quota_item(subvolume_fd, BTRFS_QGROUP_INFO_KEY, id, id, &info, sizeof(info));
+    if (r == 0)
+        *ret_bytes = le64toh(info.rfer);
+    return r;
+}
+
+int btrfs_resize_max(int fd)
+{
+    struct btrfs_ioctl_vol_args args = {.name = "max"};
+    return ioctl(fd, BTRFS_IOC_RESIZE, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_format(const char *path)
+{
+    /* One copy of the metadata: what the pool lies on is asked to keep what it is given. No discard: the file has holes only. */
+    AUTO_FREE char *file = mem_strdup(path);
+    char *argv[] = {(char[]){"mkfs.btrfs"}, (char[]){"-q"},        (char[]){"-f"}, (char[]){"-K"},
+                    (char[]){"-m"},         (char[]){"single"},    (char[]){"-d"}, (char[]){"single"},
+                    (char[]){"-L"},         (char[]){"cove-pool"}, file,           NULL};
+    pid_t pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+        (void)dup2(null, STDIN_FILENO);
+        (void)dup2(null, STDOUT_FILENO);
+        (void)alarm(MKFS_SECONDS);
+        (void)execvp(argv[0], argv);
+        (void)execv("/usr/sbin/mkfs.btrfs", argv);
+        _exit(127);
+    }
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return -ENOENT;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+}

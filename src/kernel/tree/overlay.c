@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernel/tree/overlay.h"
+#include "base/fd.h"
+#include "kernel/caps.h"
+#include "kernel/mount.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 16 };
+
+struct layers {
+    int fds[OVERLAY_LAYERS_MAX + 1]; /* the lower ones, then the box */
+    size_t n;
+    char names[OVERLAY_LAYERS_MAX + 1][PATH_BYTES];
+};
+
+static void layers_close(struct layers *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        (void)fd_close(l->fds[i]);
+    l->n = 0;
+}
+
+static int add_layer(struct layers *l, const struct overlay *o, int dir_fd, uint64_t attrs)
+{
+    AUTO_CLOSE int fd = -1;
+    int r = mount_clone(dir_fd, "", &fd);
+    if (r == 0)
+        r = mount_set(fd, attrs, o->userns_fd);
+    if (r < 0)
+        return r;
+    char *name = l->names[l->n];
+    if (o->mode == OVERLAY_ATTACHED) {
+        (void)snprintf(name, PATH_BYTES, "%u", (unsigned)l->n);
+        if (mkdir(name, 0700) < 0 && errno != EEXIST)
+            return -errno;
+        r = mount_attach(fd, AT_FDCWD, name);
+        if (r < 0)
+            return r;
+    } else {
+        (void)snprintf(name, PATH_BYTES, "%d", fd);
+    }
+    l->fds[l->n++] = TAKE_FD(fd);
+    return 0;
+}
+
+static int set(int fs, const char *key, const char *value)
+{
+    return fsconfig(fs, FSCONFIG_SET_STRING, key, value, 0) < 0 ? -errno : 0;
+}
+
+static int configure(int fs, const struct layers *l)
+{
+    char path[PATH_BYTES + 8], lower[(PATH_BYTES + 1) * OVERLAY_LAYERS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i + 1 < l->n; i++)
+        n += (size_t)snprintf(lower + n, sizeof(lower) - n, "%s%s", i ? ":" : "", l->names[i]);
+    int r = set(fs, "lowerdir", lower);
+    (void)snprintf(path, sizeof(path), "%s/u", l->names[l->n - 1]);
+    r = r ? r : set(fs, "upperdir", path);
+    (void)snprintf(path, sizeof(path), "%s/w", l->names[l->n - 1]);
+    r = r ? r : set(fs, "workdir", path);
+    r = r ? r : set(fs, "redirect_dir", "on");
+    r = r ? r : set(fs, "source", "cove");
+    /* Without it, the end of every sandbox would wait for a sync of the whole pool. */
+    if (r == 0 && fsconfig(fs, FSCONFIG_SET_FLAG, "volatile", NULL, 0) < 0)
+        r = -errno;
+    return r;
+}
+
+static int make(const struct layers *l, uid_t base, int *ret_fd)
+{
+    AUTO_CLOSE int fs = fsopen("overlay", FSOPEN_CLOEXEC);
+    if (fs < 0)
+        return -errno;
+    int r = configure(fs, l);
+    if (r < 0)
+        return r;
+    (void)setfsgid(base);
+    (void)setfsuid(base);
+    r = caps_raise_effective(); /* changing fsuid from 0 dropped the file capabilities */
+    if (r == 0 && fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        r = -errno;
+    (void)setfsuid(0);
+    (void)setfsgid(0);
+    int again = caps_raise_effective();
+    if (r < 0 || again < 0)
+        return r < 0 ? r : again;
+    int fd = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
+    if (fd < 0)
+        return -errno;
+    *ret_fd = fd;
+    return 0;
+}
+
+/* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
+static int mount_here(const struct overlay *o, int *ret_fd)
+{
+    struct layers l = {.n = 0};
+    int r = o->n_lower == 0 || o->n_lower > OVERLAY_LAYERS_MAX ? -EINVAL : 0;
+    for (size_t i = 0; r == 0 && i < o->n_lower; i++)
+        r = add_layer(&l, o, o->lower_fds[i], MOUNT_ATTR_RDONLY);
+    if (r == 0)
+        r = add_layer(&l, o, o->box_fd, 0);
+    AUTO_CLOSE int fd = -1;
+    if (r == 0)
+        r = make(&l, o->base, &fd);
+    /* The overlay holds copies of its layers' mounts, of its own. */
+    if (o->mode == OVERLAY_ATTACHED)
+        for (size_t i = 0; i < l.n; i++)
+            if (umount2(l.names[i], MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && r == 0)
+                r = -errno; /* each later call would cover it and leave another one */
+    layers_close(&l);
+    if (r == 0)
+        *ret_fd = TAKE_FD(fd);
+    return r;
+}
+
+int overlay_mount(const struct overlay *o, int *ret_fd)
+{
+    AUTO_CLOSE int back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    AUTO_CLOSE int fd = -1;
+    if (back < 0 || chdir(o->mode == OVERLAY_ATTACHED ? o->scratch : "/proc/self/fd") < 0)
+        return -errno;
+    int r = mount_here(o, &fd);
+    if (fchdir(back) < 0 && r == 0)
+        r = -errno;
+    if (r == 0)
+        *ret_fd = TAKE_FD(fd);
+    return r;
+}

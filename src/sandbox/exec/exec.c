@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Theory of operation
+ *
+ *  1. Every process that was started through us is followed by us for the record, for all its life: over the EXEC stream that started
+ *     it, or, after a worker died, over an ATTACH stream. This is `struct process`.
+ *  2. The client that started it shares that stream: output goes to the record first, then to the client, and credit returns at the
+ *     client's pace (delivered). When it leaves, credit returns by itself (not delivered: the agent keeps it for the next client), a
+ *     window each PACE_MS: 25 MB/s, so that a process that writes without end and without a reader does not keep this worker busy.
+ *     Bytes on their way to it when it left count as not delivered.
+ *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's bytes: it begins with
+ *     what nobody has got, or with now while somebody else follows, or when the output went to a client to its end.
+ *  4. A follow ends with exactly one on_exit or on_error, or with exec_close(). The process does not notice.
+ *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when REPLY is late.
+ *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most KEEP_ENDED_MAX per sandbox.
+ */
+#include "sandbox/exec/exec.h"
+#include "base/mem.h"
+#include "sandbox/exec/process.h"
+
+#include <signal.h>
+
+struct follow {
+    struct sandbox *sb; /* a reference */
+    const struct exec_ops *ops;
+    void *ctx;
+    struct process *process; /* whose stream it shares; NULL: it has its own */
+    struct stream *stream;   /* its own */
+    struct list node;        /* in a process's follows */
+    uint32_t pid;            /* 0 until REPLY */
+    uint32_t owed;           /* given to the client, not acknowledged */
+    struct loop_alarm alarm;
+};
+
+enum { PACE_MS = 10 };
+
+/* ---- follows ---- */
+
+static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx)
+{
+    struct follow *f = mem_new(struct follow);
+    *f = (struct follow){.sb = sandbox_ref(sb), .ops = ops, .ctx = ctx};
+    list_init(&f->node);
+    return f;
+}
+
+static void follow_free(struct follow *f)
+{
+    loop_alarm_clear(f->sb->core->loop, &f->alarm);
+    list_remove(&f->node);
+    if (f->process)
+        f->process->client = NULL;
+    sandbox_unref(f->sb);
+    mem_free(f);
+}
+
+static void follow_exit(struct follow *f, const struct exec_exit *exit)
+{
+    const struct exec_ops *ops = f->ops;
+    void *ctx = f->ctx;
+    follow_free(f);
+    ops->on_exit(ctx, exit);
+}
+
+static void follow_error(struct follow *f, const struct err *err)
+{
+    const struct exec_ops *ops = f->ops;
+    void *ctx = f->ctx;
+    follow_free(f);
+    ops->on_error(ctx, err);
+}
+
+static struct stream *follow_stream(struct follow *f)
+{
+    return f->process ? f->process->stream : f->stream;
+}
+
+void exec_ack(struct follow *f, size_t bytes)
+{
+    struct stream *st = follow_stream(f);
+    bytes = MIN(bytes, (size_t)f->owed);
+    f->owed -= (uint32_t)bytes;
+    if (st && bytes)
+        stream_grant(st, bytes, true);
+}
+
+static void on_pace(struct loop_alarm *alarm)
+{
+    struct process *p = container_of(alarm, struct process, pace);
+    if (p->stream)
+        stream_grant(p->stream, p->unattended, false);
+    p->unattended = 0;
+}
+
+/* Credit for what nobody waits for. */
+static void give_back(struct process *p, size_t bytes)
+{
+    p->unattended += (uint32_t)bytes;
+    if (!p->pace.slot)
+        loop_alarm_set(p->sb->core->loop, &p->pace, clock_mono() + PACE_MS * USEC_PER_MS, on_pace);
+}
+
+void exec_close(struct follow *f)
+{
+    if (!f)
+        return;
+    if (!f->process)
+        stream_close(f->stream);
+    else if (f->process->stream && f->owed)
+        give_back(f->process, f->owed);
+    follow_free(f);
+}
+
+static void deadline_error(struct err *ret_err)
+{
+    (void)err_set(ret_err, ERR_DEADLINE_EXCEEDED, "the deadline of the request was exceeded");
+}
+
+/* ---- frames ---- */
+
+static bool read_head(struct str head, uint32_t *ret_pid, uint64_t *ret_offset)
+{
+    struct wire_reader r = wire_reader_of(head);
+    *ret_pid = wire_get_u32(&r);
+    *ret_offset = wire_get_u64(&r);
+    return wire_done(&r) && *ret_pid != 0;
+}
+
+static bool read_tail(struct str tail, struct exec_exit *ret_exit)
+{
+    struct wire_reader r = wire_reader_of(tail);
+    uint8_t how = wire_get_u8(&r);
+    ret_exit->code = wire_get_u32(&r);
+    ret_exit->output_bytes = wire_get_u64(&r);
+    ret_exit->signaled = how == WIRE_SIGNALED;
+    return wire_done(&r) && how <= WIRE_SIGNALED && ret_exit->code <= (how == WIRE_SIGNALED ? 64u : 255u);
+}
+
+static void malformed(struct err *ret_err)
+{
+    (void)err_set(ret_err, ERR_UNAVAILABLE, "the sandbox failed");
+}
+
+/* ---- the record's stream, shared with the first client ---- */
+
+static void process_on_reply(void *user, struct str head)
+{
+    struct process *p = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset) || offset) {
+        stream_violation(p->stream, "a malformed head of EXEC");
+        return;
+    }
+    p->pid = p->log.pid = pid;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "pid", pid);
+    action_observe(p->sb, p->log.cause, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
+    if (p->expired)
+        process_signal(p, SIGKILL);
+    else if (p->client && p->client->ops->on_start)
+        p->client->ops->on_start(p->client->ctx, pid);
+}
+
+static void process_on_data(void *user, uint8_t flags, struct str bytes)
+{
+    struct process *p = user;
+    if (flags == 0 || p->pty != (flags == WIRE_PTY)) {
+        stream_violation(p->stream, "output on a channel that the process does not have");
+        return;
+    }
+    exec_log_output(&p->log, flags, bytes);
+    if (p->client) {
+        p->client->owed += (uint32_t)bytes.n;
+        p->client->ops->on_output(p->client->ctx, flags, bytes);
+    } else {
+        give_back(p, bytes.n);
+    }
+}
+
+static void process_on_end(void *user, struct str tail, const struct err *err)
+{
+    struct process *p = user;
+    struct follow *f = p->client;
+    struct exec_exit exit = {0};
+    struct err bad;
+    if (!err && !read_tail(tail, &exit)) {
+        stream_violation(p->stream, "a malformed tail of EXEC");
+        malformed(&bad);
+        err = &bad;
+    }
+    enum event_grade grade = stream_was_answered(p->stream) ? EVENT_CLAIMED : EVENT_OBSERVED_HOST;
+    exit.output_bytes = p->log.base + p->log.bytes;
+    p->stream = NULL;
+    p->delivered = f != NULL;
+    p->client = NULL;
+    if (f)
+        f->process = NULL;
+    if (!p->sb->core->closing)
+        exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, grade, err);
+    process_ended(p, err == NULL);
+    if (f && err)
+        follow_error(f, err);
+    else if (f)
+        follow_exit(f, &exit);
+}
+
+static const struct stream_ops process_ops = {
+    .on_reply = process_on_reply,
+    .on_data = process_on_data,
+    .on_end = process_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+void process_on_deadline(struct process *p)
+{
+    p->expired = true;
+    if (p->pid)
+        process_signal(p, SIGKILL);
+    if (!p->client)
+        return;
+    struct err err;
+    deadline_error(&err);
+    struct follow *f = p->client;
+    if (p->stream && f->owed)
+        give_back(p, f->owed);
+    follow_error(f, &err);
+}
+
+/* ---- starting ---- */
+
+int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops,
+               void *ctx, struct follow **ret_follow, struct err *err)
+{
+    uint64_t cause;
+    if (exec_spec_check(spec, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    exec_spec_describe(spec, &d);
+    struct actor asker = *actor;
+    asker.exec = spec;
+    if (action_begin(sb, &asker, EVENT_EXEC_START, event_data_end(&d), &cause, err) < 0)
+        return -1;
+    struct process *p = process_new(sb, cause, spec->tag);
+    p->pty = spec->pty;
+    struct buf *request = session_request(sb->session, WIRE_EXEC);
+    exec_spec_put(request, sb, spec);
+    if (stream_open(sb->session, request, &process_ops, p, SESSION_UNARY_MS, &p->stream, err) < 0) {
+        exec_log_exit(&p->log, NULL, 0, false, EVENT_OBSERVED_HOST, err);
+        process_free(p);
+        return -1;
+    }
+    struct follow *f = follow_new(sb, ops, ctx);
+    f->process = p;
+    p->client = f;
+    if (spec->timeout_ms)
+        process_arm(p, clock_add_ms(clock_mono(), spec->timeout_ms));
+    *ret_follow = f;
+    return 0;
+}
+
+/* ---- taking over from another worker ---- */
+
+static void taken_on_reply(void *user, struct str head)
+{
+    struct process *p = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset) || pid != p->pid) {
+        stream_violation(p->stream, "a malformed head of ATTACH");
+        return;
+    }
+    exec_log_resume(&p->log, offset, p->log.head_done);
+    if (p->expired)
+        process_signal(p, SIGKILL);
+}
+
+static const struct stream_ops taken_ops = {
+    .on_reply = taken_on_reply,
+    .on_data = process_on_data,
+    .on_end = process_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void put_attach(struct buf *b, const struct exec_select *which, enum wire_from from)
+{
+    process_put_select(b, which);
+    wire_put_u8(b, (uint8_t)from);
+    wire_put_u64(b, 0);
+}
+
+int process_take_over(struct process *p, bool head_done, struct err *err)
+{
+    struct buf *request = session_request(p->sb->session, WIRE_ATTACH);
+    put_attach(request, &(struct exec_select){.pid = p->pid}, WIRE_FROM_OFFSET);
+    p->log.head_done = head_done;
+    return stream_open(p->sb->session, request, &taken_ops, p, SESSION_UNARY_MS, &p->stream, err);
+}
+
+struct follow *process_follow(struct process *p, const struct exec_ops *ops, void *ctx)
+{
+    struct follow *f = follow_new(p->sb, ops, ctx);
+    f->process = p;
+    p->client = f;
+    return f;
+}
+
+/* ---- attaching ---- */
+
+static void follow_on_reply(void *user, struct str head)
+{
+    struct follow *f = user;
+    uint32_t pid;
+    uint64_t offset;
+    if (!read_head(head, &pid, &offset)) {
+        stream_violation(f->stream, "a malformed head of ATTACH");
+        return;
+    }
+    struct process *p = process_find(f->sb, &(struct exec_select){.pid = pid});
+    f->pid = pid;
+    if (p)
+        list_append(&p->follows, &f->node);
+    if (f->ops->on_start)
+        f->ops->on_start(f->ctx, pid);
+}
+
+static void follow_on_data(void *user, uint8_t flags, struct str bytes)
+{
+    struct follow *f = user;
+    if (flags == 0) {
+        stream_violation(f->stream, "output on no channel");
+        return;
+    }
+    f->owed += (uint32_t)bytes.n;
+    f->ops->on_output(f->ctx, flags, bytes);
+}
+
+static void follow_on_end(void *user, struct str tail, const struct err *err)
+{
+    struct follow *f = user;
+    struct exec_exit exit = {0};
+    struct err bad;
+    if (!err && !read_tail(tail, &exit)) {
+        stream_violation(f->stream, "a malformed tail of ATTACH");
+        malformed(&bad);
+        err = &bad;
+    }
+    if (!list_empty(&f->node) && !err) {
+        /* All of it went to a client: whoever comes later starts behind it. */
+        struct process *p = process_find(f->sb, &(struct exec_select){.pid = f->pid});
+        if (p)
+            p->delivered = true;
+    }
+    if (err)
+        follow_error(f, err);
+    else
+        follow_exit(f, &exit);
+}
+
+static const struct stream_ops follow_ops = {
+    .on_reply = follow_on_reply,
+    .on_data = follow_on_data,
+    .on_end = follow_on_end,
+    .long_lived = true,
+    .flags_max = WIRE_PTY,
+};
+
+static void on_follow_alarm(struct loop_alarm *alarm)
+{
+    struct follow *f = container_of(alarm, struct follow, alarm);
+    struct err err;
+    deadline_error(&err);
+    stream_close(f->stream);
+    follow_error(f, &err);
+}
+
+int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,
+                const struct exec_ops *ops, void *ctx, struct follow **ret_follow, struct err *err)
+{
+    uint64_t cause;
+    if (process_check_select(which, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    process_tell_select(&d, which);
+    if (action_begin(sb, actor, EVENT_EXEC_CONNECT, event_data_end(&d), &cause, err) < 0)
+        return -1;
+    const struct process *p = process_find(sb, which);
+    bool seen = p && (p->client || !list_empty(&p->follows) || p->delivered);
+    struct follow *f = follow_new(sb, ops, ctx);
+    struct buf *request = session_request(sb->session, WIRE_ATTACH);
+    put_attach(request, which, seen ? WIRE_FROM_NOW : WIRE_FROM_UNSEEN);
+    if (stream_open(sb->session, request, &follow_ops, f, SESSION_UNARY_MS, &f->stream, err) < 0) {
+        follow_free(f);
+        return -1;
+    }
+    if (timeout_ms)
+        loop_alarm_set(sb->core->loop, &f->alarm, clock_add_ms(clock_mono(), timeout_ms), on_follow_alarm);
+    *ret_follow = f;
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes in the life of a sandbox. Not for façades. */
+#pragma once
+
+#include "sandbox/object.h"
+
+/* exec.c, exec_log.c */
+void exec_sandbox_gone(struct sandbox *sb); /* frees what is left of its processes */
+void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
+void exec_recover_stop(struct sandbox *sb);
+/* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of processes that run. */
+void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);
+bool exec_is_running(struct sandbox *sb, uint64_t cause); /* the process of this action */
+
+/* Its deadlines stand still while it does (process.c). */
+void exec_stand_still(struct sandbox *sb);
+void exec_go_on(struct sandbox *sb);

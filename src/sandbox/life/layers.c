@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Garbage collection of layers.
+ *
+ *  1. What coved has in the pool is asked for first, what is needed is marked after that, in one turn: a layer that is made meanwhile is not in the answer.
+ *  2. Needed is what a root names (templates, registered roots, sandboxes that are not over) and all that lies below it. coved refuses to drop what
+ *     something stands on, so a mistake here costs nothing.
+ *  3. A layer is made before whoever wants it can say so: it is *fresh* from before its making until it is registered or FRESH_MS have gone by.
+ *  4. The timer drops what two of its rounds have found to be garbage; layers_collect() what one finds. From the top of a chain down, one at a time.
+ */
+#include "sandbox/life/layers.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/action.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+
+#include <stdlib.h>
+
+enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536, USERS_MAX = 4 };
+
+struct fresh {
+    char *name;
+    usec_t until; /* monotonic; 0: it is being made */
+};
+
+struct layers {
+    struct core *core;
+    struct list roots;   /* struct layers_root */
+    struct map fresh;    /* name -> struct fresh */
+    struct map suspects; /* name -> the same, owned: garbage in the last round of the timer */
+    struct loop_alarm timer;
+    bool is_collecting;
+};
+
+struct layer {
+    char name[SUP_DIGEST_MAX], below[SUP_DIGEST_MAX];
+    uint64_t bytes;
+    uint32_t in_use;
+    unsigned depth;
+    bool needed;
+};
+
+struct collecting {
+    struct core *core;
+    struct layer *all;
+    size_t n, cap;
+    struct map by_name;     /* -> struct layer */
+    struct layer **garbage; /* from the top of chains down */
+    struct layers_garbage *found;
+    size_t n_garbage, at;
+    bool dry_run, is_timer;
+    uint64_t cause;
+    layers_collect_fn done;
+    void *ctx;
+};
+
+/* ---- fresh ones ---- */
+
+static void forget(struct map *map, const char *name)
+{
+    struct fresh *f = map_del(map, str_of(name));
+    if (f)
+        mem_free(f->name);
+    mem_free(f);
+}
+
+static void put_fresh(struct core *core, const char *name, usec_t until)
+{
+    struct fresh *f = map_get(&core->layers->fresh, str_of(name));
+    if (!f) {
+        f = mem_new(struct fresh);
+        f->name = mem_strdup(name);
+        (void)map_put(&core->layers->fresh, str_of(name), f);
+    }
+    f->until = until;
+}
+
+void layers_making(struct core *core, const char *layer)
+{
+    put_fresh(core, layer, 0);
+}
+
+void layers_fresh(struct core *core, const char *layer)
+{
+    put_fresh(core, layer, clock_mono() + FRESH_MS * USEC_PER_MS);
+}
+
+void layers_settled(struct core *core, const char *layer)
+{
+    forget(&core->layers->fresh, layer);
+}
+
+static void forget_old(struct layers *l)
+{
+    usec_t now = clock_mono();
+    size_t it = 0;
+    for (struct fresh *f; (f = map_next(&l->fresh, &it));) {
+        if (f->until && f->until < now) {
+            forget(&l->fresh, f->name);
+            it = 0;
+        }
+    }
+}
+
+/* ---- what is needed ---- */
+
+static void need(void *ctx, const char *name)
+{
+    struct collecting *c = ctx;
+    struct layer *l = map_get(&c->by_name, str_of(name));
+    for (; l && !l->needed; l = map_get(&c->by_name, str_of(l->below)))
+        l->needed = true;
+}
+
+static void mark(struct collecting *c)
+{
+    struct core *core = c->core;
+    size_t it = 0;
+    forget_old(core->layers);
+    template_each_layer(core->templates, need, c);
+    LIST_FOREACH (struct layers_root, root, &core->layers->roots, node)
+        root->each(root, need, c);
+    for (struct sandbox *sb; (sb = map_next(&core->by_id, &it));)
+        if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
+            need(c, sb->layer);
+    it = 0;
+    for (struct fresh *f; (f = map_next(&core->layers->fresh, &it));)
+        need(c, f->name);
+}
+
+static unsigned depth_of(struct collecting *c, struct layer *l)
+{
+    unsigned depth = 1;
+    /* Bounded, in case that coved says what can't be. */
+    for (struct layer *below = l; depth < LAYERS_MAX && (below = map_get(&c->by_name, str_of(below->below)));)
+        depth++;
+    return depth;
+}
+
+static int by_depth(const void *a, const void *b)
+{
+    const struct layer *x = *(struct layer *const *)a, *y = *(struct layer *const *)b;
+    return x->depth != y->depth ? (x->depth < y->depth ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+static void find_garbage(struct collecting *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        (void)map_put(&c->by_name, str_of(c->all[i].name), &c->all[i]);
+    mark(c);
+    c->garbage = mem_array(c->n + 1, sizeof(struct layer *));
+    for (size_t i = 0; i < c->n; i++) {
+        struct layer *l = &c->all[i];
+        if (l->in_use)
+            need(c, l->name); /* of a sandbox that we know nothing of, or one that has ended and is still there */
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        struct layer *l = &c->all[i];
+        if (l->needed || !layer_name_is(l->name))
+            continue;
+        l->depth = depth_of(c, l);
+        c->garbage[c->n_garbage++] = l;
+    }
+    qsort(c->garbage, c->n_garbage, sizeof(struct layer *), by_depth);
+    c->found = mem_array(c->n_garbage + 1, sizeof(struct layers_garbage));
+    for (size_t i = 0; i < c->n_garbage; i++)
+        c->found[i] = (struct layers_garbage){.layer = c->garbage[i]->name, .bytes = c->garbage[i]->bytes};
+}
+
+/* Of the timer: only what was garbage in its last round, too. */
+static void keep_suspects(struct collecting *c)
+{
+    struct map *suspects = &c->core->layers->suspects;
+    struct map now = MAP_INIT;
+    size_t n = 0, it = 0;
+    for (size_t i = 0; i < c->n_garbage; i++) {
+        if (map_get(suspects, str_of(c->found[i].layer))) {
+            c->found[n++] = c->found[i];
+            continue;
+        }
+        char *name = mem_strdup(c->found[i].layer);
+        (void)map_put(&now, str_of(name), name);
+    }
+    for (char *name; (name = map_next(suspects, &it));)
+        mem_free(name);
+    map_fini(suspects);
+    *suspects = now;
+    c->n_garbage = n;
+}
+
+/* ---- a round ---- */
+
+static void record(const struct collecting *c, const struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    uint64_t n = 0, bytes = 0;
+    for (size_t i = 0; i < c->at; i++) {
+        n += c->found[i].dropped;
+        bytes += c->found[i].dropped ? c->found[i].bytes : 0;
+    }
+    if (c->dry_run || c->core->closing || (!n && !c->cause))
+        return;
+    event_data_u64(&d, "layers", n);
+    event_data_u64(&d, "bytes", bytes);
+    if (err)
+        action_describe_error(&d, err);
+    (void)action_note(c->core, SERVICE_LOG_ID, NULL, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));
+}
+
+static void finish(struct collecting *c, const struct err *err)
+{
+    c->core->layers->is_collecting = false;
+    record(c, err);
+    if (c->done)
+        c->done(c->ctx, err ? NULL : c->found, err ? 0 : c->n_garbage, err);
+    map_fini(&c->by_name);
+    mem_free(c->all);
+    mem_free(c->garbage);
+    mem_free(c->found);
+    mem_free(c);
+}
+
+static void drop_next(struct collecting *c);
+
+static void on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct collecting *c = ctx;
+    struct layers_garbage *g = &c->found[c->at++];
+    (void)fd_close(fd);
+    fault_point("core.gc.dropped");
+    g->dropped = answer != NULL;
+    if (answer)
+        log_debug("layer %s was needed by nobody: dropped", g->layer);
+    else if (err->code != ERR_FAILED_PRECONDITION)
+        log_warn("drop layer %s: %s", g->layer, err->msg);
+    drop_next(c);
+}
+
+static void drop_next(struct collecting *c)
+{
+    struct err err;
+    union sup_message m = {.layer_id = {.head = {.type = SUP_LAYER_DROP}}};
+    if (c->at == c->n_garbage || c->dry_run || c->core->closing) {
+        finish(c, NULL);
+        return;
+    }
+    memcpy(m.layer_id.layer, c->found[c->at].layer, strlen(c->found[c->at].layer));
+    if (supervisor_call(c->core->supervisor, &m, on_dropped, c, &err) < 0)
+        finish(c, &err);
+}
+
+static void on_layer(void *ctx, const union sup_message *item)
+{
+    struct collecting *c = ctx;
+    if (item->head.type != SUP_LAYER || c->n == LAYERS_MAX)
+        return;
+    if (c->n == c->cap) {
+        c->cap = MAX((size_t)64, c->cap * 2);
+        c->all = mem_realloc(c->all, c->cap * sizeof(struct layer));
+    }
+    struct layer *l = &c->all[c->n++];
+    *l = (struct layer){.bytes = item->layer.bytes, .in_use = item->layer.in_use};
+    memcpy(l->name, item->layer.layer, sizeof(l->name));
+    memcpy(l->below, item->layer.below, sizeof(l->below));
+}
+
+static void on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct collecting *c = ctx;
+    (void)fd_close(fd);
+    if (!answer || c->core->closing) {
+        finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        return;
+    }
+    if (c->n == LAYERS_MAX) {
+        finish(c, &(struct err){.code = ERR_RESOURCE_EXHAUSTED, .msg = "there are too many layers to look through"});
+        return;
+    }
+    fault_point("core.gc.listed");
+    find_garbage(c);
+    if (c->is_timer)
+        keep_suspects(c);
+    drop_next(c);
+}
+
+static int collect(struct core *core, bool dry_run, uint64_t cause, layers_collect_fn done, void *ctx, struct err *err)
+{
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (core->layers->is_collecting)
+        return err_set(err, ERR_ABORTED, "layers are being collected already: try again");
+    struct collecting *c = mem_new(struct collecting);
+    *c = (struct collecting){
+        .core = core, .dry_run = dry_run, .is_timer = !done, .cause = cause, .done = done, .ctx = ctx};
+    union sup_message m = {.head = {.type = SUP_LAYERS}};
+    core->layers->is_collecting = true;
+    if (supervisor_call_with(core->supervisor, &m, -1, on_layer, on_layers, c, err) == 0)
+        return 0;
+    core->layers->is_collecting = false;
+    mem_free(c);
+    return -1;
+}
+
+int layers_collect(struct core *core, const struct actor *actor, bool dry_run, layers_collect_fn done, void *ctx,
+                   struct err *err)
+{
+    uint64_t seq = 0;
+    if (!dry_run && action_on(core, SERVICE_LOG_ID, actor, EVENT_POOL_COLLECT, STR("{}"), &seq, err) < 0)
+        return -1;
+    int r = collect(core, dry_run, seq, done, ctx, err);
+    if (r < 0 && seq)
+        action_fruitless(core, seq, EVENT_POOL_COLLECT, err);
+    return r;
+}
+
+static void on_timer(struct loop_alarm *alarm)
+{
+    struct layers *l = container_of(alarm, struct layers, timer);
+    struct err err;
+    (void)!collect(l->core, false, 0, NULL, NULL, &err);
+    loop_alarm_set(l->core->loop, alarm, clock_mono() + ROUND_MS * USEC_PER_MS, on_timer);
+}
+
+/* ---- roots ---- */
+
+void layers_root_add(struct core *core, struct layers_root *root)
+{
+    list_append(&core->layers->roots, &root->node);
+}
+
+void layers_root_remove(struct layers_root *root)
+{
+    list_remove(&root->node);
+}
+
+/* ---- life ---- */
+
+struct layers *layers_new(struct core *core)
+{
+    struct layers *l = mem_new(struct layers);
+    l->core = core;
+    list_init(&l->roots);
+    loop_alarm_set(core->loop, &l->timer, clock_mono() + ROUND_MS * USEC_PER_MS, on_timer);
+    return l;
+}
+
+void layers_free(struct layers *l)
+{
+    size_t it = 0;
+    for (struct fresh *f; (f = map_next(&l->fresh, &it)); it = 0)
+        forget(&l->fresh, f->name);
+    it = 0;
+    for (char *name; (name = map_next(&l->suspects, &it));)
+        mem_free(name);
+    while (!list_empty(&l->roots))
+        list_remove(l->roots.next);
+    map_fini(&l->fresh);
+    map_fini(&l->suspects);
+    loop_alarm_clear(l->core->loop, &l->timer);
+    mem_free(l);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a sandbox ends, wakes and is told of. Not for façades. */
+#pragma once
+
+#include "sandbox/object.h"
+
+/* life.c */
+struct ending {
+    enum event_kind kind; /* the event that begins it; EVENT_KIND_UNKNOWN: seq says it */
+    enum event_grade grade;
+    struct str actor;
+    const char *cause; /* a literal */
+    bool fails;
+    const char *what; /* for the event's data and the clients that wait; may be NULL */
+    uint64_t seq;
+};
+void sandbox_end(struct sandbox *sb, const struct ending *ending);
+/* It is not (any more) there: straight to SANDBOX_FAILED. */
+void sandbox_failed(struct sandbox *sb, const struct err *err);
+/* The supervisor says that it has ended. ctx: the core. */
+void sandbox_on_ended(void *ctx, const struct sup_ended *ended);
+void sandbox_forget_later(struct sandbox *sb, usec_t after);
+void sandbox_lost(struct sandbox *sb);                           /* in the store only: at recovery */
+void sandbox_kill_leftover(struct sandbox *sb);                  /* was stopping already when an earlier worker died */
+void sandbox_abandon(struct sandbox *sb, const struct err *why); /* the core closes, the sandbox lives on */
+struct session *sandbox_session_new(struct sandbox *sb);
+
+/* deadline.c */
+void sandbox_arm_end(struct sandbox *sb);
+
+/* wake.c */
+void wake_init(struct sandbox *sb);
+void wake_later(struct sandbox *sb); /* its state has changed */
+void wake_drop(struct sandbox *sb);

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clones of a sandbox's files as layers: one at a time per sandbox, in the order in which they were asked for. What pauses, resumes or ends it waits for the one
+ * that coved is at (pause.c); the others fail when it ends.
+ */
+#include "sandbox/life/snapshot.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/life/layers.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "template/builds.h"
+#include "template/name.h"
+
+#include <stdio.h>
+
+struct storing {
+    struct list node;
+    struct sandbox *sb; /* a reference */
+    char layer[LAYER_NAME_LEN + 1];
+    uint64_t seq;
+    bool asked;
+    store_fn fn;
+    void *ctx;
+};
+
+static void go(struct sandbox *sb);
+
+void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1])
+{
+    char random[LAYER_NAME_LEN - 6 + 1];
+    id_token(random, sizeof(random) - 1);
+    (void)snprintf(ret_name, LAYER_NAME_LEN + 1, "layer-%s", random);
+}
+
+static bool is_of(struct str s, const char *alphabet)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!strchr(alphabet, s.p[i]))
+            return false;
+    return !str_has_nul(s);
+}
+
+bool layer_name_is(const char *name)
+{
+    struct str s = str_of(name);
+    if (str_starts(s, STR("layer-")))
+        return s.n == LAYER_NAME_LEN && is_of(str_sub(s, 6), "abcdefghijklmnopqrstuvwxyz0123456789");
+    return s.n == TEMPLATE_LAYER_LEN && str_starts(s, STR("sha256-")) && is_of(str_sub(s, 7), "abcdef0123456789");
+}
+
+static void finish(struct storing *s, const struct sup_stored *stored, const struct err *err)
+{
+    struct sandbox *sb = s->sb;
+    store_fn fn = s->fn;
+    void *ctx = s->ctx;
+    list_remove(&s->node);
+    mem_free(s);
+    fn(ctx, stored, err);
+    go(sb);
+    sandbox_unref(sb);
+}
+
+static void on_stored(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+{
+    struct storing *s = ctx;
+    struct sandbox *sb = s->sb;
+    struct err why;
+    (void)fd_close(fd);
+    if (sb->core->closing) {
+        finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service stops"});
+        return;
+    }
+    fault_point("core.store.answered");
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "layer", str_of(s->layer));
+    if (answer) {
+        event_data_u64(&d, "frozen_us", answer->stored.frozen_usec);
+        event_data_u64(&d, "us", answer->stored.total_usec);
+        layers_fresh(sb->core, s->layer);
+    } else {
+        why = *err;
+        layers_settled(sb->core, s->layer);
+        (void)err_prefix(&why, "snapshot of sandbox %s", sb->info.id);
+        event_data_str(&d, "failed", str_of(why.msg));
+    }
+    if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
+        action_observe(sb, s->seq, EVENT_SANDBOX_SNAPSHOTTED, EVENT_OBSERVED_HOST, event_data_end(&d));
+    finish(s, answer ? &answer->stored : NULL, answer ? NULL : &why);
+}
+
+struct late {
+    struct loop_job job;
+    struct storing *s;
+    struct err err;
+};
+
+static void on_late(struct loop_job *job)
+{
+    struct late *l = container_of(job, struct late, job);
+    on_stored(l->s, NULL, -1, &l->err);
+    mem_free(l);
+}
+
+static void go(struct sandbox *sb)
+{
+    struct storing *s = LIST_FIRST(struct storing, &sb->stores, node);
+    if (!s) {
+        if (!sandbox_state_is_over(sb->info.state) && !sb->core->closing)
+            pause_go(sb);
+        return;
+    }
+    if (s->asked)
+        return;
+    struct err err;
+    union sup_message m = {.snapshot = {.head = {.type = SUP_SNAPSHOT}}};
+    memcpy(m.snapshot.id, sb->info.id, ID_SANDBOX_LEN);
+    memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
+    s->asked = true;
+    if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0) {
+        fault_point("core.store.asked");
+        return;
+    }
+    struct late *l = mem_new(struct late);
+    *l = (struct late){.s = s, .err = err};
+    loop_job_init(&l->job, on_late);
+    loop_later(sb->core->loop, &l->job);
+}
+
+void stores_end(struct sandbox *sb, const struct err *why)
+{
+    LIST_FOREACH (struct storing, s, &sb->stores, node) {
+        if (s->asked)
+            continue;
+        store_fn fn = s->fn;
+        void *ctx = s->ctx;
+        layers_settled(sb->core, s->layer);
+        list_remove(&s->node);
+        mem_free(s);
+        fn(ctx, NULL, why);
+        sandbox_unref(sb);
+    }
+}
+
+int store_permitted(const struct sandbox *sb, struct err *err)
+{
+    if (sandbox_state_is_over(sb->info.state))
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
+    if (sb->core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (sb->info.state != SANDBOX_RUNNING && sb->info.state != SANDBOX_PAUSED)
+        return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,
+                       sandbox_state_name(sb->info.state));
+    return 0;
+}
+
+int store_files(struct sandbox *sb, const char *layer, uint64_t seq, store_fn fn, void *ctx, struct err *err)
+{
+    enum { WAITING_MAX = 64 };
+    size_t n = 0;
+    LIST_FOREACH (struct storing, other, &sb->stores, node) {
+        (void)other;
+        n++;
+    }
+    if (n >= WAITING_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d snapshots of sandbox %s are under way", WAITING_MAX,
+                       sb->info.id);
+    struct storing *s = mem_new(struct storing);
+    *s = (struct storing){.sb = sandbox_ref(sb), .seq = seq, .fn = fn, .ctx = ctx};
+    (void)memccpy(s->layer, layer, 0, sizeof(s->layer));
+    list_append(&sb->stores, &s->node);
+    layers_making(sb->core, s->layer);
+    go(sb);
+    return 0;
+}
+
+/* ---- snapshots ---- */
+
+struct snapshot {
+    struct sandbox *sb; /* a reference */
+    char layer[LAYER_NAME_LEN + 1];
+    char *name;
+    snapshot_fn done;
+    void *ctx;
+};
+
+static int add(const struct snapshot *s, const struct template **ret_template, struct err *err)
+{
+    struct core *core = s->sb->core;
+    const struct sandbox_info *i = &s->sb->info;
+    struct template_snapshot new = {.tenant = i->tenant,
+                                    .layer = s->layer,
+                                    .source = i->id,
+                                    .name = str_of(s->name),
+                                    .cpu_milli = i->cpu_milli,
+                                    .memory_bytes = i->memory_bytes,
+                                    .disk_bytes = i->disk_bytes};
+    struct err none;
+    if (template_resolve(core->templates, TENANT_ANY, str_of(i->template_id), &new.of, NULL, &none) < 0)
+        new.of = NULL;
+    if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
+        return -1;
+    fault_point("core.snapshot.added");
+    keeper_settle(core->keeper);
+    return keeper_commit(core->keeper, err);
+}
+
+static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
+{
+    struct snapshot *s = ctx;
+    const struct template *t = NULL;
+    struct err local;
+    (void)stored;
+    if (!err && add(s, &t, &local) < 0) {
+        (void)err_prefix(&local, "keep the snapshot");
+        err = &local;
+    }
+    fault_point("core.snapshot.committed");
+    if (!err)
+        layers_settled(s->sb->core, s->layer);
+    s->done(s->ctx, err ? NULL : t, err);
+    sandbox_unref(s->sb);
+    mem_free(s->name);
+    mem_free(s);
+}
+
+int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str name, snapshot_fn done, void *ctx,
+                     struct err *err)
+{
+    uint64_t seq;
+    struct template_name parsed;
+    char layer[LAYER_NAME_LEN + 1];
+    if ((name.n && template_name_parse(name, &parsed, err) < 0) || store_permitted(sb, err) < 0)
+        return -1;
+    if (quota_check_template(sb->core, sb->info.tenant,
+                             template_count_beside(sb->core->templates, sb->info.tenant, name), err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    if (name.n)
+        event_data_str(&d, "name", name);
+    if (action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    layer_name_new(layer);
+    struct snapshot *s = mem_new(struct snapshot);
+    *s = (struct snapshot){
+        .sb = sandbox_ref(sb), .name = mem_strndup(name.p ? name.p : "", name.n), .done = done, .ctx = ctx};
+    memcpy(s->layer, layer, sizeof(layer));
+    if (store_files(sb, layer, seq, on_files, s, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    mem_free(s->name);
+    mem_free(s);
+    return -1;
+}
+
+/* ---- for builders ---- */
+
+struct build_layer {
+    struct sandbox *sb; /* a reference */
+    layer_fn done;
+    void *ctx;
+};
+
+static void on_build_layer(void *ctx, const struct sup_stored *stored, const struct err *err)
+{
+    struct build_layer *b = ctx;
+    b->done(b->ctx, err ? NULL : b->sb, stored ? stored->layer_bytes : 0, err);
+    sandbox_unref(b->sb);
+    mem_free(b);
+}
+
+int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const char *layer, layer_fn done, void *ctx,
+                        struct err *err)
+{
+    uint64_t seq;
+    if (!layer_name_is(layer) || strlen(layer) != LAYER_NAME_LEN)
+        return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a new layer", layer);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "layer", str_of(layer));
+    if (store_permitted(sb, err) < 0 ||
+        action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    struct build_layer *b = mem_new(struct build_layer);
+    *b = (struct build_layer){sandbox_ref(sb), done, ctx};
+    if (store_files(sb, layer, seq, on_build_layer, b, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    mem_free(b);
+    return -1;
+}

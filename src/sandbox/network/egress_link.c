@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sandbox/network/egress_link.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "wire/egress.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+enum { QUEUE_MAX = 32 << 20, MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
+
+struct message {
+    struct list node;
+    size_t n;
+    char text[];
+};
+
+/* One socket; its handle may outlive its time as the current one by a turn. */
+struct connection {
+    struct egress_link *link;
+    uv_poll_t poll;
+    int fd;
+    bool wants_write;
+};
+
+struct egress_link {
+    struct loop *loop;
+    const struct egress_link_ops *ops;
+    void *ctx;
+    struct connection *now; /* NULL: nobody */
+    struct list queue;
+    size_t queued;
+    struct map calls; /* tag -> struct egress_call */
+    int64_t last_tag;
+    struct loop_job lost_job;
+    char why[128]; /* it is lost */
+};
+
+struct egress_call {
+    struct egress_link *link;
+    int64_t tag;
+    const char *expects;
+    egress_call_fn fn;
+    void *ctx;
+    struct loop_alarm alarm;
+};
+
+/* ---- requests ---- */
+
+static void call_free(struct egress_call *c)
+{
+    (void)map_del_u64(&c->link->calls, (uint64_t)c->tag);
+    loop_alarm_clear(c->link->loop, &c->alarm);
+    mem_free(c);
+}
+
+static void finish(struct egress_call *c, const json_t *answer, const struct err *err)
+{
+    egress_call_fn fn = c->fn;
+    void *ctx = c->ctx;
+    call_free(c);
+    fn(ctx, answer, err);
+}
+
+void egress_call_cancel(struct egress_call *c)
+{
+    if (c)
+        call_free(c);
+}
+
+static void on_alarm(struct loop_alarm *alarm)
+{
+    struct err err;
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
+    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
+}
+
+void egress_call_wait(struct egress_call *c, uint64_t ms)
+{
+    loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), on_alarm);
+}
+
+static void fail_all(struct egress_link *l)
+{
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "cove-egress, which has the sandboxes' network, is gone");
+    for (;;) {
+        size_t it = 0;
+        struct egress_call *c = map_next(&l->calls, &it);
+        if (!c)
+            break;
+        finish(c, NULL, &err);
+    }
+}
+
+/* ---- the socket's end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct connection *c = container_of((uv_poll_t *)handle, struct connection, poll);
+    (void)fd_close(c->fd);
+    mem_free(c);
+}
+
+static void message_free(struct egress_link *l, struct message *m)
+{
+    list_remove(&m->node);
+    l->queued -= m->n;
+    mem_wipe(m->text, m->n); /* "seal" brings what is secret */
+    mem_free(m);
+}
+
+static void close_socket(struct egress_link *l)
+{
+    struct connection *c = TAKE_PTR(l->now);
+    if (!c)
+        return;
+    (void)uv_poll_stop(&c->poll);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    LIST_FOREACH (struct message, m, &l->queue, node)
+        message_free(l, m);
+}
+
+static void on_lost_job(struct loop_job *job)
+{
+    struct egress_link *l = container_of(job, struct egress_link, lost_job);
+    fail_all(l);
+    l->ops->on_down(l->ctx, l->why);
+}
+
+static void lose(struct egress_link *l, const char *why)
+{
+    if (!l->now)
+        return;
+    log_error("cove-egress: %s", why);
+    (void)snprintf(l->why, sizeof(l->why), "%s", why);
+    close_socket(l);
+    loop_later(l->loop, &l->lost_job);
+}
+
+/* ---- out ---- */
+
+static void on_poll(uv_poll_t *handle, int status, int events);
+
+static void send_queue(struct egress_link *l)
+{
+    struct message *m;
+    while (l->now && (m = LIST_FIRST(struct message, &l->queue, node))) {
+        ssize_t n = send(l->now->fd, m->text, m->n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR))
+            break;
+        if (n < 0) {
+            lose(l, strerror(errno));
+            return;
+        }
+        message_free(l, m);
+    }
+    struct connection *c = l->now;
+    bool want = !list_empty(&l->queue);
+    if (!c || want == c->wants_write)
+        return;
+    c->wants_write = want;
+    (void)uv_poll_start(&c->poll, want ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_poll);
+}
+
+/* Steals the object. */
+static int enqueue(struct egress_link *l, json_t *object, struct err *err)
+{
+    char *text = l->now ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    size_t n = text ? strlen(text) : 0;
+    int r = 0;
+    json_decref(object);
+    if (!l->now)
+        return err_set(err, ERR_UNAVAILABLE, "cove-egress, which has the sandboxes' network, does not run");
+    if (!text) {
+        r = err_set(err, ERR_INVALID_ARGUMENT, "this can't be told to cove-egress: not UTF-8");
+    } else if (n > EGRESS_MESSAGE_MAX) {
+        r = err_set(err, ERR_INVALID_ARGUMENT, "more than %d KiB for cove-egress", EGRESS_MESSAGE_MAX / 1024);
+    } else if (l->queued + n > QUEUE_MAX) {
+        r = err_set(err, ERR_RESOURCE_EXHAUSTED, "cove-egress has too much to do: try again later");
+    } else {
+        struct message *m = mem_alloc(sizeof(*m) + n);
+        list_init(&m->node);
+        m->n = n;
+        memcpy(m->text, text, n);
+        list_append(&l->queue, &m->node);
+        l->queued += n;
+    }
+    if (text)
+        mem_wipe(text, n);
+    mem_free(text);
+    if (r == 0)
+        send_queue(l);
+    return r;
+}
+
+int egress_link_call(struct egress_link *l, json_t *request, const char *expects, egress_call_fn fn, void *ctx,
+                     struct egress_call **ret_call, struct err *err)
+{
+    int64_t tag = l->last_tag + 1;
+    (void)json_object_set_new(request, "tag", json_integer(tag));
+    if (enqueue(l, request, err) < 0)
+        return -1;
+    struct egress_call *c = mem_new(struct egress_call);
+    *c = (struct egress_call){.link = l, .tag = tag, .expects = expects, .fn = fn, .ctx = ctx};
+    l->last_tag = tag;
+    (void)map_put_u64(&l->calls, (uint64_t)tag, c);
+    egress_call_wait(c, EGRESS_ANSWER_MS);
+    *ret_call = c;
+    return 0;
+}
+
+void egress_link_tell(struct egress_link *l, json_t *message)
+{
+    struct err err;
+    if (enqueue(l, message, &err) < 0 && err.code != ERR_UNAVAILABLE)
+        log_warn("%s", err.msg);
+}
+
+/* ---- in ---- */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static void fail_with(struct egress_call *c, const json_t *answer)
+{
+    const char *code = text_of(answer, "code");
+    enum err_code found = ERR_UNKNOWN;
+    struct err err;
+    for (int i = ERR_CANCELED; i < ERR_CODE_MAX; i++)
+        if (strcmp(err_code_name((enum err_code)i), code) == 0)
+            found = (enum err_code)i;
+    (void)err_set(&err, found, "%s", text_of(answer, "message"));
+    finish(c, NULL, &err);
+}
+
+static bool take_answer(struct egress_link *l, const char *op, const json_t *tag, const json_t *answer)
+{
+    json_int_t number = json_integer_value(tag);
+    if (!json_is_integer(tag) || number <= 0 || number > l->last_tag)
+        return false;
+    struct egress_call *c = map_get_u64(&l->calls, (uint64_t)number);
+    if (!c)
+        return true; /* too late */
+    if (strcmp(op, "failed") == 0)
+        fail_with(c, answer);
+    else if (strcmp(op, c->expects) == 0)
+        finish(c, answer, NULL);
+    else
+        return false;
+    return true;
+}
+
+static bool take(struct egress_link *l, json_t *message)
+{
+    const char *op = json_string_value(json_object_get(message, "op"));
+    const json_t *tag = json_object_get(message, "tag");
+    if (!op)
+        return false;
+    if (tag)
+        return take_answer(l, op, tag, message);
+    return strcmp(op, "hello") == 0 || l->ops->on_told(l->ctx, op, message);
+}
+
+static bool read_one(struct connection *c, char *room)
+{
+    struct egress_link *l = c->link;
+    ssize_t n = recv(c->fd, room, EGRESS_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0 || n > EGRESS_MESSAGE_MAX) {
+        lose(l, n == 0 ? "its socket is closed" : n < 0 ? strerror(errno) : "it sent a message that is too long");
+        return false;
+    }
+    json_error_t why;
+    json_t *message = json_loadb(room, (size_t)n, JSON_REJECT_DUPLICATES, &why);
+    bool understood = json_is_object(message) && take(l, message);
+    json_decref(message);
+    if (!understood && l->now == c)
+        lose(l, "it sent a message that makes no sense");
+    return l->now == c;
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct connection *c = container_of(handle, struct connection, poll);
+    struct egress_link *l = c->link;
+    if (l->now != c)
+        return;
+    if (status < 0) {
+        lose(l, uv_strerror(status));
+        return;
+    }
+    if (events & UV_READABLE) {
+        char *room = mem_alloc(EGRESS_MESSAGE_MAX);
+        for (int i = 0; i < MESSAGES_PER_TURN && read_one(c, room); i++)
+            ;
+        mem_free(room);
+    }
+    if ((events & UV_WRITABLE) && l->now == c)
+        send_queue(l);
+}
+
+/* ---- life ---- */
+
+bool egress_link_is_up(const struct egress_link *l)
+{
+    return l->now != NULL;
+}
+
+void egress_link_attach(struct egress_link *l, int fd)
+{
+    static const int size = BUFFER_BYTES;
+    bool was_lost = l->now || !list_empty(&l->lost_job.node);
+    close_socket(l);
+    loop_job_cancel(&l->lost_job);
+    if (was_lost) {
+        fail_all(l);
+        l->ops->on_down(l->ctx, "it was replaced");
+    }
+    struct connection *c = mem_new(struct connection);
+    c->link = l;
+    c->fd = fd;
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    int r = fd_nonblock(fd, true);
+    r = r < 0 ? r : uv_poll_init(loop_uv(l->loop), &c->poll, fd);
+    if (r < 0) {
+        log_error("watch cove-egress's socket: %s", strerror(-r));
+        (void)fd_close(fd);
+        mem_free(c);
+        return;
+    }
+    l->now = c;
+    (void)uv_poll_start(&c->poll, UV_READABLE, on_poll);
+    l->ops->on_up(l->ctx);
+}
+
+struct egress_link *egress_link_new(struct loop *loop, const struct egress_link_ops *ops, void *ctx)
+{
+    struct egress_link *l = mem_new(struct egress_link);
+    l->loop = loop;
+    l->ops = ops;
+    l->ctx = ctx;
+    list_init(&l->queue);
+    loop_job_init(&l->lost_job, on_lost_job);
+    return l;
+}
+
+void egress_link_free(struct egress_link *l)
+{
+    if (!l)
+        return;
+    close_socket(l);
+    loop_job_cancel(&l->lost_job);
+    fail_all(l);
+    map_fini(&l->calls);
+    mem_free(l);
+}

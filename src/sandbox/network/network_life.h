@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The network in the life of the core and of a sandbox; what façades use is in network.h. Not for façades. */
+#pragma once
+
+#include "sandbox/object.h"
+
+/* network.c: hooks of a sandbox's life; what façades use is in network.h */
+struct networks *networks_new(struct core *core);
+void networks_free(struct networks *all);           /* accepts NULL */
+void networks_attach(struct networks *all, int fd); /* takes it */
+bool networks_are_up(const struct networks *all);
+
+int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
+int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
+void network_new(struct sandbox *sb, const struct sandbox_spec *spec);
+bool network_is_plain(const struct sandbox *sb); /* all of the Internet, and nothing under way */
+void network_replace(struct sandbox *sb, const struct sandbox_spec *spec);
+void network_new_like(struct sandbox *sb, const struct sandbox *of);
+/* Whoever asks may have the policy that is asked for: the guard is asked before there is a sandbox. Then it goes on record. *ret_seq: the event, or create_seq. */
+int network_allow(const struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
+int network_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err) WARN_UNUSED;
+/* START_NETWORK: tells the policy, also after network_forget(). seq: of the action that wants it. 1: was told. */
+int network_begin(struct sandbox *sb, uint64_t seq, struct err *err) WARN_UNUSED;
+bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
+int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_CERTIFICATE */
+void network_recover(struct sandbox *sb);                                /* taken over from another worker */
+void network_forget(struct sandbox *sb);                                 /* it is on its way out */
+void network_end_log(struct sandbox *sb);                                /* its last event comes next */
+void network_free(struct sandbox *sb);
+char *network_row(const struct sandbox *sb); /* for its column; free with mem_free() */
+void network_from_row(struct sandbox *sb, const char *text);
+#define NETWORK_CA_FILE "/usr/local/share/ca-certificates/cove-sandbox.crt"
+#define NETWORK_CA_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+/* The variables by which programs find the certificate; the user's own win. */
+const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n);

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps the store going: ends its batches (after the turn that wrote an action, so that nobody hears what came of one that is not stored; for
+ * observations soon, at most every COMMIT_MS; and never before what the turn had to send was sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread:
+ * when it is long, and soon after something was stored without which files in the pool are nobody's. Nothing else syncs the log: without that, a power cut could take such rows
+ * for as long as the kernel leaves the log in memory, half a minute, and the files of a snapshot would then be garbage.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "store/store.h"
+
+enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000, SETTLE_MS = 200 };
+
+struct keeper {
+    struct core *core; /* NULL after keeper_free() while a checkpoint runs */
+    struct loop_job sent, commit;
+    struct loop_alarm commit_alarm, flood_alarm, settle_alarm;
+    usec_t last_commit;
+    bool checkpointing;
+    uv_work_t work;
+    char *path;
+    struct err checkpoint_err;
+    int checkpoint_result;
+    bool fails;   /* the last batch was lost */
+    bool hurries; /* the batch holds an action */
+};
+
+static void on_checkpoint(uv_work_t *work)
+{
+    struct keeper *k = work->data;
+    k->checkpoint_result = store_checkpoint_path(k->path, &k->checkpoint_err);
+}
+
+static void keeper_mem_free(struct keeper *k)
+{
+    mem_free(k->path);
+    mem_free(k);
+}
+
+static void after_checkpoint(uv_work_t *work, int status)
+{
+    (void)status;
+    struct keeper *k = work->data;
+    k->checkpointing = false;
+    if (!k->core)
+        keeper_mem_free(k);
+    else if (k->checkpoint_result < 0)
+        log_warn("checkpoint of the store: %s", k->checkpoint_err.msg);
+}
+
+static void fold(struct keeper *k)
+{
+    if (!k->checkpointing)
+        k->checkpointing = uv_queue_work(loop_uv(k->core->loop), &k->work, on_checkpoint, after_checkpoint) == 0;
+}
+
+static void on_settle_alarm(struct loop_alarm *alarm)
+{
+    struct keeper *k = container_of(alarm, struct keeper, settle_alarm);
+    bool is_under_way = k->checkpointing; /* it may have begun too early */
+    fold(k);
+    if (is_under_way)
+        keeper_settle(k);
+}
+
+void keeper_settle(struct keeper *k)
+{
+    if (!k->settle_alarm.slot)
+        loop_alarm_set(k->core->loop, &k->settle_alarm, clock_mono() + SETTLE_MS * USEC_PER_MS, on_settle_alarm);
+}
+
+int keeper_commit(struct keeper *k, struct err *err)
+{
+    struct store *store = k->core->config.store;
+    bool is_pending = store_pending(store);
+    k->last_commit = clock_mono();
+    k->hurries = false;
+    if (store_commit(store, err) < 0) {
+        if (!k->fails)
+            log_error("the store: %s", err->msg);
+        k->fails = true;
+        return -1;
+    }
+    if (k->fails && is_pending) {
+        log_info("the store takes writes again");
+        k->fails = false;
+    }
+    if (store_wal_pages(store) > WAL_PAGES_MAX)
+        fold(k);
+    return 0;
+}
+
+bool keeper_fails(const struct keeper *k)
+{
+    return k->fails;
+}
+
+static void commit(struct keeper *k)
+{
+    struct err err;
+    if (!store_pending(k->core->config.store))
+        return;
+    if (keeper_commit(k, &err) < 0)
+        k->core->unrecorded++;
+}
+
+static void on_commit_alarm(struct loop_alarm *alarm)
+{
+    commit(container_of(alarm, struct keeper, commit_alarm));
+}
+
+static void on_commit_job(struct loop_job *job)
+{
+    struct keeper *k = container_of(job, struct keeper, commit);
+    usec_t due = k->last_commit + COMMIT_MS * USEC_PER_MS;
+    if (k->hurries || clock_mono() >= due)
+        commit(k);
+    else if (!k->commit_alarm.slot)
+        loop_alarm_set(k->core->loop, &k->commit_alarm, due, on_commit_alarm);
+}
+
+static void on_sent_job(struct loop_job *job)
+{
+    struct keeper *k = container_of(job, struct keeper, sent);
+    loop_later(k->core->loop, &k->commit);
+}
+
+static void on_flood_alarm(struct loop_alarm *alarm)
+{
+    struct keeper *k = container_of(alarm, struct keeper, flood_alarm);
+    struct err err;
+    if (event_flush_suppressed(k->core->config.events, &err) < 0)
+        core_unrecorded(k->core, &err);
+    ends_write(k->core);
+    keeper_wrote(k);
+    loop_alarm_set(k->core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
+}
+
+void keeper_wrote(struct keeper *k)
+{
+    loop_before_sleep(k->core->loop, &k->sent);
+}
+
+void keeper_acts(struct keeper *k)
+{
+    k->hurries = true;
+    keeper_wrote(k);
+}
+
+struct keeper *keeper_new(struct core *core)
+{
+    struct keeper *k = mem_new(struct keeper);
+    k->core = core;
+    k->work.data = k;
+    k->path = mem_strdup(store_path(core->config.store));
+    loop_job_init(&k->sent, on_sent_job);
+    loop_job_init(&k->commit, on_commit_job);
+    loop_alarm_set(core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
+    return k;
+}
+
+void keeper_free(struct keeper *k)
+{
+    if (!k)
+        return;
+    commit(k);
+    ends_write(k->core);
+    commit(k);
+    loop_job_cancel(&k->sent);
+    loop_job_cancel(&k->commit);
+    loop_alarm_clear(k->core->loop, &k->commit_alarm);
+    loop_alarm_clear(k->core->loop, &k->flood_alarm);
+    loop_alarm_clear(k->core->loop, &k->settle_alarm);
+    k->core = NULL;
+    if (!k->checkpointing)
+        keeper_mem_free(k);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session whose agent is frozen: what it is waited for counts only the time that it runs. */
+#include "sandbox/exec/stream.h"
+
+static usec_t stop(struct session *s, struct loop_alarm *alarm)
+{
+    usec_t now = clock_mono();
+    if (!alarm->slot)
+        return 0;
+    usec_t left = alarm->at > now ? alarm->at - now : 1;
+    loop_alarm_clear(s->loop, alarm);
+    return left;
+}
+
+void session_stand_still(struct session *s)
+{
+    size_t it = 0;
+    s->stands_still = true;
+    s->hello_left = stop(s, &s->hello);
+    for (struct stream *st; (st = map_next(&s->streams, &it));)
+        st->left = stop(s, &st->alarm);
+}
+
+void session_go_on(struct session *s)
+{
+    usec_t now = clock_mono();
+    size_t it = 0;
+    s->stands_still = false;
+    if (session_is_over(s))
+        return;
+    if (s->hello_left && !s->ready)
+        session_arm_hello(s, s->hello_left);
+    for (struct stream *st; (st = map_next(&s->streams, &it));) {
+        if (st->left && !st->closed && !(st->ops->long_lived && st->replied))
+            stream_arm_in(st, now, st->left);
+        st->left = 0;
+    }
+}

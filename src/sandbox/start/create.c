@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making a sandbox: from what was asked for to the object, its row and its first event; then its start begins (start.c). */
+#include "base/mem.h"
+#include "sandbox/life/life.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/life/snapshot.h"
+#include "sandbox/life/store.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/record/record.h"
+#include "sandbox/start/make.h"
+#include "sandbox/start/spare.h"
+#include "sandbox/templates.h"
+#include "sandbox/volume/mounts.h"
+
+enum { PAIRS_MAX = 1024, PAIRS_BYTES_MAX = 128 * 1024 };
+
+static int check_pairs(const char *what, const struct pair *pairs, size_t n, bool names, struct err *err)
+{
+    size_t bytes = 0;
+    if (n > PAIRS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d entries", what, PAIRS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        struct str k = pairs[i].key, v = pairs[i].value;
+        bytes += k.n + v.n;
+        if (str_has_nul(k) || str_has_nul(v) || !str_is_utf8(k) || !str_is_utf8(v))
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s: entries must be UTF-8 without NUL", what);
+        if (names && (!k.n || str_find_char(k, '=') >= 0))
+            return err_set(err, ERR_INVALID_ARGUMENT, "%s: '%.*s' can't be the name of a variable", what,
+                           (int)MIN(k.n, (size_t)64), k.p);
+    }
+    if (bytes > PAIRS_BYTES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d KiB", what, PAIRS_BYTES_MAX / 1024);
+    return 0;
+}
+
+static int check_spec(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, struct err *err)
+{
+    if (spec->timeout_ms > core->config.max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
+                       (unsigned long long)(core->config.max_timeout_ms / 1000));
+    if (spec->pause_files_only && !spec->pause_on_timeout)
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "only a sandbox that is paused when its time is up can be so without its memory");
+    if (spec->pause_files_only && spec->auto_resume)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox that traffic resumes is paused with its memory");
+    if (spec->layer && !layer_name_is(spec->layer))
+        return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a layer", spec->layer);
+    if (spec->private_traffic && !spec->secure)
+        return err_set(err, ERR_INVALID_ARGUMENT, "only a secure sandbox can have ports that are not public");
+    if (network_check_spec(core, spec, err) < 0)
+        return -1;
+    if (mounts_check(core, actor->who.view, spec->mounts, spec->n_mounts, err) < 0)
+        return -1;
+    if (check_pairs("metadata", spec->metadata, spec->n_metadata, false, err) < 0)
+        return -1;
+    return check_pairs("environment", spec->envs, spec->n_envs, true, err);
+}
+
+static void unmake(struct sandbox *sb)
+{
+    sandbox_untable(sb);
+    sandbox_unref(sb);
+}
+
+void create_message(const struct sandbox *sb, union sup_message *ret_message)
+{
+    memset(ret_message, 0, sizeof(*ret_message));
+    ret_message->create.head.type = SUP_CREATE;
+    memcpy(ret_message->create.id, sb->info.id, ID_SANDBOX_LEN);
+    assert(strlen(sb->layer) < sizeof(ret_message->create.layer) &&
+           strlen(sb->info.template_id) < sizeof(ret_message->create.template_id));
+    memcpy(ret_message->create.layer, sb->layer, strlen(sb->layer));
+    memcpy(ret_message->create.template_id, sb->info.template_id, strlen(sb->info.template_id));
+    ret_message->create.memory_bytes = sb->info.memory_bytes;
+    ret_message->create.cpu_milli = sb->info.cpu_milli;
+    ret_message->create.disk_bytes = sb->info.disk_bytes;
+}
+
+/* It is gone when this fails, as below. */
+static int create_allow(struct sandbox *sb, const struct actor *actor, const char *fork_of, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    make_describe(sb, &d);
+    if (fork_of)
+        event_data_str(&d, "fork_of", str_of(fork_of));
+    if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), err) == 0 &&
+        network_allow(sb, actor, err) == 0)
+        return 0;
+    unmake(sb);
+    return -1;
+}
+
+static int create_allowed(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done,
+                          void *ctx, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    make_describe(sb, &d);
+    if (fork_of)
+        event_data_str(&d, "fork_of", str_of(fork_of));
+    if (rows_insert(sb, err) < 0) {
+        unmake(sb);
+        return err_prefix(err, "create sandbox");
+    }
+    uint64_t seq;
+    sandbox_count_creating(sb, true);
+    struct str data = event_data_end(&d);
+    if (action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, data, &sb->create_seq, err) < 0 ||
+        network_record(sb, actor, &seq, err) < 0) {
+        sandbox_failed(sb, err);
+        return -1;
+    }
+    waiters_add(&sb->starters, done, ctx);
+    sandbox_arm_end(sb);
+    start_begin(sb, START_CREATE, seq);
+    return 0;
+}
+
+int create_begin(struct sandbox *sb, const struct actor *actor, const char *fork_of, sandbox_fn done, void *ctx,
+                 struct err *err)
+{
+    return create_allow(sb, actor, fork_of, err) < 0 ? -1 : create_allowed(sb, actor, fork_of, done, ctx, err);
+}
+
+/* ---- a spare becomes somebody's: rule 3 of spare.c ---- */
+
+static int claim_record(struct sandbox *sb, const struct actor *actor, uint64_t *ret_seq, struct err *err)
+{
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    AUTO_EVENT_DATA struct event_data started = EVENT_DATA_INIT;
+    make_describe(sb, &d);
+    event_data_bool(&d, "spare", true);
+    if (rows_replace(sb, err) < 0 ||
+        action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0)
+        return -1;
+    event_data_u64(&started, "ms", 0);
+    action_observe(sb, sb->create_seq, EVENT_SANDBOX_STARTED, EVENT_OBSERVED_HOST, event_data_end(&started));
+    return network_record(sb, actor, ret_seq, err);
+}
+
+static int claim_begin(struct sandbox *sb, const struct actor *actor, const struct template *t, const char *alias,
+                       const struct sandbox_spec *spec, sandbox_fn done, void *ctx, struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    uint64_t seq;
+    bool is_plain = !spec->network && spec->allow_internet && network_is_plain(sb);
+    make_own(sb, t, alias, spec);
+    i->started = clock_real();
+    i->timeout_ms = spec->timeout_ms;
+    i->end_at = spec->timeout_ms ? i->started + spec->timeout_ms * USEC_PER_MS : 0;
+    sb->n_samples = 0;
+    sb->stored = false;
+    if (!is_plain)
+        network_replace(sb, spec);
+    if (claim_record(sb, actor, &seq, err) < 0) {
+        sandbox_end(sb, &(struct ending){.seq = sb->create_seq, .cause = "failed", .fails = true, .what = err->msg});
+        return -1;
+    }
+    waiters_add(&sb->starters, done, ctx);
+    sandbox_enlist(sb);
+    sandbox_arm_end(sb);
+    start_begin(sb, START_CLAIM, seq);
+    return 0;
+}
+
+/* ---- what is asked for ---- */
+
+int sandbox_set_metadata(struct sandbox *sb, const struct actor *actor, const struct pair *metadata, size_t n,
+                         struct err *err)
+{
+    struct sandbox_info *i = &sb->info;
+    const struct pair *before = i->metadata;
+    size_t n_before = i->n_metadata;
+    uint64_t seq;
+    if (sandbox_state_is_over(i->state))
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", i->id);
+    if (check_pairs("metadata", metadata, n, false, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "metadata", n);
+    if (action_permit(sb, actor, EVENT_SANDBOX_METADATA, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    struct arena arena = ARENA_INIT;
+    i->metadata = pairs_copy(&arena, metadata, n);
+    i->n_metadata = n;
+    if (rows_replace(sb, err) < 0 || keeper_commit(sb->core->keeper, err) < 0) {
+        i->metadata = before;
+        i->n_metadata = n_before;
+        arena_fini(&arena);
+        return -1;
+    }
+    arena_fini(&sb->metadata); /* what it had by an earlier change; the first is in its own arena */
+    sb->metadata = arena;
+    return 0;
+}
+
+int sandbox_create(struct core *core, const struct actor *actor, const struct sandbox_spec *spec, sandbox_fn done,
+                   void *ctx, struct err *err)
+{
+    const struct template *t;
+    const char *alias;
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (check_spec(core, actor, spec, err) < 0 ||
+        template_resolve(core->templates, actor->who.view, spec->template_ref, &t, &alias, err) < 0)
+        return -1;
+    if (!spec->hidden && resume_limit(core, err) < 0)
+        return -1;
+    struct sandbox *sb = make_sandbox(core, t, alias, spec);
+    struct sandbox_info *i = &sb->info;
+    i->tenant = actor->who.tenant;
+    if (create_allow(sb, actor, NULL, err) < 0)
+        return -1;
+    if (!spec->hidden &&
+        charge_sandbox(&sb->charge, core, i->tenant, i->memory_bytes, i->cpu_milli, i->disk_bytes, err) < 0) {
+        unmake(sb);
+        return -1;
+    }
+    struct sandbox *spare = spare_take(core, t, spec);
+    if (spare) {
+        spare->info.tenant = i->tenant;
+        spare->charge = sb->charge;
+        sb->charge = (struct charge){0};
+        unmake(sb);
+    } else if (!spec->hidden && !spec->layer) {
+        make_launch(sb, t);
+    }
+    int r = spare ? claim_begin(spare, actor, t, alias, spec, done, ctx, err)
+                  : create_allowed(sb, actor, NULL, done, ctx, err);
+    if (r == 0 && !spec->hidden)
+        template_spawned(core->templates, t->id);
+    return r;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forks: one clone of the files, then sandboxes on it, a few at a time so that others' requests come in between. */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "sandbox/life/layers.h"
+#include "sandbox/life/sleep.h"
+#include "sandbox/life/snapshot.h"
+#include "sandbox/life/store.h"
+#include "sandbox/object.h"
+#include "sandbox/start/make.h"
+
+#include <stdio.h>
+
+enum { AT_A_TIME = 16 };
+
+struct forking {
+    struct sandbox *sb; /* a reference */
+    char layer[LAYER_NAME_LEN + 1];
+    char actor_name[EVENT_ACTOR_MAX + 1];
+    uint64_t seq, timeout_ms;
+    size_t count, begun, under_way, failed;
+    bool starts; /* more of them: what fails at once does not come back here */
+    fork_fn done;
+    void *ctx;
+};
+
+struct one {
+    struct forking *f;
+    size_t i;
+};
+
+static void more(struct forking *f);
+
+static void tell(struct forking *f, size_t i, struct sandbox *fork, const struct err *err)
+{
+    f->failed += err != NULL;
+    f->done(f->ctx, i, fork, err);
+}
+
+static void finish(struct forking *f)
+{
+    struct sandbox *sb = f->sb;
+    if (!sb->core->closing && sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED) {
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+        event_data_u64(&d, "count", f->count - f->failed);
+        if (f->failed)
+            event_data_u64(&d, "failed", f->failed);
+        action_observe(sb, f->seq, EVENT_SANDBOX_FORKED, EVENT_OBSERVED_HOST, event_data_end(&d));
+    }
+    if (!sb->core->closing)
+        layers_settled(sb->core, f->layer);
+    f->done(f->ctx, f->count, NULL, NULL);
+    sandbox_unref(sb);
+    mem_free(f);
+}
+
+static void on_made(void *ctx, struct sandbox *fork, const struct err *err)
+{
+    struct one one = *(struct one *)ctx;
+    mem_free(ctx);
+    one.f->under_way--;
+    fault_point("core.fork.made");
+    tell(one.f, one.i, fork, err);
+    more(one.f);
+}
+
+static int begin(struct forking *f, size_t i, struct err *err)
+{
+    struct core *core = f->sb->core;
+    const struct actor actor = {.name = f->actor_name, .is_own = true};
+    if (core->closing)
+        return err_set(err, ERR_UNAVAILABLE, "the service stops");
+    if (resume_limit(core, err) < 0)
+        return -1;
+    const struct sandbox_info *of = &f->sb->info;
+    struct charge charge;
+    if (charge_sandbox(&charge, core, of->tenant, of->memory_bytes, of->cpu_milli, of->disk_bytes, err) < 0)
+        return -1;
+    struct one *one = mem_new(struct one);
+    *one = (struct one){f, i};
+    struct sandbox *fork = make_fork(f->sb, f->layer, f->timeout_ms);
+    fork->charge = charge;
+    if (create_begin(fork, &actor, f->sb->info.id, on_made, one, err) == 0)
+        return 0;
+    mem_free(one);
+    return -1;
+}
+
+static void more(struct forking *f)
+{
+    struct err err;
+    if (f->starts)
+        return;
+    f->starts = true;
+    while (f->begun < f->count && f->under_way < AT_A_TIME) {
+        size_t i = f->begun++;
+        if (begin(f, i, &err) < 0)
+            tell(f, i, NULL, &err);
+        else
+            f->under_way++;
+    }
+    f->starts = false;
+    if (f->begun == f->count && !f->under_way)
+        finish(f);
+}
+
+static void on_files(void *ctx, const struct sup_stored *stored, const struct err *err)
+{
+    struct forking *f = ctx;
+    fault_point("core.fork.stored");
+    (void)stored;
+    if (!err) {
+        more(f);
+        return;
+    }
+    for (; f->begun < f->count; f->begun++)
+        tell(f, f->begun, NULL, err);
+    finish(f);
+}
+
+int sandbox_fork(struct sandbox *sb, const struct actor *actor, size_t count, uint64_t timeout_ms, fork_fn done,
+                 void *ctx, struct err *err)
+{
+    uint64_t seq;
+    if (!count || count > FORKS_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "1 to %d forks can be made at a time", FORKS_MAX);
+    if (timeout_ms == UINT64_MAX)
+        timeout_ms = sb->info.timeout_ms;
+    if (timeout_ms > sb->core->config.max_timeout_ms)
+        return err_set(err, ERR_INVALID_ARGUMENT, "the timeout is longer than %llu s",
+                       (unsigned long long)(sb->core->config.max_timeout_ms / 1000));
+    if (store_permitted(sb, err) < 0 || resume_limit(sb->core, err) < 0)
+        return -1;
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "count", count);
+    if (action_permit(sb, actor, EVENT_SANDBOX_FORK, event_data_end(&d), &seq, err) < 0)
+        return -1;
+    struct forking *f = mem_new(struct forking);
+    *f = (struct forking){
+        .sb = sandbox_ref(sb), .seq = seq, .timeout_ms = timeout_ms, .count = count, .done = done, .ctx = ctx};
+    layer_name_new(f->layer);
+    (void)snprintf(f->actor_name, sizeof(f->actor_name), "%s", actor->name);
+    if (store_files(sb, f->layer, seq, on_files, f, err) == 0)
+        return 0;
+    sandbox_unref(sb);
+    mem_free(f);
+    return -1;
+}

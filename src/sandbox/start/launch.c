@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The start command of a template in a sandbox that starts, or starts anew on its files: started as if logged in, then its ready command is tried until it
+ * succeeds, for READY_MS at most. Who waits for the sandbox waits for that. Without a ready command it is enough that the start command began.
+ */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "sandbox/exec/exec.h"
+#include "sandbox/object.h"
+#include "sandbox/start/make.h"
+
+enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
+
+static const struct actor actor = {.name = "template", .is_own = true, .sets_up = true};
+
+struct launch {
+    struct sandbox *sb; /* whose we are */
+    struct follow *start, *try;
+    unsigned tries;
+    usec_t until; /* monotonic */
+    struct loop_alarm again;
+    char said[SAID_MAX + 1]; /* the last of it, by either */
+};
+
+void launch_cancel(struct sandbox *sb)
+{
+    struct launch *l = TAKE_PTR(sb->launch);
+    if (!l)
+        return;
+    exec_close(l->start);
+    exec_close(l->try);
+    loop_alarm_clear(sb->core->loop, &l->again);
+    mem_free(l);
+}
+
+static void finish(struct launch *l, const struct err *err)
+{
+    struct sandbox *sb = l->sb;
+    struct err why;
+    if (err)
+        why = *err;
+    launch_cancel(sb);
+    start_done(sb, START_COMMAND, err ? &why : NULL);
+}
+
+static void fails(struct launch *l, const char *what)
+{
+    struct err err;
+    (void)err_set(&err, ERR_FAILED_PRECONDITION, "%s%s%s", what, l->said[0] ? ": " : "", l->said);
+    finish(l, &err);
+}
+
+static void remember(struct launch *l, struct str bytes)
+{
+    size_t have = strlen(l->said);
+    if (bytes.n > SAID_MAX)
+        bytes = str_sub(bytes, bytes.n - SAID_MAX);
+    size_t keep = MIN(have, SAID_MAX - bytes.n);
+    memmove(l->said, l->said + have - keep, keep);
+    for (size_t i = 0; i < bytes.n; i++)
+        l->said[keep + i] = bytes.p[i] >= ' ' && bytes.p[i] <= '~' ? bytes.p[i] : ' ';
+    l->said[keep + bytes.n] = 0;
+}
+
+static int run(struct launch *l, const char *command, uint64_t timeout_ms, const struct exec_ops *ops,
+               struct follow **ret_follow, struct err *err)
+{
+    struct str args[] = {
+        STR("-c"), STR("if [ -x /bin/bash ]; then exec /bin/bash -l -c \"$1\"; else exec /bin/sh -l -c \"$1\"; fi"),
+        STR("sh"), str_of(command)};
+    struct exec_spec spec = {.cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = timeout_ms};
+    return exec_start(l->sb, &actor, &spec, ops, l, ret_follow, err);
+}
+
+/* ---- is it ready? ---- */
+
+static void try_ready(struct launch *l);
+
+static void on_again(struct loop_alarm *alarm)
+{
+    struct launch *l = container_of(alarm, struct launch, again);
+    if (l->sb->ready_cmd)
+        try_ready(l);
+    else
+        finish(l, NULL);
+}
+
+static void not_ready(struct launch *l)
+{
+    unsigned wait = MIN((unsigned)AGAIN_FIRST_MS << MIN(l->tries, 8u), (unsigned)AGAIN_MOST_MS);
+    l->tries++;
+    if (clock_mono() + wait * USEC_PER_MS >= l->until)
+        fails(l, "the template's ready command did not succeed in time");
+    else
+        loop_alarm_set(l->sb->core->loop, &l->again, clock_mono() + wait * USEC_PER_MS, on_again);
+}
+
+static void on_try_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct launch *l = ctx;
+    (void)channel;
+    remember(l, bytes);
+    exec_ack(l->try, bytes.n);
+}
+
+static void on_try_exit(void *ctx, const struct exec_exit *exit)
+{
+    struct launch *l = ctx;
+    l->try = NULL;
+    if (exit->code == 0 && !exit->signaled)
+        finish(l, NULL);
+    else
+        not_ready(l);
+}
+
+static void on_try_error(void *ctx, const struct err *err)
+{
+    struct launch *l = ctx;
+    l->try = NULL;
+    if (err->code == ERR_DEADLINE_EXCEEDED)
+        not_ready(l);
+    else
+        finish(l, err);
+}
+
+static void try_ready(struct launch *l)
+{
+    static const struct exec_ops ops = {.on_output = on_try_output, .on_exit = on_try_exit, .on_error = on_try_error};
+    struct err err;
+    if (run(l, l->sb->ready_cmd, TRY_MS, &ops, &l->try, &err) < 0)
+        finish(l, &err);
+}
+
+/* ---- the start command ---- */
+
+static void on_start(void *ctx, uint32_t pid)
+{
+    struct launch *l = ctx;
+    (void)pid;
+    fault_point("core.launch.started");
+    /* Not from within a callback of the session, which may have its exit as well. */
+    loop_alarm_set(l->sb->core->loop, &l->again, clock_mono(), on_again);
+}
+
+static void on_start_output(void *ctx, enum wire_channel channel, struct str bytes)
+{
+    struct launch *l = ctx;
+    (void)channel;
+    remember(l, bytes);
+    exec_ack(l->start, bytes.n);
+}
+
+static void on_start_exit(void *ctx, const struct exec_exit *exit)
+{
+    struct launch *l = ctx;
+    l->start = NULL;
+    if (exit->code || exit->signaled)
+        fails(l, "the template's start command failed");
+}
+
+static void on_start_error(void *ctx, const struct err *err)
+{
+    struct launch *l = ctx;
+    l->start = NULL;
+    finish(l, err);
+}
+
+void launch_begin(struct sandbox *sb)
+{
+    static const struct exec_ops ops = {
+        .on_start = on_start, .on_output = on_start_output, .on_exit = on_start_exit, .on_error = on_start_error};
+    struct launch *l = mem_new(struct launch);
+    struct err err;
+    l->sb = sb;
+    l->until = clock_mono() + READY_MS * USEC_PER_MS;
+    sb->launch = l;
+    if (run(l, sb->start_cmd, 0, &ops, &l->start, &err) < 0)
+        finish(l, &err);
+}

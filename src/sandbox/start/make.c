@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The object of a new sandbox: of a template and what was asked for, or as another one is. */
+#include "sandbox/start/make.h"
+#include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
+#include "sandbox/network/network_life.h"
+#include "sandbox/object.h"
+#include "sandbox/templates.h"
+
+static const char *copy(struct arena *a, const char *text)
+{
+    return text ? arena_strndup(a, text, strlen(text)) : NULL;
+}
+
+static const char *token(struct arena *a, bool wanted)
+{
+    char *text = wanted ? arena_alloc(a, SANDBOX_TOKEN_LEN + 1) : NULL;
+    if (text)
+        id_token(text, SANDBOX_TOKEN_LEN);
+    return text;
+}
+
+const struct volume_mount *mounts_copy(struct arena *a, const struct volume_mount *mounts, size_t n)
+{
+    struct volume_mount *all = n ? arena_alloc(a, n * sizeof(*all)) : NULL;
+    for (size_t i = 0; i < n; i++)
+        all[i] = (struct volume_mount){arena_str(a, mounts[i].name), arena_str(a, mounts[i].path), mounts[i].read_only};
+    return all;
+}
+
+/* The template's variables, then the request's on top. */
+static void merge_envs(struct sandbox *sb, const struct template *t, const struct sandbox_spec *spec)
+{
+    struct pair *all = arena_alloc(&sb->arena, (t->n_envs + spec->n_envs + 1) * sizeof(*all));
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_envs; i++) {
+        struct str text = str_of(t->envs[i]);
+        size_t eq = (size_t)str_find_char(text, '=');
+        struct str name = str_n(text.p, eq);
+        bool replaced = false;
+        for (size_t k = 0; k < spec->n_envs; k++)
+            replaced |= str_eq(spec->envs[k].key, name);
+        if (!replaced)
+            all[n++] = (struct pair){arena_str(&sb->arena, name), arena_str(&sb->arena, str_sub(text, eq + 1))};
+    }
+    for (size_t k = 0; k < spec->n_envs; k++)
+        all[n++] = (struct pair){arena_str(&sb->arena, spec->envs[k].key), arena_str(&sb->arena, spec->envs[k].value)};
+    sb->info.envs = all;
+    sb->info.n_envs = n;
+}
+
+static struct sandbox *new_one(struct core *core, uint64_t timeout_ms)
+{
+    char id[ID_SANDBOX_LEN + 1];
+    id_sandbox(id);
+    struct sandbox *sb = sandbox_new(core, id);
+    struct sandbox_info *i = &sb->info;
+    i->state = SANDBOX_CREATING;
+    i->started = clock_real();
+    i->timeout_ms = timeout_ms;
+    i->end_at = timeout_ms ? i->started + timeout_ms * USEC_PER_MS : 0;
+    return sb;
+}
+
+void make_own(struct sandbox *sb, const struct template *t, const char *alias, const struct sandbox_spec *spec)
+{
+    struct arena *a = &sb->arena;
+    struct sandbox_info *i = &sb->info;
+    i->template_alias = copy(a, alias);
+    i->pause_on_timeout = spec->pause_on_timeout;
+    i->pause_files_only = spec->pause_files_only;
+    i->auto_resume = spec->auto_resume;
+    i->secure = spec->secure;
+    i->access_token = token(a, spec->secure);
+    i->allow_internet = spec->allow_internet;
+    i->traffic_token = token(a, spec->private_traffic);
+    i->hidden = spec->hidden;
+    i->metadata = pairs_copy(a, spec->metadata, spec->n_metadata);
+    i->n_metadata = spec->n_metadata;
+    i->mounts = mounts_copy(a, spec->mounts, spec->n_mounts);
+    i->n_mounts = spec->n_mounts;
+    merge_envs(sb, t, spec);
+    answers_give(sb);
+}
+
+struct sandbox *make_sandbox(struct core *core, const struct template *t, const char *alias,
+                             const struct sandbox_spec *spec)
+{
+    struct sandbox *sb = new_one(core, spec->timeout_ms);
+    struct arena *a = &sb->arena;
+    struct sandbox_info *i = &sb->info;
+    i->template_id = copy(a, t->id);
+    sb->layer = copy(a, spec->layer ? spec->layer : t->layer);
+    sb->user = copy(a, t->user);
+    sb->workdir = copy(a, t->workdir);
+    i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
+    i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
+    i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t);
+    make_own(sb, t, alias, spec);
+    network_new(sb, spec);
+    return sb;
+}
+
+void make_launch(struct sandbox *sb, const struct template *t)
+{
+    sb->start_cmd = copy(&sb->arena, t->start_cmd);
+    sb->ready_cmd = copy(&sb->arena, t->ready_cmd);
+}
+
+struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t timeout_ms)
+{
+    struct sandbox *sb = new_one(of->core, timeout_ms);
+    struct arena *a = &sb->arena;
+    struct sandbox_info *i = &sb->info;
+    const struct sandbox_info *from = &of->info;
+    i->tenant = from->tenant;
+    i->template_id = copy(a, from->template_id);
+    i->template_alias = copy(a, from->template_alias);
+    sb->layer = copy(a, layer);
+    sb->user = copy(a, of->user);
+    sb->workdir = copy(a, of->workdir);
+    i->cpu_milli = from->cpu_milli;
+    i->memory_bytes = from->memory_bytes;
+    i->disk_bytes = from->disk_bytes;
+    i->pause_on_timeout = from->pause_on_timeout;
+    i->pause_files_only = from->pause_files_only;
+    i->auto_resume = from->auto_resume;
+    i->secure = from->secure;
+    i->access_token = token(a, from->access_token);
+    i->allow_internet = from->allow_internet;
+    i->traffic_token = token(a, from->traffic_token);
+    i->metadata = pairs_copy(a, from->metadata, from->n_metadata);
+    i->n_metadata = from->n_metadata;
+    i->envs = pairs_copy(a, from->envs, from->n_envs);
+    i->n_envs = from->n_envs;
+    i->mounts = mounts_copy(a, from->mounts, from->n_mounts);
+    i->n_mounts = from->n_mounts;
+    sb->start_cmd = copy(a, of->start_cmd);
+    sb->ready_cmd = copy(a, of->ready_cmd);
+    network_new_like(sb, of);
+    guard_inherit(sb, of);
+    return sb;
+}
+
+void make_describe(const struct sandbox *sb, struct event_data *d)
+{
+    const struct sandbox_info *i = &sb->info;
+    event_data_str(d, "template", str_of(i->template_id));
+    if (i->template_alias)
+        event_data_str(d, "alias", str_of(i->template_alias));
+    event_data_str(d, "layer", str_of(sb->layer));
+    event_data_u64(d, "timeout_ms", i->timeout_ms);
+    event_data_u64(d, "cpu_milli", i->cpu_milli);
+    event_data_u64(d, "memory_bytes", i->memory_bytes);
+    event_data_bool(d, "secure", i->secure);
+    event_data_bool(d, "allow_internet", i->allow_internet);
+    if (i->pause_on_timeout)
+        event_data_bool(d, "pause_on_timeout", true);
+    if (i->auto_resume)
+        event_data_bool(d, "auto_resume", true);
+    if (i->traffic_token)
+        event_data_bool(d, "private_traffic", true);
+    if (i->hidden)
+        event_data_bool(d, "hidden", true);
+    if (i->n_mounts)
+        event_data_u64(d, "mounts", i->n_mounts);
+    event_data_u64(d, "metadata", i->n_metadata);
+    event_data_u64(d, "envs", i->n_envs);
+}

@@ -2,7 +2,7 @@
 """
 The code interpreter from outside, over E2B's port and OpenSandbox's routes: what cells leave behind, and what they may do to their runner.
 
-Its template is built here with Python and Bash alone and without numpy, pandas and matplotlib, from packages that pip fetches outside of any sandbox; where the
+Its template (which sets COVE_CODE) is built here with Python and Bash alone and without numpy, pandas and matplotlib, from packages that pip fetches outside of any sandbox; where the
 registry can't be reached the tests are skipped.
 """
 

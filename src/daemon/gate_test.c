@@ -6,6 +6,7 @@
 #include "api/e2b/control/control.h"
 #include "api/e2b/e2b.h"
 #include "api/e2b/envd/envd.h"
+#include "api/e2b/interpreter.h"
 #include "api/e2b/volumes/volume_content.h"
 #include "api/kit/test_facade.h"
 #include "api/mcp/handlers.h"
@@ -17,6 +18,7 @@
 #include "build/spec.h"
 #include "http/client/exec_stream.h"
 #include "sandbox/action.h"
+#include "sandbox/code/code.h"
 #include "sandbox/life/snapshot.h"
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
@@ -55,7 +57,9 @@ enum gate_plane {
     GATE_COMMAND,
     GATE_FILES,
     GATE_EGRESS,
-    GATE_MCP
+    GATE_MCP,
+    GATE_CODE,       /* OpenSandbox's */
+    GATE_INTERPRETER /* E2B's */
 };
 
 /*
@@ -240,6 +244,19 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, GATE_FILES, "/files/upload", OPENSANDBOX_UPLOAD, EVENT_EXEC_START, NULL},
     {HTTP_METHOD_POST, GATE_FILES, "/directories", "{\"/t/d\":{\"mode\":700}}", EVENT_EXEC_START, NULL},
     {HTTP_METHOD_DELETE, GATE_FILES, "/directories?path=0", NULL, EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_CODE, "/code", "{\"code\":\"1\",\"context\":{\"language\":\"python\"}}", EVENT_EXEC_START,
+     NULL},
+    {HTTP_METHOD_POST, GATE_CODE, "/code", "{\"code\":\"1\",\"context\":{\"language\":\"python\"}}", EVENT_CODE_RUN,
+     NULL},
+    {HTTP_METHOD_DELETE, GATE_CODE, "/code?id=x", NULL, GET_NO, "no cell runs here; its interrupt is code_interrupt()"},
+    {HTTP_METHOD_POST, GATE_CODE, "/code/context", "{\"language\":\"python\"}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_DELETE, GATE_CODE, "/code/contexts?language=python", NULL, EVENT_CODE_REMOVE, NULL},
+    {HTTP_METHOD_DELETE, GATE_CODE, "/code/contexts/$C", NULL, EVENT_CODE_REMOVE, NULL},
+    {HTTP_METHOD_POST, GATE_INTERPRETER, "/execute", "{\"code\":\"1\"}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_POST, GATE_INTERPRETER, "/execute", "{\"code\":\"1\"}", EVENT_CODE_RUN, NULL},
+    {HTTP_METHOD_POST, GATE_INTERPRETER, "/contexts", "{}", EVENT_EXEC_START, NULL},
+    {HTTP_METHOD_DELETE, GATE_INTERPRETER, "/contexts/$C", NULL, EVENT_CODE_REMOVE, NULL},
+    {HTTP_METHOD_POST, GATE_INTERPRETER, "/contexts/$C/restart", NULL, EVENT_CODE_RESTART, NULL},
     {HTTP_METHOD_PATCH, GATE_EGRESS, "/policy", "[{\"action\":\"deny\",\"target\":\"a.test\"}]", EVENT_NET_POLICY,
      NULL},
     {HTTP_METHOD_DELETE, GATE_EGRESS, "/policy", "[\"a.test\"]", GET_NO, "no rule has this target; else as PATCH"},
@@ -311,6 +328,7 @@ struct gate_site {
     struct sandbox *running, *paused;
     char webhook[WEBHOOK_ID_LEN + 1], volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
+    char context[CODE_ID_MAX + 1];
     int process; /* the client of pid 101 */
 };
 
@@ -375,6 +393,15 @@ static void gate_start_process(void)
     facade_receive(site.f, site.process, &b, "\"pid\":101");
 }
 
+static const struct pair runs_code = {{"COVE_CODE", 9}, {"/code python", 12}};
+
+static bool gate_take_context(void *ctx, const struct code_context_info *info)
+{
+    (void)ctx;
+    (void)snprintf(site.context, sizeof(site.context), "%s", info->id);
+    return false;
+}
+
 static void gate_open(void)
 {
     struct test_facade *f = facade_open();
@@ -401,6 +428,9 @@ static void gate_open(void)
     f->w->is_flag_up = true;
 
     site.running = facade_sandbox(f, false);
+    site.running->info.envs = &runs_code;
+    site.running->info.n_envs = 1;
+    code_each(site.running, gate_take_context, NULL);
     site.paused = facade_sandbox(f, false);
     world_pause(f->w, site.paused, true);
     assert_int_equal(volume_make(f->w->core, &test_actor, STR("data"), 0, gate_on_volume, &is_made, &err), 0);
@@ -490,7 +520,8 @@ static void gate_expand(struct buf *b, const char *text)
                   {'H', HASH},
                   {'K', site.upload_token},
                   {'E', soon},
-                  {'U', encoded}};
+                  {'U', encoded},
+                  {'C', site.context}};
     clock_format(clock_real() + 600 * USEC_PER_SEC, 0, soon);
 
     for (; text && *text; text++) {
@@ -544,15 +575,17 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else
         gate_expand(&body, g->body);
     buf_printf(b, "%s ", gate_method(g->method));
-    gate_expand(b, g->plane == GATE_LIFECYCLE                           ? "/v1"
-                   : g->plane == GATE_COMMAND || g->plane == GATE_FILES ? "/v1/sandboxes/$S/proxy/44772"
-                   : g->plane == GATE_EGRESS                            ? "/v1/sandboxes/$S/proxy/18080"
-                                                                        : "");
+    gate_expand(b, g->plane == GATE_LIFECYCLE ? "/v1"
+                   : g->plane == GATE_COMMAND || g->plane == GATE_FILES || g->plane == GATE_CODE
+                       ? "/v1/sandboxes/$S/proxy/44772"
+                   : g->plane == GATE_EGRESS ? "/v1/sandboxes/$S/proxy/18080"
+                                             : "");
     gate_expand(b, g->target);
     buf_printf(b, " HTTP/1.1\r\nHost: localhost\r\n%s",
                is_exec ? "Connection: upgrade\r\nUpgrade: cove-exec\r\n" : "Connection: close\r\n");
-    if (g->plane == GATE_ENVD)
-        buf_printf(b, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n", sandbox_info(site.running)->id);
+    if (g->plane == GATE_ENVD || g->plane == GATE_INTERPRETER)
+        buf_printf(b, "E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: %d\r\n", sandbox_info(site.running)->id,
+                   g->plane == GATE_ENVD ? ENVD_PORT : INTERPRETER_PORT);
     else if (g->plane == GATE_VOLUME)
         buf_printf(b, "Authorization: Bearer %s\r\n", site.volume_token);
     else
@@ -778,7 +811,9 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
                   {GATE_COMMAND, command_routes, command_n_routes},
                   {GATE_FILES, file_routes, file_n_routes},
                   {GATE_EGRESS, egress_routes, egress_n_routes},
-                  {GATE_MCP, mcp_routes, mcp_n_routes}};
+                  {GATE_MCP, mcp_routes, mcp_n_routes},
+                  {GATE_CODE, code_routes, code_n_routes},
+                  {GATE_INTERPRETER, interpreter_routes, interpreter_routes_n}};
 
     (void)state;
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {

@@ -43,6 +43,12 @@ enum event_kind {
     EVENT_EXEC_SIGNAL,      /* action */
     EVENT_EXEC_RESIZE,      /* action */
 
+    EVENT_CODE_RUN, /* actions, down to CODE_REMOVE. A cell: data.context, data.code */
+    EVENT_CODE_INTERRUPT,
+    EVENT_CODE_RESTART,
+    EVENT_CODE_REMOVE,
+    EVENT_CODE_DONE, /* what came of a cell */
+
     EVENT_FILE_READ, /* actions, down to FILE_UNWATCH */
     EVENT_FILE_WRITE,
     EVENT_FILE_LIST,

@@ -151,7 +151,7 @@ static int list(struct scan *s, char open, char close, int (*item)(struct scan *
     int r = take(s, open);
     if (r < 0)
         return r;
-    if (++s->depth > JSON_DEPTH_MAX)
+    if (++s->depth > EVENT_JSON_DEPTH_MAX)
         return -EILSEQ;
     blanks(s);
     if (!at(s, close)) {

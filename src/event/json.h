@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The data of events is JSON text that is stored, hashed and printed as it is; so it is checked once, where it comes in. Strict
- * RFC 8259, at most JSON_DEPTH_MAX levels, well-formed UTF-8.
+ * RFC 8259, at most EVENT_JSON_DEPTH_MAX levels, well-formed UTF-8.
  */
 #pragma once
 
 #include "base/buf.h"
 
-enum { JSON_DEPTH_MAX = 64 };
+enum { EVENT_JSON_DEPTH_MAX = 64 };
 
 /*
  * Appends the value without the blanks between its tokens, so it is one line. 0, -EILSEQ when it is not JSON, or the buf's error; in

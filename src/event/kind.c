@@ -31,6 +31,11 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_EXEC_INPUT] = {.name = "exec.input", .action = true},
     [EVENT_EXEC_CLOSE_STDIN] = {.name = "exec.close_stdin", .action = true},
     [EVENT_EXEC_SIGNAL] = {.name = "exec.signal", .action = true},
+    [EVENT_CODE_RUN] = {.name = "code.run", .action = true},
+    [EVENT_CODE_INTERRUPT] = {.name = "code.interrupt", .action = true},
+    [EVENT_CODE_RESTART] = {.name = "code.restart", .action = true},
+    [EVENT_CODE_REMOVE] = {.name = "code.remove", .action = true},
+    [EVENT_CODE_DONE] = {.name = "code.done"},
     [EVENT_EXEC_RESIZE] = {.name = "exec.resize", .action = true},
 
     [EVENT_FILE_READ] = {.name = "file.read", .action = true},

@@ -219,10 +219,10 @@ static void test_json(void **state)
         if (json_compact(str_of(bad[i]), &b) != -EILSEQ)
             fail_msg("accepted: %s", bad[i]);
     }
-    char deep[2 * (JSON_DEPTH_MAX + 1)];
+    char deep[2 * (EVENT_JSON_DEPTH_MAX + 1)];
     AUTO_BUF struct buf b = BUF_INIT(1024);
-    memset(deep, '[', JSON_DEPTH_MAX + 1);
-    memset(deep + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    memset(deep, '[', EVENT_JSON_DEPTH_MAX + 1);
+    memset(deep + EVENT_JSON_DEPTH_MAX + 1, ']', EVENT_JSON_DEPTH_MAX + 1);
     assert_int_equal(json_compact(str_n(deep, sizeof(deep)), &b), -EILSEQ);
     buf_clear(&b);
     assert_int_equal(json_compact(str_n(deep + 1, sizeof(deep) - 2), &b), 0);

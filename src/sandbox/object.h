@@ -90,6 +90,7 @@ struct sandbox {
 
     struct list processes; /* struct process (exec.c) */
     size_t n_ended_processes;
+    struct code *code;               /* code/code.c; NULL: nobody ran any yet */
     struct taking_over *taking_over; /* exec_recover.c, while it goes on */
 
     struct sandbox_sample *samples;

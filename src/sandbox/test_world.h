@@ -138,7 +138,7 @@ struct fake_process {
     char *tag;
     struct buf output; /* all that it will ever write */
     uint8_t channel;
-    bool exited, is_cat, has_stdin;
+    bool exited, is_cat, is_runner, has_stdin;
     uint8_t how;
     uint32_t code;
     uint64_t sent, seen;

@@ -6,6 +6,7 @@
 #include "api/e2b/control/sandbox_json.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/rpc.h"
+#include "api/e2b/interpreter.h"
 #include "api/e2b/names.h"
 #include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
@@ -14,6 +15,7 @@
 #include "api/e2b/wake.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "sandbox/code/code.h"
 
 const struct core_guest e2b_guest = {"E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID", E2B_ATTRIBUTES};
 
@@ -124,12 +126,12 @@ static void handle_sandbox(struct e2b *e2b, struct http_request *req, const stru
                   : sandbox_find(e2b->facade.core, target->id);
     if (!sandbox_json_exists(sb))
         proxy_error_not_found(req, target->id);
-    else if (target->port != ENVD_PORT)
+    else if (target->port != ENVD_PORT && (target->port != INTERPRETER_PORT || !code_is_here(sb)))
         port_proxy_handle(e2b, req, sb, target->port);
     else if (by_alias)
-        proxy_error_port_closed(req, target->id, ENVD_PORT);
+        proxy_error_port_closed(req, target->id, target->port);
     else
-        envd_handle(e2b, req, sb);
+        envd_handle(e2b, req, sb, target->port);
 }
 
 bool e2b_serve_sandbox(void *facade, struct http_request *req)

@@ -269,10 +269,10 @@ static void on_done(struct http_request *req, void *ctx)
 }
 
 /*
- * True when the sandbox asks for a token and the request has not got it; then it was answered. Who comes without one tries nothing: any visitor of
+ * Who comes without one tries nothing: any visitor of
  * what is served there does, and must not use up what may be told of others.
  */
-static bool is_refused(struct e2b *e2b, struct http_request *req, const struct sandbox_info *info)
+bool port_proxy_refuses(struct e2b *e2b, struct http_request *req, const struct sandbox_info *info)
 {
     struct str given = http_header_get(req, "e2b-traffic-access-token");
 
@@ -382,6 +382,6 @@ void port_proxy_handle(struct e2b *e2b, struct http_request *req, struct sandbox
     /* One that stays paused is none to whoever asks, token or not. */
     if (info->state != SANDBOX_RUNNING && !info->auto_resume)
         wake_refuse(req, info);
-    else if (!is_refused(e2b, req, info) && wake_first(e2b, req, sb, port, true, relay))
+    else if (!port_proxy_refuses(e2b, req, info) && wake_first(e2b, req, sb, port, true, relay))
         relay(e2b, req, sb, port);
 }

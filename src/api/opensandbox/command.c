@@ -13,12 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-enum { LINE_MAX_BYTES = 64 * 1024, PING_MS = 3000, TERM_MS = 3000, ENDED_MAX = 1024, CONTENT_MAX = 4096 };
-
-struct lines {
-    struct buf rest;
-    bool after_cr;
-};
+enum { LINE_MAX_BYTES = SSE_LINE_MAX, PING_MS = 3000, TERM_MS = 3000, ENDED_MAX = 1024, CONTENT_MAX = 4096 };
 
 struct command {
     struct opensandbox *o;
@@ -29,7 +24,7 @@ struct command {
     struct call *call;     /* whose stream it is; NULL: nobody reads it */
     struct list node;      /* in o->ended */
     struct timer kill;     /* after an interrupt */
-    struct lines out, err;
+    struct sse_lines out, err;
     size_t unacked;
     uint32_t pid, exit_code;
     usec_t started, ended; /* real time */
@@ -40,28 +35,28 @@ struct command {
 
 /* ---- events ---- */
 
-static void event_begin(struct buf *b, const char *type)
+void sse_begin(struct buf *b, const char *type)
 {
     buf_printf(b, "{\"type\":\"%s\",\"timestamp\":%llu", type, (unsigned long long)(clock_real() / USEC_PER_MS));
 }
 
-static void event_text(struct buf *b, const char *type, struct str text)
+void sse_text(struct buf *b, const char *type, struct str text)
 {
-    event_begin(b, type);
+    sse_begin(b, type);
     buf_append_cstr(b, ",\"text\":");
     buf_append_json_string(b, text);
     buf_append_cstr(b, "}\n\n");
 }
 
-static void event_complete(struct buf *b, usec_t took)
+void sse_complete(struct buf *b, usec_t took)
 {
-    event_begin(b, "execution_complete");
+    sse_begin(b, "execution_complete");
     buf_printf(b, ",\"execution_time\":%llu}\n\n", (unsigned long long)(took / USEC_PER_MS));
 }
 
 static void event_error(struct buf *b, const char *value, const char *trace)
 {
-    event_begin(b, "error");
+    sse_begin(b, "error");
     buf_append_cstr(b, ",\"error\":{\"ename\":\"CommandExecError\",\"evalue\":");
     buf_append_json_string(b, str_of(value));
     buf_append_cstr(b, ",\"traceback\":[");
@@ -69,7 +64,7 @@ static void event_error(struct buf *b, const char *value, const char *trace)
     buf_append_cstr(b, "]}}\n\n");
 }
 
-static void stream_begin(struct call *c)
+void sse_start(struct call *c)
 {
     const struct http_header headers[] = {HTTP_HEADER("content-type", "text/event-stream"),
                                           HTTP_HEADER("cache-control", "no-cache"),
@@ -78,13 +73,13 @@ static void stream_begin(struct call *c)
     (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
 }
 
-static void stream_ping(struct call *c)
+void sse_ping(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(256);
 
-    event_text(&b, "ping", STR("pong"));
+    sse_text(&b, "ping", STR("pong"));
     (void)http_response_write(c->req, buf_str(&b));
-    call_set_timer(c, PING_MS, stream_ping);
+    call_set_timer(c, PING_MS, sse_ping);
 }
 
 /* ---- a command's life ---- */
@@ -175,7 +170,7 @@ static void stream_end(struct command *m, struct buf *b)
         return;
     c->state = NULL;
     if (!http_response_begun(c->req))
-        stream_begin(c);
+        sse_start(c);
     (void)http_response_write(c->req, buf_str(b));
     call_done(c);
     (void)http_response_end(c->req);
@@ -183,13 +178,13 @@ static void stream_end(struct command *m, struct buf *b)
 
 /* ---- what it writes ---- */
 
-static void line_flush(struct lines *l, const char *type, struct buf *b)
+void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b)
 {
-    event_text(b, type, buf_len(&l->rest) ? buf_str(&l->rest) : STR("\n"));
+    sse_text(b, type, buf_len(&l->rest) ? buf_str(&l->rest) : STR("\n"));
     buf_clear(&l->rest);
 }
 
-static void lines_take(struct lines *l, const char *type, struct str bytes, struct buf *b)
+void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, struct buf *b)
 {
     for (size_t i = 0, from = 0; i <= bytes.n; i++) {
         bool is_end = i == bytes.n || bytes.p[i] == '\n' || bytes.p[i] == '\r';
@@ -201,12 +196,12 @@ static void lines_take(struct lines *l, const char *type, struct str bytes, stru
         if (i == bytes.n)
             return;
         if (!is_end) {
-            line_flush(l, type, b);
+            sse_line_flush(l, type, b);
             continue;
         }
         from++;
         if (bytes.p[i] == '\r' || !l->after_cr || buf_len(&l->rest))
-            line_flush(l, type, b);
+            sse_line_flush(l, type, b);
         l->after_cr = bytes.p[i] == '\r';
     }
 }
@@ -221,15 +216,15 @@ static void command_starts(void *ctx, uint32_t pid)
         command_kill(m, SIGKILL);
         return;
     }
-    stream_begin(m->call);
-    event_text(&b, "init", str_of(m->id));
+    sse_start(m->call);
+    sse_text(&b, "init", str_of(m->id));
     if (m->is_background) {
-        event_complete(&b, 0);
+        sse_complete(&b, 0);
         stream_end(m, &b);
         return;
     }
     (void)http_response_write(m->call->req, buf_str(&b));
-    call_set_timer(m->call, PING_MS, stream_ping);
+    call_set_timer(m->call, PING_MS, sse_ping);
 }
 
 static void command_writes(void *ctx, enum wire_channel channel, struct str bytes)
@@ -242,7 +237,7 @@ static void command_writes(void *ctx, enum wire_channel channel, struct str byte
         return;
     }
     bool is_err = channel == WIRE_STDERR;
-    lines_take(is_err ? &m->err : &m->out, is_err ? "stderr" : "stdout", bytes, &b);
+    sse_lines_take(is_err ? &m->err : &m->out, is_err ? "stderr" : "stdout", bytes, &b);
     if (buf_error(&b) < 0)
         http_abort(m->call->req);
     else if (buf_len(&b))
@@ -270,13 +265,13 @@ static void command_finish(struct command *m, const char *value, const char *tra
     AUTO_BUF struct buf b = BUF_INIT(2 * LINE_MAX_BYTES * 6);
 
     if (buf_len(&m->out.rest))
-        line_flush(&m->out, "stdout", &b);
+        sse_line_flush(&m->out, "stdout", &b);
     if (buf_len(&m->err.rest))
-        line_flush(&m->err, "stderr", &b);
+        sse_line_flush(&m->err, "stderr", &b);
     if (value)
         event_error(&b, value, trace);
     else
-        event_complete(&b, clock_real() - m->started);
+        sse_complete(&b, clock_real() - m->started);
     m->is_ok = !value;
     (void)snprintf(m->error, sizeof(m->error), "%s", value ? trace : "");
     stream_end(m, &b);
@@ -606,7 +601,7 @@ static void watch_next(struct call *c)
 
 static void metrics_watch(struct call *c)
 {
-    stream_begin(c);
+    sse_start(c);
     watch_next(c);
 }
 

@@ -16,6 +16,7 @@ struct opensandbox {
     struct facade lifecycle, execd, egress;
     char request_id[ID_UUID_LEN + 1]; /* of the request that is being served, when its client gave none */
     struct map commands;              /* id -> struct command (command.c) */
+    struct map cells;                 /* id -> struct code_stream (code.c): those that run or wait */
     struct list ended;                /* of those, the first ended longest ago */
     size_t n_ended;
 };
@@ -35,8 +36,8 @@ bool page_takes(struct page *p); /* one more was found: is it on this page? */
 void page_answer(struct call *c, struct page *p);
 
 /* Routes, by file. */
-extern const struct route lifecycle_routes[], command_routes[], file_routes[], egress_routes[];
-extern const size_t lifecycle_n_routes, command_n_routes, file_n_routes, egress_n_routes;
+extern const struct route lifecycle_routes[], command_routes[], code_routes[], file_routes[], egress_routes[];
+extern const size_t lifecycle_n_routes, command_n_routes, code_n_routes, file_n_routes, egress_n_routes;
 
 /* lifecycle.c */
 json_t *lifecycle_sandbox(const struct sandbox *sb);
@@ -54,6 +55,20 @@ bool command_is_id(struct str id);
 const char *command_id_once(struct call *c);
 /* Starts it and answers with its stream, or why not. */
 void command_run(struct call *c, const struct exec_spec *spec, struct str content, bool is_background, const char *id);
+
+/* Events of a stream: bare JSON objects, a blank line behind each. */
+enum { SSE_LINE_MAX = 64 * 1024 };
+struct sse_lines {
+    struct buf rest; /* made with SSE_LINE_MAX */
+    bool after_cr;
+};
+void sse_start(struct call *c);
+void sse_ping(struct call *c);
+void sse_begin(struct buf *b, const char *type); /* what follows is of it, up to "}\n\n" */
+void sse_text(struct buf *b, const char *type, struct str text);
+void sse_complete(struct buf *b, usec_t took);
+void sse_lines_take(struct sse_lines *l, const char *type, struct str bytes, struct buf *b); /* one event a line */
+void sse_line_flush(struct sse_lines *l, const char *type, struct buf *b);                   /* what is left of one */
 
 /* session.c */
 void session_make(struct call *c);

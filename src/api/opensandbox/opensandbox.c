@@ -234,6 +234,7 @@ static bool serve_proxied(struct opensandbox *o, struct http_request *req, uint6
     if (port == OPENSANDBOX_EGRESS_PORT && facade_serve_at(&o->egress, egress_routes, egress_n_routes, rest, req))
         return true;
     if (port == OPENSANDBOX_EXECD_PORT && (facade_serve_at(&o->execd, command_routes, command_n_routes, rest, req) ||
+                                           facade_serve_at(&o->execd, code_routes, code_n_routes, rest, req) ||
                                            facade_serve_at(&o->execd, file_routes, file_n_routes, rest, req)))
         return true;
     if (port == OPENSANDBOX_EGRESS_PORT || port == OPENSANDBOX_EXECD_PORT)
@@ -278,6 +279,7 @@ void opensandbox_free(struct opensandbox *o)
     if (!o)
         return;
     commands_free(o);
+    map_fini(&o->cells);
     facade_fini(&o->lifecycle);
     facade_fini(&o->execd);
     facade_fini(&o->egress);

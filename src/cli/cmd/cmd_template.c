@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/build/template_build.h"
+#include "cli/build/template_add.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
@@ -29,7 +29,8 @@ enum {
     FLAG_REGISTRY_PASSWORD,
     FLAG_DOCKER_CONFIG,
     FLAG_DOCKER_CONFIG_FILE,
-    FLAG_OFF
+    FLAG_OFF,
+    FLAG_LIST
 };
 
 static const struct flag flags[] = {
@@ -41,20 +42,21 @@ static const struct flag flags[] = {
     {FLAG_FROM_OCI, 0, "from-oci", "FILE", "build: begin with the image in this archive (OCI or docker save)."},
     {FLAG_START, 0, "start-cmd", "COMMAND", "build: runs in each sandbox from its beginning."},
     {FLAG_READY, 0, "ready-cmd", "COMMAND", "build: succeeds when what was started is ready."},
-    {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
-    {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
-    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG. May be given several times."},
+    {FLAG_CPUS, 0, "cpus", "N", "build, add: processors of its sandboxes. Default: as many as what it begins with."},
+    {FLAG_MEMORY, 0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: as much as what it begins with."},
+    {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
     {FLAG_ALLOW, 0, "allow", "TARGET",
      "build: steps may connect there, and else nowhere, as 'cove run --allow' has it."},
     {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
-    {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
+    {FLAG_NO_CACHE, 0, "no-cache", NULL, "build, add: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
     {FLAG_DOCKER_CONFIG, 0, "docker-config", NULL,
      "build: takes the registry's user and password from Docker's configuration."},
     {FLAG_DOCKER_CONFIG_FILE, 0, "docker-config-file", "FILE", "build: the same from this file."},
     {FLAG_OFF, 0, "off", NULL, "tag: takes the tags away; publish: makes it private again."},
-    {'q', 'q', "quiet", NULL, "build: prints the template's id alone; ls: names alone; tag, publish: nothing."},
+    {FLAG_LIST, 0, "list", NULL, "add: shows the recipes that there are, and which of them are built."},
+    {'q', 'q', "quiet", NULL, "build, add: prints the template's id alone; ls: names alone; tag, publish: nothing."},
 };
 
 static const char *text_of(const json_t *object, const char *name)
@@ -325,7 +327,8 @@ static int take_size(struct context *ctx, struct template_build_options *o, int 
     return STATUS_OK;
 }
 
-static int take(struct context *ctx, struct template_build_options *o, bool *off, int flag, const char *value)
+static int take(struct context *ctx, struct template_build_options *o, bool *off, bool *lists, int flag,
+                const char *value)
 {
     const char **texts[] = {&o->name,     NULL,          &o->from_image, &o->from_template,
                             &o->from_oci, &o->start_cmd, &o->ready_cmd};
@@ -354,6 +357,9 @@ static int take(struct context *ctx, struct template_build_options *o, bool *off
     case FLAG_DOCKER_CONFIG_FILE:
         o->docker_config = value;
         return STATUS_OK;
+    case FLAG_LIST:
+        *lists = true;
+        return STATUS_OK;
     case FLAG_OFF:
         *off = true;
         return STATUS_OK;
@@ -381,15 +387,16 @@ static int wrong_form(struct context *ctx, const char *what)
 {
     static const char *const forms[][2] = {
         {"build", "one directory at most"}, {"ls", "no operand"},
-        {"show", "one template"},           {"rm", "a template, or several"},
-        {"tag", "a template and its tags"}, {"publish", "one template"},
+        {"add", "one recipe, or --list"},   {"show", "one template"},
+        {"rm", "a template, or several"},   {"tag", "a template and its tags"},
+        {"publish", "one template"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
         if (strcmp(what, forms[i][0]) == 0)
             return context_usage(ctx, "%s takes %s", what, forms[i][1]);
     return context_usage(ctx,
-                         *what ? "there is build, ls, show, rm, tag and publish, but no \"%.32s\""
-                               : "what to do? build, ls, show, rm, tag or publish%s",
+                         *what ? "there is add, build, ls, show, rm, tag and publish, but no \"%.32s\""
+                               : "what to do? add, build, ls, show, rm, tag or publish%s",
                          what);
 }
 
@@ -413,10 +420,10 @@ static int run(struct context *ctx)
 {
     struct template_build_options o = {.context = "."};
     const char *value;
-    bool off = false;
+    bool off = false, lists = false;
     int flag;
     while ((flag = context_next_flag(ctx, &value)) > 0) {
-        int r = take(ctx, &o, &off, flag, value);
+        int r = take(ctx, &o, &off, &lists, flag, value);
         if (r != STATUS_OK)
             return r;
     }
@@ -433,6 +440,8 @@ static int run(struct context *ctx)
         o.context = ref ? ref : ".";
         return r == STATUS_OK ? template_build_run(ctx, &o) : r;
     }
+    if (strcmp(what, "add") == 0 && n == (lists ? 1 : 2))
+        return lists ? template_add_list(ctx) : template_add_run(ctx, ref, &o);
     if (strcmp(what, "show") == 0 && n == 2)
         return show(ctx, ref);
     if (strcmp(what, "rm") == 0 && n >= 2)
@@ -447,8 +456,9 @@ static int run(struct context *ctx)
 const struct command cmd_template = {
     .name = "template",
     .summary = "build templates, list and change them",
-    .synopsis = "build [-f FILE] [--name NAME] [OPTION]... [DIRECTORY]\nls [-q]\nshow TEMPLATE\nrm TEMPLATE...\n"
-                "tag [--off] TEMPLATE TAG...\npublish [--off] TEMPLATE",
+    .synopsis =
+        "add RECIPE\nadd --list\nbuild [-f FILE] [--name NAME] [OPTION]... [DIRECTORY]\nls [-q]\nshow TEMPLATE\nrm TEMPLATE...\n"
+        "tag [--off] TEMPLATE TAG...\npublish [--off] TEMPLATE",
     .description =
         "A template is what sandboxes are made from. build makes one: of a Dockerfile and the files of the directory (less those that .dockerignore names), of an "
         "image, or of another template. Each step runs in a sandbox and is kept, so that the next build begins where something changed. The log, with what each "
@@ -462,15 +472,19 @@ const struct command cmd_template = {
         "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start command); several stages, and COPY --from a stage or "
         "an image. Here-documents are refused.\n"
         "\n"
+        "add builds a template of a recipe that comes with Cove, under its name and its other names; once that version is here it does nothing, and with a newer recipe it "
+        "builds the new version, which takes over when it is ready. add --list shows the recipes.\n"
+        "\n"
         "ls shows why the build failed of a template that has no good one; rm removes it.\n"
         "\n"
         "tag leads tags to what TEMPLATE (a name with or without a tag) names now.",
-    .examples = "cove template build --name app\n"
+    .examples = "cove template add code-interpreter\n"
+                "cove template build --name app\n"
                 "cove template build --name tools:v2 --from-template base -f Dockerfile .\n"
                 "cove run --template app -- ./server\n"
                 "cove template build --from-image ghcr.io/me/tool --docker-config\n"
                 "cove template tag app:v2 stable",
-    .operands = "=build ls show rm tag publish|path",
+    .operands = "=add build ls show rm tag publish|path",
     COMMAND_FLAGS(flags),
     .run = run,
 };

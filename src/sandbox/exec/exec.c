@@ -299,6 +299,14 @@ int process_take_over(struct process *p, bool head_done, struct err *err)
     return stream_open(p->sb->session, request, &taken_ops, p, SESSION_UNARY_MS, &p->stream, err);
 }
 
+struct follow *process_follow(struct process *p, const struct exec_ops *ops, void *ctx)
+{
+    struct follow *f = follow_new(p->sb, ops, ctx);
+    f->process = p;
+    p->client = f;
+    return f;
+}
+
 /* ---- attaching ---- */
 
 static void follow_on_reply(void *user, struct str head)

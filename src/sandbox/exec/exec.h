@@ -73,6 +73,9 @@ typedef void (*exec_done_fn)(void *ctx, const struct err *err);
 int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
                struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call,
                struct err *err) WARN_UNUSED;
+/* The same within an action that has passed the gate. */
+int exec_feed(struct sandbox *sb, const struct exec_select *which, struct str bytes, exec_done_fn done, void *ctx,
+              struct exec_call **ret_call, struct err *err) WARN_UNUSED;
 int exec_close_stdin(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, exec_done_fn done,
                      void *ctx, struct exec_call **ret_call, struct err *err) WARN_UNUSED;
 int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, int signal,

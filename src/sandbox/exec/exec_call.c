@@ -114,15 +114,9 @@ static void on_input_end(void *user, struct str tail, const struct err *err)
     }
 }
 
-int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
-               struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
+static int put_input(struct sandbox *sb, const struct exec_select *which, bool pty, struct str bytes, exec_done_fn done,
+                     void *ctx, struct exec_call **ret_call, struct err *err)
 {
-    if (bytes.n > INPUT_MAX)
-        return err_set(err, ERR_INVALID_ARGUMENT, "more than %d MiB of input at once", INPUT_MAX >> 20);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "bytes", bytes.n);
-    if (begin(sb, actor, which, EVENT_EXEC_INPUT, &d, err) < 0)
-        return -1;
     struct exec_call *c = call_new(sb, ctx);
     c->done = done;
     c->channel = pty ? WIRE_PTY : 0;
@@ -141,6 +135,26 @@ int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_
     }
     *ret_call = c;
     return 0;
+}
+
+int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, bool pty,
+               struct str bytes, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
+{
+    if (bytes.n > INPUT_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "more than %d MiB of input at once", INPUT_MAX >> 20);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_u64(&d, "bytes", bytes.n);
+    if (begin(sb, actor, which, EVENT_EXEC_INPUT, &d, err) < 0)
+        return -1;
+    return put_input(sb, which, pty, bytes, done, ctx, ret_call, err);
+}
+
+int exec_feed(struct sandbox *sb, const struct exec_select *which, struct str bytes, exec_done_fn done, void *ctx,
+              struct exec_call **ret_call, struct err *err)
+{
+    if (sandbox_usable(sb, err) < 0)
+        return -1;
+    return put_input(sb, which, false, bytes, done, ctx, ret_call, err);
 }
 
 /* ---- the others ---- */

@@ -124,10 +124,14 @@ static bool is_repeated(struct call *c, struct str key)
 /* A name that is not there is told what would make it one. E2B's own templates, which its other SDKs ask for, are not part of Cove. */
 static void refuse(struct call *c, struct str template_ref, const struct err *err)
 {
-    static const char *const theirs[] = {"code-interpreter-v1", "desktop", "mcp-gateway"};
+    static const char *const theirs[] = {"desktop", "mcp-gateway"};
 
     if (err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
+        return;
+    }
+    if (str_eqc(template_ref, "code-interpreter-v1") || str_eqc(template_ref, "code-interpreter")) {
+        call_fail(c, 404, "%s: it comes with Cove and is built by: cove template add code-interpreter", err->msg);
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(theirs); i++) {

@@ -3,6 +3,8 @@
 #include "api/e2b/envd/envd.h"
 
 #include "api/e2b/envd/files_call.h"
+#include "api/e2b/interpreter.h"
+#include "api/e2b/port_proxy.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/wake.h"
 
@@ -68,6 +70,12 @@ static bool handle_cors(struct http_request *req)
     return true;
 }
 
+/* Of contexts, SDKs ask without the access token. */
+static bool interpreter_needs_token(struct str path)
+{
+    return str_eq(path, STR("/execute"));
+}
+
 /* These prove their right by themselves (/files: token or signature) or need none. */
 static bool needs_token(const struct http_request *req, struct str path)
 {
@@ -114,15 +122,14 @@ static bool is_of_other_site(const struct http_request *req)
     return site.n && !str_eq_nocase(site, STR("same-origin")) && !str_eq_nocase(site, STR("none"));
 }
 
-static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
 static void on_awake(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
-    (void)port;
-    handle(e2b, req, sb);
+    handle(e2b, req, sb, port);
 }
 
-static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     const struct sandbox_info *info = sandbox_info(sb);
     struct str path = http_raw_path(req), token = http_header_get(req, "x-access-token"), user;
@@ -133,7 +140,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     struct call *c;
 
     /* A page may know the id: it is part of the names of the ports that it was shown. */
-    if (!info->access_token && is_of_other_site(req)) {
+    if ((!info->access_token || (port == INTERPRETER_PORT && !token.n)) && is_of_other_site(req)) {
         http_respond_error(req, 403, "pages of other sites have no access to an open sandbox");
         return;
     }
@@ -142,15 +149,21 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
         proxy_error_not_found(req, str_of(info->id));
         return;
     }
-    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, ENVD_PORT, may_wake(req, info), on_awake))
+    if (info->state != SANDBOX_RUNNING && !wake_first(e2b, req, sb, port, may_wake(req, info), on_awake))
         return;
-    if (info->access_token && !str_eq_secret(token, str_of(info->access_token)) && needs_token(req, path)) {
+    bool is_shown = info->access_token && str_eq_secret(token, str_of(info->access_token));
+    if (port == INTERPRETER_PORT && !is_shown && port_proxy_refuses(e2b, req, info))
+        return;
+    if (info->access_token && !is_shown &&
+        (port == ENVD_PORT ? needs_token(req, path) : interpreter_needs_token(path))) {
         facade_note_refusal(&e2b->facade, req, token.n ? REFUSAL_WRONG_TOKEN : REFUSAL_NO_TOKEN);
         http_respond_error(req, 401,
                            "unauthorized access, please provide a valid access token or method signing if supported");
         return;
     }
-    found = route_find(envd_routes, envd_routes_n, http_method(req), path, &route, args, allow);
+    found = port == ENVD_PORT
+                ? route_find(envd_routes, envd_routes_n, http_method(req), path, &route, args, allow)
+                : route_find(interpreter_routes, interpreter_routes_n, http_method(req), path, &route, args, allow);
     if (found == ROUTE_UNKNOWN) {
         http_respond(req, 404, &HTTP_HEADER("content-type", "text/plain; charset=utf-8"), 1,
                      STR("404 page not found\n"));
@@ -168,6 +181,7 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     }
     c = call_new(&e2b->facade, req, info->access_token ? "e2b:token" : "e2b:open");
     c->route = route;
+    memcpy(c->args, args, sizeof(c->args));
     c->user = user;
     c->actor.who = (struct principal){.tenant = info->tenant, .view = info->tenant};
     if (!access_charge(c, info->tenant))
@@ -176,10 +190,10 @@ static void handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb
     call_start(c);
 }
 
-void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb)
+void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port)
 {
     if (!handle_cors(req))
-        handle(e2b, req, sb);
+        handle(e2b, req, sb, port);
 }
 
 void envd_handle_files(struct e2b *e2b, struct http_request *req)
@@ -187,7 +201,7 @@ void envd_handle_files(struct e2b *e2b, struct http_request *req)
     struct sandbox *sb = handle_cors(req) ? NULL : envd_find_by_signature(e2b, req);
 
     if (sb)
-        handle(e2b, req, sb);
+        handle(e2b, req, sb, ENVD_PORT);
 }
 
 bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
@@ -201,6 +215,6 @@ bool envd_handle_by_token(struct e2b *e2b, struct http_request *req)
         return false;
     sb = envd_find_by_token(e2b, req);
     if (sb)
-        envd_handle(e2b, req, sb);
+        envd_handle(e2b, req, sb, ENVD_PORT);
     return true;
 }

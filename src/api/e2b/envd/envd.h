@@ -10,8 +10,8 @@
 extern const struct route envd_routes[];
 extern const size_t envd_routes_n;
 
-/* How the caller proved that it may; decided before the handlers run. */
-void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb);
+/* How the caller proved that it may; decided before the handlers run. port: ENVD_PORT, or INTERPRETER_PORT, which has routes of its own. */
+void envd_handle(struct e2b *e2b, struct http_request *req, struct sandbox *sb, uint16_t port);
 
 /* Is it a route of the daemon that only its host may use (/init and the like)? */
 bool envd_is_internal(struct str path);

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Code of execd: contexts of the core (sandbox/code/code.h), cells as streams of events. A client that leaves interrupts its cell. */
+#include "sandbox/code/code.h"
+
+#include "api/opensandbox/handlers.h"
+#include "event/json.h"
+
+#include <stdio.h>
+
+enum { PING_MS = 3000, EVENT_MAX = 6 * CODE_FRAME_MAX };
+
+struct code_stream {
+    struct call *call;
+    struct code_cell *cell; /* NULL: ended */
+    char id[COMMAND_ID_LEN + 1];
+    struct sse_lines out, err;
+    usec_t started;
+    bool has_failed;
+};
+
+static void code_not_found(struct call *c, struct str id)
+{
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+
+    (void)buf_append_cstr(&b, "{\"code\":\"CONTEXT_NOT_FOUND\",\"message\":\"there is no such context\",\"id\":");
+    (void)buf_append_json_string(&b, str_n(id.p, MIN(id.n, (size_t)CODE_ID_MAX)));
+    (void)buf_append_char(&b, '}');
+    call_json(c, 404, buf_str(&b));
+}
+
+/* ---- contexts ---- */
+
+struct code_search {
+    struct str id;        /* empty: any */
+    const char *language; /* NULL: any */
+    json_t *found;
+};
+
+static bool code_search_one(void *ctx, const struct code_context_info *info)
+{
+    struct code_search *s = ctx;
+
+    if ((!s->id.n || str_eqc(s->id, info->id)) && (!s->language || strcmp(s->language, info->language) == 0))
+        (void)json_array_append_new(
+            s->found, json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
+    return true;
+}
+
+static json_t *code_find(struct call *c, struct str id, const char *language)
+{
+    struct code_search s = {id, language, json_array()};
+
+    code_each(c->sandbox, code_search_one, &s);
+    return s.found;
+}
+
+/* The language that the query names. False: answered. */
+static bool code_query_language(struct call *c, const char **ret_language)
+{
+    struct str name = STR("");
+    struct err err;
+
+    *ret_language = NULL;
+    if (call_query(c, "language", &name) && !(*ret_language = code_language(c->sandbox, name, &err))) {
+        call_fail_err(c, &err);
+        return false;
+    }
+    return true;
+}
+
+static void code_list(struct call *c)
+{
+    const char *language;
+
+    if (code_query_language(c, &language))
+        opensandbox_answer(c, 200, code_find(c, STR(""), language));
+}
+
+static void code_show(struct call *c)
+{
+    json_t *found = code_find(c, c->args[0], NULL);
+
+    if (json_array_size(found))
+        opensandbox_answer(c, 200, json_incref(json_array_get(found, 0)));
+    else
+        code_not_found(c, c->args[0]);
+    json_decref(found);
+}
+
+static void code_delete(struct call *c)
+{
+    struct err err;
+
+    if (code_remove(c->sandbox, &c->actor, c->args[0], &err) == 0)
+        call_empty(c, 200);
+    else if (err.code == ERR_NOT_FOUND)
+        code_not_found(c, c->args[0]);
+    else
+        call_fail_err(c, &err);
+}
+
+static void code_delete_all(struct call *c)
+{
+    const char *language;
+    const json_t *one;
+    struct err err;
+    size_t i;
+
+    if (!code_query_language(c, &language))
+        return;
+    if (!language) {
+        call_json(c, 400, STR("{\"code\":\"MISSING_QUERY\",\"message\":\"language is missing\"}"));
+        return;
+    }
+    json_t *found = code_find(c, STR(""), language);
+    json_array_foreach(found, i, one)
+    {
+        if (code_remove(c->sandbox, &c->actor, str_of(json_string_value(json_object_get(one, "id"))), &err) < 0) {
+            json_decref(found);
+            call_fail_err(c, &err);
+            return;
+        }
+    }
+    json_decref(found);
+    call_empty(c, 200);
+}
+
+static void code_making_left(struct call *c)
+{
+    struct code_making **m = c->state;
+
+    code_make_cancel(TAKE_PTR(*m));
+}
+
+static void code_made(void *ctx, const struct code_context_info *info, const struct err *err)
+{
+    struct call *c = ctx;
+
+    *(struct code_making **)c->state = NULL;
+    if (err)
+        call_fail(c, 500, "%s", err->msg);
+    else
+        opensandbox_answer(c, 200,
+                           json_pack("{s:s,s:s,s:s}", "id", info->id, "language", info->language, "cwd", info->cwd));
+}
+
+static void code_create(struct call *c)
+{
+    struct code_making **m = arena_alloc(http_arena(c->req), sizeof(struct code_making *));
+    struct str name = STR(""), cwd = STR("");
+    const char *language;
+    struct err err;
+
+    *m = NULL;
+    if (!CALL_WANTS(c, JSON_NEED_STR("language", &name), JSON_WANT_STR("cwd", &cwd)))
+        return;
+    c->state = m;
+    language = code_language(c->sandbox, name, &err);
+    if (!language ||
+        code_make(c->sandbox, &c->actor, str_of(command_id_once(c)), language, cwd, code_made, c, m, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        c->cleanup = code_making_left;
+}
+
+/* ---- cells ---- */
+
+static void code_put_results(struct buf *b, const struct code_frame *f)
+{
+    AUTO_BUF struct buf compact = BUF_INIT(CODE_FRAME_MAX);
+
+    sse_begin(b, "result");
+    (void)buf_append_cstr(b, ",\"results\":{");
+    for (size_t i = 0; i < f->n_data; i++) {
+        /* Charts and tables have types of their own. */
+        bool is_json = str_ends(f->data[i].type, STR("json")) ||
+                       (str_starts(f->data[i].data, STR("{")) && !str_starts(f->data[i].type, STR("text/")));
+
+        buf_printf(b, "%s\"%.*s\":", i ? "," : "",
+                   STR_ARG(str_eqc(f->data[i].type, "text/plain") ? STR("text") : f->data[i].type));
+        buf_clear(&compact);
+        if (is_json && json_compact(f->data[i].data, &compact) == 0)
+            (void)buf_append_str(b, buf_str(&compact));
+        else
+            (void)buf_append_json_string(b, f->data[i].data);
+    }
+    (void)buf_append_cstr(b, "}}\n\n");
+}
+
+static void code_put_error(struct buf *b, const struct code_frame *f)
+{
+    struct str rest = f->trace, line;
+
+    sse_begin(b, "error");
+    (void)buf_append_cstr(b, ",\"error\":{\"ename\":");
+    (void)buf_append_json_string(b, f->name);
+    (void)buf_append_cstr(b, ",\"evalue\":");
+    (void)buf_append_json_string(b, f->value);
+    (void)buf_append_cstr(b, ",\"traceback\":[");
+    for (bool is_first = true, more = rest.n > 0; more; is_first = false) {
+        more = str_split(&rest, '\n', &line);
+        (void)buf_append_cstr(b, is_first ? "" : ",");
+        (void)buf_append_json_string(b, more ? line : rest);
+    }
+    (void)buf_append_cstr(b, "]}}\n\n");
+}
+
+static void code_stream_end(struct code_stream *s)
+{
+    if (s->id[0])
+        (void)map_del(&opensandbox_of_execd(s->call)->cells, str_of(s->id));
+    s->id[0] = 0;
+    buf_fini(&s->out.rest);
+    buf_fini(&s->err.rest);
+}
+
+static void code_stream_left(struct call *c)
+{
+    struct code_stream *s = c->state;
+
+    code_leave(TAKE_PTR(s->cell));
+    code_stream_end(s);
+}
+
+static bool code_stream_event(void *ctx, const struct code_event *e)
+{
+    AUTO_BUF struct buf b = BUF_INIT(EVENT_MAX);
+    struct call *c = ctx;
+    struct code_stream *s = c->state;
+
+    if (e->kind == CODE_END)
+        s->cell = NULL;
+    if (c->answered || !c->req)
+        return true;
+    if (e->kind != CODE_STDOUT && buf_len(&s->out.rest))
+        sse_line_flush(&s->out, "stdout", &b);
+    if (e->kind != CODE_STDERR && buf_len(&s->err.rest))
+        sse_line_flush(&s->err, "stderr", &b);
+    switch (e->kind) {
+    case CODE_STDOUT:
+        sse_lines_take(&s->out, "stdout", e->frame->text, &b);
+        break;
+    case CODE_STDERR:
+        sse_lines_take(&s->err, "stderr", e->frame->text, &b);
+        break;
+    case CODE_RESULT:
+        code_put_results(&b, e->frame);
+        break;
+    case CODE_COUNT:
+        sse_begin(&b, "execution_count");
+        buf_printf(&b, ",\"execution_count\":%u}\n\n", e->frame->count);
+        break;
+    case CODE_ERROR:
+        s->has_failed = true;
+        code_put_error(&b, e->frame);
+        break;
+    case CODE_END:
+        if (!s->has_failed)
+            sse_complete(&b, clock_real() - s->started);
+        break;
+    }
+    if (buf_error(&b) < 0 || http_response_write(c->req, buf_str(&b)) < 0) {
+        http_abort(c->req);
+        return true;
+    }
+    if (e->kind != CODE_END)
+        return !http_response_full(c->req);
+    code_stream_end(s);
+    call_done(c);
+    (void)http_response_end(c->req);
+    return true;
+}
+
+static void code_stream_drained(struct http_request *req, void *ctx)
+{
+    struct call *c = ctx;
+    struct code_stream *s = c->state;
+
+    (void)req;
+    if (s->cell)
+        code_drained(s->cell);
+}
+
+static void code_execute(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1024);
+    struct code_stream *s = arena_alloc(http_arena(c->req), sizeof(*s));
+    struct code_spec spec = {.context = STR("")};
+    struct str name = STR("");
+    const json_t *context = json_object_get(c->body, "context");
+    struct err err;
+
+    *s = (struct code_stream){.call = c, .started = clock_real()};
+    if (!CALL_WANTS(c, JSON_NEED_STR("code", &spec.code)))
+        return;
+    if (context && !json_is_null(context) &&
+        (!json_is_object(context) || json_get_str(context, "id", &spec.context, &err) < 0 ||
+         json_get_str(context, "language", &name, &err) < 0)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "context must be an object with id or language");
+        return;
+    }
+    /* Without either it is for a shell. */
+    if (!spec.context.n && !(spec.language = code_language(c->sandbox, name.n ? name : STR("bash"), &err))) {
+        call_fail_err(c, &err);
+        return;
+    }
+    buf_init(&s->out.rest, SSE_LINE_MAX);
+    buf_init(&s->err.rest, SSE_LINE_MAX);
+    c->state = s;
+    if (code_run(c->sandbox, &c->actor, &spec, code_stream_event, c, &s->cell, &err) < 0) {
+        s->cell = NULL;
+        if (err.code == ERR_NOT_FOUND)
+            code_not_found(c, spec.context);
+        else
+            call_fail_err(c, &err);
+        return;
+    }
+    id_token(s->id, COMMAND_ID_LEN);
+    (void)map_put(&opensandbox_of_execd(c)->cells, str_of(s->id), s);
+    c->cleanup = code_stream_left;
+    http_on_drain(c->req, code_stream_drained, c);
+    http_watch_client(c->req, true);
+    sse_start(c);
+    sse_text(&b, "init", str_of(s->id));
+    (void)http_response_write(c->req, buf_str(&b));
+    call_set_timer(c, PING_MS, sse_ping);
+}
+
+static void code_stop(struct call *c)
+{
+    struct str id = STR("");
+    struct code_stream *s;
+    struct err err;
+
+    (void)call_query(c, "id", &id);
+    s = map_get(&opensandbox_of_execd(c)->cells, id);
+    if (!s || !s->cell || s->call->sandbox != c->sandbox)
+        call_fail(c, 500, "nothing runs under the id '%.*s'", (int)MIN(id.n, (size_t)64), id.p);
+    else if (code_interrupt(s->cell, &c->actor, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        call_empty(c, 200);
+}
+
+const struct route code_routes[] = {
+    {HTTP_METHOD_POST, "/code", code_execute, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/code", code_stop, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_POST, "/code/context", code_create, ROUTE_BODY | ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/code/contexts", code_list, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/code/contexts", code_delete_all, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/code/contexts/{}", code_show, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_DELETE, "/code/contexts/{}", code_delete, ROUTE_SANDBOX, NULL},
+};
+const size_t code_n_routes = ARRAY_SIZE(code_routes);

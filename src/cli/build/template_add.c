@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/build/template_add.h"
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/print.h"
+#include "cli/service.h"
+#include "cli/things.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ALIASES_MAX = 8, RECIPE_MAX = 16384, RECIPES_MAX = 64 };
+
+struct recipe {
+    const char *name, *directory, *version, *summary;
+    const char *aliases[ALIASES_MAX];
+    size_t n_aliases;
+};
+
+static char *recipe_home(struct arena *a)
+{
+    const char *set = getenv("COVE_TEMPLATES");
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (set && *set)
+        return arena_printf(a, "%s", set);
+    if (n < 0)
+        return arena_printf(a, "%s", "/usr/local/share/cove/templates");
+    self[n] = '\0';
+    char *slash = strrchr(self, '/');
+    *slash = '\0';
+    /* build/cove, then PREFIX/bin/cove. */
+    char *beside = arena_printf(a, "%s/../templates", self);
+    return access(beside, R_OK) == 0 ? beside : arena_printf(a, "%s/../share/cove/templates", self);
+}
+
+/* False: there is no such recipe. */
+static bool recipe_read(struct arena *a, const char *home, const char *name, struct recipe *ret_recipe)
+{
+    AUTO_BUF struct buf b = BUF_INIT(RECIPE_MAX);
+    struct recipe r = {.name = arena_printf(a, "%s", name), .directory = arena_printf(a, "%s/%s", home, name)};
+    AUTO_CLOSE int fd = open(arena_printf(a, "%s/recipe", r.directory), O_RDONLY | O_CLOEXEC);
+    struct str rest, line, key;
+    ssize_t n;
+    char *to;
+
+    if (!*name || strchr(name, '/') || fd < 0 || !(to = buf_reserve(&b, RECIPE_MAX - 1)) ||
+        (n = read(fd, to, RECIPE_MAX - 1)) < 0)
+        return false;
+    buf_commit(&b, (size_t)n);
+    for (rest = buf_str(&b); str_split(&rest, '\n', &line);) {
+        struct str value = line;
+
+        if (!str_split(&value, ':', &key))
+            continue;
+        const char *text = arena_strndup(a, str_trim(value).p, str_trim(value).n);
+        if (str_eqc(key, "version"))
+            r.version = text;
+        else if (str_eqc(key, "summary"))
+            r.summary = text;
+        else if (str_eqc(key, "alias") && r.n_aliases < ALIASES_MAX)
+            r.aliases[r.n_aliases++] = text;
+    }
+    *ret_recipe = r;
+    return r.version && r.summary;
+}
+
+/* The version that is here, as a tag of the template; NULL: none. */
+static const char *recipe_version_here(const json_t *all, const char *name)
+{
+    const json_t *one, *tag;
+    const char *found = NULL;
+    size_t i, k;
+
+    json_array_foreach(json_object_get(all, "templates"), i, one)
+    {
+        const char *its = json_string_value(json_object_get(one, "name"));
+
+        if (!its || strcmp(its, name) != 0)
+            continue;
+        const char *build = NULL;
+        json_array_foreach(json_object_get(one, "tags"), k, tag)
+        {
+            if (strcmp(json_string_value(json_object_get(tag, "tag")), "default") == 0)
+                build = json_string_value(json_object_get(tag, "build"));
+        }
+        json_array_foreach(json_object_get(one, "tags"), k, tag)
+        {
+            const char *text = json_string_value(json_object_get(tag, "tag")),
+                       *of = json_string_value(json_object_get(tag, "build"));
+            if (text[0] == 'v' && build && of && strcmp(build, of) == 0)
+                found = text + 1;
+        }
+    }
+    return found;
+}
+
+static json_t *recipe_templates(struct context *ctx)
+{
+    AUTO(service_close) struct service *s = service_open(ctx);
+    json_t *answer = NULL;
+
+    return s && service_call(s, "GET", "/cove/v1/templates", NULL, NULL, &answer) == 0 ? answer : NULL;
+}
+
+static int recipe_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct recipe *)a)->name, ((const struct recipe *)b)->name);
+}
+
+int template_add_list(struct context *ctx)
+{
+    static const char *const heads[] = {"NAME", "VERSION", "HERE", "ALSO", "WHAT"};
+    AUTO_ARENA struct arena a = ARENA_INIT;
+    const char *home = recipe_home(&a);
+    struct recipe all[RECIPES_MAX];
+    size_t n = 0;
+    DIR *dir = opendir(home);
+
+    if (!dir) {
+        (void)err_set(&ctx->err, ERR_NOT_FOUND, "there are no recipes in %s", home);
+        return context_fail(ctx, STATUS_FAILED);
+    }
+    for (const struct dirent *e; n < RECIPES_MAX && (e = readdir(dir));)
+        n += e->d_name[0] != '.' && recipe_read(&a, home, e->d_name, &all[n]);
+    (void)closedir(dir);
+    qsort(all, n, sizeof(*all), recipe_compare);
+    AUTO_JSON json_t *templates = recipe_templates(ctx);
+    if (!templates)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_JSON json_t *rows = json_array();
+    struct table t;
+    table_init(&t, ARRAY_SIZE(heads));
+    for (size_t h = 0; h < ARRAY_SIZE(heads); h++)
+        table_add(&t, str_of(heads[h]));
+    for (size_t i = 0; i < n; i++) {
+        const char *here = recipe_version_here(templates, all[i].name);
+
+        table_add(&t, str_of(all[i].name));
+        table_add(&t, str_of(all[i].version));
+        table_add(&t, str_of(here ? here : "-"));
+        table_add(&t, str_of(all[i].n_aliases ? all[i].aliases[0] : "-"));
+        table_add(&t, str_of(all[i].summary));
+        (void)json_array_append_new(rows, json_pack("{s:s,s:s,s:s?,s:s}", "name", all[i].name, "version",
+                                                    all[i].version, "here", here, "summary", all[i].summary));
+    }
+    if (ctx->json)
+        print_json(rows);
+    else
+        table_print(&t, stdout);
+    table_fini(&t);
+    return STATUS_OK;
+}
+
+int template_add_run(struct context *ctx, const char *name, const struct template_build_options *options)
+{
+    AUTO_ARENA struct arena a = ARENA_INIT;
+    struct template_build_options o = *options;
+    struct recipe r;
+
+    if (!recipe_read(&a, recipe_home(&a), name, &r)) {
+        (void)err_set(&ctx->err, ERR_NOT_FOUND, "there is no recipe \"%.64s\"", name);
+        (void)snprintf(ctx->hint, sizeof(ctx->hint), "'cove template add --list' shows those that there are");
+        return context_fail(ctx, STATUS_FAILED);
+    }
+    AUTO_JSON json_t *templates = recipe_templates(ctx);
+    if (!templates)
+        return context_fail(ctx, STATUS_FAILED);
+    o.context = r.directory;
+    o.tags[o.n_tags++] = "default";
+    o.tags[o.n_tags++] = arena_printf(&a, "v%s", r.version);
+    /* Under its other names all steps are in the cache. */
+    for (size_t i = 0; i <= r.n_aliases; i++) {
+        const char *here;
+
+        o.name = i ? r.aliases[i - 1] : r.name;
+        here = recipe_version_here(templates, o.name);
+        if (here && strcmp(here, r.version) == 0 && !o.no_cache) {
+            if (!o.quiet && !ctx->json)
+                (void)fprintf(stderr, "%s: version %s is here already\n", o.name, here);
+            continue;
+        }
+        int status = template_build_run(ctx, &o);
+        if (status != STATUS_OK)
+            return status;
+        o.no_cache = false;
+    }
+    return STATUS_OK;
+}

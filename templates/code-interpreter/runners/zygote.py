@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Makes Python contexts: one process with everything imported, whose forks are the contexts.
+
+A fork waits on the socket for the program `start` to connect: that gives its number, and with it its stdin, stdout, environment and directory. Once it is
+taken the next fork is made. The usual packages are imported after the first fork, so that whoever comes early need not wait for them.
+"""
+import contextlib
+import fcntl
+import gc
+import importlib.util
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+PLACE = "/run/cove-code"
+FIRST = "PIL.Image" # before there is any fork: results of it are shown
+USUAL = ("numpy", "pandas", "matplotlib", "matplotlib.pyplot", "e2b_charts")
+
+
+def listen():
+    os.makedirs(PLACE, mode=0o700, exist_ok=True)
+    lock = os.open(f"{PLACE}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB) # OSError: there is one
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{PLACE}/zygote")
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.bind(f"{PLACE}/zygote")
+    s.listen(128)
+    return s, lock
+
+
+def become(peer, pid):
+    """What `start` has is ours from here on."""
+    fds = [os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_CLOEXEC), os.open(f"/proc/{pid}/fd/1", os.O_WRONLY | os.O_CLOEXEC)]
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        variables = dict(one.split(b"=", 1) for one in f.read().split(b"\0") if b"=" in one)
+    os.environb.clear()
+    os.environb.update(variables)
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    os.chdir(f"/proc/{pid}/cwd")
+    os.chdir(os.getcwd())
+    os.setsid()
+    peer.sendall(struct.pack("<I", os.getpid()))
+    return fds
+
+
+def reap():
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        with contextlib.suppress(OSError), open(f"{PLACE}/{pid}.new", "w", encoding="ascii") as f:
+            f.write(str(status))
+        with contextlib.suppress(OSError):
+            os.rename(f"{PLACE}/{pid}.new", f"{PLACE}/{pid}")
+
+
+class Zygote:
+    def __init__(self):
+        self.socket, self.lock = listen()
+        import python
+        if importlib.util.find_spec("PIL"):
+            importlib.import_module(FIRST)
+        self.runner = python
+        self.shell = python.make_shell()
+        self.waits = None # the pipe whose end says that the fork is taken, and the fork
+
+    def fork(self):
+        ours, theirs = os.pipe()
+        gc.freeze()
+        pid = os.fork()
+        if pid:
+            os.close(theirs)
+            self.waits = ours, pid
+            return False
+        os.close(ours)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            peer, _ = self.socket.accept()
+            os.close(theirs)
+            os.close(self.lock)
+            self.socket.close()
+            self.peer, self.fds = peer, become(peer, struct.unpack("<I", peer.recv(4))[0])
+        except (OSError, ValueError, struct.error):
+            os._exit(1)
+        return True
+
+    def drop(self):
+        """The fork that waits, unless it is taken meanwhile."""
+        ours, pid = self.waits
+        if not select.select([ours], [], [], 0)[0]:
+            os.kill(pid, signal.SIGTERM)
+            os.waitpid(pid, 0)
+        os.close(ours)
+
+    def serve(self):
+        """Returns in each fork that is taken."""
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(woken)
+        if self.fork():
+            return
+        for name in USUAL:
+            if importlib.util.find_spec(name.partition(".")[0]):
+                importlib.import_module(name)
+                self.runner.show_figures(self.shell)
+            if select.select([self.waits[0]], [], [], 0)[0]:
+                os.close(self.waits[0])
+                if self.fork():
+                    return
+        self.runner.warm(self.shell)
+        self.drop()
+        if self.fork():
+            return
+        while True:
+            ready = select.select([self.waits[0], wake], [], [])[0]
+            if wake in ready:
+                os.read(wake, 4096)
+                reap()
+            if self.waits[0] in ready:
+                os.close(self.waits[0])
+                if self.fork():
+                    return
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1") # its threads don't survive a fork
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    try:
+        zygote = Zygote()
+    except BlockingIOError:
+        sys.exit(0)
+    zygote.serve()
+    zygote.runner.run(zygote.shell, zygote.peer, *zygote.fds)

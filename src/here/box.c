@@ -89,10 +89,13 @@ static void box_network(const struct box *b)
     box_must(b, netns_make(&net), "capture the network (nf_tables with inet, nat, ct, reject, limit, and IPv6)");
     box_must(b, mount_new("tmpfs", (const char *const[]){"mode", "0700", "size", "1m", NULL}, 0, &memory),
              "memory for the vault");
-    const int fds[BOX_FDS] = {net.tcp, net.dns_udp, net.dns_tcp, memory};
+    int directory = openat(memory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    box_must(b, directory < 0 ? -errno : 0, "memory for the vault");
+    const int fds[BOX_FDS] = {net.tcp, net.dns_udp, net.dns_tcp, directory};
     box_must(b, fd_send(b->spec->link, &m, offsetof(struct box_message, text) + 1, fds, BOX_FDS), "tell the launcher");
     netns_close(&net);
     (void)fd_close(memory);
+    (void)fd_close(directory);
 }
 
 static void box_await_go(struct box *b)
@@ -167,11 +170,10 @@ static int box_mask(const struct plan *p, const struct plan_op *op)
     if (!op->is_directory) {
         r = box_clone(BOX_OWN "nothing", MOUNT_ATTR_RDONLY, &fd);
     } else {
-        const char *mode = box_has_places(p, op) ? "0111" : "0000"; /* without a place in it, nobody gets in */
         r = mount_new("tmpfs", (const char *const[]){"mode", "0700", "size", "1m", NULL},
                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, &fd);
         r = r ? r : box_make_places(p, op, fd);
-        if (r == 0 && fchmod(fd, mode[1] == '1' ? 0111 : 0) < 0)
+        if (r == 0 && fchmodat(fd, ".", box_has_places(p, op) ? 0111 : 0, 0) < 0) /* without a place nobody gets in */
             r = -errno;
         r = r ? r : mount_set(fd, MOUNT_ATTR_RDONLY, -1);
     }

@@ -58,7 +58,7 @@ static const char help[] =
     "write nothing, and reaches no network, except what the settings allow.\n"
     "\n"
     "  -s, --settings FILE     settings, in the format of sandbox-runtime (~/.srt-settings.json)\n"
-    "  -c STRING               a line for the shell in the place of COMMAND\n"
+    "  -c, --command STRING    a line for the shell in the place of COMMAND\n"
     "      --control-fd N      further settings are read from there, one JSON object a line; allowed and denied domains take effect\n"
     "      --violations-fd N   what was refused is written there, one JSON object a line\n"
     "  -d, --debug             accepted, and does nothing\n"
@@ -89,6 +89,7 @@ static int here_descriptor(struct here *h, const char *text, int *ret_fd)
 static int here_options(struct here *h, int argc, char **argv)
 {
     static const struct option options[] = {{"settings", required_argument, NULL, 's'},
+                                            {"command", required_argument, NULL, 'c'},
                                             {"control-fd", required_argument, NULL, 'C'},
                                             {"violations-fd", required_argument, NULL, 'V'},
                                             {"debug", no_argument, NULL, 'd'},

@@ -92,8 +92,8 @@ def masked(world, **more):
 
 def test_the_command_never_sees_what_is_masked(world, on):
     on.here.file("token", "tok-live-9876543210fedcba\n")
-    line = ("echo $KEY; cat token; cat /proc/*/environ | tr '\\0' '\\n' | grep KEY=; "
-            "curl -sS -m 8 -o /dev/null -H \"Authorization: Bearer $KEY\" -H \"X-Api-Key: $(cat token)\" https://api.test/headers")
+    line = ("echo $KEY; cat ~/token; cat /proc/*/environ | tr '\\0' '\\n' | grep KEY=; "
+            "curl -sS -m 8 -o /dev/null -H \"Authorization: Bearer $KEY\" -H \"X-Api-Key: $(cat ~/token)\" https://api.test/headers")
     with world.watched() as seen:
         done, told = on(masked(world), line, env=on.here.environment(KEY=KEY))
     assert done.returncode == 0, done.stderr

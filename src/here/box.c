@@ -27,8 +27,6 @@
 
 enum { STATUS_NOT_EXECUTABLE = 126, STATUS_NOT_FOUND = 127 };
 
-#define BOX_OWN "/dev/.cove/" /* files of ours that others are covered with */
-
 static const char *const box_nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 struct box {

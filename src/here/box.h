@@ -11,6 +11,8 @@
 
 #include "here/plan.h"
 
+#define BOX_OWN "/dev/.cove/" /* in the box: files of ours that others are covered with */
+
 enum box_word {
     BOX_NETWORK = 1, /* from the box, with BOX_FDS descriptors */
     BOX_READY,       /* without a network */

@@ -255,6 +255,8 @@ static int here_secrets(struct here *h)
         if (s->secrets[i].name && !s->secrets[i].is_mask)
             here_set(h, s->secrets[i].name, NULL);
     }
+    if (h->n_masked) /* the box's CA, for those who don't read the system's bundle */
+        here_set(h, "NODE_EXTRA_CA_CERTS", BOX_OWN "ca.pem");
     return 0;
 }
 

@@ -213,10 +213,9 @@ static char *here_sentinel(size_t n)
 {
     enum { LEAST = 29, MOST = 512 };
     n = MIN(MAX(n, (size_t)LEAST), (size_t)MOST);
-    char *s = mem_alloc(n + 1);
-    memcpy(s, "fake_value_", 11);
-    id_token(s + 11, n - 11);
-    return s;
+    char random[MOST + 1];
+    id_token(random, n - strlen("fake_value_"));
+    return mem_printf("fake_value_%s", random);
 }
 
 /* Before the box is made: it gets the stand-ins with its plan and its environment. */
@@ -505,6 +504,7 @@ int main(int argc, char **argv)
     h.environment = json_object();
     if (here_surroundings(&h) < 0 || here_settings(&h) < 0)
         return here_fail(&h);
+    assert(h.settings);
     bool with_network = h.settings->wants_network || h.control >= 0;
     char *shell[] = {"bash", "-c", (char *)(uintptr_t)h.string, NULL};
     char **command = h.string ? shell : argv + optind;

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,8 +132,9 @@ static int here_settings(struct here *h)
 static int here_surroundings(struct here *h)
 {
     const char *home = getenv("HOME");
-    const struct passwd *user = home && home[0] == '/' ? NULL : getpwuid(getuid());
-    h->home = user ? user->pw_dir : home && home[0] == '/' ? home : "/";
+    if (!home || home[0] != '/')
+        return err_set(&h->err, ERR_FAILED_PRECONDITION, "HOME must name a directory: settings say ~");
+    h->home = home;
     if (getuid() == 0 || geteuid() != getuid() || getegid() != getgid())
         return err_set(
             &h->err, ERR_FAILED_PRECONDITION,

@@ -4,7 +4,7 @@
 BUILD := build
 UNIT := /usr/local/lib/systemd/system/cove.service
 DOC := /usr/local/share/doc/cove
-INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC) /usr/local/share/cove)
+INSTALLED = $(addprefix $(DESTDIR),$(addprefix /usr/local/bin/,cove cove-here coved cove-api cove-egress cove-agent cove-image) $(UNIT) $(DOC) /usr/local/share/cove)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build check-build check-run check-start check-install check-uninstall run start reload stop test test-sdks test-vm unit check fuzz bench soak format install deb uninstall clean

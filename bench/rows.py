@@ -72,6 +72,21 @@ def start(bench):
         report.value("start", f"{name} / cove", "x", median(theirs) / median(total), wanted.get(name), "more")
 
 
+def here(bench):
+    """`true` behind a boundary without root, beside a bare one and bwrap, all as an ordinary user."""
+    user = ["setpriv", "--reuid", "61234", "--regid", "61234", "--clear-groups", "--"]
+    program = Path(os.environ.get("COVE_BUILD", "build")).resolve() / "cove-here"
+    work = {"bare": spawner(bench, [*user, "/bin/true"], 20), "here": spawner(bench, [*user, str(program), "/bin/true"], 20)}
+    if shutil.which("bwrap"):
+        work["bwrap"] = spawner(bench, [*user, "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "/bin/true"], 20)
+    else:
+        bench.report.missing("here", "bwrap: not installed")
+    samples = {name: ms(column(rows, 1)) for name, rows in alternate(5 if bench.quick else 20, **work).items()}
+    for name, taken in samples.items():
+        bench.report.samples("here", {"bare": "true", "here": "cove-here true", "bwrap": "bwrap true"}[name], "ms", taken)
+    bench.report.value("here", "cove-here above a bare true", "ms", median(samples["here"]) - median(samples["bare"]), 3)
+
+
 def execute(bench):
     """A process in a live sandbox until its first output; beside docker exec."""
     report, load, sandbox = bench.report, bench.load, bench.sandbox()
@@ -356,5 +371,5 @@ def rest(bench):
         bench.report.value("rest", f"{name}, resident", "MiB", size / MIB, budget)
 
 
-ROWS = {"rest": rest, "start": start, "exec": execute, "mcp": mcp, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
+ROWS = {"rest": rest, "start": start, "here": here, "exec": execute, "mcp": mcp, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
         "files": files, "slow": slow, "events": append, "https": https, "network": network, **STATE_ROWS}

@@ -3,6 +3,8 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,4 +34,23 @@ int seccomp_load_egress(void)
 int seccomp_load_netmaker(void)
 {
     return load(netmaker_filter, ARRAY_SIZE(netmaker_filter), 0);
+}
+
+int seccomp_load_no_unix(void)
+{
+    enum { TYPE_BITS = 0xf };
+    static const struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 6, 5),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + sizeof(uint64_t)),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, TYPE_BITS),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_STREAM, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOCK_SEQPACKET, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+    };
+    return load(filter, ARRAY_SIZE(filter), 0);
 }

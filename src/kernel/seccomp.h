@@ -19,3 +19,9 @@ int seccomp_load_egress(void) WARN_UNUSED;
 
 /* The maker of network namespaces: an allow-list, all else EPERM. Of namespaces only those of the network; no processes, threads or executable memory. */
 int seccomp_load_netmaker(void) WARN_UNUSED;
+
+/*
+ * On top of the sandbox's filter: no unix socket but connected pairs, so that no service of the machine can be reached by a path (a read-only mount does
+ * not stop that). A pair of datagram sockets could be given another address.
+ */
+int seccomp_load_no_unix(void) WARN_UNUSED;

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "here/plan.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OPS_MAX = 4096, SCAN_MAX = 200000, PLACE_MODE = 01555 };
+
+struct plan_place {
+    char *path;
+    int fd; /* locked, shared */
+};
+
+/* What programs outside would obey. Those in a directory of their name only there. */
+static const char *const protected_paths[] = {
+    ".bashrc",    ".bash_profile", ".zshrc",  ".zprofile", ".profile",         ".gitconfig",     ".gitmodules",
+    ".ripgreprc", ".mcp.json",     ".vscode", ".idea",     ".claude/commands", ".claude/agents",
+};
+static const char *const protected_git[] = {".git/hooks", ".git/config"};
+
+struct plan_maker {
+    struct plan *p;
+    const struct settings *s;
+    const char *cwd, *home;
+    size_t seen; /* entries of directories */
+    struct err *err;
+};
+
+bool plan_is_below(const char *path, const char *directory)
+{
+    size_t n = strlen(directory);
+    return strcmp(directory, "/") == 0 || (strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == '\0'));
+}
+
+void plan_add(struct plan *p, const char *path, enum plan_kind kind, const char *content)
+{
+    struct stat st;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->ops[i].kind == kind && strcmp(p->ops[i].path, path) == 0)
+            return;
+    p->ops = mem_realloc(p->ops, (p->n + 1) * sizeof(*p->ops));
+    p->ops[p->n++] = (struct plan_op){
+        .path = mem_strdup(path),
+        .kind = kind,
+        .is_directory = lstat(path, &st) == 0 && S_ISDIR(st.st_mode),
+        .content = mem_strdup(content),
+        .fd = -1,
+    };
+}
+
+static size_t plan_depth(const char *path)
+{
+    size_t n = 0;
+    for (; *path; path++)
+        n += *path == '/' && path[1];
+    return n;
+}
+
+static int plan_compare(const void *a, const void *b)
+{
+    const struct plan_op *x = a, *y = b;
+    size_t dx = plan_depth(x->path), dy = plan_depth(y->path);
+    return dx != dy ? (dx < dy ? -1 : 1) : x->kind != y->kind ? (x->kind < y->kind ? -1 : 1) : strcmp(x->path, y->path);
+}
+
+void plan_sort(struct plan *p)
+{
+    if (p->n)
+        qsort(p->ops, p->n, sizeof(*p->ops), plan_compare);
+}
+
+static bool plan_has(const struct plan *p, const char *path, enum plan_kind kind, bool or_above)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->ops[i].kind == kind &&
+            (or_above ? plan_is_below(path, p->ops[i].path) : strcmp(path, p->ops[i].path) == 0))
+            return true;
+    return false;
+}
+
+static char *plan_absolute(const char *text, const char *cwd, const char *home)
+{
+    AUTO_FREE char *expanded =
+        text[0] == '~' && (text[1] == '/' || !text[1]) ? mem_printf("%s%s", home, text + 1) : mem_strdup(text);
+    size_t n = strlen(expanded);
+    if (n > 3 && strcmp(expanded + n - 3, "/**") == 0)
+        expanded[n - 3] = '\0';
+    char clean[PATH_TEXT_MAX];
+    return path_join(str_of(cwd), str_of(expanded), clean) < 0 ? NULL : mem_strdup(clean);
+}
+
+char *plan_resolve(const char *text, const char *cwd, const char *home)
+{
+    AUTO_FREE char *path = plan_absolute(text, cwd, home);
+    char real[PATH_MAX];
+    return path && realpath(path, real) ? mem_strdup(real) : NULL;
+}
+
+/* ---- patterns, expanded once ---- */
+
+static int plan_too_much(struct plan_maker *m, const char *where)
+{
+    return err_set(m->err, ERR_RESOURCE_EXHAUSTED, "%s: too much to look through", where);
+}
+
+/* "**": all below that a match with * for ** finds. That may be more than was meant, so it is for what is denied. */
+static int plan_walk(struct plan_maker *m, const char *directory, const char *pattern)
+{
+    DIR *d = opendir(directory);
+    if (!d)
+        return 0; /* the command can't read it either */
+    int r = 0;
+    const struct dirent *e;
+    while (r == 0 && (e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
+        struct stat st;
+        if (++m->seen > SCAN_MAX)
+            r = plan_too_much(m, pattern);
+        else if (fnmatch(pattern, path, 0) == 0)
+            plan_add(m->p, path, PLAN_MASK, NULL);
+        else if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            r = plan_walk(m, path, pattern);
+    }
+    (void)closedir(d);
+    return r;
+}
+
+static int plan_expand_deep(struct plan_maker *m, const char *pattern)
+{
+    AUTO_FREE char *wide = mem_strdup(pattern);
+    char *to = wide;
+    for (const char *c = pattern; *c; c++) {
+        if (strncmp(c, "**/", 3) == 0)
+            c += 2, *to++ = '*';
+        else
+            *to++ = *c;
+    }
+    *to = '\0';
+    AUTO_FREE char *base = mem_strdup(pattern);
+    base[strcspn(base, "*?[")] = '\0';
+    *(strrchr(base, '/') + (strrchr(base, '/') == base)) = '\0';
+    return plan_walk(m, base, wide);
+}
+
+static int plan_expand(struct plan_maker *m, const char *text, enum plan_kind kind)
+{
+    AUTO_FREE char *path = plan_absolute(text, m->cwd, m->home);
+    glob_t found;
+    if (!path)
+        return err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\" is no path", text);
+    if (!strpbrk(path, "*?[")) {
+        AUTO_FREE char *real = plan_resolve(text, m->cwd, m->home);
+        if (real)
+            plan_add(m->p, real, kind, NULL);
+        return 0;
+    }
+    if (strstr(path, "**"))
+        return kind == PLAN_MASK
+                   ? plan_expand_deep(m, path)
+                   : err_set(m->err, ERR_INVALID_ARGUMENT, "filesystem: \"%.80s\": ** is for denyRead alone", text);
+    if (glob(path, GLOB_PERIOD, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            AUTO_FREE char *real = plan_resolve(found.gl_pathv[i], m->cwd, m->home);
+            const char *last = strrchr(found.gl_pathv[i], '/');
+            if (real && strcmp(last, "/.") != 0 && strcmp(last, "/..") != 0)
+                plan_add(m->p, real, kind, NULL);
+        }
+        globfree(&found);
+    }
+    return 0;
+}
+
+/* ---- what may not be written ---- */
+
+static int plan_put_down(struct plan_maker *m, const char *path)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return errno == EACCES || errno == EROFS ? 0 /* nobody can make it */
+                                                 : err_errno(m->err, errno, "protect %s", path);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fchmod(fd, PLACE_MODE) < 0 || flock(fd, LOCK_SH) < 0)
+        return err_errno(m->err, errno, "protect %s", path);
+    struct plan *p = m->p;
+    p->places = mem_realloc(p->places, (p->n_places + 1) * sizeof(*p->places));
+    p->places[p->n_places++] = (struct plan_place){mem_strdup(path), TAKE_FD(fd)};
+    plan_add(p, path, PLAN_FIXED, NULL);
+    return 0;
+}
+
+/* `below` of a directory that may be written. */
+static int plan_fix(struct plan_maker *m, const char *directory, const char *below)
+{
+    AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", below);
+    for (char *c = path + strlen(directory) + 1;; c++) {
+        struct stat st;
+        char end = *c;
+        if (end != '/' && end != '\0')
+            continue;
+        *c = '\0';
+        bool is_there = lstat(path, &st) == 0;
+        if (!is_there && errno != ENOENT)
+            return errno == EACCES ? 0 : err_errno(m->err, errno, "protect %s", path);
+        bool is_place = is_there && S_ISDIR(st.st_mode) && (st.st_mode & 07777) == PLACE_MODE;
+        if (!is_there || is_place)
+            return plan_put_down(m, path);
+        bool is_on_the_way = end && S_ISDIR(st.st_mode);
+        plan_add(m->p, path, is_on_the_way ? PLAN_PIN : PLAN_FIXED, NULL);
+        if (!is_on_the_way)
+            return 0;
+        *c = end;
+    }
+}
+
+static int plan_protect(struct plan_maker *m, const char *directory, bool absent_too)
+{
+    struct stat st;
+    for (size_t i = 0; i < ARRAY_SIZE(protected_paths); i++) {
+        AUTO_FREE char *path = mem_printf("%s/%s", directory, protected_paths[i]);
+        if ((absent_too || lstat(path, &st) == 0) && plan_fix(m, directory, protected_paths[i]) < 0)
+            return -1;
+    }
+    AUTO_FREE char *git = mem_printf("%s/.git", directory);
+    if (lstat(git, &st) < 0)
+        return 0;
+    if (!S_ISDIR(st.st_mode))
+        return plan_fix(m, directory, ".git"); /* of a worktree: where its repository is */
+    for (size_t i = 0; i < ARRAY_SIZE(protected_git) - m->s->git_config; i++)
+        if (plan_fix(m, directory, protected_git[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* All directories from there to here. */
+static void plan_pin(struct plan_maker *m, const char *root, const char *path)
+{
+    AUTO_FREE char *part = mem_strdup(path);
+    for (size_t n = strlen(part); n > strlen(root); n = (size_t)(strrchr(part, '/') - part)) {
+        part[n] = '\0';
+        plan_add(m->p, part, PLAN_PIN, NULL);
+    }
+}
+
+/* root may be written; what is protected in directories below it must be fixed from there. */
+static int plan_scan(struct plan_maker *m, const char *root, const char *directory, unsigned depth)
+{
+    DIR *d = depth ? opendir(directory) : NULL;
+    const struct dirent *e;
+    int r = 0;
+    while (d && r == 0 && (e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || strcmp(e->d_name, "node_modules") == 0)
+            continue;
+        if (++m->seen > SCAN_MAX) {
+            r = plan_too_much(m, root);
+            break;
+        }
+        AUTO_FREE char *path = mem_printf("%s/%s", directory[1] ? directory : "", e->d_name);
+        struct stat st;
+        if (e->d_type != DT_DIR && (e->d_type != DT_UNKNOWN || lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
+            continue;
+        if (plan_has(m->p, path, PLAN_FIXED, false))
+            continue;
+        size_t before = m->p->n;
+        r = plan_protect(m, path, false);
+        if (m->p->n > before)
+            plan_pin(m, root, path);
+        r = r || strcmp(e->d_name, ".git") == 0 ? r : plan_scan(m, root, path, depth - 1);
+    }
+    if (d)
+        (void)closedir(d);
+    return r;
+}
+
+static int plan_deny_write(struct plan_maker *m, const char *text)
+{
+    AUTO_FREE char *path = plan_absolute(text, m->cwd, m->home), *real = plan_resolve(text, m->cwd, m->home);
+    if (!path || strpbrk(path, "*?["))
+        return plan_expand(m, text, PLAN_FIXED);
+    if (real)
+        plan_add(m->p, real, PLAN_FIXED, NULL);
+    for (size_t i = m->p->n; i-- > 0;) {
+        const struct plan_op *op = &m->p->ops[i];
+        if (op->kind == PLAN_WRITE && strcmp(op->path, path) != 0 && plan_is_below(path, op->path)) {
+            AUTO_FREE char *root = mem_strdup(op->path);
+            if (plan_fix(m, root, path + strlen(root) + (root[1] != 0)) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int plan_lists(struct plan_maker *m)
+{
+    static const char *const always[] = {"/tmp/claude", "~/.npm/_logs", "~/.claude/debug"};
+    const struct settings *s = m->s;
+    struct stat st;
+    for (size_t i = 0; i < s->allow_write.n; i++)
+        if (plan_expand(m, s->allow_write.items[i], PLAN_WRITE) < 0)
+            return -1;
+    for (size_t i = 0; i < ARRAY_SIZE(always); i++) {
+        AUTO_FREE char *real = plan_resolve(always[i], m->cwd, m->home);
+        if (real && stat(real, &st) == 0 && st.st_uid == getuid())
+            plan_add(m->p, real, PLAN_WRITE, NULL);
+    }
+    for (size_t i = 0; i < s->deny_read.n; i++)
+        if (plan_expand(m, s->deny_read.items[i], PLAN_MASK) < 0)
+            return -1;
+    for (size_t i = 0; i < s->allow_read.n; i++)
+        if (plan_expand(m, s->allow_read.items[i], PLAN_READ) < 0)
+            return -1;
+    for (size_t i = 0; i < s->n_secrets; i++)
+        if (s->secrets[i].path && !s->secrets[i].is_mask && plan_expand(m, s->secrets[i].path, PLAN_MASK) < 0)
+            return -1;
+    for (size_t i = 0; i < s->deny_write.n; i++)
+        if (plan_deny_write(m, s->deny_write.items[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int plan_mandatory(struct plan_maker *m)
+{
+    size_t n = m->p->n;
+    for (size_t i = 0; i < n; i++) {
+        struct plan_op op = m->p->ops[i];
+        AUTO_FREE char *root = mem_strdup(op.path);
+        if (op.kind != PLAN_WRITE || !op.is_directory)
+            continue;
+        if (plan_protect(m, root, true) < 0 || plan_scan(m, root, root, m->s->search_depth) < 0)
+            return -1;
+        if (strcmp(root, m->cwd) != 0 && plan_is_below(m->cwd, root)) {
+            if (plan_protect(m, m->cwd, true) < 0)
+                return -1;
+            plan_pin(m, root, m->cwd);
+        }
+    }
+    return 0;
+}
+
+/* Denied wins: what may be written below what may not, and what may be read where it may be written, says nothing. */
+static void plan_drop(struct plan *p)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        struct plan_op *op = &p->ops[i];
+        bool is_moot = (op->kind == PLAN_WRITE && plan_has(p, op->path, PLAN_FIXED, true)) ||
+                       (op->kind == PLAN_READ && plan_has(p, op->path, PLAN_WRITE, false)) ||
+                       (op->kind == PLAN_PIN &&
+                        (plan_has(p, op->path, PLAN_WRITE, false) || plan_has(p, op->path, PLAN_FIXED, true))) ||
+                       (op->kind == PLAN_MASK && plan_has(p, op->path, PLAN_READ, false)) ||
+                       (op->kind == PLAN_FIXED && !plan_has(p, op->path, PLAN_WRITE, true));
+        op->fd = is_moot ? -2 : -1;
+    }
+    for (size_t i = 0; i < p->n; i++) {
+        struct plan_op op = p->ops[i];
+        if (op.fd == -2) {
+            mem_free(op.path);
+            mem_free(op.content);
+        } else {
+            p->all_writable |= op.kind == PLAN_WRITE && strcmp(op.path, "/") == 0;
+            p->ops[kept++] = op;
+        }
+    }
+    p->n = kept;
+}
+
+int plan_make(const struct settings *s, const char *cwd, const char *home, struct plan *p, struct err *err)
+{
+    struct plan_maker m = {.p = p, .s = s, .cwd = cwd, .home = home, .err = err};
+    if (s->files_disabled) {
+        plan_add(p, "/", PLAN_WRITE, NULL);
+        p->all_writable = true;
+        return 0;
+    }
+    if (plan_lists(&m) < 0 || plan_mandatory(&m) < 0)
+        return -1;
+    plan_drop(p);
+    if (p->n > OPS_MAX)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "filesystem: %zu paths are too many", p->n);
+    plan_sort(p);
+    return 0;
+}
+
+void plan_fini(struct plan *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        mem_free(p->ops[i].path);
+        mem_free(p->ops[i].content);
+    }
+    mem_free(p->ops);
+    for (size_t i = p->n_places; i-- > 0;) {
+        if (flock(p->places[i].fd, LOCK_EX | LOCK_NB) == 0)
+            (void)rmdir(p->places[i].path);
+        (void)fd_close(p->places[i].fd);
+        mem_free(p->places[i].path);
+    }
+    mem_free(p->places);
+}

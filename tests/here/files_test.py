@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be read and written: each case is settings, a command, and what is on disk afterwards."""
+
+import subprocess
+
+import pytest
+from conftest import settings
+
+MANDATORY = [".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".gitconfig", ".gitmodules", ".ripgreprc", ".mcp.json", ".vscode/tasks.json",
+             ".idea/workspace.xml", ".claude/commands/x", ".claude/agents/x", ".git/hooks/pre-commit", ".git/config"]
+
+
+def test_without_settings_files_can_be_read_and_not_written(here):
+    here.file("a", "text")
+    done = here.sh(None, "cat a && echo more >> a")
+    assert done.stdout == "text" and done.returncode and "ead-only" in done.stderr
+    assert (here.home / "a").read_text() == "text"
+
+
+def test_writing_works_where_it_is_allowed_and_nowhere_else(here):
+    here.folder("w")
+    here.folder("other")
+    done = here.sh(settings(write=["w"]), "echo 1 > w/a; mkdir w/d && mv w/a w/d/b; ln w/d/b w/c; echo 2 > other/a; echo 3 > /var/tmp/cove-here-x")
+    assert (here.home / "w/d/b").read_text() == "1\n" and (here.home / "w/c").exists(), done.stderr
+    assert not (here.home / "other/a").exists() and done.stderr.count("ead-only") == 2
+
+
+@pytest.mark.parametrize("spelling", ["~/w", "w", "w/", "w/**", "../home/w"])
+def test_spellings_of_a_path(here, spelling):
+    here.folder("w")
+    assert here.sh(settings(write=[spelling]), "touch w/a").returncode == 0
+
+
+def test_denied_writing_wins(here):
+    here.folder("w/no/deep")
+    done = here.sh(settings(write=["w", "w/no/deep"], deny_write=["w/no"]), "touch w/no/a; touch w/no/deep/a; mv w/no w/yes; rmdir w/no/deep; touch w/b")
+    assert (here.home / "w/b").exists() and sorted(p.name for p in (here.home / "w/no").iterdir()) == ["deep"], done.stderr
+    assert not any((here.home / "w/no/deep").iterdir())
+
+
+def test_what_is_denied_and_not_there_does_not_come_into_being(here):
+    here.folder("w")
+    done = here.sh(settings(write=["w"], deny_write=["w/new/file"]), "mkdir -p w/new; touch w/new/file; rm -rf w/new; mv w/new w/x; echo end")
+    assert done.stdout == "end\n" and not list((here.home / "w").iterdir()), done.stderr
+
+
+@pytest.mark.parametrize("path", MANDATORY)
+def test_what_others_obey_is_never_written_nor_made(here, path):
+    here.folder("w/.git")
+    line = f"mkdir -p $(dirname w/{path}); echo evil > w/{path}; rm -rf w/{path}; echo evil > evil; mv evil w/{path}; ln -s /x w/{path}; echo ok > w/fine"
+    here.sh(settings(write=["w"]), line)
+    assert (here.home / "w/fine").exists()
+    assert [p.name for p in (here.home / "w").iterdir() if p.name != ".git"] == ["fine"], "nothing is left behind"
+    assert not list((here.home / "w/.git").iterdir())
+
+
+@pytest.mark.parametrize("path", MANDATORY)
+def test_what_others_obey_stays_as_it_is(here, path):
+    here.folder("w/.git/refs")
+    here.file(f"w/{path}", "good")
+    top = path.split("/")[0]
+    line = f"echo evil > w/{path}; rm -f w/{path}; mv w/{top} w/away; rm -rf w/{top}; mv w/.git w/gone; mkdir -p w/.git/refs; touch w/.git/refs/ok"
+    here.sh(settings(write=["w"]), line)
+    assert (here.home / "w" / path).read_text() == "good" and (here.home / "w/.git/refs/ok").exists()
+
+
+def test_what_others_obey_is_found_three_levels_down(here):
+    here.file("w/a/b/.git/hooks/pre-commit", "good")
+    here.sh(settings(write=["w"]), "echo evil > w/a/b/.git/hooks/pre-commit; mv w/a/b w/c; mv w/a w/d; mkdir -p w/a/b/.git/hooks; "
+                                   "echo evil > w/a/b/.git/hooks/pre-commit; touch w/a/b/fine")
+    assert (here.home / "w/a/b/.git/hooks/pre-commit").read_text() == "good" and (here.home / "w/a/b/fine").exists()
+
+
+def test_a_link_that_others_obey_is_not_replaced(here):
+    here.file("w/dots/rc", "good")
+    (here.home / "w/.bashrc").symlink_to("dots/rc")
+    (here.home / "w/.mcp.json").symlink_to("nowhere")
+    here.sh(settings(write=["w"]), "echo evil > w/.bashrc; rm -f w/.bashrc; echo evil > w/.bashrc; rm -f w/.mcp.json; echo evil > w/.mcp.json; echo evil > w/nowhere")
+    assert (here.home / "w/.bashrc").is_symlink() and (here.home / "w/.mcp.json").is_symlink()
+    assert (here.home / "w/.bashrc").read_text() == "good"
+
+
+def test_two_at_once_share_what_is_put_down(here):
+    here.folder("w")
+    first = subprocess.Popen(here.argv(settings(write=["w"]), "sh", "-c", "echo there; read line; touch w/.mcp.json && echo BAD"), stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, cwd=here.home, env=here.environment(), text=True)
+    assert first.stdout.readline() == "there\n"
+    assert here.sh(settings(write=["w"]), "touch w/.mcp.json").returncode
+    assert (here.home / "w/.mcp.json").is_dir()
+    assert first.communicate("\n", timeout=20)[0] == ""
+    assert not list((here.home / "w").iterdir())
+
+
+def test_git_works_and_its_configuration_stays(here):
+    here.folder("w")
+    run = lambda line: here.sh(settings(write=["w"]), f"cd w && {line}")
+    subprocess.run(here.argv(None, program="/usr/bin/git")[:-1] + ["git", "init", "-q", "w"], cwd=here.home, env=here.environment(), check=True)
+    identity = "git -c user.name=a -c user.email=a@b"
+    done = run(f"echo 1 > f && git add -A && {identity} commit -qm one && git status --porcelain && git log --oneline | wc -l")
+    assert done.returncode == 0 and done.stdout == "1\n", done.stderr + done.stdout
+    assert run("git config core.fsmonitor ./x").returncode
+    assert run("echo 'echo pwned' > .git/hooks/pre-commit").returncode
+    allowed = settings(write=["w"], filesystem={"allowGitConfig": True})
+    assert here.sh(allowed, "cd w && git config a.b c").returncode == 0
+    assert here.sh(allowed, "cd w && touch .git/hooks/x").returncode
+
+
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd"])
+def test_a_link_leads_nowhere_that_may_be_written(here, target):
+    here.folder("w")
+    here.file("outside", "good")
+    done = here.sh(settings(write=["w"]), f"ln -s {target} w/l && echo evil > w/l; ln -s ../absent/x w/m; mkdir -p w/m; ln {target} w/h; echo evil >> w/h")
+    assert (here.home / "outside").read_text() == "good" and not (here.home / "absent").exists() and "ead-only" in done.stderr
+
+
+def test_denied_reading(here):
+    here.file("s/key", "secret")
+    here.file("s/open/a", "public")
+    here.file("w/.env", "secret")
+    denied = settings(write=["w"], deny_read=["s", "**/.env"], filesystem={"allowRead": ["s/open"]})
+    done = here.sh(denied, "cat s/key w/.env; ls s; cat s/open/a; echo x > w/.env; echo x > s/key; rm -rf s; cat /proc/self/root$PWD/s/key")
+    assert done.stdout == "public" and "secret" not in done.stderr
+    assert (here.home / "w/.env").read_text() == "secret" and (here.home / "s/key").exists()
+    assert here.sh(settings(deny_read=["s"]), "ls s").returncode
+
+
+def test_what_may_be_written_below_what_may_not_be_read(here):
+    here.file("key", "secret")
+    here.folder("w")
+    done = here.sh(settings(write=["~/w"], deny_read=["~"]), "cat ../key; touch a; pwd", cwd=here.home / "w")
+    assert (here.home / "w/a").exists() and "secret" not in done.stdout, done.stderr
+
+
+def test_temporary_files_work(here):
+    done = here.sh(settings(), 'f=$(mktemp) && echo a > "$f" && cat "$f" && echo b > /dev/shm/c && ls /dev/pts >&2')
+    assert done.returncode == 0 and done.stdout == "a\n", done.stderr
+    assert here.sh(settings(filesystem={"disabled": True}), "echo a > free").returncode == 0 and (here.home / "free").exists()

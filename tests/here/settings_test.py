@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings file: what is taken, and what is refused by its name."""
+
+import pytest
+from conftest import settings
+
+GOOD = [{}, {"network": {"allowedDomains": [], "deniedDomains": ["*", "*:25"]}}, {"mandatoryDenySearchDepth": 10}, {"ripgrep": {"command": "rg"}}, {"allowPty": True},
+        {"network": {"strictAllowlist": True, "deniedResolvedAddresses": ["10.0.0.0/8"], "allowMachLookup": []}}, {"ignoreViolations": {"*": ["x"]}},
+        {"git": {"safeDirectories": ["/x"]}}, {"bwrapPath": "/x", "windows": {}}]
+BAD = [("{", "line 1"), ("[]", "must be an object"), ('{"network":{}}', "allowedDomains"), ('{"network":{"allowedDomains":[],"deniedDomains":[]}}', "filesystem")]
+DOMAINS = ["*", "*.com", "https://a.example", "a.example/path", "a.example:0", "a.example:65536", "a.example:+443", "a.example:443:80", "a b", "127.1", "localhost", ""]
+REFUSED = [({"network": {key: value}}, f"network.{key}") for key, value in (("httpProxyPort", 1), ("socksProxyPort", 1), ("mitmProxy", {}), ("parentProxy", {}),
+                                                                        ("nonsense", 1), ("tlsTerminate", {"caCertPath": "/x"}))]
+REFUSED += [({"filesystem": {"nonsense": []}}, "filesystem.nonsense"), ({"nonsense": 1}, "nonsense"), ({"mandatoryDenySearchDepth": 11}, "mandatoryDenySearchDepth"),
+            ({"credentials": {"sigv4": {}}}, "credentials.sigv4"), ({"credentials": {"allowPlaintextInject": True}}, "credentials.allowPlaintextInject"),
+            ({"credentials": {"envVars": [{"name": "A", "mode": "mask", "injectHosts": ["a.example"]}]}}, "a.example"),
+            ({"credentials": {"envVars": [{"name": "A", "mode": "mask", "injectHosts": ["a.example"], "decode": "jwt"}]}}, "decode")]
+
+
+@pytest.mark.parametrize("more", GOOD, ids=str)
+def test_taken(here, more):
+    done = here.run(settings(**more), "true")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("text, says", BAD)
+def test_a_file_that_makes_no_sense(here, text, says):
+    done = here.run(text, "touch", "/dev/shm/x")
+    assert done.returncode == 125 and says in done.stderr
+
+
+@pytest.mark.parametrize("more, says", REFUSED, ids=lambda value: str(value)[:60])
+def test_refused_by_name(here, more, says):
+    done = here.run(settings(**more), "true")
+    assert done.returncode == 125 and says in done.stderr
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_domains_that_are_none(here, domain):
+    done = here.run(settings(allow=[domain]), "true")
+    assert done.returncode == 125 and "network.allowedDomains" in done.stderr
+
+
+def test_where_settings_come_from(here):
+    here.folder("w")
+    here.file(".srt-settings.json", '{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["~/w"],"denyWrite":[]}}')
+    assert here.sh(None, "touch w/a").returncode == 0
+    assert here.run(None, "-s", here.home / "nowhere", "true").returncode == 125
+    assert here.run("", "true").returncode == 125
+    here.file(".srt-settings.json", "{")
+    assert here.run(None, "true").returncode == 125
+
+
+def test_wrong_usage(here):
+    for words in ((), ("--nonsense", "true"), ("-c", "true", "true"), ("--control-fd", "1", "true"), ("--violations-fd", "99", "true")):
+        assert here.run(None, *words).returncode == 2, words
+    assert "Usage" in here.run(None, "--help").stdout and here.run(None, "--version").stdout.startswith("cove ")
+
+
+def test_variables_that_are_taken_away(here):
+    denied = settings(credentials={"envVars": [{"name": "KEY", "mode": "deny"}], "files": [{"path": "~/f", "mode": "deny"}]})
+    here.file("f", "secret")
+    done = here.sh(denied, "env; cat f", env={"KEY": "secret", "HTTPS_PROXY": "http://x"})
+    assert "secret" not in done.stdout and "PROXY" not in done.stdout and "SANDBOX_RUNTIME=1" in done.stdout

@@ -45,7 +45,7 @@ test: ## everything: checks, unit, corpora of fuzzers, system, attack, network a
 	@tools/install-deps build run test
 	@tools/test
 
-test-sdks: ## only the tests with E2B's SDKs, old ones too; they come from the registries, else they are skipped
+test-sdks: ## only the tests with E2B's and MCP's SDKs, old ones too; they come from the registries, else they are skipped
 	@tools/install-deps build run test
 	@tools/test sdk
 

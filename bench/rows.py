@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurements, one function a row. Each takes the Bench (run) and adds lines to its report."""
 
+import http.client
+import json
 import os
 import re
 import shutil
@@ -88,6 +90,31 @@ def execute(bench):
         theirs = ms(column(samples["docker"], 0))
         report.samples("exec", "docker exec, to first output", "ms", theirs)
         report.value("exec", "docker / cove", "x", median(theirs) / median(first), 30, "more")
+
+
+def mcp(bench):
+    """The same as an MCP client asks for it: tools/call of exec, argv ["true"], on one kept-alive connection; and by a line for the shell."""
+    sandbox = bench.sandbox()[0]
+    connection = http.client.HTTPConnection(bench.service.address, timeout=30)
+    version, headers = "2026-07-28", {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["BENCH_KEY"]}
+    headers |= {"MCP-Protocol-Version": version, "Mcp-Method": "tools/call", "Mcp-Name": "exec"}
+    meta = {"io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {}}
+
+    def call(**what):
+        params = {"name": "exec", "arguments": {"sandbox": sandbox, **what}, "_meta": meta}
+        begin = time.monotonic()
+        connection.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}), headers)
+        answer = json.load(connection.getresponse())
+        if answer["result"]["structuredContent"].get("exit_code") != 0:
+            raise Broken(f"exec true: {answer}")
+        return (time.monotonic() - begin) * 1e3
+
+    for what, budget in ({"argv": ["true"]}, 3), ({"command": "true"}, None):
+        for _ in range(10):
+            call(**what)
+        report = [call(**what) for _ in range(60 if bench.quick else 300)]
+        bench.report.samples("mcp", f"tools/call exec, {json.dumps(what)}", "ms", report, budget=budget)
+    connection.close()
 
 
 # ---- many ----
@@ -306,12 +333,15 @@ def append(bench):
     """One event: row, hash, chain; the store's batches as the loop makes them."""
     src, libs = bench.top / "src", bench.build / "src"
     program = bench.out / "append"
-    run(["cc", "-std=c17", "-O2", "-D_GNU_SOURCE", "-I", src, "-o", program, bench.top / "bench/append.c", libs / "libevent.a",
-         libs / "libstore.a", libs / "libbase.a", "-lsqlite3", "-lcrypto"])
+    run(["cc", "-std=c17", "-O2", "-D_GNU_SOURCE", "-I", src, "-o", program, bench.top / "bench/append.c", libs / "libguard.a",
+         libs / "libevent.a", libs / "libstore.a", libs / "libbase.a", "-lsqlite3", "-lcrypto", "-ljansson"])
     for batch, events in ((1, 2000 if bench.quick else 20000), (100, 20000 if bench.quick else 200000)):
         path = bench.scratch.path / f"events-{batch}.db"
-        took = [float(line) / batch for line in run([program, path, events, batch]).splitlines()]
+        took = [float(line) / batch for line in run([program, path, events, batch, 0]).splitlines()]
         bench.report.samples("events", f"append one, committed in batches of {batch}", "us", took)
+    judged = [float(line) / batch for line in run([program, bench.scratch.path / "events-judged.db", events, batch, 200]).splitlines()]
+    more = median(judged) - median(took)
+    bench.report.value("events", "more, judged by 200 rules and all rails", "us", more, 20)
 
 
 def rest(bench):
@@ -326,5 +356,5 @@ def rest(bench):
         bench.report.value("rest", f"{name}, resident", "MiB", size / MIB, budget)
 
 
-ROWS = {"rest": rest, "start": start, "exec": execute, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
+ROWS = {"rest": rest, "start": start, "exec": execute, "mcp": mcp, "burst": burst, "crowd": crowd, "health": health, "connections": connections,
         "files": files, "slow": slow, "events": append, "https": https, "network": network, **STATE_ROWS}

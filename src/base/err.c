@@ -95,12 +95,30 @@ bool err_unpack(uint32_t packed, struct err *ret_err)
     return true;
 }
 
+/* What does not fit ends behind a word, and is seen to be cut. */
+static void err_cut(struct err *err, size_t needed)
+{
+    enum { WORD_MAX = 40 };
+    size_t at = sizeof(err->msg) - 4;
+    if (needed < sizeof(err->msg))
+        return;
+    for (size_t i = at; i > at - WORD_MAX; i--)
+        if (err->msg[i] == ' ') {
+            at = i;
+            break;
+        }
+    while (at && ((unsigned char)err->msg[at] & 0xc0) == 0x80)
+        at--;
+    memcpy(err->msg + at, "...", 4);
+}
+
 PRINTF_LIKE(4, 0) static void vset(struct err *err, enum err_code code, int errnum, const char *fmt, va_list ap)
 {
     err->code = code;
     err->reason = err_reason_from_errno(errnum);
     err->errnum = errnum;
-    (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    int n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+    err_cut(err, n > 0 ? (size_t)n : 0);
 }
 
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
@@ -132,6 +150,7 @@ int err_prefix(struct err *err, const char *fmt, ...)
     (void)vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
     va_end(ap);
     size_t n = strlen(err->msg);
-    (void)snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", old);
+    int more = snprintf(err->msg + n, sizeof(err->msg) - n, ": %s", old);
+    err_cut(err, n + (more > 0 ? (size_t)more : 0));
     return -1;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
+#include "base/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,9 +75,28 @@ static void test_reasons_go_along(void **state)
     assert_false(err_unpack(err_pack(ERR_PERMISSION_DENIED, ERR_HELD), &other));
 }
 
+static void what_is_too_long_ends_behind_a_word(void **state)
+{
+    (void)state;
+    struct err err;
+    char words[400] = "", letters[400];
+    for (int i = 0; i < 50; i++)
+        memcpy(words + i * 7, "sieben ", 8);
+    (void)err_set(&err, ERR_INTERNAL, "%s", words);
+    assert_true(strlen(err.msg) > 200);
+    assert_string_equal(err.msg + strlen(err.msg) - 9, "sieben...");
+    (void)err_prefix(&err, "%s", "a prefix");
+    assert_string_equal(err.msg + strlen(err.msg) - 9, "sieben...");
+    for (size_t i = 0; i + 2 < sizeof(letters); i += 2)
+        memcpy(letters + i, "\xc3\xa4", 3);
+    (void)err_set(&err, ERR_INTERNAL, "%s", letters);
+    assert_true(str_is_utf8(str_of(err.msg)) && strcmp(err.msg + strlen(err.msg) - 3, "...") == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_too_long_ends_behind_a_word),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_long_messages_are_cut),
         cmocka_unit_test(test_codes),

@@ -8,11 +8,13 @@
 
 static const char *process_name = "cove";
 static enum log_level least_level = LOG_INFO;
+static bool is_json;
 
 void log_init(const char *process, enum log_level least)
 {
     process_name = process;
-    least_level = least;
+    least_level = least & ~(unsigned)LOG_AS_JSON;
+    is_json = least & LOG_AS_JSON;
 }
 
 void log_msg(enum log_level level, const char *fmt, ...)
@@ -27,18 +29,27 @@ void log_msg(enum log_level level, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     clock_format(clock_real(), 3, when);
-    size_t n = (size_t)snprintf(line, 256, "%s %s %s: ", when, names[level], process_name);
-    for (const char *p = text; *p && n + 5 < sizeof(line); p++) {
+    size_t n =
+        (size_t)(is_json ? snprintf(line, 256, "{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"message\":\"",
+                                    when, names[level], process_name)
+                         : snprintf(line, 256, "%s %s %s: ", when, names[level], process_name));
+    for (const char *p = text; *p && n + 9 < sizeof(line); p++) {
         unsigned char c = (unsigned char)*p;
-        if (c >= 0x20 && c < 0x7f) {
-            line[n++] = (char)c;
-        } else {
+        bool is_plain = c >= 0x20 && c < 0x7f, is_quoted = is_json && (c == '"' || c == '\\');
+        if (!is_plain || is_quoted)
             line[n++] = '\\';
-            line[n++] = 'x';
-            line[n++] = hex[c >> 4];
-            line[n++] = hex[c & 15];
+        if (is_plain) {
+            line[n++] = (char)c;
+            continue;
         }
+        line[n++] = is_json ? 'u' : 'x';
+        if (is_json)
+            line[n++] = '0', line[n++] = '0';
+        line[n++] = hex[c >> 4];
+        line[n++] = hex[c & 15];
     }
+    if (is_json)
+        line[n++] = '"', line[n++] = '}';
     line[n++] = '\n';
     /* Nothing sensible is left to do when stderr is gone. */
     ssize_t ignored UNUSED = write(STDERR_FILENO, line, n);

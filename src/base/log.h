@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Diagnostics of our own processes on stderr, one line each: "<time> <level> <process>: <text>". Control characters and
+ * Diagnostics of our own processes on stderr, one line each: "<time> <level> <process>: <text>", or the same as a JSON object. Control characters and
  * non-ASCII bytes are escaped, because part of the text may come from a sandbox. Only composition roots and the frame that decides log.
  */
 #pragma once
@@ -8,6 +8,7 @@
 #include "base/def.h"
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum { LOG_AS_JSON = 4 }; /* may be added to the level that log_init() is given */
 
 void log_init(const char *process, enum log_level least); /* process: a literal, borrowed for ever */
 void log_msg(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -63,8 +63,24 @@ static void test_lines(void **state)
     assert_false(str_split(&rest, '\n', &line));
 }
 
+static void test_json(void **state)
+{
+    (void)state;
+    log_init("cove-test", LOG_INFO + LOG_AS_JSON);
+    capture();
+    log_debug("not shown");
+    log_warn("a \"quoted\\ line\n\xff");
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    captured(&b);
+    struct str line = buf_str(&b);
+    assert_true(str_starts(line, STR("{\"time\":\"2")));
+    assert_true(str_eqc(str_sub(line, strlen("{\"time\":\"2026-11-21T10:03:07.123Z\"")),
+                        ",\"level\":\"warning\",\"process\":\"cove-test\",\"message\":\"a "
+                        "\\\"quoted\\\\ line\\u000a\\u00ff\"}\n"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines), cmocka_unit_test(test_json)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a build begins with: a template that is here, or an image that is fetched and given what sandboxes need. */
+#include "base/systemctl.h"
 #include "build/internal.h"
 #include "template/name.h"
 
@@ -94,8 +95,11 @@ static const char *alias_of(struct build_job *j, const char *image)
 
 /* ---- images ---- */
 
-/* What an image gets before its first step: the account that everything runs as. */
+/* What an image gets before its first step: the account that everything runs as, and what starts its services. */
 static const char account_script[] =
+    "mkdir -p /usr/local/bin && printf %s \"$2\" >/usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl &&\n"
+    "  ln -sf systemctl /usr/local/bin/journalctl || exit 1\n"
+    "[ -e /usr/bin/systemctl ] || ln -s ../local/bin/systemctl /usr/bin/systemctl\n"
     "if ! id -u user >/dev/null 2>&1; then\n"
     "  if command -v useradd >/dev/null; then useradd --create-home --shell \"$1\" user\n"
     "  elif command -v adduser >/dev/null; then adduser -D -s \"$1\" user\n"
@@ -127,7 +131,7 @@ static void account_done(struct build_job *j, int code, const struct err *err)
 
 static void make_account(struct build_job *j)
 {
-    const char *args[] = {j->has_bash ? "/bin/bash" : "/bin/sh", NULL};
+    const char *args[] = {j->has_bash ? "/bin/bash" : "/bin/sh", systemctl_script, NULL};
     j->process.done = account_done;
     j->process.is_quiet = true;
     process_run(&j->process, j,

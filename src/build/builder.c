@@ -125,6 +125,7 @@ static void copy_spec(struct arena *a, uint64_t tenant, const struct build_spec 
     to->from = copy_text(a, from->from);
     to->username = copy_text(a, from->username);
     to->password = copy_text(a, from->password);
+    to->network = copy_text(a, from->network);
     to->start_cmd = copy_text(a, from->start_cmd);
     to->ready_cmd = copy_text(a, from->ready_cmd);
 }

@@ -37,6 +37,7 @@ struct builder_config {
         *base_image; /* with its tag: the base template stands for it, unless an alias says otherwise; NULL: none */
     const struct build_alias *aliases;
     size_t n_aliases;
+    const json_t *network;       /* the policy of steps whose build has none; NULL: as other sandboxes */
     const char *const *insecure; /* registries, as image/job.h says */
     size_t n_insecure;
 };

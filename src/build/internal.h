@@ -90,7 +90,8 @@ struct build_job {
     uint64_t size_bytes; /* of all layers so far */
     bool is_size_known;
     size_t n_cached;
-    bool ran; /* a step was run: nothing behind it comes from the cache */
+    unsigned n_denied; /* by the network policy */
+    bool ran;          /* a step was run: nothing behind it comes from the cache */
     bool ignore_cache;
     bool over, canceled;
     char why[128]; /* it was cancelled */

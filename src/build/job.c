@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "build/internal.h"
+#include "sandbox/network/network.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -162,6 +163,7 @@ void job_drop_sandbox(struct build_job *j)
     if (j->watching)
         sandbox_unwatch(&j->watch);
     j->watching = false;
+    network_watch_denied(j->sb, NULL, NULL);
     if (sandbox_kill(j->sb, &j->actor, ignore, NULL, &err) < 0 && err.code != ERR_NOT_FOUND)
         log_warn("build %s: end its sandbox: %s", j->id, err.msg);
     sandbox_unref(TAKE_PTR(j->sb));
@@ -181,6 +183,20 @@ static void have_shell(void *ctx, const struct file_entry *entry, const struct e
     j->has_bash = entry != NULL;
     (void)err;
     ready_to_run(j);
+}
+
+enum { DENIED_TOLD_MAX = 20 };
+
+static void job_on_denied(void *ctx, const char *target, const char *reason)
+{
+    struct build_job *j = ctx;
+    if (job_is_over(j) || ++j->n_denied > DENIED_TOLD_MAX)
+        return;
+    job_log(
+        j, TEMPLATE_WARN,
+        "[%s] the network policy denied %s: %s. To allow it: cove template build --allow %s, or builds.allow in the "
+        "configuration",
+        j->prefix, target, reason, target);
 }
 
 static void created(void *ctx, struct sandbox *sb, const struct err *err)
@@ -205,6 +221,7 @@ static void created(void *ctx, struct sandbox *sb, const struct err *err)
     } else {
         j->watch.fn = job_on_sandbox_end;
         sandbox_watch_end(j->sb, &j->watch);
+        network_watch_denied(j->sb, job_on_denied, j);
         j->watching = true;
         if (file_stat(j->sb, &j->actor, STR("root"), STR("/bin/bash"), have_shell, j, &j->file, &e) < 0)
             job_fail(j, "look for a shell: %s", e.msg);
@@ -228,12 +245,17 @@ void job_need_sandbox(struct build_job *j, void (*fn)(struct build_job *j))
                                 .memory_bytes = j->memory_bytes,
                                 .disk_bytes = j->b->config.disk_bytes,
                                 .allow_internet = true};
+    json_t *own = j->spec.network ? json_loads(j->spec.network, 0, NULL) : NULL;
+    const struct network_spec network = {.policy = own ? own : j->b->config.network, .allow_internet = true};
+    if (network.policy)
+        spec.network = &network;
     j->disk_bytes = 0;
     j->held++;
     if (sandbox_create(j->b->config.core, &j->actor, &spec, created, j, &err) < 0) {
         j->held--;
         job_fail(j, "make a sandbox for the build: %s", err.msg);
     }
+    json_decref(own);
 }
 
 /* ---- layers ---- */

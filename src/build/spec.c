@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "build/spec.h"
 #include "base/buf.h"
+#include "base/mem.h"
+#include "sandbox/network/network.h"
 
 static const struct {
     const char *name;
@@ -10,8 +12,8 @@ static const struct {
     [BUILD_WORKDIR] = {"WORKDIR", 1, 1}, [BUILD_USER] = {"USER", 1, 2},
 };
 
-const struct build_spec_names build_spec_names = {"image",    "template",  "archive",   "from",
-                                                  "registry", "start_cmd", "ready_cmd", "files"};
+const struct build_spec_names build_spec_names = {"image",     "template",  "archive", "from",   "registry",
+                                                  "start_cmd", "ready_cmd", "files",   "network"};
 
 const char *build_step_name(enum build_step_type type)
 {
@@ -172,6 +174,20 @@ static int read_registry(const json_t *body, const char *name, struct arena *are
     return 0;
 }
 
+static int read_network(const json_t *body, const char *name, struct arena *arena, struct build_spec *spec,
+                        struct err *err)
+{
+    const json_t *policy = name ? json_object_get(body, name) : NULL;
+    if (!policy)
+        return 0;
+    if (network_check_policy(policy, err) < 0)
+        return err_prefix(err, "%s", name);
+    char *text = json_dumps(policy, JSON_COMPACT);
+    spec->network = arena_printf(arena, "%s", text);
+    mem_free(text);
+    return 0;
+}
+
 int build_spec_read(const json_t *body, const struct build_spec_names *names, struct arena *arena,
                     struct build_spec *ret_spec, struct err *err)
 {
@@ -183,7 +199,7 @@ int build_spec_read(const json_t *body, const struct build_spec_names *names, st
         spec_text_of(body, names->start_cmd, arena, &spec.start_cmd, err) < 0 ||
         spec_text_of(body, names->ready_cmd, arena, &spec.ready_cmd, err) < 0 ||
         flag_of(body, "force", &spec.force, err) < 0 || read_registry(body, names->registry, arena, &spec, err) < 0 ||
-        read_steps(body, names, arena, &spec, err) < 0)
+        read_network(body, names->network, arena, &spec, err) < 0 || read_steps(body, names, arena, &spec, err) < 0)
         return -1;
     int n = (spec.image != NULL) + (spec.template_ref != NULL) + (spec.archive != NULL) + (spec.from != NULL);
     if (n == 0)

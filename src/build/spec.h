@@ -3,6 +3,7 @@
  * What a build is to do, in JSON. Unknown members are ignored.
  *
  *   {"image": "ubuntu:22.04" | "template": "base" | "archive": "<hash of an upload>" | "from": "base", "registry": {"username": .., "password": ..},
+ *    "network": {"default": "deny", "rules": [...]},
  *    "force": false, "start_cmd": "..", "ready_cmd": "..",
  *    "steps": [{"type": "RUN", "args": ["make", "user"?], "force": false},
  *              {"type": "COPY", "args": ["src", "dest", "owner", "mode"], "files": "<64 hex>"},
@@ -42,11 +43,12 @@ struct build_spec {
     const struct build_step *steps;
     size_t n_steps;
     const char *start_cmd, *ready_cmd; /* NULL: none */
+    const char *network;               /* a policy of sandbox/network.h, as JSON; NULL: none */
 };
 
 /* What the members are called; NULL: there is no such member. A façade whose JSON only has other names brings its own. */
 struct build_spec_names {
-    const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files;
+    const char *image, *template_ref, *archive, *from, *registry, *start_cmd, *ready_cmd, *files, *network;
 };
 extern const struct build_spec_names build_spec_names; /* those above */
 

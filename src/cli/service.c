@@ -312,6 +312,19 @@ int service_stream(struct service *s, const char *method, const char *target)
     return http_client_status(s->client) >= 400 ? read_answer(s, NULL) : 0;
 }
 
+int service_send(struct service *s, const char *method, const char *target, const struct http_header *more,
+                 size_t n_more, struct str body)
+{
+    AUTO_FREE char *auth = NULL;
+    struct http_header headers[16];
+    size_t n = request_headers(s, headers, &auth, body.n > 0);
+    assert(n + n_more <= ARRAY_SIZE(headers));
+    for (size_t i = 0; i < n_more; i++)
+        headers[n++] = more[i];
+    int r = http_client_send(s->client, method, target, headers, n, body);
+    return r < 0 ? service_broken(s, r, "send the request") : 0;
+}
+
 int service_begin(struct service *s, const char *method, const char *target, int64_t content_length)
 {
     AUTO_FREE char *auth = NULL;

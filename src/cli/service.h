@@ -33,6 +33,10 @@ int service_stream(struct service *s, const char *method, const char *target) WA
 int service_begin(struct service *s, const char *method, const char *target, int64_t content_length) WARN_UNUSED;
 int service_answer(struct service *s, const char *what, json_t **ret_json) WARN_UNUSED;
 
+/* A request with headers of the caller's, of which nothing is waited for: then service_client(). -1: ctx->err. */
+int service_send(struct service *s, const char *method, const char *target, const struct http_header *more,
+                 size_t n_more, struct str body) WARN_UNUSED;
+
 /* POST with a JSON body that asks for an upgrade; 0 when the service answered 101. */
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol) WARN_UNUSED;
 

@@ -185,6 +185,14 @@ static int set_level(struct config *c, const struct config_field *f, struct str 
     return err_set(err, ERR_INVALID_ARGUMENT, "%s must be debug, info, warn or error", f->name);
 }
 
+static int set_format(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!str_eqc(value, "text") && !str_eqc(value, "json"))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be text or json", f->name);
+    c->log_is_json = str_eqc(value, "json");
+    return 0;
+}
+
 /* What only cove-api looks at goes there as a line of its own; a later one of the same key counts. f->name: "builds.step_timeout" is "step-timeout-ms" there. */
 static void add_build_line(struct config *c, const char *key, struct str value)
 {
@@ -218,11 +226,6 @@ static int set_build_number(struct config *c, const struct config_field *f, stru
     return 0;
 }
 
-static const char *image_key(const struct config_field *f)
-{
-    return strcmp(f->name, "images.aliases") == 0 ? "alias=" : "insecure=";
-}
-
 static size_t count_lines(const char *lines, const char *key)
 {
     size_t n = 0;
@@ -230,6 +233,46 @@ static size_t count_lines(const char *lines, const char *key)
     while (str_split(&rest, '\n', &line))
         n += str_starts(line, str_of(key));
     return n;
+}
+
+/* Rules and variables: lines "net.allow=example.org", "env=NAME=value". */
+static int set_line(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool is_env = strcmp(f->name, "mirrors.env") == 0, ok = value.n > 0 && value.n <= 1024;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = value.p[i] > ' ' && value.p[i] < 0x7f;
+    if (!ok || (is_env && str_find_char(value, '=') <= 0))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is %s", f->name, (int)MIN(value.n, 64), value.p,
+                       is_env ? "not NAME=value" : "no name, address or network");
+    if (count_lines(c->builds, f->name) >= CONFIG_RULES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_RULES_MAX);
+    add_build_line(c, f->name, value);
+    return 0;
+}
+
+static int set_registry(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool is_url = str_starts(value, STR("http://")) || str_starts(value, STR("https://"));
+    if (!is_url || str_find_char(value, '\'') >= 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an http or https URL", f->name);
+    return set_line(c, f, value, err);
+}
+
+static int set_trust(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    if (!value.n || value.p[0] != '/' || str_has_nul(value))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s must be an absolute path", f->name);
+    if (c->n_trust_paths == ARRAY_SIZE(c->trust_paths))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %zu", f->name, ARRAY_SIZE(c->trust_paths));
+    c->trust_paths[c->n_trust_paths++] = mem_strndup(value.p, value.n);
+    return 0;
+}
+
+static const char *image_key(const struct config_field *f)
+{
+    return strcmp(f->name, "images.aliases") == 0   ? "alias="
+           : strcmp(f->name, "webhooks.allow") == 0 ? "webhook="
+                                                    : "insecure=";
 }
 
 static void forget_lines(char *lines, const char *key)
@@ -260,6 +303,21 @@ static int set_image(struct config *c, const struct config_field *f, struct str 
     if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
     add_build_line(c, is_alias ? "alias" : "insecure", value);
+    return 0;
+}
+
+/* A target of a network policy: an address or a network, as a name opens none that is not public. */
+static int set_webhook(struct config *c, const struct config_field *f, struct str value, struct err *err)
+{
+    bool ok = value.n > 0 && value.n < 64;
+    for (size_t i = 0; ok && i < value.n; i++)
+        ok = strchr("0123456789abcdefABCDEF.:/", value.p[i]) != NULL;
+    if (!ok)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: \"%.*s\" is no address or network", f->name,
+                       (int)MIN(value.n, 64), value.p);
+    if (count_lines(c->builds, image_key(f)) == CONFIG_IMAGES_MAX)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s: more than %d", f->name, CONFIG_IMAGES_MAX);
+    add_build_line(c, "webhook", value);
     return 0;
 }
 
@@ -308,6 +366,7 @@ static const struct config_field fields[] = {
     {"disk_reserve", NULL, set_size, AT(disk_reserve_bytes), .least = MIB, .most = 1ULL << 60},
     {"owner", NULL, set_u32, AT(owner_uid), .most = UINT32_MAX - 1},
     {"log_level", "COVE_LOG", set_level, AT(log_level)},
+    {"log_format", "COVE_LOG_FORMAT", set_format, .is_list = false},
     {"defaults.memory", NULL, set_size, AT(default_memory_bytes), .least = 16 * MIB, .most = 1ULL << 50},
     {"defaults.cpus", NULL, set_cpus, AT(default_cpu_milli), .least = 10, .most = 1024000},
     {"defaults.pids", NULL, set_u32, AT(default_pids), .least = 16, .most = 4194304},
@@ -320,10 +379,20 @@ static const struct config_field fields[] = {
     {"keep.ended_for", NULL, set_duration, AT(keep_ended_ms), .least = 1000, .most = 3650 * DAY_MS},
     {"images.aliases", "COVE_IMAGE_ALIASES", set_image, .is_list = true},
     {"images.insecure", "COVE_IMAGE_INSECURE", set_image, .is_list = true},
+    {"webhooks.allow", "COVE_WEBHOOKS_ALLOW", set_webhook, .is_list = true},
     {"builds.concurrency", NULL, set_build_number, .least = 1, .most = 64},
     {"builds.step_timeout", "COVE_BUILD_STEP_TIMEOUT", set_build_number, .least = 1000, .most = 30 * DAY_MS},
     {"builds.timeout", NULL, set_build_number, .least = 1000, .most = 30 * DAY_MS},
     {"builds.disk", NULL, set_build_number, .most = 1ULL << 60},
+    {"builds.allow", NULL, set_line, .is_list = true},
+    {"builds.deny", NULL, set_line, .is_list = true},
+    {"network.allow", NULL, set_line, .is_list = true},
+    {"network.deny", NULL, set_line, .is_list = true},
+    {"network.trust", NULL, set_trust, .is_list = true},
+    {"mirrors.apt", NULL, set_mirror, AT(template_mirror)},
+    {"mirrors.pip", NULL, set_registry, .is_list = false},
+    {"mirrors.npm", NULL, set_registry, .is_list = false},
+    {"mirrors.env", NULL, set_line, .is_list = true},
     {"template.mirror", NULL, set_mirror, AT(template_mirror)},
     {"template.packages", NULL, set_package, .is_list = true},
 };
@@ -331,7 +400,8 @@ static const struct config_field fields[] = {
 static bool is_section(struct str name)
 {
     return str_eqc(name, "defaults") || str_eqc(name, "limits") || str_eqc(name, "template") ||
-           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep");
+           str_eqc(name, "images") || str_eqc(name, "builds") || str_eqc(name, "pool") || str_eqc(name, "keep") ||
+           str_eqc(name, "webhooks") || str_eqc(name, "network") || str_eqc(name, "mirrors");
 }
 
 static void config_forget(struct config_listen *all, size_t *n)
@@ -354,7 +424,7 @@ static int config_apply(void *ctx, const char *key, struct str value, bool first
             config_forget(c->listen, &c->n_listen);
         if (first && f->set == set_listen_tls)
             config_forget(c->listen_tls, &c->n_listen_tls);
-        if (first && f->set == set_image)
+        if (first && (f->set == set_image || f->set == set_webhook))
             forget_lines(c->builds, image_key(f));
         return f->set(c, f, value, err);
     }
@@ -398,6 +468,9 @@ void config_free(struct config *c)
     config_forget(c->listen_tls, &c->n_listen_tls);
     for (size_t i = 0; i < c->n_template_packages; i++)
         mem_free(c->template_packages[i]);
+    for (size_t i = 0; i < c->n_trust_paths; i++)
+        mem_free(c->trust_paths[i]);
+    mem_free(c->trust);
     mem_free(c);
 }
 

@@ -12,6 +12,7 @@
  *   disk_reserve: 4GiB                  #               what sandboxes leave free; by itself 2 %, 1 to 8 GiB; 0: nothing
  *   owner: 0                            #               uid that may use the unix socket, besides root
  *   log_level: info                     # COVE_LOG      debug, info, warn, error
+ *   log_format: text                    # COVE_LOG_FORMAT  text, json
  *   defaults: {memory: 512MiB, cpus: 2, pids: 1024, disk: 10GiB, timeout: 5m}    # of a sandbox that does not say; 0: no limit;
  *                                       #               disk by itself a quarter of what the pool can hold, 20 GiB at most
  *   limits: {sandboxes: 1000, timeout: 24h}
@@ -19,6 +20,9 @@
  *   template: {mirror: http://deb.debian.org/debian, packages: [ripgrep]}    # of the base template
  *   images: {aliases: ["ubuntu:22.04=base"], insecure: [registry.local:5000]}    # COVE_IMAGE_ALIASES; local templates that stand for images
  *   builds: {concurrency: 2, step_timeout: 1h, timeout: 2h, disk: 0}         # of templates; at a time, of a step, of all
+ *   builds: {allow: ["*.example.org"], deny: []}           # what steps may reach; by itself as `network` says
+ *   network: {allow: ["*.example.org"], deny: [], trust: /usr/local/share/ca-certificates}    # of a sandbox that does not say; authorities trusted inside
+ *   mirrors: {apt: URL, pip: URL, npm: URL, env: ["GOPROXY=URL"]}           # apt: template.mirror; the others as variables in sandboxes and builds
  *
  * An unknown or repeated key, a wrong type or a value out of range is an error that names file and line; nothing is guessed.
  */
@@ -34,7 +38,14 @@
 #define CONFIG_DISK_AUTO UINT64_MAX
 #define CONFIG_DEFAULT_PATH "/etc/cove/cove.yaml"
 
-enum { CONFIG_LISTEN_MAX = 16, CONFIG_PACKAGES_MAX = 256, CONFIG_IMAGES_MAX = 64, CONFIG_FILE_MAX = 64 * 1024 };
+enum {
+    CONFIG_LISTEN_MAX = 16,
+    CONFIG_PACKAGES_MAX = 256,
+    CONFIG_IMAGES_MAX = 64,
+    CONFIG_FILE_MAX = 64 * 1024,
+    CONFIG_RULES_MAX = 256,
+    CONFIG_TRUST_MAX = 64 * 1024
+};
 
 enum config_pool { CONFIG_POOL_AUTO, CONFIG_POOL_BTRFS, CONFIG_POOL_REFLINK, CONFIG_POOL_COPY };
 
@@ -60,6 +71,7 @@ struct config {
     uint64_t pool_bytes;         /* 0: no bound */
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
     enum log_level log_level;
+    bool log_is_json;
 
     uint64_t default_memory_bytes, default_disk_bytes; /* 0: no limit; CONFIG_DISK_AUTO: a share of the pool */
     uint32_t default_cpu_milli, default_pids;
@@ -70,6 +82,9 @@ struct config {
     uint64_t keep_ended_ms;
 
     char *builds; /* lines `key=value` for cove-api (daemon/build_options.h); NULL: none */
+
+    char *trust_paths[16], *trust; /* PEM, read from these; NULL: none */
+    size_t n_trust_paths;
 
     /* Not of the file: main sets them behind config_load(). Borrowed. */
     const char *key_prefix; /* of API keys that coved makes */
@@ -82,6 +97,8 @@ struct config {
 
 /* path NULL: COVE_CONFIG, else the default path, which need not exist. Blocks on the file. */
 int config_load(const char *path, struct config **ret_config, struct err *err) WARN_UNUSED;
+/* Fills config->trust, before anything that needs it. Blocks on the files. */
+int config_read_trust(struct config *config, struct err *err) WARN_UNUSED;
 void config_free(struct config *config);
 DEFINE_AUTO(struct config *, config_free)
 

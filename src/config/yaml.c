@@ -4,6 +4,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 #include <yaml.h>
 
@@ -215,4 +216,67 @@ int yaml_read(const char *path, json_t **ret_json, struct err *err)
     if (r < 0)
         return err_errno(err, r, "read %.96s", path);
     return yaml_parse(is_stdin ? "stdin" : path, buf_str(&text), ret_json, err);
+}
+
+/* ---- where something stands ---- */
+
+struct yaml_finder {
+    yaml_parser_t parser;
+    const char *place;
+    char at[256];
+    size_t best, line; /* so much of the place was found, and there */
+};
+
+static void finder_see(struct yaml_finder *f, const yaml_event_t *event, size_t n)
+{
+    bool fits =
+        n <= strlen(f->place) && strncmp(f->place, f->at, n) == 0 && (!f->place[n] || strchr(".[", f->place[n]) || !n);
+    if (fits && n >= f->best) {
+        f->best = n;
+        f->line = event->start_mark.line + 1;
+    }
+}
+
+/* One value, whose place is the first n bytes of f->at. False: the end of what holds it, or of the text. */
+static bool finder_value(struct yaml_finder *f, size_t n, unsigned depth)
+{
+    yaml_event_t event, key;
+    bool more = depth < YAML_DEPTH_MAX && n + 64 < sizeof(f->at) && yaml_parser_parse(&f->parser, &event);
+    if (!more)
+        return false;
+    yaml_event_type_t type = event.type;
+    if (type != YAML_SEQUENCE_END_EVENT && type != YAML_MAPPING_END_EVENT)
+        finder_see(f, &event, n);
+    yaml_event_delete(&event);
+    for (size_t i = 0; type == YAML_SEQUENCE_START_EVENT && more; i++)
+        more = finder_value(f, n + (size_t)snprintf(f->at + n, 32, "[%zu]", i), depth + 1);
+    while (type == YAML_MAPPING_START_EVENT && more && yaml_parser_parse(&f->parser, &key)) {
+        bool is_key = key.type == YAML_SCALAR_EVENT;
+        size_t m = n;
+        if (is_key) {
+            m += (size_t)snprintf(f->at + n, 60, "%s%.56s", n ? "." : "", (const char *)key.data.scalar.value);
+            m = MIN(m, n + 59);
+            finder_see(f, &key, m);
+        }
+        yaml_event_delete(&key);
+        if (!is_key)
+            return true;
+        more = finder_value(f, m, depth + 1);
+    }
+    return type != YAML_SEQUENCE_END_EVENT && type != YAML_MAPPING_END_EVENT && type != YAML_NO_EVENT;
+}
+
+size_t yaml_line(const char *path, const char *place)
+{
+    AUTO_BUF struct buf text = BUF_INIT(YAML_TEXT_MAX);
+    struct yaml_finder f = {.place = place};
+    if (strcmp(path, "-") == 0 || fd_read_file(AT_FDCWD, path, &text) < 0 || !yaml_parser_initialize(&f.parser))
+        return 0;
+    yaml_parser_set_input_string(&f.parser, (const unsigned char *)buf_data(&text), buf_len(&text));
+    yaml_event_t event;
+    for (int i = 0; i < 2 && yaml_parser_parse(&f.parser, &event); i++) /* the stream's and the document's beginning */
+        yaml_event_delete(&event);
+    (void)finder_value(&f, 0, 0);
+    yaml_parser_delete(&f.parser);
+    return f.line;
 }

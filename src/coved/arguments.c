@@ -40,13 +40,17 @@ void arguments_make(struct arguments *a, const struct config *f, const char *dom
     a->at[n++] = mem_strdup("--owner-uid");
     a->at[n++] = mem_printf("%u", f->owner_uid);
     a->at[n++] = mem_strdup("--log-level");
-    a->at[n++] = mem_printf("%d", (int)f->log_level);
+    a->at[n++] = mem_printf("%d", (int)f->log_level + (f->log_is_json ? LOG_AS_JSON : 0));
     AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
                                   ? NULL
                                   : mem_printf("disk-reserve=%llu\n", (unsigned long long)f->disk_reserve_bytes);
     if (f->builds || reserve) {
         a->at[n++] = mem_strdup("--builds");
         a->at[n++] = mem_printf("%s%s", f->builds ? f->builds : "", reserve ? reserve : "");
+    }
+    if (f->trust) {
+        a->at[n++] = mem_strdup("--trust");
+        a->at[n++] = mem_strdup(f->trust);
     }
     assert(n < ARRAY_SIZE(a->at));
 }

@@ -178,7 +178,7 @@ static int keep_service(const struct config *config, int ready_fd, struct err *e
     if (n < 0 || setenv("COVE_STATE", config->state_dir, 1) < 0 || setenv("COVE_RUN", config->run_dir, 1) < 0)
         return err_errno(err, errno, "find our program");
     program[n] = 0;
-    log_init("cove-keeper", config->log_level);
+    log_init("cove-keeper", config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
     if (state_prepare(config, err) < 0 || state_lock(config, STATE_LOCK, &lock_fd, err) < 0)
         return -1;
     return keeper_run(program, ready_fd, err);
@@ -284,11 +284,13 @@ static int run_command(const struct command *command, int argc, char **argv)
     }
     if (command->needs_root) {
         log_init("coved", LOG_INFO);
-        if (config_load(NULL, &config, &err) < 0)
+        if (config_load(NULL, &config, &err) < 0 || config_read_trust(config, &err) < 0)
             return fail(&err);
         config->key_prefix = E2B_KEY_PREFIX;
         config->marker = E2B_MARKER;
-        log_init("coved", command->is_for_people && config->log_level == LOG_INFO ? LOG_WARN : config->log_level);
+        log_init("coved", command->is_for_people && config->log_level == LOG_INFO
+                              ? LOG_WARN
+                              : config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
         if (geteuid() != 0) {
             (void)err_set(&err, ERR_PERMISSION_DENIED, "making sandboxes needs root: run it with sudo");
             return fail(&err);

@@ -11,6 +11,7 @@
 #include "api/e2b/names.h"
 #include "api/kit/claim.h"
 #include "api/kit/refusals.h"
+#include "api/mcp/mcp.h"
 #include "api/native/native.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/buf.h"
@@ -19,6 +20,7 @@
 #include "base/mem.h"
 #include "build/builder.h"
 #include "daemon/build_options.h"
+#include "daemon/notary.h"
 #include "daemon/options.h"
 #include "daemon/pulse.h"
 #include "event/verify.h"
@@ -50,13 +52,17 @@ struct worker {
     struct artefacts *artefacts;
     struct core *core;
     struct arena builds; /* the builder's settings */
+    struct builder_config builder_config;
+    json_t *webhook_policy; /* NULL: none */
     struct builder *builder;
     struct http_tls *tls; /* NULL: no listener has it */
     struct http_server *server;
+    struct notary *notary;
     struct refusals *refusals;
     struct native *native;
     struct e2b *e2b;
     struct opensandbox *opensandbox;
+    struct mcp *mcp;
 
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
@@ -77,6 +83,8 @@ static void on_request(struct http_request *req, void *ctx)
     const struct claim claims[] = {
         {.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = w->e2b},
         {.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = w->native},
+        {.prefix = MCP_PATH, .serve = mcp_serve, .facade = w->mcp},
+        {.fits = native_claims_metrics, .serve = native_serve, .facade = w->native},
         {.prefix = "/v1/", .serve = opensandbox_serve, .facade = w->opensandbox},
         {.serve = e2b_serve_api, .facade = w->e2b},
     };
@@ -95,12 +103,14 @@ static void close_handle(uv_handle_t *handle)
 static void server_closed(void *ctx)
 {
     struct worker *w = ctx;
+    mcp_free(w->mcp);
     opensandbox_free(w->opensandbox);
     e2b_free(w->e2b);
     native_free(w->native);
     refusals_free(w->refusals);
     builder_free(w->builder);
     core_close(w->core);
+    notary_stop(w->notary);
     pulse_stop(&w->pulse);
     close_handle((uv_handle_t *)&w->patience);
     close_handle((uv_handle_t *)&w->term);
@@ -203,10 +213,15 @@ static int open_core(struct worker *w, struct err *err)
         .keep_events = o->keep_events,
         .keep_ended = o->keep_ended,
         .keep_ended_ms = o->keep_ended_ms,
+        .trust = o->trust,
         .version = o->version,
         .answers = &e2b_answers,
         .guest = &e2b_guest,
+        .webhooks = &e2b_webhooks,
     };
+    if (build_options_parse(str_of(o->builds), &w->builds, &w->builder_config, &config, &w->webhook_policy, err) < 0)
+        return -1;
+    config.webhook_policy = w->webhook_policy;
     return core_open(&w->loop, &config, &w->core, err);
 }
 
@@ -223,10 +238,11 @@ static void look_for_base(struct worker *w)
 
 static int open_builder(struct worker *w, struct err *err)
 {
-    struct builder_config config = {.core = w->core, .data_dir = w->options.data_dir, .base_image = E2B_BASE_IMAGE};
-    if (build_options_parse(str_of(w->options.builds), &w->builds, &config, err) < 0)
-        return -1;
-    return builder_new(&config, &w->builder, err);
+    struct builder_config *config = &w->builder_config;
+    config->core = w->core;
+    config->data_dir = w->options.data_dir;
+    config->base_image = E2B_BASE_IMAGE;
+    return builder_new(config, &w->builder, err);
 }
 
 /* In a thread of its own. */
@@ -283,6 +299,8 @@ static void open_facades(struct worker *w)
         .events = w->events,
         .verify = verify,
         .verify_ctx = w,
+        .sign = notary_sign,
+        .sign_ctx = w->notary,
         .refusals = w->refusals,
         .supervisor = supervisor_says,
         .supervisor_ctx = w,
@@ -294,6 +312,11 @@ static void open_facades(struct worker *w)
     w->e2b = e2b_new(
         &(struct e2b_config){.core = w->core, .builder = w->builder, .refusals = w->refusals, .domain = o->domain});
     w->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = w->core, .refusals = w->refusals});
+    w->mcp = mcp_new(&(struct mcp_config){.core = w->core,
+                                          .events = w->events,
+                                          .refusals = w->refusals,
+                                          .owner_uid = o->owner_uid,
+                                          .version = o->version});
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }
@@ -347,6 +370,8 @@ static int boot(struct worker *w, struct err *err)
         return err_errno(err, r, "load the filter on system calls");
     if (open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
+    if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
+        return -1;
     open_facades(w);
     if (watch(w, err) < 0 || listen_all(w, err) < 0)
         return -1;
@@ -358,10 +383,13 @@ static void shut_down(struct worker *w)
     int r = uv_loop_close(&w->loop);
     if (r < 0)
         log_warn("the loop still has handles at the end");
+    notary_free(w->notary);
     artefacts_close(w->artefacts);
     event_log_close(w->events);
     store_close(w->store);
+    json_decref((json_t *)(uintptr_t)w->builder_config.network);
     arena_fini(&w->builds);
+    json_decref(w->webhook_policy);
     http_tls_free(w->tls);
     mem_free(w->store_path);
     (void)fd_close(w->supervisor_fd);

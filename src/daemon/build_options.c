@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/build_options.h"
+#include "policy/policy.h"
+#include "sandbox/network/network.h"
 
 static int number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
 {
@@ -8,8 +10,51 @@ static int number(struct str value, uint64_t most, uint64_t *ret_number, struct 
     return 0;
 }
 
+/* "network.allow=NAME": the rule goes behind those before it; with one that allows, the rest is denied. */
+static bool build_options_rule(struct str key, struct str value, json_t **policies)
+{
+    static const char *const keys[] = {"network.allow", "network.deny", "builds.allow", "builds.deny"};
+    size_t k = 0;
+    while (k < ARRAY_SIZE(keys) && !str_eqc(key, keys[k]))
+        k++;
+    if (k == ARRAY_SIZE(keys))
+        return false;
+    json_t **policy = &policies[k / 2];
+    if (!*policy)
+        *policy = json_pack("{s:s,s:[]}", "default", "allow", "rules");
+    if (k % 2 == 0)
+        (void)json_object_set_new(*policy, "default", json_string("deny"));
+    (void)json_array_append_new(json_object_get(*policy, "rules"),
+                                json_pack("{s:s%}", k % 2 ? "deny" : "allow", value.p, value.n));
+    return true;
+}
+
+/* Each registry by the variables that its clients read. */
+static bool build_options_env(struct str key, struct str value, struct arena *arena, struct core_config *core)
+{
+    static const struct {
+        const char *key, *names[3];
+    } known[] = {{"mirrors.pip", {"PIP_INDEX_URL", "UV_DEFAULT_INDEX", NULL}},
+                 {"mirrors.npm", {"npm_config_registry", "YARN_NPM_REGISTRY_SERVER", NULL}}};
+    struct pair *envs = (struct pair *)(uintptr_t)core->envs;
+    ssize_t eq = str_find_char(value, '=');
+    if (str_eqc(key, "mirrors.env") && eq > 0 && core->n_envs < BUILD_ENVS_MAX) {
+        envs[core->n_envs++] = (struct pair){arena_str(arena, str_n(value.p, (size_t)eq)),
+                                             arena_str(arena, str_sub(value, (size_t)eq + 1))};
+        return true;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+        if (!str_eqc(key, known[i].key))
+            continue;
+        for (size_t k = 0; known[i].names[k] && core->n_envs < BUILD_ENVS_MAX; k++)
+            envs[core->n_envs++] = (struct pair){str_of(known[i].names[k]), arena_str(arena, value)};
+        return true;
+    }
+    return false;
+}
+
 static int apply(struct str key, struct str value, struct arena *arena, struct builder_config *config,
-                 struct build_alias *aliases, const char **insecure, struct err *err)
+                 struct build_alias *aliases, const char **insecure, json_t **ret_policy, struct err *err)
 {
     uint64_t concurrency = 0;
     if (str_eqc(key, "concurrency")) {
@@ -30,6 +75,13 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
         config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
         return 0;
     }
+    if (str_eqc(key, "webhook")) {
+        if (!*ret_policy)
+            *ret_policy = json_pack("{s:s,s:[]}", "default", "allow", "rules");
+        (void)json_array_append_new(json_object_get(*ret_policy, "rules"),
+                                    json_pack("{s:s%}", "allow", value.p, value.n));
+        return 0;
+    }
     ssize_t eq = -1;
     for (size_t i = 0; i < value.n; i++)
         if (value.p[i] == '=')
@@ -47,11 +99,14 @@ static int apply(struct str key, struct str value, struct arena *arena, struct b
     return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s=%.*s' makes no sense", STR_ARG(key), STR_ARG(value));
 }
 
-int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, struct err *err)
+int build_options_parse(struct str text, struct arena *arena, struct builder_config *config, struct core_config *core,
+                        json_t **ret_policy, struct err *err)
 {
+    json_t *policies[2] = {NULL, NULL};
     struct build_alias *aliases = arena_alloc(arena, BUILD_ALIASES_MAX * sizeof(*aliases));
     const char **insecure = arena_alloc(arena, BUILD_INSECURE_MAX * sizeof(*insecure));
     struct str line;
+    core->envs = arena_alloc(arena, BUILD_ENVS_MAX * sizeof(*core->envs));
     config->aliases = aliases;
     config->insecure = insecure;
     while (str_split(&text, '\n', &line)) {
@@ -60,8 +115,20 @@ int build_options_parse(struct str text, struct arena *arena, struct builder_con
             continue;
         if (eq <= 0)
             return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s' is not key=value", STR_ARG(line));
-        if (apply(str_n(line.p, (size_t)eq), str_sub(line, (size_t)eq + 1), arena, config, aliases, insecure, err) < 0)
+        struct str key = str_n(line.p, (size_t)eq), value = str_sub(line, (size_t)eq + 1);
+        if (build_options_rule(key, value, policies) || build_options_env(key, value, arena, core))
+            continue;
+        if (apply(key, value, arena, config, aliases, insecure, ret_policy, err) < 0)
             return -1;
     }
+    core->network = policies[0];
+    config->network = policies[1] ? policies[1] : json_incref(policies[0]);
+    for (size_t i = 0; i < ARRAY_SIZE(policies); i++)
+        if (policies[i] && network_check_policy(policies[i], err) < 0)
+            return err_prefix(err, "the configuration's %s", i ? "builds" : "network");
+    struct policy *policy = NULL;
+    if (*ret_policy && policy_parse(*ret_policy, &policy, err) < 0)
+        return err_prefix(err, "webhooks.allow");
+    policy_unref(policy);
     return 0;
 }

@@ -19,7 +19,7 @@ static const struct option known[] = {
     {"vault-fd", required_argument, NULL, OPT_VAULT_FD},
     {"state-fd", required_argument, NULL, OPT_STATE_FD},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL}, /* 0 debug to 3 error */
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL}, /* 0 debug to 3 error; 4 more: as JSON */
     {"resolver", required_argument, NULL, OPT_RESOLVER},
     {"trust", required_argument, NULL, OPT_TRUST},
     {NULL, 0, NULL, 0},
@@ -45,7 +45,7 @@ static int apply(void *options, int id, const char *argument)
         o->owner_uid = (uid_t)number;
         return r;
     case OPT_LOG_LEVEL:
-        r = argument_number(text, LOG_ERROR, &number);
+        r = argument_number(text, LOG_ERROR + LOG_AS_JSON, &number);
         o->log_level = (enum log_level)number;
         return r;
     case OPT_RESOLVER:

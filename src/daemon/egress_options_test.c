@@ -66,7 +66,7 @@ static void wrong_values_are_refused(void **state)
     assert_wrong("--vault-fd", "-1");
     assert_wrong("--state-fd", "x");
     assert_wrong("--owner-uid", "4294967295");
-    assert_wrong("--log-level", "4");
+    assert_wrong("--log-level", "8");
     assert_wrong("--resolver", "");
     assert_wrong("--trust", "");
     assert_wrong("--nothing", "1");

@@ -8,6 +8,7 @@
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/volumes/volume_content.h"
 #include "api/kit/test_facade.h"
+#include "api/mcp/handlers.h"
 #include "api/native/handlers.h"
 #include "api/opensandbox/handlers.h"
 #include "base/fd.h"
@@ -20,6 +21,7 @@
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 #include "sandbox/volume/volumes.h"
+#include "sandbox/webhook.h"
 #include "template/builds.h"
 
 #include <stdio.h>
@@ -31,6 +33,14 @@
 #define NATIVE(rest) GATE_NATIVE, NATIVE_PREFIX rest
 #define GET_NO EVENT_KIND_UNKNOWN
 #define NOT_YET "answers 501"
+#define TOOL(name, args, kind)                                                                                          \
+    {                                                                                                                   \
+        HTTP_METHOD_POST, GATE_MCP, MCP_PATH,                                                                           \
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"_meta\":{\"io.modelcontextprotocol/" \
+            "protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":{}},\"name\":\"" name      \
+            "\",\"arguments\":{" args "}}}",                                                                            \
+            kind, name                                                                                                  \
+    }
 #define SESSION "11111111111111111111"
 #define OPENSANDBOX_UPLOAD                                                                                                 \
     "--x\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"m\"\r\n\r\n{\"path\":\"/t/5\",\"mode\":600}\r\n" \
@@ -44,13 +54,16 @@ enum gate_plane {
     GATE_LIFECYCLE,
     GATE_COMMAND,
     GATE_FILES,
-    GATE_EGRESS
+    GATE_EGRESS,
+    GATE_MCP
 };
 
 /*
  * In target and body, $S is a sandbox that runs and $P one that is paused, $V a volume, $N a template, $T a snapshot (and $U in a path), $R a build that runs and $B one that was only
- * requested, $H and $K the hash and the token of an upload.
+ * requested, $H and $K the hash and the token of an upload, $W a webhook.
  */
+#define WEBHOOK                                                                                                        \
+    "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],\"signatureSecret\":\"s\"}"
 struct gated {
     enum http_method method;
     enum gate_plane plane;
@@ -87,6 +100,19 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{}", EVENT_POOL_COLLECT, NULL},
     {HTTP_METHOD_POST, NATIVE("/pool/collect"), "{\"cache\":true}", EVENT_TEMPLATE_FORGET, NULL},
     {HTTP_METHOD_POST, NATIVE("/warm"), "{\"template\":\"base\",\"count\":0}", EVENT_POOL_WARM, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard/tenant"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard/tenant"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/guard/templates/$N"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/guard/templates/$N"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_PUT, NATIVE("/sandboxes/$S/guard"), "{\"otherwise\":\"allow\"}", EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_DELETE, NATIVE("/sandboxes/$S/guard"), NULL, EVENT_GUARD_SET, NULL},
+    {HTTP_METHOD_POST, NATIVE("/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO, "only says what the rules say"},
+    {HTTP_METHOD_POST, NATIVE("/sandboxes/$S/guard/test"), "{\"argv\":[\"ls\"]}", GET_NO,
+     "only says what the rules say"},
+    {HTTP_METHOD_POST, NATIVE("/approvals/x"), "{\"allow\":true}", GET_NO,
+     "answers the guard: guard.answered, and guard.set when it is remembered"},
     {HTTP_METHOD_POST, NATIVE("/keys"), "{\"name\":\"more\"}", EVENT_KEY_CREATE, NULL},
     {HTTP_METHOD_POST, NATIVE("/keys/there/rotate"), "{}", EVENT_KEY_ROTATE, NULL},
     {HTTP_METHOD_DELETE, NATIVE("/keys/there"), NULL, EVENT_KEY_REVOKE, NULL},
@@ -128,6 +154,9 @@ static const struct gated gated[] = {
     {HTTP_METHOD_POST, GATE_CONTROL, "/templates/$N/builds/$B", "{}", GET_NO, NOT_YET},
     {HTTP_METHOD_POST, GATE_CONTROL, "/v2/templates/built/builds/$B", "{\"fromTemplate\":\"base\"}",
      EVENT_TEMPLATE_BUILD, NULL},
+    {HTTP_METHOD_POST, GATE_CONTROL, "/events/webhooks", WEBHOOK, EVENT_WEBHOOK_CREATE, NULL},
+    {HTTP_METHOD_PATCH, GATE_CONTROL, "/events/webhooks/$W", "{\"enabled\":false}", EVENT_WEBHOOK_SET, NULL},
+    {HTTP_METHOD_DELETE, GATE_CONTROL, "/events/webhooks/$W", NULL, EVENT_WEBHOOK_REMOVE, NULL},
     {HTTP_METHOD_POST, GATE_CONTROL, "/volumes", "{\"name\":\"more\"}", EVENT_VOLUME_CREATE, NULL},
     {HTTP_METHOD_DELETE, GATE_CONTROL, "/volumes/$V", NULL, EVENT_VOLUME_DROP, NULL},
     {HTTP_METHOD_POST, GATE_CONTROL, "/secrets", "{}", GET_NO, NOT_YET},
@@ -222,6 +251,31 @@ static const struct gated gated[] = {
     {HTTP_METHOD_DELETE, GATE_VOLUME, "/volumecontent/$V/path?path=/x", NULL, EVENT_FILE_REMOVE, NULL},
     {HTTP_METHOD_POST, GATE_VOLUME, "/volumecontent/$V/dir?path=/x", NULL, EVENT_FILE_MKDIR, NULL},
     {HTTP_METHOD_PUT, GATE_VOLUME, "/volumecontent/$V/file?path=/new", "a file", EVENT_FILE_WRITE, NULL},
+
+    TOOL("sandbox_create", "", EVENT_SANDBOX_CREATE),
+    TOOL("sandbox_kill", "\"sandbox\":\"$S\"", EVENT_SANDBOX_KILL),
+    TOOL("exec", "\"sandbox\":\"$S\",\"argv\":[\"echo\",\"hi\"]", EVENT_EXEC_START),
+    TOOL("exec", "\"sandbox\":\"$S\",\"argv\":[\"echo\",\"hi\"],\"background\":true", EVENT_EXEC_START),
+    TOOL("exec_kill", "\"sandbox\":\"$S\",\"exec\":\"00000000000000000000\"", GET_NO),
+    TOOL("file_read", "\"sandbox\":\"$S\",\"path\":\"/t/1\"", EVENT_FILE_READ),
+    TOOL("file_write", "\"sandbox\":\"$S\",\"path\":\"/t/9\",\"content\":\"x\"", EVENT_FILE_WRITE),
+    TOOL("file_edit", "\"sandbox\":\"$S\",\"path\":\"/t/1\",\"search\":\"content\",\"replace\":\"x\"", EVENT_FILE_READ),
+    TOOL("file_edit", "\"sandbox\":\"$S\",\"path\":\"/t/1\",\"search\":\"content\",\"replace\":\"x\"",
+         EVENT_FILE_WRITE),
+    TOOL("file_list", "\"sandbox\":\"$S\",\"path\":\"/t\"", EVENT_FILE_LIST),
+    TOOL("snapshot", "\"sandbox\":\"$S\"", EVENT_SANDBOX_SNAPSHOT),
+    TOOL("fork", "\"sandbox\":\"$S\"", EVENT_SANDBOX_FORK),
+    TOOL("request_grant", "\"sandbox\":\"$S\",\"hosts\":[\"a.test\"],\"reason\":\"x\"", GET_NO),
+    TOOL("environment_create", "\"title\":\"x\"", EVENT_SANDBOX_CREATE),
+    TOOL("environment_update_metadata", "\"environment_id\":\"$S\",\"title\":\"x\"", EVENT_SANDBOX_METADATA),
+    TOOL("environment_run_cmd", "\"environment_id\":\"$S\",\"command\":\"flag\"", EVENT_EXEC_START),
+    TOOL("environment_file_write", "\"environment_id\":\"$S\",\"target_file\":\"/t/9\",\"contents\":\"x\"",
+         EVENT_FILE_WRITE),
+    TOOL("environment_file_edit",
+         "\"environment_id\":\"$S\",\"target_file\":\"/t/1\",\"search_text\":\"content\",\"replace_text\":\"x\"",
+         EVENT_FILE_WRITE),
+    TOOL("environment_file_delete", "\"environment_id\":\"$S\",\"target_file\":\"/t/1\"", EVENT_FILE_REMOVE),
+    {HTTP_METHOD_DELETE, GATE_MCP, MCP_PATH, NULL, GET_NO, "ends a session: what is killed with it is sandbox_kill()"},
 };
 
 /* ---- the guard: what façades ask for */
@@ -237,7 +291,7 @@ static enum guard_verdict gate_decide(void *ctx, const struct guard_question *q,
     (void)ctx;
     *ret_rule = "test";
     if (q->kind != gate.kind || (!str_starts(q->actor, STR("e2b:")) && !str_starts(q->actor, STR("native:")) &&
-                                 !str_starts(q->actor, STR("opensandbox"))))
+                                 !str_starts(q->actor, STR("opensandbox")) && !str_starts(q->actor, STR("mcp:"))))
         return GUARD_ALLOW;
     gate.asked++;
     return gate.verdict;
@@ -253,8 +307,9 @@ struct gate_site {
     struct native *native;
     struct e2b *e2b;
     struct opensandbox *opensandbox;
+    struct mcp *mcp;
     struct sandbox *running, *paused;
-    char volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
+    char webhook[WEBHOOK_ID_LEN + 1], volume[64], volume_token[64], build[ID_UUID_LEN + 1], under_way[ID_UUID_LEN + 1];
     char upload_token[UPLOAD_TOKEN_LEN + 1], snapshot[64];
     int process; /* the client of pid 101 */
 };
@@ -340,6 +395,8 @@ static void gate_open(void)
     facade_claim(f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = site.native});
     site.opensandbox = opensandbox_new(&(struct opensandbox_config){.core = f->w->core});
     facade_claim(f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = site.opensandbox});
+    site.mcp = mcp_new(&(struct mcp_config){.core = f->w->core, .events = f->w->events, .version = "1"});
+    facade_claim(f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = site.mcp});
     facade_claim(f, &(struct claim){.serve = e2b_serve_api, .facade = site.e2b});
     f->w->is_flag_up = true;
 
@@ -360,6 +417,12 @@ static void gate_open(void)
     gate_start_process();
     char key[KEY_TEXT_LEN + 1];
     struct key_info info;
+    const struct webhook *hook;
+    json_t *hook_config AUTO_JSON = json_loads("{\"name\":\"there\",\"url\":\"https://a.test/\",\"secret\":\"s\","
+                                               "\"enabled\":true,\"types\":[\"killed\"]}",
+                                               0, NULL);
+    assert_int_equal(webhook_create(f->w->core, &test_actor, hook_config, &hook, &err), 0);
+    (void)snprintf(site.webhook, sizeof(site.webhook), "%s", hook->id);
     assert_int_equal(key_create(f->w->core, &test_actor, &(struct key_spec){.name = STR("there"), .scope = SCOPE_READ},
                                 key, &info, &err),
                      0);
@@ -386,6 +449,7 @@ static void gate_start_build(void)
 static void gate_free(void *facade)
 {
     (void)facade;
+    mcp_free(site.mcp);
     opensandbox_free(site.opensandbox);
     native_free(site.native);
     e2b_free(site.e2b);
@@ -418,6 +482,7 @@ static void gate_expand(struct buf *b, const char *text)
     } values[] = {{'S', sandbox_info(site.running)->id},
                   {'P', sandbox_info(site.paused)->id},
                   {'V', site.volume},
+                  {'W', site.webhook},
                   {'N', "app"},
                   {'T', site.snapshot},
                   {'R', site.under_way},
@@ -450,8 +515,9 @@ static const char *gate_method(enum http_method method)
 
 static bool gate_is_stream(const struct gated *g)
 {
-    return g->plane == GATE_ENVD && (g->kind == EVENT_EXEC_START || g->kind == EVENT_EXEC_CONNECT ||
-                                     strstr(g->target, "StreamInput") || strstr(g->target, "WatchDir"));
+    return g->plane == GATE_MCP ||
+           (g->plane == GATE_ENVD && (g->kind == EVENT_EXEC_START || g->kind == EVENT_EXEC_CONNECT ||
+                                      strstr(g->target, "StreamInput") || strstr(g->target, "WatchDir")));
 }
 
 /* Messages are separated by '|'. */
@@ -473,7 +539,7 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     bool is_exec = g->plane == GATE_NATIVE && g->kind == EVENT_EXEC_START;
     bool is_file = g->plane == GATE_ENVD && str_starts(str_of(g->target), STR("/files?"));
 
-    if (gate_is_stream(g))
+    if (gate_is_stream(g) && g->plane != GATE_MCP)
         gate_envelopes(&body, g->body);
     else
         gate_expand(&body, g->body);
@@ -490,13 +556,16 @@ static void gate_append_request(struct buf *b, const struct gated *g)
     else if (g->plane == GATE_VOLUME)
         buf_printf(b, "Authorization: Bearer %s\r\n", site.volume_token);
     else
-        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n" : "X-API-KEY: " KEY "\r\n");
+        buf_append_cstr(b, g->plane >= GATE_LIFECYCLE && g->plane != GATE_MCP ? "OPEN-SANDBOX-API-KEY: " KEY "\r\n"
+                                                                              : "X-API-KEY: " KEY "\r\n");
     buf_printf(b, "Content-Type: %s\r\n",
-               gate_is_stream(g) ? "application/connect+json"
-               : is_file         ? "application/octet-stream"
+               gate_is_stream(g) && g->plane != GATE_MCP ? "application/connect+json"
+               : is_file                                 ? "application/octet-stream"
                : (g->plane == GATE_ENVD && strcmp(g->target, "/files") == 0) || strcmp(g->target, "/files/upload") == 0
                    ? "multipart/form-data; boundary=x"
                    : "application/json");
+    if (g->plane == GATE_MCP)
+        buf_printf(b, "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: %s\r\n", g->note);
     if (g->body)
         buf_printf(b, "Content-Length: %zu\r\n", buf_len(&body));
     buf_append_cstr(b, "\r\n");
@@ -534,12 +603,13 @@ static int gate_call(const struct gated *g, struct buf *answer, unsigned *ret_ho
         to = buf_reserve(answer, 1);
         *to = 0;
         bool is_head = buf_len(answer) && memmem(buf_data(answer), buf_len(answer), "\r\n\r\n", 4);
-        if (g->note && is_head && memmem(buf_data(answer), buf_len(answer), g->note, strlen(g->note)))
+        bool has_end = g->note && g->plane != GATE_MCP;
+        if (has_end && is_head && memmem(buf_data(answer), buf_len(answer), g->note, strlen(g->note)))
             break;
         if (is_head && !str_starts(buf_str(answer), STR("HTTP/1.1 2")) &&
             !str_starts(buf_str(answer), STR("HTTP/1.1 101")))
             break;
-        if (g->note && buf_len(answer) && memmem(buf_data(answer), buf_len(answer), "permission_denied", 17))
+        if (has_end && buf_len(answer) && memmem(buf_data(answer), buf_len(answer), "permission_denied", 17))
             break;
         if (core->n_holds) {
             hold_each(core, gate_allow, id);
@@ -707,7 +777,8 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
                   {GATE_LIFECYCLE, lifecycle_routes, lifecycle_n_routes},
                   {GATE_COMMAND, command_routes, command_n_routes},
                   {GATE_FILES, file_routes, file_n_routes},
-                  {GATE_EGRESS, egress_routes, egress_n_routes}};
+                  {GATE_EGRESS, egress_routes, egress_n_routes},
+                  {GATE_MCP, mcp_routes, mcp_n_routes}};
 
     (void)state;
     for (size_t t = 0; t < ARRAY_SIZE(tables); t++) {
@@ -730,10 +801,24 @@ static void every_route_that_changes_something_is_in_the_table(void **state)
     }
 }
 
+static void every_tool_that_changes_something_is_in_the_table(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < mcp_n_tools; t++) {
+        bool is_there = mcp_tools[t].flags & (MCP_HARMLESS | MCP_ABSENT);
+
+        for (size_t i = 0; i < ARRAY_SIZE(gated) && !is_there; i++)
+            is_there = gated[i].plane == GATE_MCP && strcmp(gated[i].note, mcp_tools[t].name) == 0;
+        if (!is_there)
+            fail_msg("%s: say in this file which action it records, or why none", mcp_tools[t].name);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_route_that_changes_something_is_in_the_table),
+        cmocka_unit_test(every_tool_that_changes_something_is_in_the_table),
         cmocka_unit_test(hints_say_what_to_do_next),
         cmocka_unit_test(frames_of_an_attached_process_wait),
         cmocka_unit_test(what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_allowed),

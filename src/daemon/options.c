@@ -23,6 +23,7 @@ enum option_id {
     OPT_MAX_SANDBOXES,
     OPT_KEEP,
     OPT_BUILDS,
+    OPT_TRUST,
     OPT_PROTOCOL,
 };
 
@@ -38,7 +39,7 @@ static const struct option known[] = {
     {"domain", required_argument, NULL, OPT_DOMAIN},
     {"version", required_argument, NULL, OPT_VERSION},
     {"owner-uid", required_argument, NULL, OPT_OWNER_UID},
-    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error */
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},           /* 0 debug to 3 error; 4 more: as JSON */
     {"default-memory", required_argument, NULL, OPT_DEFAULT_MEMORY}, /* bytes */
     {"default-disk", required_argument, NULL, OPT_DEFAULT_DISK},     /* bytes; 0: no limit */
     {"default-cpu-milli", required_argument, NULL, OPT_DEFAULT_CPU}, /* thousandths */
@@ -47,6 +48,7 @@ static const struct option known[] = {
     {"max-sandboxes", required_argument, NULL, OPT_MAX_SANDBOXES},
     {"keep", required_argument, NULL, OPT_KEEP}, /* events:ended:ended-ms; 0: the default */
     {"builds", required_argument, NULL, OPT_BUILDS},
+    {"trust", required_argument, NULL, OPT_TRUST},
     {"protocol", required_argument, NULL, OPT_PROTOCOL}, /* SUP_VERSION of who starts it */
     {NULL, 0, NULL, 0},
 };
@@ -109,7 +111,7 @@ static int apply(void *options, int id, const char *argument)
         o->owner_uid = (uid_t)number;
         return r;
     case OPT_LOG_LEVEL:
-        r = argument_number(text, LOG_ERROR, &number);
+        r = argument_number(text, LOG_ERROR + LOG_AS_JSON, &number);
         o->log_level = (enum log_level)number;
         return r;
     case OPT_DEFAULT_MEMORY:
@@ -132,6 +134,9 @@ static int apply(void *options, int id, const char *argument)
         return keep(text, o);
     case OPT_BUILDS:
         o->builds = argument;
+        return 0;
+    case OPT_TRUST:
+        o->trust = argument;
         return 0;
     case OPT_PROTOCOL:
         r = argument_number(text, UINT32_MAX, &number);

@@ -35,6 +35,7 @@ struct options {
     uint32_t keep_events, keep_ended; /* struct core_config's */
     uint64_t keep_ended_ms;
     const char *builds; /* daemon/build_options.h; NULL: the defaults */
+    const char *trust;  /* certificates of authorities in PEM; NULL: none */
 };
 
 /* Strings are argv's. Descriptors are checked to be open. */

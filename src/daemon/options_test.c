@@ -106,7 +106,7 @@ static void wrong_values_are_refused(void **state)
     assert_wrong("--listen-fd", "0:udp");
     assert_wrong("--tls-fd", "1000000");
     assert_wrong("--listen-fd", ":tcp");
-    assert_wrong("--log-level", "4");
+    assert_wrong("--log-level", "8");
     assert_wrong("--owner-uid", "4294967295");
     assert_wrong("--max-sandboxes", "4294967296");
     assert_wrong("--default-memory", "1M");

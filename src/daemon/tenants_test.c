@@ -6,6 +6,7 @@
 #include "api/e2b/call.h"
 #include "api/e2b/control/control.h"
 #include "api/kit/test_facade.h"
+#include "api/mcp/handlers.h"
 #include "api/native/handlers.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/mem.h"
@@ -29,18 +30,20 @@ struct site {
     struct native *native;
     struct e2b *e2b;
     struct opensandbox *opensandbox;
+    struct mcp *mcp;
     char key_a[KEY_TEXT_LEN + 1], key_b[KEY_TEXT_LEN + 1], key_id[KEY_ID_LEN + 1];
     uint64_t tenant_a;
 };
 
 /* What a tenant has, or what nobody has. */
 struct things {
-    char sandbox[64], volume[64], template[64], build[64], key[64], snapshot[64];
+    char sandbox[64], volume[64], template[64], build[64], key[64], snapshot[64], webhook[64];
 };
 
 static const struct things nothing = {"i00000000000000000000", "vol-00000000000000000000",
                                       "00000000000000000000",  "00000000-0000-4000-8000-000000000000",
-                                      "key-000000000000",      "00000000000000000000:default"};
+                                      "key-000000000000",      "00000000000000000000:default",
+                                      "wh-0000000000000000"};
 
 static struct native_obstacle no_obstacle(void *ctx)
 {
@@ -88,8 +91,11 @@ static int setup(void **state)
     s->e2b = e2b_new(&(struct e2b_config){.core = core, .builder = s->builder});
     facade_claim(s->f, &(struct claim){.fits = e2b_claims, .serve = e2b_serve_sandbox, .facade = s->e2b});
     facade_claim(s->f, &(struct claim){.prefix = NATIVE_PREFIX "/", .serve = native_serve, .facade = s->native});
+    facade_claim(s->f, &(struct claim){.fits = native_claims_metrics, .serve = native_serve, .facade = s->native});
     s->opensandbox = opensandbox_new(&(struct opensandbox_config){.core = core});
     facade_claim(s->f, &(struct claim){.prefix = "/v1/", .serve = opensandbox_serve, .facade = s->opensandbox});
+    s->mcp = mcp_new(&(struct mcp_config){.core = core, .events = s->f->w->events, .version = "1"});
+    facade_claim(s->f, &(struct claim){.prefix = MCP_PATH, .serve = mcp_serve, .facade = s->mcp});
     facade_claim(s->f, &(struct claim){.serve = e2b_serve_api, .facade = s->e2b});
     assert_int_equal(tenant_create(core, &owner, STR("b"), NULL, &err), 0);
     assert_int_equal(tenant_create(core, &owner, STR("a"), NULL, &err), 0);
@@ -109,6 +115,7 @@ static int teardown(void **state)
 {
     struct site *s = *state;
     AUTO_FREE char *uploads = mem_printf("%s/uploads", s->f->w->dir->path);
+    mcp_free(s->mcp);
     opensandbox_free(s->opensandbox);
     native_free(s->native);
     builder_free(s->builder);
@@ -150,6 +157,12 @@ static void fill(struct site *s, const char *key, struct things *t)
     AUTO_FREE char *snapshots = mem_printf("/sandboxes/%s/snapshots", t->sandbox);
     assert_int_equal(ask(s, key, "POST", snapshots, "{}", &b), 201);
     member(&b, "snapshotID", t->snapshot, sizeof(t->snapshot));
+    assert_int_equal(ask(s, key, "POST", "/events/webhooks",
+                         "{\"name\":\"more\",\"url\":\"https://a.test/\",\"events\":[\"sandbox.lifecycle.killed\"],"
+                         "\"signatureSecret\":\"s\"}",
+                         &b),
+                     201);
+    member(&b, "id", t->webhook, sizeof(t->webhook));
     memcpy(t->key, s->key_id, sizeof(s->key_id));
 }
 
@@ -186,13 +199,10 @@ static bool target_of_route(const struct table *table, const struct route *route
         buf_append_cstr(b, NATIVE_PREFIX);
         p += strlen(NATIVE_PREFIX);
     }
-    const char *const firsts[][2] = {{"sandboxes/{}", t->sandbox},
-                                     {"volumes/{}", t->volume},
-                                     {"templates/", t->template},
-                                     {"builds/{}", t->build},
-                                     {"keys/{}", t->key},
-                                     {"snapshots/{}", t->snapshot},
-                                     {table->port ? "" : "none", t->build}};
+    const char *const firsts[][2] = {{"sandboxes/{}", t->sandbox},  {"volumes/{}", t->volume},
+                                     {"templates/", t->template},   {"builds/{}", t->build},
+                                     {"keys/{}", t->key},           {"webhooks/{}", t->webhook},
+                                     {"snapshots/{}", t->snapshot}, {table->port ? "" : "none", t->build}};
     const char *first = NULL;
     for (size_t i = 0; i < ARRAY_SIZE(firsts) && !first; i++)
         first = strstr(p, firsts[i][0]) ? firsts[i][1] : NULL;
@@ -279,8 +289,9 @@ static unsigned walk(struct site *s, const struct table *table, const struct thi
                      STR_ARG(buf_str(&other)));
         /* Its owner finds it. (What would change or end it is not asked for.) */
         if (route->method == HTTP_METHOD_GET && !table->port && !strstr(route->pattern, "files") &&
-            !strstr(route->pattern, "entries") && !strstr(route->pattern, "diff") &&
-            !strstr(route->pattern, "output") && !strstr(route->pattern, "artefacts")) {
+            !strstr(route->pattern, "guard/templates") /* none is built */ && !strstr(route->pattern, "entries") &&
+            !strstr(route->pattern, "diff") && !strstr(route->pattern, "output") &&
+            !strstr(route->pattern, "artefacts")) {
             status = ask(s, s->key_a, method, buf_data(&there), body, &b);
             if (status == 404 || status == 403 || status == 401)
                 fail_msg("%s %s for its owner: %d %.*s", method, buf_data(&there), status, STR_ARG(buf_str(&b)));
@@ -397,7 +408,7 @@ static void scopes_are_kept(void **state)
                 (!target_of_route(&tables[i], route, &nothing, &target) && strchr(route->pattern, '{')))
                 continue;
             const char *method = method_of(route), *body = body_of(route);
-            unsigned above_use = route->flags & (ROUTE_ADMIN | ROUTE_OPERATOR);
+            unsigned above_use = route->flags & (ROUTE_APPROVE | ROUTE_ADMIN | ROUTE_OPERATOR);
             if (!is_read && !(route->flags & ROUTE_READ))
                 assert_int_equal(ask(s, reads, method, buf_data(&target), body, &b), 403);
             if (above_use)
@@ -447,12 +458,82 @@ static void limits_are_told_in_each_facades_words(void **state)
     limits[QUOTA_CONNECTIONS] = 0;
 }
 
+/* A tool with a sandbox's id and whatever else it can't do without. */
+static void call_tool(struct site *s, const char *key, const struct mcp_tool *t, const char *sandbox, struct buf *b)
+{
+    bool is_theirs = t->renames && strstr(t->renames, "environment_id=sandbox");
+    AUTO_FREE char *headers =
+        mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+                   "Mcp-Method: tools/call\r\nMcp-Name: %s\r\n",
+                   key, t->name);
+    AUTO_FREE char *body = mem_printf(
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"%s\",\"arguments\":{\"%s\":\"%s\"},"
+        "\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\"io.modelcontextprotocol/clientCapabilities\":"
+        "{}}}}",
+        t->name, is_theirs ? "environment_id" : "sandbox", sandbox);
+    assert_int_equal(facade_call(s->f, "POST", MCP_PATH, headers, str_of(body), NULL, b), 200);
+}
+
+/* Which sandbox, and what a key must be good for, is in the body here: tool by tool. */
+static void tools_keep_to_their_tenant(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20), other = BUF_INIT(1 << 20);
+    char reads[KEY_TEXT_LEN + 1], one[KEY_TEXT_LEN + 1];
+    struct site *s = *state;
+    struct things theirs;
+    fill(s, s->key_a, &theirs);
+    site_key(s, "a", SCOPE_READ, "reads", "", reads);
+    site_key(s, "a", SCOPE_USE, "one", theirs.sandbox, one);
+    for (size_t i = 0; i < mcp_n_tools; i++) {
+        const struct mcp_tool *t = &mcp_tools[i];
+        if (t->flags & MCP_SANDBOX) {
+            call_tool(s, s->key_b, t, theirs.sandbox, &b);
+            call_tool(s, s->key_b, t, nothing.sandbox, &other);
+            assert_has(&b, "not_found: there is no sandbox");
+            masked(&b, theirs.sandbox);
+            masked(&other, nothing.sandbox);
+            assert_true(str_eq(buf_str(&b), buf_str(&other)));
+            call_tool(s, one, t, nothing.sandbox, &b);
+            assert_has(&b, t->flags & MCP_WIDE ? "permission_denied" : "not_found: there is no sandbox");
+        }
+        if (t->rights == MCP_USES) {
+            call_tool(s, reads, t, theirs.sandbox, &b);
+            assert_has(&b, "permission_denied");
+        }
+        if (t->flags & MCP_WIDE) {
+            call_tool(s, one, t, theirs.sandbox, &b);
+            assert_has(&b, "permission_denied");
+        }
+    }
+    /* What is listed is one's own, and so are resources. */
+    static const char *const methods[] = {"tools/call", "resources/list", "resources/read"};
+    for (size_t i = 0; i < ARRAY_SIZE(methods); i++) {
+        AUTO_FREE char *uri = mem_printf("cove://%s/log", theirs.sandbox);
+        const char *name = i == 2 ? uri : "sandbox_list";
+        AUTO_FREE char *headers =
+            mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+                       "Mcp-Method: %s\r\nMcp-Name: %s\r\n",
+                       s->key_b, methods[i], name);
+        AUTO_FREE char *body =
+            mem_printf("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"%s\",\"params\":{\"%s\":\"%s\",\"_meta\":{"
+                       "\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\","
+                       "\"io.modelcontextprotocol/clientCapabilities\":{}}}}",
+                       methods[i], i == 2 ? "uri" : "name", name);
+        assert_int_equal(facade_call(s->f, "POST", MCP_PATH, headers, str_of(body), NULL, &b), i == 2 ? 400 : 200);
+        if (i < 2)
+            assert_null(memmem(buf_data(&b), buf_len(&b), theirs.sandbox, strlen(theirs.sandbox)));
+        else
+            assert_has(&b, "there is no such resource");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_of_another_tenant_is_there, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_hold_ones_own, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_named_in_a_body_is_ones_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(tools_keep_to_their_tenant, setup, teardown),
         cmocka_unit_test_setup_teardown(scopes_are_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(limits_are_told_in_each_facades_words, setup, teardown),
     };

@@ -30,6 +30,8 @@ int egress_new(uv_loop_t *loop, const struct egress_config *config, struct egres
     e->config.still_ms = config->still_ms ? config->still_ms : FLOW_STILL_MS;
     e->nets = MAP_INIT;
     list_init(&e->checks);
+    list_init(&e->posts);
+    list_init(&e->asks);
     e->pipes = relay_pool_new();
     e->link = link_new(e);
     report_start(e);
@@ -47,6 +49,7 @@ void egress_free(struct egress *e)
     e->closing = true;
     control_stop(e);
     requests_stop(e);
+    asks_free(e);
     for (;;) {
         size_t it = 0;
         struct net *n = map_next(&e->nets, &it);

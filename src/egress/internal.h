@@ -44,6 +44,10 @@ struct egress {
     struct control *control;
     struct list denying; /* nets with denials to tell */
     struct list checks;  /* requests.c: those that wait for the resolver */
+    struct list posts;   /* post.c */
+    size_t n_posts;
+    struct list asks; /* ask.c */
+    unsigned n_asks;
     uv_timer_t denial_timer;
     unsigned n_flows;         /* of all nets */
     unsigned flows_max;       /* 0: not computed yet */

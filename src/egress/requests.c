@@ -12,7 +12,7 @@ enum { CA_PURPOSE_MAX = 64 };
 
 /* ---- answers ---- */
 
-static json_t *answer_to(const json_t *request, const char *op)
+json_t *requests_answer(const json_t *request, const char *op)
 {
     json_t *tag = json_object_get(request, "tag");
     json_t *answer = json_pack("{s:s}", "op", op);
@@ -21,9 +21,9 @@ static json_t *answer_to(const json_t *request, const char *op)
     return answer;
 }
 
-static void requests_fail(struct egress *e, const json_t *request, const struct err *err)
+void requests_fail(struct egress *e, const json_t *request, const struct err *err)
 {
-    json_t *answer = answer_to(request, "failed");
+    json_t *answer = requests_answer(request, "failed");
     (void)json_object_set_new(answer, "code", json_string(err_code_name(err->code)));
     (void)json_object_set_new(answer, "message", json_string(err->msg));
     link_answer(e->link, answer);
@@ -115,7 +115,7 @@ static void on_policy(struct egress *e, const json_t *request)
         requests_fail(e, request, &err);
         return;
     }
-    json_t *answer = answer_to(request, "done");
+    json_t *answer = requests_answer(request, "done");
     if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), &err) < 0 || tell_ca(n, answer, &err) < 0)) {
         json_decref(answer);
         policy_unref(p);
@@ -144,10 +144,8 @@ struct requests_check {
     struct policy *policy; /* reference: the net's may be another one by the time, or none */
     json_t *request;
     struct resolver_lookup *lookup;
-    char name[HOSTNAME_MAX + 1];
-    uint16_t port;
-    bool secure, fell_back;
-    struct str path; /* in request */
+    struct requests_url url; /* in request */
+    bool fell_back;
 };
 
 static void check_free(struct requests_check *c)
@@ -165,6 +163,7 @@ void requests_stop(struct egress *e)
     struct requests_check *c;
     while ((c = LIST_FIRST(struct requests_check, &e->checks, node)))
         check_free(c);
+    post_stop(e);
 }
 
 static const char *const verdicts[] = {
@@ -174,12 +173,12 @@ static void requests_judge(struct requests_check *c, const struct netaddr *a, st
 {
     struct str method = text(c->request, "method");
     struct policy_query q = {
-        .name = c->name[0] ? c->name : NULL,
+        .name = c->url.name[0] ? c->url.name : NULL,
         .addr = *a,
         .is_host = a->family && egress_is_own(c->egress, a),
-        .port = c->port,
+        .port = c->url.port,
         .method = method.n ? method.p : "GET",
-        .path = c->path,
+        .path = c->url.path,
     };
     policy_judge(c->policy, &q, ret_answer);
 }
@@ -189,7 +188,7 @@ static void check_answer(struct requests_check *c, const struct netaddr *addrs, 
 {
     struct policy_answer best = {
         .verdict = POLICY_DENY, .rule = POLICY_RULE_BUILTIN, .reason = "the name has no address"};
-    json_t *answer = answer_to(c->request, "checked"), *list = json_array();
+    json_t *answer = requests_answer(c->request, "checked"), *list = json_array();
     for (size_t i = 0; i < n_addrs; i++) {
         struct policy_answer one;
         char address[NETADDR_TEXT_MAX];
@@ -202,7 +201,7 @@ static void check_answer(struct requests_check *c, const struct netaddr *addrs, 
         (void)json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "address", address, "verdict",
                                                     verdicts[one.verdict], "reason", one.reason));
     }
-    bool intercepted = c->secure && c->name[0] && policy_intercepts(c->policy, c->name, c->port);
+    bool intercepted = c->url.secure && c->url.name[0] && policy_intercepts(c->policy, c->url.name, c->url.port);
     (void)json_object_set_new(answer, "verdict", json_string(verdicts[best.verdict]));
     (void)json_object_set_new(answer, "rule", json_integer(best.rule));
     (void)json_object_set_new(answer, "reason", json_string(best.reason));
@@ -220,35 +219,35 @@ static void requests_on_resolved(void *ctx, const struct resolver_answer *answer
     c->lookup = NULL;
     if (!answer->n_addrs && !c->fell_back) {
         c->fell_back = true;
-        c->lookup = resolver_resolve(c->egress->resolver, c->name, 6, requests_on_resolved, c);
+        c->lookup = resolver_resolve(c->egress->resolver, c->url.name, 6, requests_on_resolved, c);
         return;
     }
     check_answer(c, answer->addrs, answer->n_addrs);
 }
 
 /* scheme://host[:port][/path][?query][#fragment]; https and 443 when it says neither. What is sent of it to a server has no fragment. */
-static int parse_url(struct requests_check *c, struct str url, struct netaddr *ret_literal, struct err *err)
+int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *ret_literal, struct err *err)
 {
     struct str host, authority = STR_NULL;
     ssize_t fragment = str_find_char(url, '#');
     if (fragment >= 0)
         url.n = (size_t)fragment;
-    c->secure = !str_starts(url, STR("http://"));
+    u->secure = !str_starts(url, STR("http://"));
     if (str_starts(url, STR("http://")) || str_starts(url, STR("https://")))
-        url = str_sub(url, c->secure ? 8 : 7);
+        url = str_sub(url, u->secure ? 8 : 7);
     authority.p = url.p;
     while (authority.n < url.n && url.p[authority.n] != '/' && url.p[authority.n] != '?')
         authority.n++;
     bool has_path = authority.n < url.n && url.p[authority.n] == '/';
-    c->path = has_path ? str_sub(url, authority.n) : STR("/"); /* no rule is about the query */
+    u->path = has_path ? str_sub(url, authority.n) : STR("/"); /* no rule is about the query */
     *ret_literal = (struct netaddr){0};
     if (str_ends(authority, STR(":")))
         return err_set(err, ERR_INVALID_ARGUMENT, "only http:// and https:// can be checked");
-    if (url_parse_host(authority, &host, &c->port) < 0)
+    if (url_parse_host(authority, &host, &u->port) < 0)
         return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
-    if (!c->port)
-        c->port = c->secure ? 443 : 80;
-    if (!netaddr_parse(host, ret_literal) && !hostname_normalise(host, c->name))
+    if (!u->port)
+        u->port = u->secure ? 443 : 80;
+    if (!netaddr_parse(host, ret_literal) && !hostname_normalise(host, u->name))
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.*s' is neither a host's name nor an address",
                        (int)MIN(host.n, (size_t)80), host.p);
     return 0;
@@ -271,7 +270,7 @@ static void on_check(struct egress *e, json_t *request)
     c->egress = e;
     c->policy = policy_ref(n->policy);
     c->request = json_incref(request);
-    if (parse_url(c, text(request, "url"), &literal, &err) < 0) {
+    if (requests_parse_url(&c->url, text(request, "url"), &literal, &err) < 0) {
         requests_fail(e, request, &err);
         check_free(c);
         return;
@@ -280,13 +279,13 @@ static void on_check(struct egress *e, json_t *request)
         check_answer(c, &literal, 1);
         return;
     }
-    policy_judge_name(c->policy, c->name, &by_name);
+    policy_judge_name(c->policy, c->url.name, &by_name);
     if (by_name.verdict == POLICY_DENY) { /* then it is not resolved, just as for a connection */
         const struct netaddr none = {0};
         check_answer(c, &none, 1);
         return;
     }
-    c->lookup = resolver_resolve(e->resolver, c->name, 4, requests_on_resolved, c);
+    c->lookup = resolver_resolve(e->resolver, c->url.name, 4, requests_on_resolved, c);
 }
 
 /* ---- the vault ---- */
@@ -303,7 +302,7 @@ static void on_seal(struct egress *e, const json_t *request)
         requests_fail(e, request, &err);
         return;
     }
-    json_t *answer = answer_to(request, "sealed");
+    json_t *answer = requests_answer(request, "sealed");
     put_buf(answer, "value", &sealed);
     link_answer(e->link, answer);
 }
@@ -316,7 +315,7 @@ static bool add_name(void *ctx, const char *name, uint64_t set_at UNUSED)
 
 static void on_secrets(struct egress *e, const json_t *request)
 {
-    json_t *answer = answer_to(request, "secrets"), *names = json_array();
+    json_t *answer = requests_answer(request, "secrets"), *names = json_array();
     vault_each(e->config.vault, add_name, names);
     (void)json_object_set_new(answer, "names", names);
     link_answer(e->link, answer);
@@ -327,6 +326,14 @@ bool requests_handle(struct egress *e, json_t *request)
     struct str op = text(request, "op");
     if (str_eqc(op, "secrets")) {
         on_secrets(e, request);
+        return true;
+    }
+    if (str_eqc(op, "post")) {
+        post_begin(e, request);
+        return true;
+    }
+    if (str_eqc(op, "ask")) {
+        ask_begin(e, request);
         return true;
     }
     if (!has_id(request))

@@ -104,6 +104,10 @@ enum event_kind {
     EVENT_TENANT_CREATE,
     EVENT_TENANT_SET, /* its limits */
     EVENT_TENANT_REMOVE,
+    EVENT_WEBHOOK_CREATE, /* actions, down to WEBHOOK_REMOVE: data.name, data.target, data.tenant */
+    EVENT_WEBHOOK_SET,
+    EVENT_WEBHOOK_REMOVE,
+    EVENT_WEBHOOK_FAILED, /* a delivery was given up: data.webhook, data.what */
 
     EVENT_LIMIT_OOM,
     EVENT_LIMIT_PIDS,
@@ -111,6 +115,9 @@ enum event_kind {
 
     EVENT_GUARD_DENIED,
     EVENT_GUARD_ASKED,    /* an action waits: data.hold */
+    EVENT_GUARD_JUDGED,   /* the analyser's answer: data.verdict, data.risk, data.reason */
+    EVENT_GUARD_SET,      /* action: rules of a level */
+    EVENT_GUARD_STUCK,    /* an actor does the same again and again: data.pattern, data.actions */
     EVENT_GUARD_ANSWERED, /* data.answer; the actor is who answered */
 
     EVENT_AGENT_VIOLATION, /* it broke the protocol */

@@ -92,6 +92,10 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
     [EVENT_TENANT_CREATE] = {.name = "tenant.create", .action = true},
     [EVENT_TENANT_SET] = {.name = "tenant.set", .action = true},
     [EVENT_TENANT_REMOVE] = {.name = "tenant.remove", .action = true},
+    [EVENT_WEBHOOK_CREATE] = {.name = "webhook.create", .action = true},
+    [EVENT_WEBHOOK_SET] = {.name = "webhook.set", .action = true},
+    [EVENT_WEBHOOK_REMOVE] = {.name = "webhook.remove", .action = true},
+    [EVENT_WEBHOOK_FAILED] = {.name = "webhook.failed"},
 
     [EVENT_LIMIT_OOM] = {.name = "limit.oom"},
     [EVENT_LIMIT_PIDS] = {.name = "limit.pids"},
@@ -99,6 +103,9 @@ static const struct event_kind_info kinds[EVENT_KIND_MAX] = {
 
     [EVENT_GUARD_DENIED] = {.name = "guard.denied"},
     [EVENT_GUARD_ASKED] = {.name = "guard.asked"},
+    [EVENT_GUARD_JUDGED] = {.name = "guard.judged"},
+    [EVENT_GUARD_SET] = {.name = "guard.set", .action = true},
+    [EVENT_GUARD_STUCK] = {.name = "guard.stuck"},
     [EVENT_GUARD_ANSWERED] = {.name = "guard.answered"},
 
     [EVENT_AGENT_VIOLATION] = {.name = "agent.violation"},

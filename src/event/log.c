@@ -133,6 +133,7 @@ static void on_committed(void *ctx)
         cursors_note(log, t);
     }
     feed_batch_ended(log, true);
+    memcpy(log->committed, log->counts, sizeof(log->counts));
     followers_wake(log);
 }
 
@@ -140,6 +141,7 @@ static void on_rolled_back(void *ctx)
 {
     struct event_log *log = ctx;
     feed_batch_ended(log, false);
+    memcpy(log->counts, log->committed, sizeof(log->counts));
     LIST_FOREACH (struct tail, t, &log->dirty, dirty_node) {
         list_remove(&t->dirty_node);
         t->loaded = false;
@@ -271,12 +273,18 @@ int log_append(struct event_log *log, struct tail *t, const struct event_draft *
         return -1;
     tail_mark(log, t);
     feed_add(log, t, &row);
+    log->counts[draft->kind]++;
     t->head.last_seq = row.seq;
     t->head.last_cursor = row.cursor;
     memcpy(t->head.last_hash, hash, sizeof(hash));
     if (ret_seq)
         *ret_seq = row.seq;
     return 0;
+}
+
+const uint64_t *event_counts(const struct event_log *log)
+{
+    return log->committed;
 }
 
 int event_append(struct event_log *log, const struct event_draft *draft, uint64_t *ret_seq, struct err *err)

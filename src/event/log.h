@@ -70,6 +70,9 @@ int event_append_limited(struct event_log *log, const struct event_draft *draft,
 enum { EVENT_TOLD_IN_FULL = 20000, EVENT_TOLD_CLOSELY = 100000 };
 struct event_limit event_limit_after(uint64_t told, uint32_t per_sec);
 
+/* How many of each kind were committed since the log was opened. */
+const uint64_t *event_counts(const struct event_log *log);
+
 /* Writes the log.suppressed events that are due now, of all sandboxes. For a timer of a second or so. */
 int event_flush_suppressed(struct event_log *log, struct err *err) WARN_UNUSED;
 

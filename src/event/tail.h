@@ -81,8 +81,9 @@ struct event_log {
     struct list woken; /* followers that are still to be told about this commit */
     struct buf data;   /* scratch of append */
     struct feed feed;
-    struct event_slot *cache; /* EVENT_CACHE_SLOTS of them, or NULL */
-    bool busy;                /* a reader's callback is running: it must not come back in */
+    uint64_t counts[EVENT_KIND_MAX], committed[EVENT_KIND_MAX]; /* by kind, since it was opened */
+    struct event_slot *cache;                                   /* EVENT_CACHE_SLOTS of them, or NULL */
+    bool busy; /* a reader's callback is running: it must not come back in */
 };
 
 struct event_cursor {

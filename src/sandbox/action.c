@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/action.h"
 #include "base/log.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
@@ -73,13 +74,13 @@ static struct event_draft action_draft(const char *id, const struct actor *actor
 
 /* ---- the guard ---- */
 
-static void action_note_denial(struct core *core, const struct guard_question *q, const char *actor, const char *rule,
-                               const char *why)
+static void action_note_denial(struct core *core, const struct guard_question *q, const char *actor,
+                               const struct guard_answer *answer, const char *why)
 {
     static const struct event_limit limit = {DENIALS_MAX, DENIALS_MS * USEC_PER_MS};
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "kind", str_of(event_kind_name(q->kind)));
-    event_data_str(&d, "rule", str_of(rule));
+    guard_describe(&d, answer);
     if (why)
         event_data_str(&d, "why", str_of(why));
     event_data_json(&d, "action", q->data);
@@ -95,22 +96,32 @@ static void action_note_denial(struct core *core, const struct guard_question *q
 static int action_gate(struct core *core, const char *id, const struct actor *actor, enum event_kind kind,
                        struct str data, struct hold **ret_hold, struct err *err)
 {
-    const struct guard_question q = {.id = id, .kind = kind, .actor = str_of(actor->name), .data = data};
-    const char *rule = "default", *why = NULL;
+    const struct sandbox *sb = map_get(&core->by_id, str_of(id));
+    const struct guard_question q = {.id = id,
+                                     .kind = kind,
+                                     .actor = str_of(actor->name),
+                                     .data = data,
+                                     .tenant = sb ? sb->info.tenant : actor->who.tenant,
+                                     .exec = actor->exec};
+    struct guard_answer answer = {.rule = "default"};
+    const char *why = NULL;
     *ret_hold = NULL;
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
-    enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &rule);
+    enum guard_verdict verdict = core->guard->decide(core->guard->ctx, &q, &answer.rule);
+    if (verdict == GUARD_ALLOW && !actor->is_own)
+        verdict = guard_judge(core, &q, &answer);
     if (verdict == GUARD_ALLOW && !hold_was_answered(actor->holder, &q))
         return 0;
     if (verdict != GUARD_DENY) {
-        int r = hold_ask(core, actor->holder, &q, rule, ret_hold, &why, err);
+        int r = hold_ask(core, actor->holder, &q, &answer, ret_hold, &why, err);
         if (r == 0 || !why)
             return r;
     } else {
-        (void)err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'", event_kind_name(kind), rule);
+        (void)err_set(err, ERR_PERMISSION_DENIED, "%s is denied by rule '%s'%s%s", event_kind_name(kind), answer.rule,
+                      answer.reason ? ": " : "", answer.reason ? answer.reason : "");
     }
-    action_note_denial(core, &q, actor->name, rule, why);
+    action_note_denial(core, &q, actor->name, &answer, why);
     return -1;
 }
 
@@ -123,7 +134,11 @@ static int action_pass(struct core *core, const char *id, const struct actor *ac
         return -1;
     if (hold)
         draft.cause = hold_use(hold);
-    return action_append_action(core, &draft, limit, ret_seq, err);
+    if (action_append_action(core, &draft, limit, ret_seq, err) < 0)
+        return -1;
+    if (*ret_seq && !actor->is_own)
+        stuck_action(core, &draft, *ret_seq);
+    return 0;
 }
 
 int action_allow(struct core *core, const struct actor *actor, enum event_kind kind, struct str data, struct err *err)
@@ -179,6 +194,8 @@ void action_observe(struct sandbox *sb, uint64_t cause, enum event_kind kind, en
     struct err err;
     uint64_t seq;
     (void)!action_append(sb->core, &draft, NULL, &seq, &err);
+    if (sb->stuck)
+        stuck_result(sb, &draft);
 }
 
 static uint64_t action_note_with(struct core *core, const char *id, const char *actor, uint64_t cause,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/hold.h"
 #include "sandbox/life/life.h"
 #include "sandbox/life/store.h"
@@ -23,7 +24,9 @@ static void on_lost(void *ctx)
 
 static void on_restarted(void *ctx)
 {
-    recovery_compare(ctx);
+    struct core *core = ctx;
+    core->figures.supervisor_came++;
+    recovery_compare(core);
 }
 
 static void on_egress(void *ctx, int fd)
@@ -63,10 +66,12 @@ int core_open(uv_loop_t *loop, const struct core_config *config, struct core **r
     core->keeper = keeper_new(core);
     core->retention = retention_new(core);
     core->networks = networks_new(core);
+    core->webhooks = webhooks_new(core);
+    core->guards = guards_new(core);
     if (supervisor_new(core->loop, config->supervisor_fd, &supervisor_ops, core, &core->supervisor, err) < 0 ||
         template_registry_load(core->templates, config->store, err) < 0 || tenants_load(core, err) < 0 ||
-        volumes_load(core, err) < 0 || recovery_run(core, err) < 0 || volumes_check(core, err) < 0 ||
-        spares_load(core, err) < 0) {
+        webhooks_load(core, err) < 0 || volumes_load(core, err) < 0 || recovery_run(core, err) < 0 ||
+        volumes_check(core, err) < 0 || spares_load(core, err) < 0) {
         core_close(core);
         return err_prefix(err, "start");
     }
@@ -94,6 +99,7 @@ void core_close(struct core *core)
     loop_drain(core->loop); /* sessions of sandboxes that have just ended */
     if (core->supervisor)
         supervisor_free(core->supervisor);
+    webhooks_free(core->webhooks);
     networks_free(core->networks);
     for (struct sandbox *sb; (sb = any_sandbox(core));) {
         sandbox_untable(sb);
@@ -108,6 +114,7 @@ void core_close(struct core *core)
     retention_free(core->retention);
     keeper_free(core->keeper);
     ends_close(core);
+    guards_free(core->guards);
     template_registry_free(core->templates);
     tenants_free(core->tenants);
     loop_free(core->loop);

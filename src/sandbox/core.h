@@ -16,12 +16,14 @@
 #include "base/str.h"
 #include "sandbox/principal.h"
 
+#include <jansson.h>
 #include <uv.h>
 
 struct core;
 struct store;
 struct event_log;
 struct guard;
+struct core_webhooks;
 struct holder;
 struct artefacts;
 struct sandbox;
@@ -30,6 +32,7 @@ enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS 
 
 struct arena;
 struct sandbox_info;
+struct exec_spec;
 
 /* What a façade's clients expect to be answered on a port of 127.0.0.1 inside: by the agent, to GET and HEAD (wire/proto.h says what figures there are). */
 struct core_answer {
@@ -64,10 +67,16 @@ struct core_config {
     uint64_t keep_ended_ms;  /* how long an ended sandbox's row, log and artefacts are kept; 0: CORE_KEEP_ENDED_DAYS */
     uint32_t keep_ended;     /* and how many at most, the latest; 0: CORE_KEEP_ENDED */
     uint32_t keep_events;    /* of a sandbox that lives, at least, the latest; 0: CORE_KEEP_EVENTS */
+    const struct json_t *network; /* borrowed: the policy of who asks for none; NULL: everything is allowed */
+    const struct pair *envs; /* borrowed: variables of every process that sets them not itself: mirrors of registries */
+    size_t n_envs;
+    const char *trust; /* borrowed, PEM: authorities that are trusted in every sandbox; NULL: none */
     const char *version;
-    const struct core_answers *answers; /* borrowed; NULL: none */
-    const struct core_guest *guest;     /* borrowed; may be NULL */
-    const struct guard *guard;          /* sandbox/guard.h, borrowed; NULL: allows everything */
+    const struct core_answers *answers;   /* borrowed; NULL: none */
+    const struct core_guest *guest;       /* borrowed; may be NULL */
+    const struct core_webhooks *webhooks; /* sandbox/webhook.h, borrowed; NULL: nobody is told */
+    json_t *webhook_policy;               /* what they may reach, borrowed; NULL: all that is public */
+    const struct guard *guard;            /* sandbox/guard.h, borrowed; NULL: allows everything */
     uint64_t hold_ms; /* how long an action waits for an answer when the guard asks; 0: HOLD_MS (sandbox/hold.h) */
     /* coved is gone for good: nothing can be made or ended any more, the worker should exit. May be NULL. */
     void (*on_supervisor_lost)(void *ctx);
@@ -94,6 +103,8 @@ struct actor {
     const char
         *name; /* for the record: "native:<first 8 of the key>", "native:<id of the key>", "cli:uid=0", "timer" */
     struct principal who;
-    bool sets_up;          /* part of its start: may act in a sandbox that is being resumed */
-    struct holder *holder; /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
+    bool is_own;                  /* Cove itself, for what was allowed already: no rules, not stuck */
+    const struct exec_spec *exec; /* with EVENT_EXEC_START: what the record may have cut */
+    bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */
+    struct holder *holder;        /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };

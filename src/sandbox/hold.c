@@ -3,6 +3,7 @@
 
 #include "base/id.h"
 #include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/object.h"
 
 #include <stdio.h>
@@ -45,7 +46,8 @@ static void hold_free(struct hold *h)
     mem_free((char *)h->info.question.id);
     mem_free((char *)h->info.question.actor.p);
     mem_free((char *)h->info.question.data.p);
-    mem_free((char *)h->info.rule);
+    mem_free((char *)h->info.answer.rule);
+    mem_free((char *)h->info.answer.reason);
     mem_free(h);
 }
 
@@ -106,7 +108,8 @@ static struct str hold_copy(struct str s)
     return str_n(mem_strndup(s.p ? s.p : "", s.n), s.n);
 }
 
-static struct hold *hold_new(struct core *core, struct holder *holder, const struct guard_question *q, const char *rule)
+static struct hold *hold_new(struct core *core, struct holder *holder, const struct guard_question *q,
+                             const struct guard_answer *answer)
 {
     struct hold *h = mem_new(struct hold);
     char id[HOLD_ID_LEN + 1] = "h";
@@ -114,11 +117,15 @@ static struct hold *hold_new(struct core *core, struct holder *holder, const str
     uint64_t ms = core->config.hold_ms ? core->config.hold_ms : HOLD_MS;
     usec_t now = clock_real();
     *h = (struct hold){.core = core, .holder = holder, .bytes = holder->bytes + q->data.n};
-    h->info = (struct hold_info){.id = mem_strdup(id),
-                                 .question = {mem_strdup(q->id), q->kind, hold_copy(q->actor), hold_copy(q->data)},
-                                 .rule = mem_strdup(rule),
-                                 .asked = now,
-                                 .until = clock_add_ms(now, ms)};
+    h->info = (struct hold_info){
+        .id = mem_strdup(id),
+        .question = {mem_strdup(q->id), q->kind, hold_copy(q->actor), hold_copy(q->data), q->tenant, NULL},
+        .answer = *answer,
+        .is_analysed = answer->is_analysed,
+        .asked = now,
+        .until = clock_add_ms(now, ms)};
+    h->info.answer.rule = mem_strdup(answer->rule);
+    h->info.answer.reason = mem_strdup(answer->reason);
     list_append(&holder->holds, &h->node);
     list_append(&core->holds, &h->all);
     core->n_holds++;
@@ -137,10 +144,10 @@ static bool hold_has_room(struct core *core, struct holder *holder, const struct
            (of_one < HOLDS_OF_ONE || strcmp(q->id, SERVICE_LOG_ID) == 0);
 }
 
-int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q, const char *rule,
-             struct hold **ret_hold, const char **ret_why, struct err *err)
+int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q,
+             const struct guard_answer *answer, struct hold **ret_hold, const char **ret_why, struct err *err)
 {
-    const char *kind = event_kind_name(q->kind);
+    const char *rule = answer->rule, *kind = event_kind_name(q->kind);
     struct hold *h = holder ? hold_find(holder, q) : NULL;
     if (h && h->state == HOLD_ALLOWED) {
         *ret_hold = h;
@@ -162,13 +169,15 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
         return err_set(err, ERR_PERMISSION_DENIED, "rule '%s' wants somebody to allow %s, and too much waits already",
                        rule, kind);
     }
-    h = hold_new(core, holder, q, rule);
+    h = hold_new(core, holder, q, answer);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     event_data_str(&d, "hold", str_of(h->info.id));
     event_data_str(&d, "kind", str_of(kind));
-    event_data_str(&d, "rule", str_of(rule));
+    guard_describe(&d, answer);
     event_data_json(&d, "action", q->data);
     h->seq = action_note(core, q->id, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
+    if (answer->is_analysed)
+        analyser_ask(core, &h->info, h->seq);
     (void)err_set(err, ERR_PERMISSION_DENIED, "%s waits until somebody allows it", kind);
     err->reason = ERR_HELD;
     return -1;
@@ -188,11 +197,45 @@ void hold_each(struct core *core, bool (*fn)(void *ctx, const struct hold_info *
             return;
 }
 
+static struct hold *hold_of(struct core *core, struct str id)
+{
+    LIST_FOREACH (struct hold, h, &core->holds, all)
+        if (str_eqc(id, h->info.id))
+            return h;
+    return NULL;
+}
+
+const struct hold_info *hold_find_id(struct core *core, struct str id)
+{
+    const struct hold *h = hold_of(core, id);
+    return h ? &h->info : NULL;
+}
+
+void hold_analysed(struct core *core, struct str id, enum guard_verdict verdict, enum guard_risk risk,
+                   const char *reason)
+{
+    struct hold *h = hold_of(core, id);
+    if (!h)
+        return;
+    h->info.is_analysed = false;
+    h->info.answer.risk = risk;
+    mem_free((char *)h->info.answer.reason);
+    h->info.answer.reason = mem_strdup(reason);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
+    event_data_str(&d, "hold", str_of(h->info.id));
+    event_data_str(&d, "verdict", str_of(guard_verdict_name(verdict)));
+    event_data_str(&d, "risk", str_of(guard_risk_name(risk)));
+    event_data_str(&d, "reason", str_of(reason));
+    (void)action_note(core, h->info.question.id, "analyser", h->seq, EVENT_GUARD_JUDGED, event_data_end(&d));
+    if (verdict != GUARD_ASK)
+        hold_end(h, verdict == GUARD_ALLOW ? HOLD_ALLOWED : HOLD_DENIED, verdict == GUARD_ALLOW ? "allowed" : "denied",
+                 "analyser");
+}
+
 int hold_answer(struct core *core, struct str id, bool is_allowed, const char *by, struct err *err)
 {
-    LIST_FOREACH (struct hold, h, &core->holds, all) {
-        if (!str_eqc(id, h->info.id))
-            continue;
+    struct hold *h = hold_of(core, id);
+    if (h) {
         hold_end(h, is_allowed ? HOLD_ALLOWED : HOLD_DENIED, is_allowed ? "allowed" : "denied", by);
         return 0;
     }

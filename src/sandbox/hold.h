@@ -35,12 +35,15 @@ bool holder_waits(struct holder *h);
 struct hold_info {
     const char *id; /* 'h' and random characters: nobody answers a question of an earlier worker */
     struct guard_question question;
-    const char *rule;
+    struct guard_answer answer;
+    bool is_analysed;    /* the analyser is asked, not people */
     usec_t asked, until; /* real time */
 };
 
 /* Oldest first, until fn returns false. fn must not answer. */
 void hold_each(struct core *core, bool (*fn)(void *ctx, const struct hold_info *info), void *ctx);
+
+const struct hold_info *hold_find_id(struct core *core, struct str id); /* NULL: it doesn't wait (any more) */
 
 /* by: who answers, for the record. ERR_NOT_FOUND: nothing of that id waits (any more). */
 int hold_answer(struct core *core, struct str id, bool is_allowed, const char *by, struct err *err) WARN_UNUSED;
@@ -53,8 +56,12 @@ struct hold;
  * The guard asks. 0: this was allowed, *ret_hold says by which hold; hold_use() when it is being done. -1: it waits (ERR_HELD), or was denied, or can't wait, in
  * which case *ret_why is a word for the record.
  */
-int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q, const char *rule,
-             struct hold **ret_hold, const char **ret_why, struct err *err) WARN_UNUSED;
+int hold_ask(struct core *core, struct holder *holder, const struct guard_question *q,
+             const struct guard_answer *answer, struct hold **ret_hold, const char **ret_why,
+             struct err *err) WARN_UNUSED;
 bool hold_was_answered(struct holder *holder, const struct guard_question *q); /* holder may be NULL */
 uint64_t hold_use(struct hold *h);                                             /* the seq of guard.answered; frees */
+/* The analyser's answer: its risk and reason for the record; GUARD_ASK: people are asked now. */
+void hold_analysed(struct core *core, struct str id, enum guard_verdict verdict, enum guard_risk risk,
+                   const char *reason);
 void holds_end(struct core *core, const char *id, const char *how); /* all on this one; NULL: all there are */

@@ -6,11 +6,13 @@
 #include "base/map.h"
 #include "event/log.h"
 #include "sandbox/action.h"
+#include "sandbox/figures.h"
 #include "sandbox/guard.h"
 #include "sandbox/quota.h"
 #include "sandbox/session/session.h"
 #include "sandbox/start/start.h"
 #include "sandbox/supervisor.h"
+#include "sandbox/webhook.h"
 #include "store/sandbox_rows.h"
 #include "store/store.h"
 #include "template/template.h"
@@ -26,11 +28,13 @@ enum {
 struct core {
     struct core_config config; /* its strings are ours */
     struct loop *loop;
+    struct figures figures;
     struct supervisor *supervisor;
     struct networks *networks;
     struct template_registry *templates;
     const struct guard *guard;
-    struct list holds; /* struct hold (hold.c), oldest first */
+    struct guards *guards; /* the rules in force (guard.c) */
+    struct list holds;     /* struct hold (hold.c), oldest first */
     size_t n_holds, hold_bytes;
     struct map by_id;         /* every struct sandbox in memory; holds a reference */
     struct map by_port_alias; /* the same; holds none */
@@ -39,6 +43,7 @@ struct core {
     size_t n_paused; /* of n_live */
     bool closing;
     struct tenants *tenants;
+    struct webhooks *webhooks;
     struct layers *layers;
     struct volumes *volumes;
     struct spares *spares;
@@ -78,6 +83,8 @@ struct sandbox {
     bool fails;            /* ends as SANDBOX_FAILED */
     struct err failure;
     struct loop_alarm end_alarm, sample_alarm, suspect_alarm, kill_alarm, forget_alarm;
+    struct rules *rules; /* the guard's, of this sandbox; NULL: none */
+    struct stuck *stuck; /* guard/stuck.c; NULL: nothing was done yet */
     struct list watches;
     struct loop_job watch_job; /* holds a reference while queued */
 

@@ -8,7 +8,7 @@
 #include "store/tenant_rows.h"
 
 /* What a key may do. Each includes those above it; SCOPE_OPERATOR is what an administrator of the default tenant has. */
-enum scope { SCOPE_NONE, SCOPE_READ, SCOPE_USE, SCOPE_ADMIN, SCOPE_OPERATOR };
+enum scope { SCOPE_NONE, SCOPE_READ, SCOPE_USE, SCOPE_APPROVE, SCOPE_ADMIN, SCOPE_OPERATOR };
 
 struct principal {
     uint64_t tenant;

@@ -2,6 +2,7 @@
 /* The table of sandboxes: finding, listing, references, and who wants to hear of an end. */
 #include "sandbox/sandbox.h"
 #include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/life/life.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
@@ -76,6 +77,8 @@ void sandbox_unref(struct sandbox *sb)
     loop_alarm_clear(loop, &sb->forget_alarm);
     charge_release(&sb->charge);
     network_free(sb);
+    stuck_free(sb);
+    rules_free(sb->rules);
     arena_fini(&sb->arena);
     arena_fini(&sb->metadata);
     mem_free(sb->samples);

@@ -89,6 +89,7 @@ struct sandbox_info {
     /* What it goes without since it was started anew on its files; NULL: nothing. */
     const char *volumes_failed; /* why it has not all of its volumes; its start command was not run then */
     const char *start_failed;   /* why its start command did */
+    const char *stuck; /* what an actor does again and again: "repeat", "error", "alternation"; NULL: nothing is seen */
 };
 
 const struct sandbox_info *sandbox_info(const struct sandbox *sb);

@@ -158,6 +158,11 @@ bool supervisor_is_lost(const struct supervisor *sup)
     return sup->lost;
 }
 
+size_t supervisor_pending(const struct supervisor *sup)
+{
+    return map_count(&sup->requests);
+}
+
 int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
                          supervisor_fn fn, void *ctx, struct err *err)
 {

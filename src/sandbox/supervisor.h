@@ -42,6 +42,7 @@ int supervisor_call_with(struct supervisor *sup, union sup_message *request, int
 
 /* coved is gone: what became of that which was asked of it, the next worker hears from the next coved. */
 bool supervisor_is_lost(const struct supervisor *sup);
+size_t supervisor_pending(const struct supervisor *sup); /* requests without an answer */
 
 /* KILL, ATTACH, USAGE, RESUME. */
 int supervisor_call_id(struct supervisor *sup, enum sup_type type, const char *id, supervisor_fn fn, void *ctx,

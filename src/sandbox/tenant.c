@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/tenant.h"
 #include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/volume/volumes.h"
@@ -217,19 +218,22 @@ static void load_limit(void *ctx, uint64_t number, const char *what, uint64_t mo
             t->quota.limits[i] = most;
 }
 
+/* As they are stored: numbers never change their meaning. */
+static const enum scope stored_scopes[] = {SCOPE_NONE, SCOPE_READ, SCOPE_USE, SCOPE_ADMIN, SCOPE_APPROVE};
+
 static void load_key(void *ctx, const struct store_key *row)
 {
     struct tenants *all = ctx;
     struct tenant *t = map_get_u64(&all->by_number, row->tenant);
-    if (!t || strlen(row->id) != KEY_ID_LEN || row->hash.n != KEY_HASH_SIZE || row->scope < SCOPE_READ ||
-        row->scope > SCOPE_ADMIN)
+    if (!t || strlen(row->id) != KEY_ID_LEN || row->hash.n != KEY_HASH_SIZE || row->scope < 1 ||
+        row->scope >= (int)ARRAY_SIZE(stored_scopes))
         return;
     struct key *k = mem_new(struct key);
     memcpy(k->id, row->id, KEY_ID_LEN);
     k->tenant = t;
     k->name = mem_strdup(row->name);
     k->sandbox = *row->sandbox ? mem_strdup(row->sandbox) : NULL;
-    k->scope = (enum scope)row->scope;
+    k->scope = stored_scopes[row->scope];
     memcpy(k->hash.bytes, row->hash.p, KEY_HASH_SIZE);
     k->old_until = row->old_hash.n == KEY_HASH_SIZE ? row->old_until : 0;
     if (k->old_until)
@@ -444,6 +448,7 @@ int tenant_remove(struct core *core, const struct actor *actor, struct str name,
         key_free(k);
         it = 0;
     }
+    guard_forget_tenant(core, t->number);
     tenant_free(all, t);
     return 0;
 }
@@ -452,7 +457,7 @@ int tenant_remove(struct core *core, const struct actor *actor, struct str name,
 
 const char *scope_name(enum scope scope)
 {
-    static const char *const names[] = {"none", "read", "use", "admin", "admin"};
+    static const char *const names[] = {"none", "read", "use", "approve", "admin", "admin"};
     return names[scope];
 }
 
@@ -511,12 +516,15 @@ static int key_unknown(struct str ref, struct err *err)
 
 static int key_store(struct core *core, const struct key *k, struct err *err)
 {
+    int scope = 1;
+    while (stored_scopes[scope] != k->scope)
+        scope++;
     return key_rows_put(core->config.store,
                         &(struct store_key){.id = k->id,
                                             .name = k->name,
                                             .sandbox = k->sandbox ? k->sandbox : "",
                                             .tenant = k->tenant->number,
-                                            .scope = (int)k->scope,
+                                            .scope = scope,
                                             .hash = hash_str(&k->hash),
                                             .old_hash = k->old_until ? hash_str(&k->old_hash) : STR_NULL,
                                             .old_until = k->old_until,
@@ -546,8 +554,9 @@ static int key_check(struct core *core, const struct principal *who, const struc
         return err_set(err, ERR_INVALID_ARGUMENT,
                        "a key's name is 1 to %d of [A-Za-z0-9._-], does not begin with '-' or 'key-'",
                        KEY_NAME_LEN_MAX);
-    if (spec->scope < SCOPE_READ || spec->scope > SCOPE_ADMIN || (spec->sandbox.n && spec->scope == SCOPE_ADMIN))
-        return err_set(err, ERR_INVALID_ARGUMENT, "a scope is read, use or admin; for one sandbox read or use");
+    if (spec->scope < SCOPE_READ || spec->scope > SCOPE_ADMIN || (spec->sandbox.n && spec->scope > SCOPE_USE))
+        return err_set(err, ERR_INVALID_ARGUMENT,
+                       "a scope is read, use, approve or admin; for one sandbox read or use");
     if (taken)
         return err_set(err, ERR_ALREADY_EXISTS, "there is a key '%.*s' already", STR_ARG(spec->name));
     if (map_count(&core->tenants->keys) >= KEYS_MAX)

@@ -82,6 +82,21 @@ int event_rows_head_delete(struct store *s, int64_t log, struct err *err)
     return db_run(s, q, "delete the head of a log", 0, err);
 }
 
+int event_rows_heads_each(struct store *s,
+                          void (*fn)(void *ctx, const char *sandbox, uint64_t last, const unsigned char *hash),
+                          void *ctx, struct err *err)
+{
+    sqlite3_stmt *q = db_stmt(s, SQL_HEAD_EACH, err);
+    unsigned char hash[EVENT_ROWS_HASH_SIZE];
+    int r = q ? 0 : -1;
+    while (q && (r = db_row(s, q, "read the heads of all logs", err)) == 1) {
+        load_hash(q, 2, hash);
+        fn(ctx, db_text(q, 0), db_u64(q, 1), hash);
+    }
+    db_done(q);
+    return r < 0 ? -1 : 0;
+}
+
 int event_rows_append(struct store *s, int64_t log, const struct event_row *row, struct err *err)
 {
     sqlite3_stmt *q;

@@ -36,6 +36,10 @@ int event_rows_head_rebase(struct store *s, const struct event_head_row *head,
                            struct err *err) WARN_UNUSED; /* its base_* */
 int event_rows_head_delete(struct store *s, int64_t log, struct err *err) WARN_UNUSED;
 
+int event_rows_heads_each(struct store *s,
+                          void (*fn)(void *ctx, const char *sandbox, uint64_t last, const unsigned char *hash),
+                          void *ctx, struct err *err) WARN_UNUSED;
+
 int event_rows_append(struct store *s, int64_t log, const struct event_row *row, struct err *err) WARN_UNUSED;
 
 /* First row with from <= seq <= to: 1, or 0. The row stays valid until event_rows_done(). */

@@ -12,6 +12,13 @@
 
 #define KEY_COLUMNS "id, tenant, name, scope, sandbox, hash, old_hash, old_until, created_at, expires_at"
 
+/* Neither those that Cove makes for itself, nor the making of one that is somebody's by now. */
+#define LIFE_SELECT                                                                                                    \
+    "SELECT e.cursor, e.time, e.kind, e.data, e.hash, h.sandbox, s.tenant, s.template_id, s.metadata, s.started_at, "  \
+    "s.cpu_milli, s.memory_bytes FROM events e INDEXED BY events_life JOIN event_heads h ON h.log = e.log "            \
+    "JOIN sandboxes s ON s.id = h.sandbox WHERE e.kind IN (" LIFE_KINDS ") AND e.cursor > ?1 AND e.cursor <= ?2 "      \
+    "AND (?3 OR s.tenant = ?4) AND (?5 = '' OR h.sandbox = ?5) AND s.extra NOT LIKE '%\"hidden\":true%' "              \
+    "AND NOT (e.kind = 'sandbox.create' AND e.data LIKE '%\"hidden\":true%') "
 #define EVENT_COLUMNS "seq, time, kind, source, grade, actor, cause, data, hash"
 
 const char *const sql_texts[SQL_MAX] = {
@@ -48,6 +55,7 @@ const char *const sql_texts[SQL_MAX] = {
     [SQL_HEAD_UPDATE] = "UPDATE event_heads SET last_seq = ?2, last_hash = ?3, last_cursor = ?4 WHERE log = ?1",
     [SQL_HEAD_REBASE] = "UPDATE event_heads SET base_seq = ?2, base_hash = ?3 WHERE log = ?1",
     [SQL_HEAD_DELETE] = "DELETE FROM event_heads WHERE log = ?1",
+    [SQL_HEAD_EACH] = "SELECT sandbox, last_seq, last_hash FROM event_heads ORDER BY sandbox",
     [SQL_EVENT_APPEND] = "INSERT INTO events (log, " EVENT_COLUMNS ", cursor) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
     [SQL_EVENT_READ] =
         "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq LIMIT ?4",
@@ -55,6 +63,14 @@ const char *const sql_texts[SQL_MAX] = {
         "SELECT " EVENT_COLUMNS " FROM events WHERE log = ?1 AND seq >= ?2 AND seq <= ?3 ORDER BY seq LIMIT 1",
     [SQL_EVENT_DELETE] = "DELETE FROM events WHERE log = ?1 AND seq < ?2",
     [SQL_EVENT_NTH] = "SELECT max(seq) FROM (SELECT seq FROM events WHERE log = ?1 ORDER BY seq LIMIT ?2)",
+
+    [SQL_LIFE] = LIFE_SELECT "ORDER BY e.cursor LIMIT ?6 OFFSET ?7",
+    [SQL_LIFE_BACK] = LIFE_SELECT "ORDER BY e.cursor DESC LIMIT ?6 OFFSET ?7",
+    [SQL_WEBHOOK_PUT] = "INSERT INTO webhooks (id, tenant, cursor, config) VALUES (?1, ?2, ?3, ?4) "
+                        "ON CONFLICT (id) DO UPDATE SET cursor = ?3, config = ?4",
+    [SQL_WEBHOOK_CURSOR] = "UPDATE webhooks SET cursor = ?2 WHERE id = ?1",
+    [SQL_WEBHOOK_DELETE] = "DELETE FROM webhooks WHERE id = ?1",
+    [SQL_WEBHOOK_EACH] = "SELECT id, tenant, cursor, config FROM webhooks ORDER BY id",
 
     [SQL_FEED_PUT] = "INSERT INTO feed (cursor, log, seq, n) VALUES (?,?,?,?)",
     /* The run that holds a cursor is the last one that begins at or before it; else the next one is meant. */

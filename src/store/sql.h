@@ -2,6 +2,11 @@
 /* Every statement that runs more than once, by name; each is prepared at first use and kept. */
 #pragma once
 
+/* Of events_life, an index over these alone. */
+#define LIFE_KINDS                                                                                                     \
+    "'sandbox.create','sandbox.failed','sandbox.ended','sandbox.timeout','sandbox.metadata','sandbox.paused',"         \
+    "'sandbox.resumed','sandbox.snapshotted'"
+
 enum sql {
     SQL_BEGIN,
     SQL_COMMIT,
@@ -30,11 +35,19 @@ enum sql {
     SQL_HEAD_UPDATE,
     SQL_HEAD_REBASE,
     SQL_HEAD_DELETE,
+    SQL_HEAD_EACH,
     SQL_EVENT_APPEND,
     SQL_EVENT_READ,
     SQL_EVENT_GET,
     SQL_EVENT_DELETE,
     SQL_EVENT_NTH,
+
+    SQL_LIFE,
+    SQL_LIFE_BACK,
+    SQL_WEBHOOK_PUT,
+    SQL_WEBHOOK_CURSOR,
+    SQL_WEBHOOK_DELETE,
+    SQL_WEBHOOK_EACH,
 
     SQL_FEED_PUT,
     SQL_FEED_GET,

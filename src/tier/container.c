@@ -68,6 +68,11 @@ static int spawn(const struct tier_host *host, struct box *box, struct err *err)
     return r < 0 ? err_errno(err, r, "map ids") : 0;
 }
 
+static int container_inside(const struct tier_host *host, struct box *box, const struct cgroup_limits *limits)
+{
+    return inside_limit(&box->inside, host->stage->machine, cgroup_features(host->cgroups)->version, limits, box->pid);
+}
+
 static int blank(const struct tier_host *host, struct box *box, struct err *err)
 {
     static uint32_t serial; /* a slot is used again, a name is not */
@@ -79,10 +84,14 @@ static int blank(const struct tier_host *host, struct box *box, struct err *err)
     if (r < 0)
         return err_errno(err, r, "make control group %s", box->group);
     box->has_group = true;
-    r = stage_tree_take(host->stage, &box->tree);
+    box->inside = INSIDE_NONE;
+    r = stage_tree_take(host->stage, &box->tree, &box->inside.tree_fd);
     if (r < 0)
         return err_errno(err, r, "make a tree for /dev and /sys");
     box->has_tree = true;
+    r = container_inside(host, box, &box->limits);
+    if (r < 0)
+        return err_errno(err, r, "write what is told of the machine");
     if (spawn(host, box, err) < 0)
         return -1;
     const char mapped = TIER_MAPPED;
@@ -157,6 +166,9 @@ static int container_set_limits(const struct tier_host *host, struct box *box, c
     int r = cgroup_limit(host->cgroups, box->group, limits);
     if (r < 0)
         return err_errno(err, r, "set limits");
+    r = container_inside(host, box, limits);
+    if (r < 0)
+        return err_errno(err, r, "write what is told of the limits");
     box->limits = *limits;
     return 0;
 }
@@ -195,6 +207,7 @@ static int clean(const struct tier_host *host, struct box *box)
     if (box->has_files)
         r = pool_box_drop(host->pool, box->name);
     box->has_files = false;
+    inside_close(&box->inside, host->stage->machine);
     if (box->has_tree)
         stage_tree_put(host->stage, box->tree);
     box->has_tree = false;
@@ -205,7 +218,20 @@ static int clean(const struct tier_host *host, struct box *box)
     return r;
 }
 
-const struct tier tier_container = {"container", blank, dress, container_start, clean};
+static void container_sampled(const struct tier_host *host, struct box *box, const struct cgroup_usage *usage,
+                              usec_t age)
+{
+    inside_sample(&box->inside, host->stage->machine, cgroup_features(host->cgroups)->version, &box->limits, usage,
+                  age);
+}
+
+static void container_adopt(const struct tier_host *host, struct box *box, int tree_fd)
+{
+    inside_adopt(&box->inside, host->stage->machine, tree_fd, box->pid);
+}
+
+const struct tier tier_container = {"container",       blank,           dress, container_start,
+                                    container_sampled, container_adopt, clean};
 
 int tier_open_session(struct box *box, const char *id, const char *template_id, int *ret_fd, struct err *err)
 {

@@ -12,6 +12,7 @@
 #include "kernel/mount.h"
 #include "kernel/namespace.h"
 #include "kernel/seccomp.h"
+#include "tier/stage.h"
 #include "tier/tier.h"
 
 #include <fcntl.h>
@@ -101,6 +102,12 @@ static void mask_proc(void)
     for (size_t i = 0; i < ARRAY_SIZE(files); i++)
         if (exists(files[i]))
             must(mount_bind("null", files[i], true), files[i]);
+    static const char *const told[] = {"proc/cpuinfo", "proc/loadavg", "proc/meminfo", "proc/stat"}; /* inside.h */
+    for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
+        char path[32];
+        (void)snprintf(path, sizeof(path), "/build/%s", told[i]);
+        must(mount_bind(told[i], path, true), path);
+    }
     for (size_t i = 0; i < ARRAY_SIZE(directories); i++)
         if (exists(directories[i]))
             must(mount_bind("empty", directories[i], true), directories[i]);
@@ -140,7 +147,31 @@ static void attach_tree(const char *from, uint64_t attrs, const char *to)
     must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
-static void build_mounts(void)
+/* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be had, they find the files alone. */
+static void show_group(const struct inside_machine *machine, int version)
+{
+    const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY;
+    const char *const at = "/build/sys/fs/cgroup", *names;
+    for (size_t k = 0; (names = inside_hierarchy(machine, version, k)); k++) {
+        const char *options[2 * CGROUP_DOOR_MAX + 1] = {NULL};
+        char text[64];
+        (void)snprintf(text, sizeof(text), "%s", names);
+        size_t n = 0;
+        for (char *name = text; name && *name && n + 1 < ARRAY_SIZE(options); n += 2) {
+            options[n] = name;
+            name = strchr(name, ',');
+            if (name)
+                *name++ = 0;
+        }
+        AUTO_CLOSE int fd = -1;
+        int ignored UNUSED = mount_new(version == 1 ? "cgroup" : "cgroup2", options, attrs, &fd) < 0
+                                 ? 0
+                                 : mount_attach(fd, AT_FDCWD, at);
+    }
+    attach_tree("sys/fs/cgroup", attrs, at);
+}
+
+static void build_mounts(const struct inside_machine *machine, int version)
 {
     /* max: all instances but the host's own share 3,072 terminals (kernel.pty.max less kernel.pty.reserve). */
     static const char *const pts_options[] = {"newinstance", NULL, "ptmxmode", "0666", "mode", "0620",
@@ -155,6 +186,7 @@ static void build_mounts(void)
     attach_new("tmpfs", shm_options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, "/build/dev/shm");
     attach_new("mqueue", NULL, plain, "/build/dev/mqueue");
     attach_tree("sys", plain | MOUNT_ATTR_RDONLY, "/build/sys");
+    show_group(machine, version);
 }
 
 static void await_mapped(void)
@@ -165,7 +197,7 @@ static void await_mapped(void)
         _exit(1);
 }
 
-static void become_blank(bool has_network)
+static void become_blank(const struct tier_host *host, bool has_network)
 {
     await_mapped();
     must(namespace_become_root(), "become root inside");
@@ -174,7 +206,7 @@ static void become_blank(bool has_network)
     must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
     if (!has_network)
         must(namespace_network(), "make a network namespace");
-    build_mounts();
+    build_mounts(host->stage->machine, cgroup_features(host->cgroups)->version);
     container_child_tell(TIER_READY);
 }
 
@@ -255,7 +287,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     reset_signals();
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
-    become_blank(box->net.tcp >= 0);
+    become_blank(host, box->net.tcp >= 0);
 
     int root = await_dress(name);
     enter_root(root);

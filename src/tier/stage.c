@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "kernel/mount.h"
+#include "tier/inside.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -47,6 +48,8 @@ static const struct node tree_nodes[] = {
     {"dev/stdout", S_IFLNK, 0, 0, "/proc/self/fd/1"},
     {"dev/stderr", S_IFLNK, 0, 0, "/proc/self/fd/2"},
 
+    {"proc", S_IFDIR | 0755, 0, 0, NULL},
+
     {"sys", S_IFDIR | 0755, 0, 0, NULL},
     {"sys/block", S_IFDIR | 0755, 0, 0, NULL},
     {"sys/class", S_IFDIR | 0755, 0, 0, NULL},
@@ -64,7 +67,6 @@ static const struct node tree_nodes[] = {
 
 /* Files whose content is the machine's own; left out where the machine has none. */
 static const char *const copied[] = {
-    "sys/devices/system/cpu/online",
     "sys/devices/system/cpu/possible",
     "sys/devices/system/cpu/present",
     "sys/kernel/mm/transparent_hugepage/enabled",
@@ -116,7 +118,7 @@ static int make_tree(int root, uint32_t tree, const char *sys_of)
     return r;
 }
 
-int stage_tree_take(struct stage *s, uint32_t *ret_tree)
+int stage_tree_take(struct stage *s, uint32_t *ret_tree, int *ret_fd)
 {
     uint32_t tree = 0;
     while (tree < s->n_trees && s->tree_used[tree])
@@ -132,8 +134,14 @@ int stage_tree_take(struct stage *s, uint32_t *ret_tree)
             return r;
         s->n_trees++;
     }
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/trees/%u", tree);
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
     s->tree_used[tree] = true;
     *ret_tree = tree;
+    *ret_fd = fd;
     return 0;
 }
 
@@ -150,7 +158,11 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     AUTO_CLOSE int host_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (host_ns < 0 || host_root < 0)
         return err_errno(err, errno, "open the host's mount namespace");
-    int r = mount_unshare();
+    struct inside_machine *machine = NULL;
+    int r = inside_machine_new(&machine);
+    if (r < 0)
+        return err_errno(err, r, "read what the machine has");
+    r = mount_unshare();
     if (r < 0)
         return err_errno(err, r, "make a private mount namespace");
 
@@ -172,6 +184,7 @@ int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage,
     r = r ? r : mount_pivot(root_mount);
     if (r < 0)
         return err_errno(err, r, "enter the stage");
-    *ret_stage = (struct stage){.host_mount_ns = TAKE_FD(host_ns), .host_root = TAKE_FD(host_root), .n_trees = 1};
+    *ret_stage = (struct stage){
+        .host_mount_ns = TAKE_FD(host_ns), .host_root = TAKE_FD(host_root), .machine = machine, .n_trees = 1};
     return 0;
 }

@@ -7,6 +7,7 @@
  *   /pool             the storage pool (kernel/pool/pool.h)
  *   /trees/N/dev      what one sandbox sees as /dev: null, zero, full, random, urandom, tty, links, and mount points
  *   /trees/N/sys      what it sees as /sys: the few files that runtimes read; nothing of the real one
+ *   /trees/N/proc     files that lie over those of its /proc (tier/inside.h)
  *   /trees/N/empty    an empty directory, /trees/N/null a null device: what masked paths show
  *   /build/{proc,dev,sys,tmp}, /root      mount points for a child's own mounts, private to its mount namespace
  *   /scratch          mount points for overlay layers on kernels that need them attached
@@ -18,12 +19,15 @@
 
 #include "base/err.h"
 
+struct inside_machine;
+
 enum { STAGE_TREES_MAX = 4096 };
 
 struct stage {
     int host_mount_ns; /* owned: to start the workers and tools where the host's files are */
     int host_root;     /* owned: the host's root directory */
-    uint32_t n_trees;  /* made so far */
+    struct inside_machine *machine;
+    uint32_t n_trees; /* made so far */
     bool tree_used[STAGE_TREES_MAX];
 };
 
@@ -34,6 +38,6 @@ struct stage {
  */
 int stage_enter(int pool_mount, const char *scratch_on, struct stage *ret_stage, struct err *err) WARN_UNUSED;
 
-/* In the stage. The tree is the caller's alone until it is put back. 0 or -errno. */
-int stage_tree_take(struct stage *s, uint32_t *ret_tree) WARN_UNUSED;
+/* In the stage. The tree is the caller's alone until it is put back; so is the descriptor of it (O_PATH). 0 or -errno. */
+int stage_tree_take(struct stage *s, uint32_t *ret_tree, int *ret_fd) WARN_UNUSED;
 void stage_tree_put(struct stage *s, uint32_t tree);

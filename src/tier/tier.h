@@ -17,6 +17,7 @@
 #include "base/id.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/netns.h"
+#include "tier/inside.h"
 
 struct pool;
 struct pool_chain;
@@ -48,6 +49,7 @@ struct box {
     bool has_files;
     bool has_tree;
     uint32_t tree; /* of the stage */
+    struct inside inside;
     char group[TIER_GROUP_MAX];
     char name[TIER_NAME_MAX];    /* host name inside, and name in the storage pool; unique */
     struct cgroup_limits limits; /* in force */
@@ -86,6 +88,10 @@ struct tier {
     /* *ret_session_fd: our end of the agent's first session. */
     int (*start)(const struct tier_host *host, struct box *box, const struct tier_spec *spec, int *ret_session_fd,
                  struct err *err);
+    /* What the sandbox reads about itself follows this. age: how long it has been somebody's. */
+    void (*sampled)(const struct tier_host *host, struct box *box, const struct cgroup_usage *usage, usec_t age);
+    /* Of one that a coved of before has made. tree_fd: inside.tree_fd of then, or -1; becomes the box's. */
+    void (*adopt)(const struct tier_host *host, struct box *box, int tree_fd);
     /* After the body was reaped: drops groups, files, descriptors. 0, or -EBUSY: again a little later. */
     int (*clean)(const struct tier_host *host, struct box *box);
 };

@@ -28,7 +28,7 @@ enum keeper_type {
 };
 
 /* What `data` is for each kind is coved's own. */
-enum keeper_kind { KEEPER_BOX = 1, KEEPER_WORKER, KEEPER_SOCKET, KEEPER_STORAGE };
+enum keeper_kind { KEEPER_BOX = 1, KEEPER_WORKER, KEEPER_SOCKET, KEEPER_STORAGE, KEEPER_TREE /* of a box */ };
 
 struct keeper_message {
     uint32_t type; /* enum keeper_type */

@@ -157,8 +157,9 @@ class World:
 
     # ---- the service ----
 
-    def start_service(self):
+    def start_service(self, **env):
         self.service = Service(self.directory / "service")
+        self.service.env.update(env)
         self.service.directory.mkdir()
         wrapper = self.directory / "coved-there"
         coved = Path(os.environ.get("COVE_BUILD", HERE.parent.parent / "build")).resolve() / "coved"

@@ -27,6 +27,7 @@ struct e2b_config {
 extern const struct core_answers e2b_answers;
 /* What E2B's users look for inside a sandbox. */
 extern const struct core_guest e2b_guest;
+extern const struct core_webhooks e2b_webhooks;
 
 struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */

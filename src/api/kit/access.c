@@ -42,12 +42,60 @@ bool access_by_key(struct call *c, struct str key)
     return true;
 }
 
+static bool access_by_peer(struct call *c, uid_t owner, uid_t uid, struct str tenant)
+{
+    struct principal who = PRINCIPAL_OWNER;
+    struct err err;
+
+    if (uid != 0 && uid != owner) {
+        facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
+        call_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
+                    (unsigned)owner, (unsigned)uid);
+        return false;
+    }
+    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
+        call_fail_err(c, &err);
+        return false;
+    }
+    if (tenant.p) {
+        who.view = who.tenant;
+        who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
+    }
+    const char *facade = strcmp(c->facade->ops->name, "native") == 0 ? "cli" : c->facade->ops->name;
+    access_as(c, arena_printf(http_arena(c->req), "%s:uid=%u", facade, (unsigned)uid), &who);
+    return true;
+}
+
+bool access_by_peer_or_key(struct call *c, uid_t owner)
+{
+    struct str tenant = http_header_get(c->req, ACCESS_TENANT_HEADER), given = access_key_given(c->req);
+    struct http_peer peer;
+
+    if (http_peer_get(c->req, &peer) < 0) {
+        call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
+        return false;
+    }
+    if (peer.is_unix)
+        return access_by_peer(c, owner, peer.uid, tenant);
+    if (!given.p || !access_by_key(c, given)) {
+        facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
+        call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
+        return false;
+    }
+    if (!tenant.p)
+        return true;
+    call_refuse(c, ERR_PERMISSION_DENIED, "a key acts in its own tenant: only the machine's owner can name another");
+    return false;
+}
+
 static enum scope access_need(const struct route *route)
 {
     if (route->flags & ROUTE_OPERATOR)
         return SCOPE_OPERATOR;
     if (route->flags & ROUTE_ADMIN)
         return SCOPE_ADMIN;
+    if (route->flags & ROUTE_APPROVE)
+        return SCOPE_APPROVE;
     if (route->flags & (ROUTE_READ | ROUTE_USE))
         return route->flags & ROUTE_USE ? SCOPE_USE : SCOPE_READ;
     return route->method == HTTP_METHOD_GET || route->method == HTTP_METHOD_HEAD ? SCOPE_READ : SCOPE_USE;

@@ -19,6 +19,12 @@ struct str access_key_given(const struct http_request *req);
 
 /* False: nobody has such a key, and nothing is answered. */
 bool access_by_key(struct call *c, struct str key);
+/*
+ * For façades of our own: over the unix socket root and the service's owner, who see all, or act as an administrator of the tenant that they name
+ * (ACCESS_TENANT_HEADER); over TCP who has a key. False: answered.
+ */
+#define ACCESS_TENANT_HEADER "x-cove-tenant"
+bool access_by_peer_or_key(struct call *c, uid_t owner);
 /* name: for the record. The principal's strings are copied. */
 void access_as(struct call *c, const char *name, const struct principal *who);
 

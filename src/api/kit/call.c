@@ -216,6 +216,11 @@ static void fail(struct call *c, int status, enum err_code code, struct str mess
 {
     AUTO_BUF struct buf b = BUF_INIT(16384);
 
+    if (c->facade->ops->answer_error) {
+        if (!c->answered && !call_parks(c))
+            c->facade->ops->answer_error(c, status, code, message, hint);
+        return;
+    }
     c->facade->ops->append_error(&b, status, code, message, hint);
     call_json(c, status, buf_str(&b));
 }

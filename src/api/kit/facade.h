@@ -30,9 +30,11 @@ struct facade_ops {
     bool (*authenticate)(struct call *c);
     /* The sandbox that args[0] names, for routes that are ROUTE_SANDBOX; NULL: answered. */
     struct sandbox *(*find_sandbox)(struct call *c);
-    /* The body of an error answer. hint: what to do next, or NULL. */
+    /* The body of an error answer. hint: what to do next, or NULL. Not asked where there is answer_error. */
     void (*append_error)(struct buf *b, int status, enum err_code code, struct str message, const char *hint);
 
+    /* May be NULL. Answers with an error: where that depends on the request. */
+    void (*answer_error)(struct call *c, int status, enum err_code code, struct str message, const char *hint);
     /* May be NULL. The status for an error, where that isn't connect_status()'s; may say it in other words. */
     int (*status_of)(const struct call *c, struct err *err);
     /* What to do next about an error, where nobody said it; the answer may be NULL, too. */

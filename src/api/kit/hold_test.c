@@ -173,7 +173,7 @@ static bool see(void *ctx, const struct hold_info *info)
 {
     struct seen *seen = ctx;
 
-    assert_string_equal(info->rule, "ask-me");
+    assert_string_equal(info->answer.rule, "ask-me");
     assert_true(str_eqc(info->question.actor, "tester"));
     assert_true(info->until > info->asked);
     (void)snprintf(seen->id, sizeof(seen->id), "%s", info->id);

@@ -22,7 +22,8 @@ enum route_flags {
     ROUTE_ADMIN = 128,
     ROUTE_OPERATOR = 256,   /* is about the machine, or about all tenants */
     ROUTE_OF_SANDBOX = 512, /* args[0] names a sandbox, which the handler looks up itself: it may be gone */
-    ROUTE_WIDE = 1024,      /* reaches beyond the sandbox that it names: not for keys of one sandbox */
+    ROUTE_APPROVE = 2048,
+    ROUTE_WIDE = 1024, /* reaches beyond the sandbox that it names: not for keys of one sandbox */
 };
 
 struct route {

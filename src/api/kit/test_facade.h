@@ -14,7 +14,7 @@
 struct test_facade {
     struct world *w;
     struct http_server *server;
-    struct claim claims[4];
+    struct claim claims[5];
     size_t n_claims;
     int port;
     unsigned unclaimed; /* requests that nobody took */

@@ -14,12 +14,13 @@
 #include "event/log.h"
 #include "event/verify.h"
 #include "http/sse.h"
+#include "http/websocket.h"
 #include "sandbox/action.h"
 #include "sandbox/volume/volumes.h"
 
 #include <uv.h>
 
-enum { KEEPALIVE_MS = 15000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
+enum { KEEPALIVE_MS = 15000, LAST_MS = 5000, PACE_MS = 20, PIECE_BYTES = 32 * 1024, OUT_MAX = 4 << 20 };
 
 struct native_event_stream {
     struct call *call;
@@ -27,7 +28,8 @@ struct native_event_stream {
     struct feed_reader *feed;    /* or that */
     struct slice slice;
     struct timer pace, keepalive;
-    usec_t pumped; /* when it was looked at last; monotonic */
+    struct websocket *socket; /* NULL: it is none */
+    usec_t pumped;            /* when it was looked at last; monotonic */
     bool is_sse, is_follow, is_ended;
     bool is_logs;      /* as lines for people */
     bool is_gone;      /* a write failed: on_close follows */
@@ -40,6 +42,7 @@ struct native_event_stream {
 static void stream_closed(struct call *c)
 {
     struct native_event_stream *s = c->state;
+    native_of(c)->n_followers -= s->cursor || s->feed;
     event_cursor_close(s->cursor);
     feed_close(s->feed);
     s->cursor = NULL;
@@ -47,6 +50,32 @@ static void stream_closed(struct call *c)
     slice_cancel(&s->slice);
     timer_stop(&s->pace);
     timer_stop(&s->keepalive);
+}
+
+static void stream_gone(struct call *c)
+{
+    struct native_event_stream *s = c->state;
+    stream_closed(c);
+    websocket_free(s->socket);
+}
+
+static void on_last(struct timer *timer)
+{
+    http_abort(container_of(timer, struct native_event_stream, keepalive)->call->req);
+}
+
+/* A client that doesn't close its end of a socket is cut. */
+static void stream_end(struct native_event_stream *s)
+{
+    struct call *c = s->call;
+    stream_closed(c);
+    if (!s->socket) {
+        (void)http_response_end(c->req);
+        return;
+    }
+    websocket_close(s->socket);
+    timer_init(&s->keepalive, on_last);
+    timer_set(&c->facade->timers, &s->keepalive, LAST_MS);
 }
 
 static bool stream_can_send(const struct native_event_stream *s)
@@ -64,6 +93,10 @@ static void stream_flush(struct native_event_stream *s)
 /* What is one object on a line of its own, or one server-sent event. id NULL: it has none. */
 static void stream_put(struct native_event_stream *s, const uint64_t *id, struct str kind, struct str json)
 {
+    if (s->socket) {
+        websocket_append(&s->out, json);
+        return;
+    }
     if (!s->is_sse) {
         buf_append_str(&s->out, json);
         buf_append_char(&s->out, '\n');
@@ -134,8 +167,7 @@ static bool stream_step(struct native_event_stream *s)
         stream_put_error(s, &err);
     if (r < 0 || (r == EVENT_NEXT_DRAINED && (!s->is_follow || s->is_ended))) {
         stream_flush(s);
-        stream_closed(s->call);
-        (void)http_response_end(s->call->req);
+        stream_end(s);
         return false;
     }
     if (r == EVENT_NEXT_GAP && !s->is_logs)
@@ -198,7 +230,9 @@ static void native_events_on_drain(struct http_request *req, void *ctx)
 static void on_keepalive(struct timer *timer)
 {
     struct native_event_stream *s = container_of(timer, struct native_event_stream, keepalive);
-    if (http_response_queued(s->call->req) == 0)
+    if (http_response_queued(s->call->req) == 0 && s->socket)
+        websocket_ping(s->socket);
+    else if (http_response_queued(s->call->req) == 0)
         (void)http_response_write(s->call->req, STR(":\n\n"));
     timer_set(&s->call->facade->timers, &s->keepalive, KEEPALIVE_MS);
 }
@@ -239,10 +273,16 @@ static void stream_begin(struct call *c, struct native_event_stream *s)
         HTTP_HEADER_STR("content-type", s->is_sse ? STR("text/event-stream") : STR("application/x-ndjson")),
         HTTP_HEADER("cache-control", "no-store")};
     c->state = s;
-    c->cleanup = stream_closed;
-    (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    c->cleanup = stream_gone;
+    native_of(c)->n_followers++;
+    if (s->is_logs || !websocket_is_wanted(c->req)) {
+        (void)http_response_begin(c->req, 200, headers, ARRAY_SIZE(headers), -1);
+    } else if (websocket_accept(c->req, &s->socket) < 0) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "this handshake of a WebSocket is none of version 13");
+        return;
+    }
     http_on_drain(c->req, native_events_on_drain, s);
-    if (s->is_sse && s->is_follow)
+    if ((s->is_sse || s->socket) && s->is_follow)
         timer_set(&c->facade->timers, &s->keepalive, KEEPALIVE_MS);
     stream_pump(s);
 }
@@ -338,6 +378,7 @@ struct verification {
     struct call *call; /* held */
     char id[EVENT_ID_MAX + 1];
     struct event_verdict verdict;
+    struct buf signed_text; /* with what is signed; max 0: it is a verification */
     struct err err;
     int r;
 };
@@ -345,7 +386,8 @@ struct verification {
 static void verify_work(uv_work_t *work)
 {
     struct verification *v = container_of(work, struct verification, work);
-    v->r = v->config.verify(v->config.verify_ctx, v->id, &v->verdict, &v->err);
+    v->r = v->signed_text.max ? v->config.sign(v->config.sign_ctx, v->id, &v->signed_text, &v->err)
+                              : v->config.verify(v->config.verify_ctx, v->id, &v->verdict, &v->err);
 }
 
 static void verify_done(uv_work_t *work, int status)
@@ -358,6 +400,8 @@ static void verify_done(uv_work_t *work, int status)
         call_refuse(c, ERR_CANCELED, "the service stops");
     } else if (c && v->r < 0) {
         call_fail_err(c, &v->err);
+    } else if (c && v->signed_text.max) {
+        call_json_buf(c, 200, &v->signed_text);
     } else if (c) {
         buf_printf(
             &b,
@@ -370,18 +414,41 @@ static void verify_done(uv_work_t *work, int status)
         buf_append_char(&b, '}');
         call_json_buf(c, 200, &b);
     }
+    buf_fini(&v->signed_text);
     mem_free(v);
 }
 
-void native_events_verify(struct call *c)
+static void verify_begin(struct call *c, struct str id, size_t signed_max)
 {
-    if (!find_log(c, true))
-        return;
     struct verification *v = mem_new(struct verification);
     v->config = native_of(c)->config;
-    memcpy(v->id, c->args[0].p, c->args[0].n);
+    assert(id.n < sizeof(v->id));
+    memcpy(v->id, id.p, id.n);
+    buf_init(&v->signed_text, signed_max);
     v->call = call_hold(c);
     int r = uv_queue_work(core_loop(call_core(c)), &v->work, verify_work, verify_done);
     assert(r == 0); /* fails for a NULL callback only */
     (void)r;
+}
+
+void native_events_verify(struct call *c)
+{
+    if (find_log(c, true))
+        verify_begin(c, c->args[0], 0);
+}
+
+void native_events_evidence(struct call *c)
+{
+    struct str what = str_of(c->route->what), day;
+    if (c->route->what && strcmp(c->route->what, "heads") == 0 && call_query(c, "day", &day)) {
+        what = str_of(arena_printf(http_arena(c->req), "heads/%.*s", (int)MIN(day.n, (size_t)16), day.p));
+    } else if (!c->route->what) {
+        if (!find_log(c, true))
+            return;
+        what = c->args[0];
+    }
+    if (native_of(c)->config.sign)
+        verify_begin(c, what, CALL_REPLY_MAX);
+    else
+        call_refuse(c, ERR_UNIMPLEMENTED, "nothing is signed here");
 }

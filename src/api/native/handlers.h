@@ -4,6 +4,7 @@
 
 #include "api/kit/call.h"
 #include "api/native/native.h"
+#include "sandbox/life/layers.h"
 
 extern const struct route native_routes[];
 extern const size_t native_routes_n;
@@ -12,6 +13,7 @@ extern const size_t native_routes_n;
 struct native_pool {
     usec_t looked; /* monotonic; 0: never */
     bool failed, has_base, has_room;
+    struct pool_figures figures;     /* unless failed */
     struct ready_question *question; /* under way; NULL: none */
     uv_timer_t *timer;               /* freed when it is closed */
     struct list waiting;             /* struct call, by its node */
@@ -25,6 +27,7 @@ struct native {
     struct facade facade;
     struct native_pool pool;
     struct native_config config; /* version is owned */
+    size_t n_followers;          /* streams of events */
 };
 
 static inline struct native *native_of(const struct call *c)
@@ -55,6 +58,12 @@ void native_on_sandbox(void *ctx, struct sandbox *sb, const struct err *err);
 void native_ready_init(struct native *n, uv_loop_t *loop);
 void native_ready_fini(struct native *n);
 void native_ready(struct call *c);
+/* answer comes once native->pool is fresh, or coved has been silent for too long. asker: static. */
+struct native_asker {
+    void (*answer)(struct call *c);
+};
+void native_look_at_pool(struct call *c, const struct native_asker *asker);
+void native_metrics(struct call *c);
 void native_sandboxes_list(struct call *c);
 void native_sandboxes_create(struct call *c);
 void native_sandboxes_get(struct call *c);
@@ -82,6 +91,7 @@ void native_events_stream(struct call *c);
 void native_events_feed(struct call *c);
 void native_events_logs(struct call *c);
 void native_events_verify(struct call *c);
+void native_events_evidence(struct call *c);
 void native_output_get(struct call *c);
 void native_output_artefact(struct call *c);
 void native_exec(struct call *c);
@@ -100,6 +110,12 @@ void native_builds_make(struct call *c);
 void native_builds_get(struct call *c);
 void native_builds_log(struct call *c);
 void native_builds_cancel(struct call *c);
+void native_guard_get(struct call *c);
+void native_guard_set(struct call *c);
+void native_guard_rails(struct call *c);
+void native_guard_test(struct call *c);
+void native_approvals_list(struct call *c);
+void native_approvals_answer(struct call *c);
 void native_keys_list(struct call *c);
 void native_keys_create(struct call *c);
 void native_keys_rotate(struct call *c);

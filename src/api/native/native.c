@@ -66,6 +66,7 @@ static void info(struct call *c)
 const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/health", health, ROUTE_OPEN, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/ready", native_ready, ROUTE_OPEN, NULL},
+    {HTTP_METHOD_GET, "/metrics", native_metrics, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/info", info, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes", native_sandboxes_list, 0, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes", native_sandboxes_create, ROUTE_BODY_MAY, NULL},
@@ -108,12 +109,35 @@ const struct route native_routes[] = {
     {HTTP_METHOD_GET, NATIVE_PREFIX "/events", native_events_feed, 0, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/service/events", native_events_stream, ROUTE_OPERATOR, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/service/verify", native_events_verify, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/evidence", native_events_evidence, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/service/evidence", native_events_evidence, ROUTE_OPERATOR, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/evidence/key", native_events_evidence, 0, "key"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/evidence/heads", native_events_evidence, ROUTE_OPERATOR, "heads"},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/logs", native_events_logs, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/verify", native_events_verify, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/output", native_output_get, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/artefacts/{}", native_output_artefact, ROUTE_OF_SANDBOX, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/exec", native_exec, ROUTE_BODY | ROUTE_SANDBOX, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/processes", native_exec_processes, ROUTE_SANDBOX, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/guard", native_guard_get, ROUTE_OPERATOR, "service"},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/guard", native_guard_set, ROUTE_BODY | ROUTE_OPERATOR, "service"},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/guard", native_guard_set, ROUTE_OPERATOR, "service"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/guard/tenant", native_guard_get, 0, "tenant"},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/guard/tenant", native_guard_set, ROUTE_BODY | ROUTE_ADMIN, "tenant"},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/guard/tenant", native_guard_set, ROUTE_ADMIN, "tenant"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/guard/templates/{}", native_guard_get, 0, "template"},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/guard/templates/{}", native_guard_set, ROUTE_BODY | ROUTE_ADMIN, "template"},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/guard/templates/{}", native_guard_set, ROUTE_ADMIN, "template"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/sandboxes/{}/guard", native_guard_get, ROUTE_SANDBOX, "sandbox"},
+    {HTTP_METHOD_PUT, NATIVE_PREFIX "/sandboxes/{}/guard", native_guard_set, ROUTE_BODY | ROUTE_SANDBOX | ROUTE_ADMIN,
+     "sandbox"},
+    {HTTP_METHOD_DELETE, NATIVE_PREFIX "/sandboxes/{}/guard", native_guard_set, ROUTE_SANDBOX | ROUTE_ADMIN, "sandbox"},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/guard/rails", native_guard_rails, 0, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/guard/test", native_guard_test, ROUTE_BODY | ROUTE_READ, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/sandboxes/{}/guard/test", native_guard_test,
+     ROUTE_BODY | ROUTE_SANDBOX | ROUTE_READ, NULL},
+    {HTTP_METHOD_GET, NATIVE_PREFIX "/approvals", native_approvals_list, 0, NULL},
+    {HTTP_METHOD_POST, NATIVE_PREFIX "/approvals/{}", native_approvals_answer, ROUTE_BODY | ROUTE_APPROVE, NULL},
     {HTTP_METHOD_GET, NATIVE_PREFIX "/keys", native_keys_list, ROUTE_ADMIN, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/keys", native_keys_create, ROUTE_BODY | ROUTE_ADMIN, NULL},
     {HTTP_METHOD_POST, NATIVE_PREFIX "/keys/{}/rotate", native_keys_rotate, ROUTE_BODY_MAY | ROUTE_ADMIN, NULL},
@@ -133,51 +157,9 @@ const struct route native_routes[] = {
 };
 const size_t native_routes_n = ARRAY_SIZE(native_routes);
 
-/* The machine's owner, who sees all, or acts as an administrator of the tenant that he names. */
-static bool native_act_in(struct call *c, unsigned uid, struct str tenant)
-{
-    struct principal who = PRINCIPAL_OWNER;
-    struct err err;
-    if (tenant.p && tenant_find(call_core(c), tenant, &who.tenant, &err) < 0) {
-        call_fail_err(c, &err);
-        return false;
-    }
-    if (tenant.p) {
-        who.view = who.tenant;
-        who.scope = who.tenant == TENANT_DEFAULT ? SCOPE_OPERATOR : SCOPE_ADMIN;
-    }
-    access_as(c, arena_printf(http_arena(c->req), "cli:uid=%u", uid), &who);
-    return true;
-}
-
 static bool native_authenticate(struct call *c)
 {
-    struct native_config *k = &native_of(c)->config;
-    struct http_peer peer;
-    if (http_peer_get(c->req, &peer) < 0) {
-        call_refuse(c, ERR_INTERNAL, "who is connected could not be determined");
-        return false;
-    }
-    struct str tenant = http_header_get(c->req, NATIVE_TENANT_HEADER);
-    if (peer.is_unix) {
-        if (peer.uid != 0 && peer.uid != k->owner_uid) {
-            facade_note_refusal(c->facade, c->req, REFUSAL_WRONG_USER);
-            call_refuse(c, ERR_PERMISSION_DENIED, "the service is for root and its owner (uid %u), not for uid %u",
-                        (unsigned)k->owner_uid, (unsigned)peer.uid);
-            return false;
-        }
-        return native_act_in(c, (unsigned)peer.uid, tenant);
-    }
-    struct str given = access_key_given(c->req);
-    if (!given.p || !access_by_key(c, given)) {
-        facade_note_refusal(c->facade, c->req, given.p ? REFUSAL_WRONG_KEY : REFUSAL_NO_KEY);
-        call_refuse(c, ERR_UNAUTHENTICATED, given.p ? "the API key is wrong" : "an API key is needed");
-        return false;
-    }
-    if (!tenant.p)
-        return true;
-    call_refuse(c, ERR_PERMISSION_DENIED, "a key acts in its own tenant: only the machine's owner can name another");
-    return false;
+    return access_by_peer_or_key(c, native_of(c)->config.owner_uid);
 }
 
 static struct sandbox *native_find_sandbox(struct call *c)

@@ -4,6 +4,7 @@
  *
  *   GET    /cove/v1/health                       no authorisation
  *   GET    /cove/v1/ready                        no authorisation: can sandboxes be made now? 503 {"status":"not ready","reasons":[{code,message}]}
+ *   GET    /metrics                              for Prometheus: OpenMetrics, or the text format before it; keys of the default tenant
  *   GET    /cove/v1/info                         version, limits, counts
  *   GET    /cove/v1/sandboxes?limit=&after=      {"sandboxes":[...],"next":"..."|null}, newest first
  *   POST   /cove/v1/sandboxes                    {template, memory_bytes, cpu_milli, disk_bytes, timeout_ms, env, metadata, internet, secure,
@@ -35,18 +36,25 @@
  *   GET    /cove/v1/pool                         kind, sizes
  *   POST   /cove/v1/pool/collect                 {dry_run, cache}: {"layers":[{layer, bytes, dropped}]}
  *   GET    /cove/v1/keys                         {"keys":[{id, name, tenant, scope, sandbox, created_at, expires_at, old_until}]}
- *   POST   /cove/v1/keys                         {name, scope: read|use|admin, sandbox, expires_ms}: 201, the same with "key", which is told this once
+ *   POST   /cove/v1/keys                         {name, scope: read|use|approve|admin, sandbox, expires_ms}: 201, the same with "key", which is told this once
  *   POST   /cove/v1/keys/{id or name}/rotate     {grace_ms}: 200, likewise
  *   DELETE /cove/v1/keys/{id or name}
  *   GET    /cove/v1/tenants                      {"tenants":[{name, created_at, limits: {}, used: {}, keys}]}
  *   POST   /cove/v1/tenants                      {name, and limits: sandboxes, memory_bytes, ... (sandbox/quota.h); 0: none}: 201
  *   GET, PATCH, DELETE /cove/v1/tenants/{name}   PATCH: limits
+ *   GET, PUT, DELETE /cove/v1/guard, .../guard/tenant, .../guard/templates/{id or name}, .../sandboxes/{id}/guard    rules (guard/rules.h); {}: none
+ *   GET    /cove/v1/guard/rails                  {"rails":[{name, risk, about, rules}]}
+ *   POST   /cove/v1/guard/test, .../sandboxes/{id}/guard/test   {argv} or {kind, data}: {verdict, rule, risk, reason, analysed}
+ *   GET    /cove/v1/approvals                    {"approvals":[{id, on, kind, actor, rule, risk, reason, waits_for, asked_at, until, action}]}
+ *   POST   /cove/v1/approvals/{id}               {allow, always}: 204
  *   POST   /cove/v1/warm                         {template, count}
  *   GET    /cove/v1/sandboxes/{id}/logs?from=&follow=  lines for people, as NDJSON; each tells its seq
- *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, or SSE when asked for by Accept; Last-Event-ID goes on behind it
+ *   GET    /cove/v1/sandboxes/{id}/events?from=&follow=   NDJSON, SSE when asked for by Accept, or a WebSocket; Last-Event-ID goes on behind it
  *   GET    /cove/v1/sandboxes/{id}/verify        checks the hash chain
  *   GET    /cove/v1/sandboxes/{id}/output?seq=&channel=   bytes: what was kept of a long output of that action; X-Cove-Dropped: how many came after them
  *   GET    /cove/v1/sandboxes/{id}/artefacts/{sha256}     the same by the digest that an event of the sandbox names
+ *   GET    /cove/v1/sandboxes/{id}/evidence      what its log says, signed (event/evidence.h); /cove/v1/service/evidence of the service
+ *   GET    /cove/v1/evidence/key, /heads?day=    the key it is signed with; the heads of all logs, signed now or on that day
  *   GET    /cove/v1/service/events, /cove/v1/service/verify    the same of the service itself
  *   GET    /cove/v1/events?from=&last=&follow=&kind=&hidden=   all of them in the order of their commits, by cursor (event/feed.h)
  *   GET, PUT /cove/v1/sandboxes/{id}/network     the policy (policy/policy.h)
@@ -67,9 +75,9 @@
 #include "http/request.h"
 
 #define NATIVE_PREFIX "/cove/v1"
-#define NATIVE_TENANT_HEADER "x-cove-tenant" /* at the local socket alone */
 enum { NATIVE_BODY_MAX = 1 << 20 };
 
+struct buf;
 struct builder;
 struct core;
 struct err;
@@ -90,6 +98,9 @@ struct native_config {
     /* Checks the chain of a sandbox's log: event_verify() on a reader of its own, because it is called in another thread. */
     int (*verify)(void *ctx, const char *sandbox, struct event_verdict *ret_verdict, struct err *err);
     void *verify_ctx;
+    /* Signs what a log says (daemon/notary.h); in another thread, too. NULL: nothing is signed here. */
+    int (*sign)(void *ctx, const char *what, struct buf *ret, struct err *err);
+    void *sign_ctx;
     /* What coved says of itself; its message NULL: nothing is in the way. NULL: it is not asked. */
     struct native_obstacle (*supervisor)(void *ctx);
     void *supervisor_ctx;
@@ -105,3 +116,4 @@ void native_free(struct native *n);                            /* all requests m
 
 /* A claim (api/kit/claim.h) of NATIVE_PREFIX. */
 bool native_serve(void *native, struct http_request *req);
+bool native_claims_metrics(const struct http_request *req); /* the one route that isn't under the prefix */

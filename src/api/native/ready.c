@@ -5,7 +5,6 @@
  */
 #include "api/native/handlers.h"
 #include "base/mem.h"
-#include "sandbox/life/layers.h"
 #include "sandbox/templates.h"
 
 static const usec_t READY_FRESH = 2 * USEC_PER_SEC;
@@ -60,8 +59,9 @@ static void ready_answer_all(struct native *n)
     while (!list_empty(&n->pool.waiting)) {
         struct call *c = LIST_FIRST(struct call, &n->pool.waiting, node);
         list_remove(&c->node);
+        const struct native_asker *asker = c->state;
         c->cleanup = NULL;
-        ready_answer(c);
+        asker->answer(c);
     }
 }
 
@@ -82,6 +82,8 @@ static void ready_on_figures(void *ctx, const struct pool_figures *figures, cons
     n->pool.question = NULL;
     n->pool.looked = clock_mono();
     n->pool.failed = err != NULL;
+    if (figures)
+        n->pool.figures = *figures;
     n->pool.has_base = !err && figures->has_layer;
     n->pool.has_room = !err && figures->free_bytes >= READY_FREE_BYTES;
     ready_answer_all(n);
@@ -92,13 +94,13 @@ static void ready_closed(struct call *c)
     list_remove(&c->node);
 }
 
-void native_ready(struct call *c)
+void native_look_at_pool(struct call *c, const struct native_asker *asker)
 {
     struct native *n = native_of(c);
     const struct template *base = NULL;
     struct err err;
     if (n->pool.looked && clock_mono() - n->pool.looked < READY_FRESH) {
-        ready_answer(c);
+        asker->answer(c);
         return;
     }
     if (core_template_find(n->config.core, TENANT_DEFAULT, STR("base"), &base, &err) < 0)
@@ -109,14 +111,21 @@ void native_ready(struct call *c)
         if (pool_figures(n->config.core, base ? base->layer : "", ready_on_figures, n->pool.question, &err) < 0) {
             mem_free(TAKE_PTR(n->pool.question));
             n->pool.failed = true;
-            ready_answer(c);
+            asker->answer(c);
             return;
         }
     }
+    c->state = (void *)asker;
     c->cleanup = ready_closed;
     if (list_empty(&n->pool.waiting))
         (void)uv_timer_start(n->pool.timer, ready_on_silence, READY_WAIT_MS, 0);
     list_append(&n->pool.waiting, &c->node);
+}
+
+void native_ready(struct call *c)
+{
+    static const struct native_asker asker = {ready_answer};
+    native_look_at_pool(c, &asker);
 }
 
 void native_ready_init(struct native *n, uv_loop_t *loop)

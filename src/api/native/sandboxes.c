@@ -46,6 +46,8 @@ void native_append_sandbox(struct buf *b, const struct sandbox *sb)
         native_append_text(b, "volumes_failed", s->volumes_failed);
     if (s->start_failed)
         native_append_text(b, "start_failed", s->start_failed);
+    if (s->stuck)
+        native_append_text(b, "stuck", s->stuck);
     native_append_text(b, "network", network_is_up(sb) ? "up" : "down");
     native_append_time(b, "ended_at", s->ended);
     native_append_text(b, "end_cause", s->end_cause);

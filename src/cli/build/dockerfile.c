@@ -15,7 +15,7 @@ static int add_step(struct parser *p, const char *type, const struct str *args, 
     if (p->file->n_steps == DOCKERFILE_STEPS_MAX)
         return words_fail(p, ERR_INVALID_ARGUMENT, "more than %d steps", DOCKERFILE_STEPS_MAX);
     struct dockerfile_step *s = &p->steps[p->file->n_steps++];
-    *s = (struct dockerfile_step){.type = type, .n_args = n, .line = p->line};
+    *s = (struct dockerfile_step){.type = type, .n_args = n, .line = p->line, .stage = -1};
     for (size_t i = 0; i < n; i++)
         s->args[i] = arena_strndup(p->arena, args[i].n ? args[i].p : "", args[i].n);
     return 0;
@@ -41,6 +41,39 @@ static int next_option(struct parser *p, struct str *rest, struct str *ret_name,
     return 1;
 }
 
+/* By name, or by number. -1: none. */
+static int find_stage(const struct parser *p, struct str name)
+{
+    uint64_t number;
+    for (size_t i = p->file->n_stages; i-- > 0;)
+        if (str_eq_nocase(name, str_of(p->file->stages[i].name)))
+            return (int)i;
+    return str_to_u64(name, &number) == 0 && number < p->file->n_stages ? (int)number : -1;
+}
+
+static const struct dockerfile_step *keep_steps(struct parser *p)
+{
+    struct dockerfile_step *steps = arena_alloc(p->arena, (p->file->n_steps + 1) * sizeof(*steps));
+    memcpy(steps, p->steps, p->file->n_steps * sizeof(*steps));
+    return steps;
+}
+
+/* The stage so far is one of those before the last. */
+static int end_stage(struct parser *p)
+{
+    struct dockerfile *f = p->file;
+    size_t k = f->n_stages;
+    if (k == DOCKERFILE_STAGES_MAX)
+        return words_fail(p, ERR_INVALID_ARGUMENT, "more than %d stages", DOCKERFILE_STAGES_MAX + 1);
+    struct variable *variables = arena_alloc(p->arena, (p->n_variables + 1) * sizeof(*variables));
+    memcpy(variables, p->variables, p->n_variables * sizeof(*variables));
+    p->stage_variables[k] = variables;
+    p->n_stage_variables[k] = p->n_variables;
+    const char *name = p->as.n ? arena_strndup(p->arena, p->as.p, p->as.n) : arena_printf(p->arena, "%zu", k);
+    f->stages[f->n_stages++] = (struct dockerfile_stage){name, f->image, keep_steps(p), f->n_steps};
+    return 0;
+}
+
 static int from(struct parser *p, struct str rest)
 {
     struct str name, value, image, word = STR_NULL, as = STR_NULL;
@@ -52,18 +85,33 @@ static int from(struct parser *p, struct str rest)
         return words_fail(p, ERR_INVALID_ARGUMENT, "FROM takes an image and AS with a name");
     if (!image.n || str_eqc(image, "scratch"))
         return words_fail(p, ERR_UNIMPLEMENTED, "a template can't begin with nothing: name an image");
-    bool follows = p->n_stages && str_eq_nocase(image, p->stages[p->n_stages - 1]);
-    if (p->file->image && !follows)
-        return words_fail(p, ERR_UNIMPLEMENTED,
-                          "builds in several stages are not supported: build the first as a template of its own");
-    if (!p->file->image) {
-        p->file->image = image.p;
-        if (add_one(p, "USER", STR("root")) < 0 || add_one(p, "WORKDIR", STR("/")) < 0)
-            return -1;
-    }
+    struct dockerfile *f = p->file;
+    int before = -1;
+    if (!f->image)
+        p->n_globals = p->n_variables;
+    else if (end_stage(p) < 0)
+        return -1;
+    for (size_t i = f->n_stages; before < 0 && i-- > 0;) /* by name alone: an image may be called "1" */
+        before = str_eq_nocase(image, str_of(f->stages[i].name)) ? (int)i : -1;
     p->entrypoint = p->cmd = STR_NULL;
-    if (as.n && p->n_stages < ARRAY_SIZE(p->stages))
-        p->stages[p->n_stages++] = as;
+    p->as = as;
+    p->sets_user = p->sets_workdir = false;
+    f->n_steps = 0;
+    if (before < 0) {
+        f->image = image.p;
+        p->n_variables = p->n_globals;
+        return add_one(p, "USER", STR("root")) < 0 ? -1 : add_one(p, "WORKDIR", STR("/"));
+    }
+    const struct dockerfile_stage *stage = &f->stages[before];
+    f->image = stage->image;
+    f->n_steps = stage->n_steps;
+    memcpy(p->steps, stage->steps, stage->n_steps * sizeof(p->steps[0]));
+    p->n_variables = p->n_stage_variables[before];
+    memcpy(p->variables, p->stage_variables[before], p->n_variables * sizeof(p->variables[0]));
+    for (size_t i = 2; i < f->n_steps; i++) { /* behind our own two */
+        p->sets_user |= strcmp(p->steps[i].type, "USER") == 0;
+        p->sets_workdir |= strcmp(p->steps[i].type, "WORKDIR") == 0;
+    }
     return 0;
 }
 
@@ -133,12 +181,15 @@ static int check_source(struct parser *p, struct str source, bool is_add)
 
 static int copy(struct parser *p, struct str rest, bool is_add)
 {
-    struct str words[WORDS_MAX], word, name, value, owner = STR("root"), mode = STR("");
+    struct str words[WORDS_MAX], word, name, value, owner = STR("root"), mode = STR(""), origin = STR_NULL;
     size_t n = 0;
     while (next_option(p, &rest, &name, &value)) {
-        if (str_eqc(name, "--from"))
-            return words_fail(p, ERR_UNIMPLEMENTED, "COPY --from: files of other stages and images can't be had");
-        if (str_eqc(name, "--chown") || str_eqc(name, "--chmod")) {
+        if (str_eqc(name, "--from") && !is_add) {
+            if (words_expand(p, value, false, &origin) < 0)
+                return -1;
+            if (!origin.n)
+                return words_fail(p, ERR_INVALID_ARGUMENT, "COPY --from without a stage or image");
+        } else if (str_eqc(name, "--chown") || str_eqc(name, "--chmod")) {
             if (words_expand(p, value, false, str_eqc(name, "--chown") ? &owner : &mode) < 0)
                 return -1;
         } else if (str_eqc(name, "--link") || str_eqc(name, "--parents")) {
@@ -171,6 +222,9 @@ static int copy(struct parser *p, struct str rest, bool is_add)
         if (check_source(p, source, is_add) < 0 ||
             add_step(p, "COPY", (struct str[]){source.n ? source : STR("."), to, owner, mode}, 4) < 0)
             return -1;
+        struct dockerfile_step *step = &p->steps[p->file->n_steps - 1];
+        step->stage = origin.n ? find_stage(p, origin) : -1;
+        step->from = origin.n ? arena_strndup(p->arena, origin.p, origin.n) : NULL;
     }
     return 0;
 }
@@ -369,9 +423,7 @@ static int finish(struct parser *p)
     else if (p->entrypoint.n || p->cmd.n)
         p->file->start_cmd = arena_printf(p->arena, "%.*s", (int)(p->entrypoint.n ? p->entrypoint.n : p->cmd.n),
                                           p->entrypoint.n ? p->entrypoint.p : p->cmd.p);
-    struct dockerfile_step *steps = arena_alloc(p->arena, (p->file->n_steps + 1) * sizeof(*steps));
-    memcpy(steps, p->steps, p->file->n_steps * sizeof(*steps));
-    p->file->steps = steps;
+    p->file->steps = keep_steps(p);
     return 0;
 }
 

@@ -21,8 +21,10 @@ struct parser {
     size_t n_variables;
     const char *const *build_args;
     size_t n_build_args;
-    struct str stages[32]; /* names of those that came before */
-    size_t n_stages;
+    size_t n_globals;                                        /* of ARGs before the first FROM */
+    struct str as;                                           /* the name of the stage that is read */
+    struct variable *stage_variables[DOCKERFILE_STAGES_MAX]; /* at the end of each */
+    size_t n_stage_variables[DOCKERFILE_STAGES_MAX];
     struct str entrypoint, cmd; /* as shell text */
     bool sets_user, sets_workdir, entrypoint_is_shell;
     char escape;

@@ -48,6 +48,41 @@ static void refused(const char *text, unsigned line, const char *why)
 #define BEGIN "USER root\nWORKDIR /\n"
 #define END "USER user\nWORKDIR /home/user\n"
 
+static void stages(void **state)
+{
+    (void)state;
+    AUTO_ARENA struct arena a = ARENA_INIT;
+    const char *text = "ARG V=1\nFROM golang:$V AS build\nENV A=of-build\nARG B=2\nRUN make\n"
+                       "FROM build AS more\nRUN more\nFROM unused\n"
+                       "FROM scratchless:$V\nCOPY --from=build /app /bin/app\nCOPY --from=MORE /x /y\n"
+                       "COPY --from=2 /z /z\nCOPY --from=uv:1 /uv /uv\nCOPY here /here\nRUN end\n";
+    static const struct {
+        const char *from;
+        int stage;
+    } want[] = {{"build", 0}, {"MORE", 1}, {"2", 2}, {"uv:1", -1}, {NULL, -1}};
+    struct dockerfile f;
+    struct err err;
+    if (dockerfile_parse("Dockerfile", str_of(text), NULL, 0, &a, &f, &err) < 0)
+        fail_msg("refused: %s", err.msg);
+    assert_int_equal(f.n_stages, 3);
+    assert_string_equal(f.stages[0].name, "build");
+    assert_string_equal(f.stages[0].image, "golang:1");
+    assert_int_equal(f.stages[0].n_steps, 4);
+    assert_string_equal(f.stages[1].image, "golang:1"); /* with the steps of the first in front */
+    assert_int_equal(f.stages[1].n_steps, 5);
+    assert_string_equal(f.stages[1].steps[4].args[0], "export V='1' B='2'\nmore");
+    assert_string_equal(f.stages[2].name, "2");
+    assert_string_equal(f.image, "scratchless:1");
+    for (size_t i = 0; i < 5; i++) {
+        const struct dockerfile_step *s = &f.steps[2 + i];
+        assert_int_equal(s->stage, want[i].stage);
+        assert_true(want[i].from ? strcmp(s->from, want[i].from) == 0 : !s->from);
+    }
+    assert_string_equal(f.steps[7].args[0], "export V='1'\nend"); /* what a stage sets is its own */
+    refused("FROM a AS one\nENV A=1\nFROM b\nUSER $A\n", 4, "not known");
+    expect("FROM a AS one\nUSER me\nFROM one\nRUN true\n", "a\n" BEGIN "USER me\nRUN true\nWORKDIR /home/user\n");
+}
+
 static void whole_files(void **state)
 {
     (void)state;
@@ -72,7 +107,9 @@ static void copies(void **state)
            "a\n" BEGIN
            "COPY .|/app|app:app|0755\nCOPY a.txt|/x/|root|\nCOPY b*.txt|/x/|root|\nCOPY with space|/y|root|\n" END);
     expect("FROM a\nENV D=/data\nCOPY /etc/x $D/x\n", "a\n" BEGIN "ENV D|/data\nCOPY etc/x|/data/x|root|\n" END);
-    refused("FROM a\nCOPY --from=b /x /y", 2, "other stages");
+    refused("FROM a\nADD --from=b /x /y", 2, "not supported");
+    refused("FROM a\nCOPY --from= /x /y", 2, "without a stage");
+    refused("FROM a\nCOPY --from=b /x/../y /y", 2, "outside");
     refused("FROM a\nCOPY ../x /y", 2, "outside of the context");
     refused("FROM a\nCOPY a b /c", 2, "end with /");
     refused("FROM a\nADD https://example.com/x /y", 2, "does not fetch");
@@ -102,7 +139,6 @@ static void what_can_not_be(void **state)
     refused("RUN true", 1, "must be FROM");
     refused("FROM scratch", 1, "nothing");
     refused("FROM", 1, "without an image");
-    refused("FROM a\nFROM b\n", 2, "several stages");
     refused("FROM a\nRUN <<EOF\necho\nEOF\n", 2, "here-documents");
     refused("FROM a\n\n# x\nRUN --mount=type=secret,id=x true", 4, "not supported");
     refused("FROM a\nSHELL [\"/bin/zsh\"]", 2, "SHELL is not supported");
@@ -114,7 +150,8 @@ static void what_can_not_be(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_files), cmocka_unit_test(copies),
-                                       cmocka_unit_test(variables), cmocka_unit_test(what_can_not_be)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stages), cmocka_unit_test(whole_files),
+                                       cmocka_unit_test(copies), cmocka_unit_test(variables),
+                                       cmocka_unit_test(what_can_not_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "cli/build/build_context.h"
@@ -10,18 +11,27 @@
 #include "cli/build/template_build_auth.h"
 #include "cli/domain/secret_input.h"
 #include "cli/exec/terminal.h"
+#include "cli/files/copy.h"
 #include "cli/print.h"
 #include "cli/service.h"
 #include "config/units.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 150, CHUNK = 256 * 1024, STEP_TEXT_MAX = 64 };
+enum { POLL_MS = 150, CHUNK = 256 * 1024, STEP_TEXT_MAX = 64, STAGES_MAX = 2 * DOCKERFILE_STAGES_MAX };
+
+/* A stage, or an image, that files are taken from: a template for as long as the build takes. */
+struct built_stage {
+    const char *from;
+    int stage;
+    char *template_id; /* owned */
+};
 
 struct making {
     struct context *ctx;
@@ -30,9 +40,11 @@ struct making {
     struct dockerfile file;
     struct build_context *context;
     struct service *s;
-    json_t *spec;
-    struct arena secrets; /* wiped */
+    json_t *spec, *policy; /* policy: of its steps; NULL: none was given */
+    struct arena secrets;  /* wiped */
     struct secret_input password;
+    struct built_stage stages[STAGES_MAX];
+    size_t n_stages;
     struct progress progress; /* of what goes on at the moment */
     usec_t since;             /* it does */
     const char *doing, *what; /* "packing", a source of COPY */
@@ -126,7 +138,7 @@ static int find_dockerfile(struct making *m, struct err *err)
 /* ---- credentials of the registry ---- */
 
 /* The service is told along with the image; it keeps them no longer than the build. */
-static int add_auth(struct making *m, const char *image)
+static int add_auth(struct making *m, json_t *spec, const char *image)
 {
     const struct template_build_options *o = m->o;
     const char *registry = registry_of(&m->secrets, image);
@@ -146,7 +158,7 @@ static int add_auth(struct making *m, const char *image)
     json_t *given = json_pack("{s:s,s:s}", "username", auth.user, "password", auth.password);
     if (!given)
         return err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "the registry's user name or password is not UTF-8");
-    (void)json_object_set_new(m->spec, "registry", given);
+    (void)json_object_set_new(spec, "registry", given);
     return 0;
 }
 
@@ -164,11 +176,16 @@ static int read_password(struct making *m)
                : 0;
 }
 
-static void forget_auth(struct making *m)
+static void wipe_auth(const json_t *spec)
 {
-    const json_t *password = json_object_get(json_object_get(m->spec, "registry"), "password");
+    const json_t *password = json_object_get(json_object_get(spec, "registry"), "password");
     if (password)
         mem_wipe((char *)(uintptr_t)json_string_value(password), json_string_length(password));
+}
+
+static void forget_auth(struct making *m)
+{
+    wipe_auth(m->spec);
     secret_input_wipe(&m->password);
     arena_wipe(&m->secrets);
 }
@@ -225,24 +242,23 @@ static int scratch_file(struct err *err)
     return fd < 0 ? err_errno(err, errno, "make a file for what is sent") : fd;
 }
 
-static int send_source(struct making *m, const char *source, char ret_hash[static CONTEXT_HASH_LEN + 1])
+static int send_source(struct making *m, struct build_context *context, const char *source,
+                       char ret_hash[static CONTEXT_HASH_LEN + 1])
 {
     struct err *err = &m->ctx->err;
     char size[UNIT_TEXT_MAX];
-    if (!m->context && build_context_open(m->o->context, &m->context, err) < 0)
-        return -1;
-    build_context_watch(m->context, show_bytes, m);
+    build_context_watch(context, show_bytes, m);
     start_doing(m, "reading", source, 0);
-    if (build_context_hash(m->context, source, ret_hash, err) < 0)
+    if (build_context_hash(context, source, ret_hash, err) < 0)
         return -1;
     int r = is_present(m, ret_hash);
     if (r)
         return r < 0 ? -1 : 0;
-    unit_format_size(build_context_bytes(m->context), size);
+    unit_format_size(build_context_bytes(context), size);
     say(m, arena_printf(&m->arena, "sending %s: %s", source, size));
     AUTO_CLOSE int fd = scratch_file(err);
-    start_doing(m, "packing", source, build_context_bytes(m->context));
-    if (fd < 0 || build_context_pack(m->context, source, fd, err) < 0)
+    start_doing(m, "packing", source, build_context_bytes(context));
+    if (fd < 0 || build_context_pack(context, source, fd, err) < 0)
         return -1;
     return send_fd(m, source, ret_hash, fd);
 }
@@ -267,12 +283,26 @@ static int send_archive(struct making *m)
     return send_fd(m, m->o->from_oci, hash, fd);
 }
 
-static int add_steps(struct making *m)
+static int send_from_stage(struct making *m, const struct dockerfile_step *s,
+                           char ret_hash[static CONTEXT_HASH_LEN + 1]);
+
+static int send_files(struct making *m, const struct dockerfile_step *s, char ret_hash[static CONTEXT_HASH_LEN + 1])
+{
+    if (s->from)
+        return send_from_stage(m, s, ret_hash);
+    if (!m->context && build_context_open(m->o->context, &m->context, &m->ctx->err) < 0)
+        return -1;
+    return send_source(m, m->context, s->args[0], ret_hash);
+}
+
+static int add_steps(struct making *m, json_t *spec, const struct dockerfile_step *all, size_t n)
 {
     json_t *steps = json_array();
-    (void)json_object_set_new(m->spec, "steps", steps);
-    for (size_t i = 0; i < m->file.n_steps; i++) {
-        const struct dockerfile_step *s = &m->file.steps[i];
+    (void)json_object_set_new(spec, "steps", steps);
+    if (m->policy)
+        (void)json_object_set(spec, "network", m->policy);
+    for (size_t i = 0; i < n; i++) {
+        const struct dockerfile_step *s = &all[i];
         json_t *step = json_object(), *args = json_array();
         (void)json_array_append_new(steps, step);
         (void)json_object_set_new(step, "type", json_string(s->type));
@@ -282,7 +312,7 @@ static int add_steps(struct making *m)
         char hash[CONTEXT_HASH_LEN + 1];
         if (strcmp(s->type, "COPY") != 0)
             continue;
-        if (send_source(m, s->args[0], hash) < 0)
+        if (send_files(m, s, hash) < 0)
             return err_prefix(&m->ctx->err, "line %u", s->line);
         set_text(step, "files", hash);
     }
@@ -301,13 +331,13 @@ static int make_spec(struct making *m)
     } else {
         const char *image = o->from_image ? o->from_image : m->file.image;
         set_text(m->spec, o->from_image ? "image" : "from", image);
-        if (add_auth(m, image) < 0)
+        if (add_auth(m, m->spec, image) < 0)
             return -1;
     }
     (void)json_object_set_new(m->spec, "force", json_boolean(o->no_cache));
     set_text(m->spec, "start_cmd", o->start_cmd ? o->start_cmd : m->file.start_cmd);
     set_text(m->spec, "ready_cmd", o->ready_cmd);
-    return add_steps(m);
+    return add_steps(m, m->spec, m->file.steps, m->file.n_steps);
 }
 
 /* ---- following ---- */
@@ -365,6 +395,8 @@ static void catch_signals(void)
 }
 
 /* Who started it and leaves does not want it any more. Does not return, but when it can't be cancelled. */
+static void drop_stages(struct making *m);
+
 static int cancel(struct making *m, const char *id)
 {
     progress_end(&m->progress);
@@ -372,6 +404,7 @@ static int cancel(struct making *m, const char *id)
     if (service_call(m->s, "DELETE", target, NULL, "cancelling the build", NULL) < 0)
         return err_prefix(&m->ctx->err, "cancel the build");
     say(m, "the build was cancelled");
+    drop_stages(m);
     (void)signal(interrupted, SIG_DFL);
     (void)raise(interrupted);
     return err_set(&m->ctx->err, ERR_ABORTED, "the build was cancelled");
@@ -442,6 +475,126 @@ static int begin(struct making *m, json_t **ret_build)
     return service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build", ret_build);
 }
 
+/* ---- stages that files are taken from ---- */
+
+static void drop_stages(struct making *m)
+{
+    const struct err err = m->ctx->err;
+    for (size_t i = 0; i < m->n_stages; i++) {
+        AUTO_FREE char *id = TAKE_PTR(m->stages[i].template_id);
+        AUTO_FREE char *target = id ? mem_printf("/cove/v1/templates?ref=%s", id) : NULL;
+        if (target && service_call(m->s, "DELETE", target, NULL, NULL, NULL) < 0)
+            say(m, arena_printf(&m->arena, "template %s of a stage stays: %s", id, m->ctx->err.msg));
+    }
+    m->n_stages = 0;
+    m->ctx->err = err; /* what was said of the build counts */
+}
+
+static int build_stage(struct making *m, struct built_stage *b)
+{
+    const struct dockerfile_stage *stage = b->stage < 0 ? NULL : &m->file.stages[b->stage];
+    AUTO_JSON json_t *spec = json_object(), *body = json_object(), *build = NULL, *end = NULL;
+    char name[24] = "stage-";
+    id_token(name + 6, 12);
+    set_text(spec, "from", stage ? stage->image : b->from);
+    (void)json_object_set_new(spec, "force", json_boolean(m->o->no_cache));
+    int r = add_auth(m, spec, stage ? stage->image : b->from);
+    r = r ? r : add_steps(m, spec, stage ? stage->steps : NULL, stage ? stage->n_steps : 0);
+    if (r == 0) {
+        say(m, arena_printf(&m->arena, "stage %.200s", b->from));
+        set_text(body, "name", name);
+        (void)json_object_set(body, "spec", spec);
+        r = service_call(m->s, "POST", "/cove/v1/builds", body, "beginning the build of a stage", &build);
+    }
+    if (r == 0) {
+        b->template_id = mem_strdup(text_of(build, "template"));
+        r = follow(m, text_of(build, "id"), &end);
+    }
+    wipe_auth(spec);
+    if (r < 0 || strcmp(text_of(end, "status"), "ready") == 0)
+        return r;
+    return err_set(&m->ctx->err, ERR_ABORTED, "stage %.64s: step %.16s: %s", b->from, text_of(end, "step"),
+                   text_of(end, "reason"));
+}
+
+static struct built_stage *need_stage(struct making *m, const struct dockerfile_step *s)
+{
+    for (size_t i = 0; i < m->n_stages; i++)
+        if (m->stages[i].stage == s->stage && (s->stage >= 0 || strcmp(m->stages[i].from, s->from) == 0))
+            return &m->stages[i];
+    if (m->n_stages == STAGES_MAX) {
+        (void)err_set(&m->ctx->err, ERR_INVALID_ARGUMENT, "files of more than %d stages and images", STAGES_MAX);
+        return NULL;
+    }
+    struct built_stage built = {s->from, s->stage, NULL};
+    int r = build_stage(m, &built); /* those that it needs come before it */
+    if (m->n_stages == STAGES_MAX)
+        return NULL;
+    m->stages[m->n_stages] = built;
+    return r < 0 ? (m->n_stages++, NULL) : &m->stages[m->n_stages++];
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+static int make_parents(char *path, size_t from)
+{
+    for (char *p = path + from; (p = strchr(p + 1, '/'));) {
+        *p = 0;
+        int r = mkdir(path, 0700);
+        *p = '/';
+        if (r < 0 && errno != EEXIST)
+            return -errno;
+    }
+    return 0;
+}
+
+/* Out of a sandbox of the stage, which a pattern's directory is taken from whole. */
+static int fetch(struct making *m, const char *template_id, const char *source, const char *dir)
+{
+    AUTO_JSON json_t *spec = json_pack("{s:s,s:i}", "template", template_id, "timeout_ms", 3600 * 1000),
+                     *sandbox = NULL;
+    size_t plain = strcspn(source, "*?[");
+    while (source[plain] && plain > 0 && source[plain - 1] != '/')
+        plain--;
+    AUTO_FREE char *from = mem_printf("/%.*s", (int)plain, source), *to = mem_printf("%s%s", dir, from);
+    for (char *end = to + strlen(to); end > to + 1 && end[-1] == '/';)
+        *--end = 0;
+    int r = make_parents(to, strlen(dir));
+    if (r < 0)
+        return err_errno(&m->ctx->err, r, "make a directory for files of a stage");
+    if (service_call(m->s, "POST", "/cove/v1/sandboxes", spec, "starting the stage", &sandbox) < 0)
+        return -1;
+    struct copy c = {.ctx = m->ctx, .service = m->s, .id = text_of(sandbox, "id"), .user = "root"};
+    r = copy_from_sandbox(&c, from, to);
+    const struct err err = m->ctx->err;
+    AUTO_FREE char *target = service_target(c.id, "%s", "");
+    if (service_call(m->s, "DELETE", target, NULL, NULL, NULL) == 0 || r < 0)
+        m->ctx->err = err;
+    return r;
+}
+
+static int send_from_stage(struct making *m, const struct dockerfile_step *s,
+                           char ret_hash[static CONTEXT_HASH_LEN + 1])
+{
+    const struct built_stage *b = need_stage(m, s);
+    const char *tmp = getenv("TMPDIR");
+    if (!b)
+        return -1;
+    AUTO_FREE char *dir = mem_printf("%s/cove-stage-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir))
+        return err_errno(&m->ctx->err, errno, "make a directory for files of a stage");
+    AUTO(build_context_close) struct build_context *context = NULL;
+    int r = fetch(m, b->template_id, s->args[0], dir);
+    r = r ? r : build_context_open(dir, &context, &m->ctx->err);
+    r = r ? r : send_source(m, context, s->args[0], ret_hash);
+    (void)nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return r;
+}
+
 static int fail(struct making *m)
 {
     progress_end(&m->progress);
@@ -465,7 +618,7 @@ static int build(struct making *m)
     if (ready)
         return STATUS_OK;
     const char *step = text_of(end, "step");
-    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %.160s", *step ? " at step " : "", step,
+    (void)err_set(&m->ctx->err, ERR_ABORTED, "the build failed%s%s: %s", *step ? " at step " : "", step,
                   text_of(end, "reason"));
     if (strcmp(step, "base") == 0 && json_object_get(m->spec, "from"))
         (void)snprintf(m->ctx->hint, sizeof(m->ctx->hint),
@@ -473,12 +626,18 @@ static int build(struct making *m)
     return fail(m);
 }
 
-int template_build_run(struct context *ctx, const struct template_build_options *options)
+int template_build_run(struct context *ctx, struct template_build_options *options)
 {
     struct making m = {.ctx = ctx, .o = options};
-    int status = build(&m);
+    AUTO_JSON json_t *env = NULL;
+    int status =
+        net_flags_policy(ctx, &options->net, &env, &m.policy) < 0 ? context_fail(ctx, STATUS_USAGE) : build(&m);
+    if (m.s)
+        drop_stages(&m);
     forget_auth(&m);
     json_decref(m.spec);
+    json_decref(m.policy);
+    net_flags_fini(&options->net);
     build_context_close(m.context);
     service_close(m.s);
     arena_fini(&m.arena);

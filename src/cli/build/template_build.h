@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cli/command.h"
+#include "cli/net_flags.h"
 
 struct template_build_options {
     const char *file;    /* NULL: Dockerfile in the context, if nothing else says what to begin with */
@@ -12,6 +13,7 @@ struct template_build_options {
     const char *start_cmd, *ready_cmd; /* NULL: the Dockerfile's, none */
     const char *tags[64], *build_args[128];
     size_t n_tags, n_build_args;
+    struct net_flags net;
     uint32_t cpu_milli;
     uint64_t memory_bytes;
     const char *registry_user; /* its password comes on stdin; NULL: none */
@@ -21,4 +23,4 @@ struct template_build_options {
 };
 
 /* An exit code. */
-int template_build_run(struct context *ctx, const struct template_build_options *options);
+int template_build_run(struct context *ctx, struct template_build_options *options);

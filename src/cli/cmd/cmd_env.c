@@ -382,10 +382,10 @@ static int env_dispatch(struct context *ctx, const struct env_options *o)
         env_fini(&c.e);
         return status;
     }
-    return context_usage(ctx,
-                         *what ? "there is no \"%.32s\"; 'cove env --help' says what there is"
-                               : "what to do? create, run, diff ...%s",
-                         what);
+    AUTO_BUF struct buf words = BUF_INIT(512);
+    for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++)
+        buf_printf(&words, "%s%s", i ? ", " : "", env_forms[i].word);
+    return context_usage(ctx, "what to do? There is %.*s", STR_ARG(buf_str(&words)));
 }
 
 static int run(struct context *ctx)
@@ -442,16 +442,19 @@ static int run(struct context *ctx)
 const struct command cmd_env = {
     .name = "env",
     .summary = "work on a copy of a Git repository, review it, apply it",
-    .synopsis = "create NAME [--from REVISION] [--profile NAME] [--template NAME] [--shallow] [--allow TARGET]...\n"
+    .synopsis = "create NAME [OPTION]...\n"
                 "run NAME -- COMMAND [ARGUMENT]...\n"
-                "shell|status|log NAME\n"
+                "shell NAME\n"
+                "status NAME\n"
                 "list\n"
+                "log NAME\n"
                 "diff NAME [--stat|--patch]\n"
                 "commit NAME -m TEXT\n"
                 "compare NAME OTHER [--stat|--patch]\n"
                 "apply NAME [--squash|--patch]\n"
                 "rebase NAME [--from REVISION]\n"
-                "abort|rm NAME\n"
+                "abort NAME\n"
+                "rm NAME\n"
                 "gc",
     .description =
         "An environment is a sandbox that has a copy of the repository's commit, at the same absolute path as here. Git works in it; the repository here can't be seen from inside, "

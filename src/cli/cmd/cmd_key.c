@@ -19,7 +19,7 @@ enum { KEY_MAX = 512, FLAG_NAME = 256, FLAG_SCOPE, FLAG_SANDBOX, FLAG_EXPIRES, F
 
 static const struct flag flags[] = {
     {FLAG_NAME, 0, "name", "NAME", "create: what the key is called; letters, digits, '.', '_' and '-', up to 63."},
-    {FLAG_SCOPE, 0, "scope", "SCOPE", "create: read, use or admin. Default: use."},
+    {FLAG_SCOPE, 0, "scope", "SCOPE", "create: read, use, approve or admin. Default: use."},
     {FLAG_SANDBOX, 0, "sandbox", "ID", "create: a key for this sandbox alone; its scope is read or use."},
     {FLAG_EXPIRES, 0, "expires", "TIME", "create: how long the key is good: 12h, 30d. Default: until it is revoked."},
     {FLAG_GRACE, 0, "grace", "TIME", "rotate: how long the old key still works. Default: 1d. 0: not at all."},
@@ -212,7 +212,7 @@ const struct command cmd_key = {
         "time and is kept in the state directory; COVE_API_KEY overrides it, here as in the service. It is an administrator's, and can't be revoked.\n"
         "\n"
         "create prints a new key, this once: the service keeps only a hash of it. It works at once. A key's scope is read (look at things, read "
-        "files and logs), use (everything but keys), or admin. One for a sandbox does nothing beyond that sandbox.\n"
+        "files and logs), use (everything but keys and rules), approve (that, and answer what the guard asks), or admin. One for a sandbox does nothing beyond that sandbox.\n"
         "\n"
         "rotate prints a new key in place of an old one, which goes on working for a while (--grace). revoke takes keys away: the next request "
         "with one is refused.\n"

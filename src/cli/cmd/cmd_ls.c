@@ -32,7 +32,7 @@ static void add_row(struct table *t, const json_t *s)
     unit_format_size((uint64_t)json_integer_value(json_object_get(s, "memory_bytes")), memory);
     table_add(t, str_of(text_of(s, "id")));
     const char *cause = json_string_value(json_object_get(s, "end_cause"));
-    table_addf(t, "%s%s%s", text_of(s, "state"), cause ? ", " : "",
+    table_addf(t, "%s%s%s%s", text_of(s, "state"), json_object_get(s, "stuck") ? ", stuck" : "", cause ? ", " : "",
                cause                                         ? cause
                : json_is_false(json_object_get(s, "secure")) ? ", open"
                                                              : "");
@@ -106,7 +106,7 @@ const struct command cmd_ls = {
     .description =
         "Lists the sandboxes, running and paused, the newest first: id, state, template, how long it has run, when it ends by itself (- for never), "
         "its limits and its labels, of which a terminal is shown the first 60 bytes. \"open\" behind the state: it has no access token, so that its id is enough to "
-        "run commands in it. With --json all fields of each.\n"
+        "run commands in it. \"stuck\": somebody does the same in it again and again ('cove help guard'). With --json all fields of each.\n"
         "\n"
         "With -a also those that have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are still there "
         "('cove logs', 'cove log'); their files are not.",

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/domain/vault_client.h"
+#include "cli/events.h"
 #include "cli/exec/environment.h"
 #include "cli/exec/exec_input.h"
 #include "cli/exec/exec_report.h"
@@ -376,14 +377,12 @@ static int run_command(struct run *r)
     return exec_status(result, failed);
 }
 
-/*
- * Did its processes run out of memory? Known when it has ended, and then the log says it: of a sandbox that is kept, or whose log can't be read, we don't know.
- */
-static bool ran_out_of_memory(struct run *r)
+/* Of the log; when the sandbox has gone, to its end. Until fn says true, which is the answer then. */
+static bool any_event(struct run *r, const char *query, bool (*fn)(const json_t *event, void *ctx), void *ctx)
 {
     struct context scratch = *r->ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_FREE char *target = service_target(r->id, "/events?from=1&follow=1");
+    AUTO_FREE char *target = service_target(r->id, "/events?from=1%s%s", query, r->keeps ? "" : "&follow=1");
     struct str line;
     json_t *object;
     r->ctx->config = scratch.config;
@@ -392,18 +391,61 @@ static bool ran_out_of_memory(struct run *r)
     http_client_timeout(service_client(s), LOG_MS);
     while (service_object(s, &line, &object) > 0) {
         AUTO_JSON json_t *event = object;
-        const char *kind = json_string_value(json_object_get(event, "kind"));
-        if (kind && strcmp(kind, "limit.oom") == 0)
+        if (fn(event, ctx))
             return true;
     }
     return false;
+}
+
+/* Known when the sandbox has ended, and then the log says it: of one that is kept, or whose log can't be read, we don't know. */
+static bool is_out_of_memory(const json_t *event, void *ctx UNUSED)
+{
+    const char *kind = json_string_value(json_object_get(event, "kind"));
+    return kind && strcmp(kind, "limit.oom") == 0;
+}
+
+enum { DENIALS_SHOWN = 5 };
+
+struct denials {
+    char last[300];
+    unsigned n;
+};
+
+static bool tell_denial(const json_t *event, void *ctx)
+{
+    struct denials *told = ctx;
+    const json_t *d = json_object_get(event, "data");
+    const char *name = events_text(d, "name"), *suggestion = events_text(d, "suggestion");
+    const char *target = *name ? name : events_text(d, "address");
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    buf_printf(&b, "%.200s:%lld", target, (long long)json_integer_value(json_object_get(d, "port")));
+    if (strncmp(told->last, buf_data(&b), buf_len(&b)) == 0)
+        return false;
+    (void)snprintf(told->last, sizeof(told->last), "%.*s", STR_ARG(buf_str(&b)));
+    buf_printf(&b, " was denied: %.200s", events_text(d, "reason"));
+    if (*suggestion) {
+        buf_append_cstr(&b, "; ");
+        net_flags_suggest(&b, suggestion);
+    }
+    (void)fputs("cove run: network: ", stderr);
+    terminal_print(stderr, isatty(STDERR_FILENO) == 1, buf_str(&b));
+    (void)fputc('\n', stderr);
+    return ++told->n == DENIALS_SHOWN;
+}
+
+/* A command that failed may have failed for that, and says something else, or nothing. */
+static void explain_denials(struct run *r)
+{
+    struct denials told = {.n = 0};
+    if (any_event(r, "&kind=net.denied", tell_denial, &told))
+        (void)fprintf(stderr, "cove run: network: 'cove net %s' shows the rest\n", r->id);
 }
 
 /* Exit code 137 and nothing else is what people see of a limit. */
 static void explain_kill(struct run *r)
 {
     char size[UNIT_TEXT_MAX];
-    bool of_memory = !r->keeps && ran_out_of_memory(r);
+    bool of_memory = !r->keeps && any_event(r, "", is_out_of_memory, NULL);
     unit_format_size(r->memory_bytes, size);
     if (of_memory)
         r->reason = "out_of_memory";
@@ -438,6 +480,8 @@ static int run_all(struct run *r)
     }
     if (r->was_killed)
         explain_kill(r);
+    if (status && r->result.started && !ctx->json)
+        explain_denials(r);
     if (ctx->json && (r->result.started || r->result.interrupted))
         print_report(r);
     return status;

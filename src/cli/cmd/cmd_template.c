@@ -44,6 +44,9 @@ static const struct flag flags[] = {
     {FLAG_CPUS, 0, "cpus", "N", "build: processors of its sandboxes. Default: as many as what it begins with."},
     {FLAG_MEMORY, 0, "memory", "SIZE", "build: memory of its sandboxes. Default: as much as what it begins with."},
     {FLAG_ARG, 0, "build-arg", "NAME=VALUE", "build: a value for ARG. May be given several times."},
+    {FLAG_ALLOW, 0, "allow", "TARGET",
+     "build: steps may connect there, and else nowhere, as 'cove run --allow' has it."},
+    {FLAG_DENY, 0, "deny", "TARGET", "build: steps may not connect there."},
     {FLAG_NO_CACHE, 0, "no-cache", NULL, "build: run every step again."},
     {FLAG_REGISTRY_USER, 0, "registry-user", "NAME", "build: who the image's registry is to take us for."},
     {FLAG_REGISTRY_PASSWORD, 0, "registry-password-stdin", NULL, "build: reads that user's password from stdin."},
@@ -70,6 +73,8 @@ static char *target_of(const char *ref)
 
 /* ---- ls, show ---- */
 
+enum { NAME_SHOWN = 40, TAGS_SHOWN = 24, REASON_SHOWN = 60 }; /* of a column; -q and --json have all of it */
+
 static void add_row(struct table *t, const json_t *one)
 {
     char memory[UNIT_TEXT_MAX];
@@ -81,10 +86,10 @@ static void add_row(struct table *t, const json_t *one)
     {
         buf_printf(&tags, "%s%s", i ? "," : "", text_of(tag, "tag"));
     }
-    table_add(t, str_of(text_of(one, "name")));
+    table_add_cut(t, str_of(text_of(one, "name")), NAME_SHOWN);
     table_add(t, str_of(text_of(one, "id")));
     table_add(t, str_of(text_of(one, "status")));
-    table_add(t, buf_len(&tags) ? buf_str(&tags) : STR("-"));
+    table_add_cut(t, buf_len(&tags) ? buf_str(&tags) : STR("-"), TAGS_SHOWN);
     things_add_time(t, one, "updated_at", true);
     const json_t *cpus = json_object_get(one, "cpu_milli"); /* of one without a good build nothing is said */
     table_add(t, cpus ? str_of(memory) : STR("-"));
@@ -103,7 +108,6 @@ static bool has_failed(const json_t *one)
 /* On one line, and no longer than a person reads in a table: show has all of it. */
 static void add_reason(struct table *t, const json_t *one)
 {
-    enum { MOST = 80 };
     AUTO_BUF struct buf b = BUF_INIT(8192);
     const char *step = json_string_value(json_object_get(one, "step"));
     if (step)
@@ -113,7 +117,7 @@ static void add_reason(struct table *t, const json_t *one)
     for (size_t i = 0; i < s.n; i++)
         if (buf_data(&b)[i] == '\n' || buf_data(&b)[i] == '\t')
             buf_data(&b)[i] = ' ';
-    table_add_cut(t, s, MOST);
+    table_add_cut(t, s, REASON_SHOWN);
 }
 
 /* By name; those without one come last, by id. */
@@ -332,6 +336,9 @@ static int take(struct context *ctx, struct template_build_options *o, bool *off
     case 'q':
         o->quiet = true;
         return STATUS_OK;
+    case FLAG_ALLOW:
+    case FLAG_DENY:
+        return net_flags_take(ctx, &o->net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : STATUS_OK;
     case FLAG_NO_CACHE:
         o->no_cache = true;
         return STATUS_OK;
@@ -452,8 +459,8 @@ const struct command cmd_template = {
         "Credentials of a private registry are read from stdin (--registry-user, --registry-password-stdin) or, when asked, from the \"auths\" of Docker's "
         "configuration; they go to the service for this one build and are not kept.\n"
         "\n"
-        "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start command). Stages that copy from each other and "
-        "here-documents are refused.\n"
+        "Dockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and ENTRYPOINT (the start command); several stages, and COPY --from a stage or "
+        "an image. Here-documents are refused.\n"
         "\n"
         "ls shows why the build failed of a template that has no good one; rm removes it.\n"
         "\n"

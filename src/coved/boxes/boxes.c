@@ -278,6 +278,7 @@ struct entry *boxes_entry_new(struct boxes *b, uint32_t slot, enum box_state sta
     e->state = state;
     e->box.slot = slot;
     e->box.net = NETNS_NONE;
+    e->box.inside = INSIDE_NONE;
     e->sock.fd = e->pidfd.fd = -1;
     e->box.pidfd = e->box.sock = e->box.userns_fd = -1;
     e->ended.head.type = SUP_ENDED;

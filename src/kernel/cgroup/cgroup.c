@@ -65,6 +65,32 @@ int cgroup_read_key(int parent_fd, const char *name, const char *file, const cha
     return -ENOENT;
 }
 
+int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struct cgroup_usage *usage)
+{
+    uint64_t active_anon = 0, inactive_anon = 0;
+    const struct {
+        const char *key;
+        uint64_t *to;
+    } wanted[] = {{cache, &usage->cache_bytes},
+                  {"shmem", &usage->shmem_bytes},
+                  {"active_anon", &active_anon},
+                  {"inactive_anon", &inactive_anon},
+                  {"active_file", &usage->active_file_bytes},
+                  {"inactive_file", &usage->inactive_file_bytes}};
+    AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);
+    int r = read_file(parent_fd, name, "memory.stat", &b);
+    struct str rest = buf_str(&b), line, key;
+    while (r == 0 && str_split(&rest, '\n', &line)) {
+        bool is_pair = str_split(&line, ' ', &key);
+        for (size_t i = 0; r == 0 && is_pair && i < ARRAY_SIZE(wanted); i++)
+            if (str_eqc(key, wanted[i].key))
+                r = str_to_u64(line, wanted[i].to);
+    }
+    usage->active_bytes = active_anon + usage->active_file_bytes;
+    usage->inactive_bytes = inactive_anon + usage->inactive_file_bytes;
+    return r;
+}
+
 int cgroup_is(int parent_fd, const char *name, const char *file, const char *text)
 {
     AUTO_BUF struct buf b = BUF_INIT(FILE_MAX);

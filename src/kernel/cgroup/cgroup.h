@@ -22,6 +22,7 @@ struct cgroup_usage {
     uint64_t cpu_usec;
     uint64_t memory_bytes; /* with page cache */
     uint64_t cache_bytes;
+    uint64_t shmem_bytes, active_bytes, inactive_bytes, active_file_bytes, inactive_file_bytes;
     uint32_t pids;
     uint32_t
         pids_refused; /* how often a process or thread could not be started for the limit; 0 where the kernel does not count */

@@ -43,6 +43,8 @@ int cgroup_write(int parent_fd, const char *name, const char *file, const char *
 int cgroup_write_u64(int parent_fd, const char *name, const char *file, uint64_t v);
 int cgroup_read_u64(int parent_fd, const char *name, const char *file, uint64_t *ret_v);
 int cgroup_read_key(int parent_fd, const char *name, const char *file, const char *key,
-                    uint64_t *ret_v);                                               /* "key N" lines */
+                    uint64_t *ret_v); /* "key N" lines */
+/* Of memory.stat, in one reading; cache: what the version calls it. */
+int cgroup_read_memory(int parent_fd, const char *name, const char *cache, struct cgroup_usage *usage);
 int cgroup_is(int parent_fd, const char *name, const char *file, const char *text); /* 1: its first line is `text` */
 bool cgroup_has(int parent_fd, const char *file);                                   /* in the parent group itself */

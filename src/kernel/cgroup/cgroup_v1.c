@@ -98,7 +98,7 @@ static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *r
     }
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(t->parent_fds[MEMORY], name, "memory.usage_in_bytes", &u.memory_bytes);
-        r = r ? r : cgroup_read_key(t->parent_fds[MEMORY], name, "memory.stat", "cache", &u.cache_bytes);
+        r = r ? r : cgroup_read_memory(t->parent_fds[MEMORY], name, "cache", &u);
         u.oom_kills = oom_kills(t, name);
     }
     if (r == 0 && t->features.pids) {

@@ -56,7 +56,7 @@ static int usage(struct cgroup_tree *t, const char *name, struct cgroup_usage *r
     int r = cgroup_read_key(fd, name, "cpu.stat", "usage_usec", &u.cpu_usec);
     if (r == 0 && t->features.memory) {
         r = cgroup_read_u64(fd, name, "memory.current", &u.memory_bytes);
-        r = r ? r : cgroup_read_key(fd, name, "memory.stat", "file", &u.cache_bytes);
+        r = r ? r : cgroup_read_memory(fd, name, "file", &u);
         u.oom_kills = oom_kills(t, name);
     }
     if (r == 0 && t->features.pids) {

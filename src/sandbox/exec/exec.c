@@ -238,7 +238,9 @@ int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     exec_spec_describe(spec, &d);
-    if (action_begin(sb, actor, EVENT_EXEC_START, event_data_end(&d), &cause, err) < 0)
+    struct actor asker = *actor;
+    asker.exec = spec;
+    if (action_begin(sb, &asker, EVENT_EXEC_START, event_data_end(&d), &cause, err) < 0)
         return -1;
     struct process *p = process_new(sb, cause, spec->tag);
     p->pty = spec->pty;

@@ -4,13 +4,14 @@
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 
-enum { HEAD_WAIT_MS = 1000, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
+enum { HEAD_WAIT_MS = 1000, PACE_MS = 10, STORE_CHUNK = 64 * 1024, ESCAPED_MAX = 6144 };
 
 static const char *const channel_names[] = {"stdout", "stderr", "pty"};
 
 void exec_log_init(struct exec_log *log, struct sandbox *sb, uint64_t cause)
 {
     *log = (struct exec_log){.sb = sb, .cause = cause, .keeps_middle = true, .head = BUF_INIT(EXEC_LOG_HEAD_MAX)};
+    log->began = clock_mono();
     for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++)
         log->channels[i].pending = BUF_INIT(STORE_CHUNK);
 }
@@ -20,7 +21,9 @@ void exec_log_fini(struct exec_log *log)
     loop_alarm_clear(log->sb->core->loop, &log->head_alarm);
     buf_fini(&log->head);
     mem_free(log->tail);
+    mem_free(log->paces);
     log->tail = NULL;
+    log->paces = NULL;
     for (size_t i = 0; i < EXEC_LOG_CHANNELS; i++) {
         buf_fini(&log->channels[i].pending);
         artefact_writer_free(log->channels[i].writer);
@@ -250,12 +253,56 @@ static void keep_artefacts(struct exec_log *log)
             core_unrecorded(log->sb->core, &err);
 }
 
+/* ---- the pace of a terminal, for replay ---- */
+
+static void put_pace(struct exec_log *log, size_t bytes)
+{
+    uint32_t ms = (uint32_t)((clock_mono() - log->began) / USEC_PER_MS);
+    if (!log->paces) {
+        log->paces = mem_array(EXEC_LOG_PACES, sizeof(*log->paces));
+        log->pace_ms = PACE_MS;
+    }
+    struct exec_pace *last = log->n_paces ? &log->paces[log->n_paces - 1] : NULL;
+    if (last && ms - last->ms < log->pace_ms) {
+        last->bytes += (uint32_t)bytes;
+        return;
+    }
+    /* Full: the same at half the resolution. */
+    while (log->n_paces == EXEC_LOG_PACES) {
+        size_t n = 0;
+        log->pace_ms *= 2;
+        for (size_t i = 0; i < log->n_paces; i++) {
+            if (n && log->paces[i].ms - log->paces[n - 1].ms < log->pace_ms)
+                log->paces[n - 1].bytes += log->paces[i].bytes;
+            else
+                log->paces[n++] = log->paces[i];
+        }
+        log->n_paces = n;
+    }
+    log->paces[log->n_paces++] = (struct exec_pace){ms, (uint32_t)bytes};
+}
+
+/* [ms,bytes,ms,bytes,...]; nothing when another worker saw the beginning. */
+static void tell_paces(const struct exec_log *log, struct event_data *d)
+{
+    AUTO_BUF struct buf all = BUF_INIT(EVENT_DATA_MAX);
+    if (!log->n_paces || log->is_taken_over)
+        return;
+    for (size_t i = 0; i < log->n_paces; i++)
+        buf_printf(&all, "%c%u,%u", i ? ',' : '[', log->paces[i].ms, log->paces[i].bytes);
+    (void)buf_append_char(&all, ']');
+    if (!buf_error(&all))
+        event_data_json(d, "pace", buf_str(&all));
+}
+
 /* ---- all of it ---- */
 
 void exec_log_output(struct exec_log *log, enum wire_channel channel, struct str bytes)
 {
     assert(channel >= WIRE_STDOUT && channel <= WIRE_PTY);
     log->bytes += bytes.n;
+    if (channel == WIRE_PTY)
+        put_pace(log, bytes.n);
     put_tail(log, str_sub(bytes, put_head(log, (uint8_t)channel, bytes)));
     if (log->keeps_middle)
         put_middle(log, channel - 1, bytes);
@@ -265,6 +312,7 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done)
 {
     struct err err;
     log->base = base;
+    log->is_taken_over = true;
     log->head_done = head_done || base > 0;
     uint64_t kept = 0;
     for (unsigned i = 0; i < EXEC_LOG_CHANNELS; i++) {
@@ -302,6 +350,7 @@ void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t du
     tell_artefacts(log, &d);
     if (log->pid)
         tell_tail(log, &d);
+    tell_paces(log, &d);
     action_observe(log->sb, log->cause, err ? EVENT_EXEC_FAILED : EVENT_EXEC_EXIT, grade, event_data_end(&d));
     keep_artefacts(log);
     if (err || exit->signaled || exit->code)

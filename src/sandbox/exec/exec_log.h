@@ -11,7 +11,18 @@
 #include "sandbox/loop.h"
 #include "store/artefact.h"
 
-enum { EXEC_LOG_HEAD_MAX = 4096, EXEC_LOG_TAIL_MAX = 4096, EXEC_LOG_RUNS_MAX = 32, EXEC_LOG_CHANNELS = 3 };
+enum {
+    EXEC_LOG_PACES = 512,
+    EXEC_LOG_HEAD_MAX = 4096,
+    EXEC_LOG_TAIL_MAX = 4096,
+    EXEC_LOG_RUNS_MAX = 32,
+    EXEC_LOG_CHANNELS = 3
+};
+
+/* So many bytes came at that time after the start. */
+struct exec_pace {
+    uint32_t ms, bytes;
+};
 
 struct exec_log {
     struct sandbox *sb; /* borrowed from the process */
@@ -35,6 +46,11 @@ struct exec_log {
     uint64_t skip; /* so much of what comes, of all channels, was kept by an earlier worker */
     uint64_t lost; /* came between what that one kept and what the agent still had */
     struct loop_alarm head_alarm;
+    struct exec_pace *paces; /* of a terminal: EXEC_LOG_PACES of them, or NULL */
+    size_t n_paces;
+    uint32_t pace_ms; /* what comes closer together is one */
+    usec_t began;     /* monotonic */
+    bool is_taken_over;
 };
 
 void exec_log_init(struct exec_log *log, struct sandbox *sb, uint64_t cause);

@@ -57,11 +57,11 @@ static uint32_t put_envs(struct buf *b, const struct exec_spec *spec, const stru
     return n;
 }
 
-static uint32_t put_network_envs(struct buf *b, const struct exec_spec *spec, const struct sandbox *sb)
+static uint32_t put_network_envs(struct buf *b, const struct exec_spec *spec, const struct sandbox *sb, unsigned which)
 {
     size_t n_all;
     uint32_t n = 0;
-    const struct pair *all = network_envs(sb, &n_all);
+    const struct pair *all = network_envs(sb, which, &n_all);
     for (size_t i = 0; i < n_all; i++) {
         if (has_env(spec->envs, spec->n_envs, all[i].key) || has_env(sb->info.envs, sb->info.n_envs, all[i].key))
             continue;
@@ -81,9 +81,12 @@ void exec_spec_put(struct buf *b, const struct sandbox *sb, const struct exec_sp
     for (size_t i = 0; i < spec->n_args; i++)
         wire_put_str(b, spec->args[i]);
     uint32_t n = (uint32_t)spec->n_envs;
-    n += put_network_envs(NULL, spec, sb) + put_envs(NULL, spec, &sb->info);
+    for (unsigned which = 0; which < 2; which++)
+        n += put_network_envs(NULL, spec, sb, which);
+    n += put_envs(NULL, spec, &sb->info);
     wire_put_u32(b, n);
-    (void)put_network_envs(b, spec, sb);
+    for (unsigned which = 0; which < 2; which++)
+        (void)put_network_envs(b, spec, sb, which);
     (void)put_envs(b, spec, &sb->info);
     for (size_t i = 0; i < spec->n_envs; i++) {
         wire_put_str(b, spec->envs[i].key);
@@ -136,6 +139,10 @@ void exec_spec_describe(const struct exec_spec *spec, struct event_data *d)
         event_data_str(d, "tag", spec->tag);
     if (spec->pty)
         event_data_bool(d, "pty", true);
+    if (spec->pty && spec->cols && spec->rows) {
+        event_data_u64(d, "cols", spec->cols);
+        event_data_u64(d, "rows", spec->rows);
+    }
     if (spec->timeout_ms)
         event_data_u64(d, "timeout_ms", spec->timeout_ms);
 }

@@ -449,14 +449,14 @@ static void fresh(void **state)
     assert_int_equal(collect(w, false).dropped, 1);
 }
 
-struct figures {
+struct pool_told {
     unsigned calls;
     struct pool_figures f;
 };
 
 static void on_figures(void *ctx, const struct pool_figures *f, const struct err *err)
 {
-    struct figures *to = ctx;
+    struct pool_told *to = ctx;
     assert_null(err);
     to->calls++;
     to->f = *f;
@@ -465,7 +465,7 @@ static void on_figures(void *ctx, const struct pool_figures *f, const struct err
 static void figures(void **state)
 {
     struct world *w = *state;
-    struct figures f = {0};
+    struct pool_told f = {0};
     struct err err;
     world_layer(w, "layer-aaaaaaaaaaaaaaaaaaaa", "");
     assert_int_equal(pool_figures(w->core, "", on_figures, &f, &err), 0);

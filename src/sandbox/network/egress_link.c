@@ -70,6 +70,18 @@ void egress_call_cancel(struct egress_call *c)
         call_free(c);
 }
 
+static void on_alarm(struct loop_alarm *alarm)
+{
+    struct err err;
+    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer in time");
+    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
+}
+
+void egress_call_wait(struct egress_call *c, uint64_t ms)
+{
+    loop_alarm_set(c->link->loop, &c->alarm, clock_add_ms(clock_mono(), ms), on_alarm);
+}
+
 static void fail_all(struct egress_link *l)
 {
     struct err err;
@@ -81,13 +93,6 @@ static void fail_all(struct egress_link *l)
             break;
         finish(c, NULL, &err);
     }
-}
-
-static void on_alarm(struct loop_alarm *alarm)
-{
-    struct err err;
-    (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "cove-egress did not answer within %d s", EGRESS_ANSWER_MS / 1000);
-    finish(container_of(alarm, struct egress_call, alarm), NULL, &err);
 }
 
 /* ---- the socket's end ---- */
@@ -202,7 +207,7 @@ int egress_link_call(struct egress_link *l, json_t *request, const char *expects
     *c = (struct egress_call){.link = l, .tag = tag, .expects = expects, .fn = fn, .ctx = ctx};
     l->last_tag = tag;
     (void)map_put_u64(&l->calls, (uint64_t)tag, c);
-    loop_alarm_set(l->loop, &c->alarm, clock_mono() + EGRESS_ANSWER_MS * USEC_PER_MS, on_alarm);
+    egress_call_wait(c, EGRESS_ANSWER_MS);
     *ret_call = c;
     return 0;
 }

@@ -37,7 +37,8 @@ enum { EGRESS_ANSWER_MS = 5000 };
 /* Steals the request, which has an "op" and gets its tag here. expects: the "op" of the answer, a literal. */
 int egress_link_call(struct egress_link *l, json_t *request, const char *expects, egress_call_fn fn, void *ctx,
                      struct egress_call **ret_call, struct err *err) WARN_UNUSED;
-void egress_call_cancel(struct egress_call *call); /* no callback any more; NULL is fine */
+void egress_call_wait(struct egress_call *call, uint64_t ms); /* from now, instead of EGRESS_ANSWER_MS */
+void egress_call_cancel(struct egress_call *call);            /* no callback any more; NULL is fine */
 
 /* A message without an answer. Steals it. Dropped when nobody is there. */
 void egress_link_tell(struct egress_link *l, json_t *message);

@@ -245,6 +245,7 @@ static json_t *take_checked(struct networks *all, const json_t *asked)
 void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
 {
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     struct policy_literal ignored;
     struct err err;
     const json_t *given = spec && spec->network ? spec->network->policy : NULL;
@@ -255,7 +256,7 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
     sb->network = n;
     n->has_rules = policy != NULL;
     if (!policy)
-        policy = policy_default(sb->info.allow_internet);
+        policy = network_default(sb->core, sb->info.allow_internet);
     if (spec && spec->network)
         n->fields = json_deep_copy(spec->network->fields);
     if (policy_next_literal(policy, &ignored)) {
@@ -269,7 +270,7 @@ void network_new(struct sandbox *sb, const struct sandbox_spec *spec)
 bool network_is_plain(const struct sandbox *sb)
 {
     const struct network *n = sb->network;
-    return !n->has_rules && !n->change && !n->ca_pem && sb->info.allow_internet;
+    return !n->has_rules && !n->change && !n->ca_pem && sb->info.allow_internet; /* as network_default() has it */
 }
 
 void network_replace(struct sandbox *sb, const struct sandbox_spec *spec)
@@ -287,6 +288,7 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
 {
     const struct network *from = of->network;
     struct network *n = mem_new(struct network);
+    list_init(&n->asks);
     n->sb = sb;
     sb->network = n;
     n->has_rules = from->has_rules;
@@ -297,7 +299,7 @@ void network_new_like(struct sandbox *sb, const struct sandbox *of)
 
 bool network_wants_ca(const struct sandbox *sb)
 {
-    return sb->network->ca_pem && !sb->network->has_ca;
+    return (sb->network->ca_pem || sb->core->config.trust) && !sb->network->has_ca;
 }
 
 int network_install_ca(struct sandbox *sb, struct err *err)
@@ -336,6 +338,7 @@ void network_free(struct sandbox *sb)
     if (!n)
         return;
     assert(!n->change && !n->push && !n->install);
+    network_asks_free(n);
     loop_alarm_clear(sb->core->loop, &n->retry);
     loop_alarm_clear(sb->core->loop, &n->sums_alarm);
     map_fini(&n->logged);
@@ -391,7 +394,7 @@ void network_from_row(struct sandbox *sb, const char *text)
         (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", sealed_for);
     n->ca = mem_strdup(json_string_value(json_object_get(row, "ca")));
     n->ca_pem = mem_strdup(json_string_value(json_object_get(row, "ca_pem")));
-    n->has_ca = n->ca_pem != NULL;
+    n->has_ca = n->ca_pem || sb->core->config.trust; /* those of the service were there before it ran */
     json_decref(row);
 }
 
@@ -464,11 +467,23 @@ void networks_free(struct networks *all)
 
 void networks_attach(struct networks *all, int fd)
 {
-    if (fd >= 0)
-        egress_link_attach(all->link, fd);
+    if (fd < 0)
+        return;
+    all->core->figures.egress_came++;
+    egress_link_attach(all->link, fd);
 }
 
-const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
+struct egress_link *network_link_of(const struct networks *all)
+{
+    return all->link;
+}
+
+bool networks_are_up(const struct networks *all)
+{
+    return egress_link_is_up(all->link);
+}
+
+const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t *ret_n)
 {
     static const struct pair envs[] = {
         {STR("SSL_CERT_FILE"), STR(NETWORK_CA_BUNDLE)},
@@ -479,6 +494,8 @@ const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n)
         {STR("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), STR(NETWORK_CA_BUNDLE)},
         {STR("JAVA_TOOL_OPTIONS"), STR("-Djavax.net.ssl.trustStore=" NETWORK_CA_JAVA)},
     };
-    *ret_n = sb->network->has_ca || sb->network->install ? ARRAY_SIZE(envs) : 0;
-    return envs;
+    const struct core_config *c = &sb->core->config;
+    const bool has_ca = sb->network->has_ca || sb->network->install;
+    *ret_n = which == 0 ? has_ca ? ARRAY_SIZE(envs) : 0 : c->n_envs;
+    return which == 0 ? envs : c->envs;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A certificate into a sandbox: one request to the agent, which puts it wherever programs look. On record it is the writing of the certificate's own file. */
+/* A certificate into a sandbox, behind those of the service: one request to the agent, which puts it wherever programs look. On record it is the writing of the certificate's own file. */
 #include "base/mem.h"
 #include "sandbox/files/file_call.h"
 #include "sandbox/files/files.h"
 #include "sandbox/network/network_internal.h"
 #include "sandbox/network/network_life.h"
 
-static const struct actor actor = {.name = "network", .sets_up = true};
+static const struct actor actor = {.name = "network", .is_own = true, .sets_up = true};
 
 struct ca_install {
     struct file_call *call;
@@ -50,15 +50,17 @@ int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, 
     uint64_t cause;
     if (file_begin(sb, &actor, EVENT_FILE_WRITE, STR("root"), STR(NETWORK_CA_FILE), STR_NULL, &cause, err) < 0)
         return err_prefix(err, "install the certificate");
+    const char *trust = sb->core->config.trust ? sb->core->config.trust : "";
+    AUTO_FREE char *all = mem_printf("%s%s", trust, pem ? pem : "");
     struct ca_install *i = mem_new(struct ca_install);
     struct file_call *c = file_call_new(sb, EVENT_FILE_WRITE, cause, i);
     struct buf *b = session_request(sb->session, WIRE_TRUST);
-    c->out = strlen(pem);
+    c->out = strlen(all);
     *i = (struct ca_install){.done = done, .ctx = ctx};
     wire_put_str(b, STR(NETWORK_CA_FILE));
     wire_put_str(b, STR(NETWORK_CA_BUNDLE));
     wire_put_str(b, STR(NETWORK_CA_JAVA));
-    wire_put_str(b, str_of(pem));
+    wire_put_str(b, str_of(all));
     if (file_call_open(c, b, &ops, &i->call, err) < 0) {
         mem_free(i);
         return err_prefix(err, "install the certificate");

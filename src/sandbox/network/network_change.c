@@ -188,7 +188,8 @@ int network_set(struct sandbox *sb, const struct actor *actor, const struct netw
 {
     struct network *n = sb->network;
     uint64_t seq = 0;
-    json_t *policy = spec->policy ? policy_normalise(spec->policy, err) : policy_default(spec->allow_internet);
+    json_t *policy =
+        spec->policy ? policy_normalise(spec->policy, err) : network_default(sb->core, spec->allow_internet);
     if (!policy)
         return -1;
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;

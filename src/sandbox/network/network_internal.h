@@ -41,6 +41,10 @@ struct network {
     struct egress_call *push; /* the policy, told again */
     struct loop_alarm retry;
     struct ca_install *install;
+    struct list asks; /* network_ask.c */
+    json_t *refused;  /* rules that were asked about and denied; NULL: none */
+    network_denied_fn on_denied; /* NULL: nobody watches */
+    void *denied_ctx;
 
     uint64_t n_told; /* events, of this worker */
     usec_t period;   /* monotonic: when the current one began */
@@ -52,6 +56,7 @@ struct network {
 
 /* network.c */
 struct egress_link *network_link(const struct network *n);
+struct egress_link *network_link_of(const struct networks *all);
 const char *network_sealed_for(const struct network *n);
 bool network_closes(const struct network *n); /* it, or the core: nothing is recorded any more */
 json_t *network_policy_message(const struct network *n, json_t *policy);
@@ -70,6 +75,7 @@ void change_cancel(struct network *n);                     /* its client is told
 /* Parsed and normalised. NULL: ERR_INVALID_ARGUMENT. */
 json_t *policy_normalise(const json_t *policy, struct err *err) WARN_UNUSED;
 json_t *policy_default(bool allow_internet);
+json_t *network_default(const struct core *core, bool allow_internet); /* the service's, or all */
 /* Rules, names and header names; nothing that could be secret. */
 void policy_describe(const json_t *policy, struct event_data *d);
 
@@ -89,6 +95,10 @@ void policy_literal_sealed(const struct policy_literal *l, struct str sealed);
 /* False: it makes no sense. */
 bool network_log(struct networks *all, const char *op, json_t *message);
 void network_log_stop(struct network *n); /* what was not told yet */
+
+/* network_ask.c: this rule would have allowed it; NULL: none is suggested */
+void network_ask(struct network *n, const char *suggestion);
+void network_asks_free(struct network *n);
 
 /* network_ca.c: done comes later, but for -1. */
 struct ca_install;

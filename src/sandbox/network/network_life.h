@@ -8,6 +8,7 @@
 struct networks *networks_new(struct core *core);
 void networks_free(struct networks *all);           /* accepts NULL */
 void networks_attach(struct networks *all, int fd); /* takes it */
+bool networks_are_up(const struct networks *all);
 
 int network_unavailable(struct err *err); /* sets ERR_UNAVAILABLE, returns -1 */
 int network_check_spec(const struct core *core, const struct sandbox_spec *spec, struct err *err) WARN_UNUSED;
@@ -31,4 +32,5 @@ void network_from_row(struct sandbox *sb, const char *text);
 #define NETWORK_CA_FILE "/usr/local/share/ca-certificates/cove-sandbox.crt"
 #define NETWORK_CA_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 /* The variables by which programs find the certificate; the user's own win. */
-const struct pair *network_envs(const struct sandbox *sb, size_t *ret_n);
+/* which: 0, of certificates; 1, of the service. */
+const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t *ret_n);

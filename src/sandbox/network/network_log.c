@@ -146,6 +146,7 @@ static void on_open(struct network *n, struct told *t)
     describe_flow(t, &d);
     if (t->is_wrong)
         return;
+    n->sb->core->figures.egress[FIGURES_ALLOWED]++;
     /* Of one with that number the end was lost on the way: cove-egress drops what nobody reads, and numbers anew after a pause without memory. */
     (void)map_del_u64(&n->logged, flow);
     if (!may_log_flow(n)) {
@@ -168,6 +169,8 @@ static void on_close(struct network *n, struct told *t)
     text(t, &d, "error", true);
     if (t->is_wrong)
         return;
+    n->sb->core->figures.egress_sent += sent;
+    n->sb->core->figures.egress_received += received;
     uint64_t opened = (uint64_t)(uintptr_t)map_del_u64(&n->logged, flow);
     if (opened) {
         (void)append(n, EVENT_NET_CLOSE, opened, 0, &d);
@@ -219,6 +222,14 @@ static void on_request(struct network *n, struct told *t)
     (void)append(n, EVENT_NET_REQUEST, opened, REQUESTS_PER_SEC, &d);
 }
 
+/* The last member of an event that stands for so many. */
+static void put_alike(struct network *n, struct told *t, struct event_data *d, enum figures_verdict verdict)
+{
+    uint64_t alike = count(t, "count");
+    event_data_u64(d, "count", alike);
+    n->sb->core->figures.egress[verdict] += t->is_wrong ? 0 : alike;
+}
+
 static void on_denied(struct network *n, struct told *t)
 {
     static const char *const texts[] = {"name", "address", "method", "path"};
@@ -230,9 +241,28 @@ static void on_denied(struct network *n, struct told *t)
     put_number(t, &d, "rule", false);
     text(t, &d, "reason", false);
     text(t, &d, "suggestion", true);
-    put_count(t, &d, "count");
-    if (!t->is_wrong)
-        (void)append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
+    put_alike(n, t, &d, FIGURES_DENIED);
+    if (t->is_wrong)
+        return;
+    bool is_told = append(n, EVENT_NET_DENIED, 0, DENIALS_PER_SEC, &d);
+    network_ask(n, json_string_value(json_object_get(t->message, "suggestion")));
+    if (!is_told || !n->on_denied)
+        return;
+    const char *name = json_string_value(json_object_get(t->message, "name"));
+    const char *address = json_string_value(json_object_get(t->message, "address"));
+    json_int_t port = json_integer_value(json_object_get(t->message, "port"));
+    AUTO_FREE char *target = mem_printf(port ? "%s:%lld" : "%s",
+                                        name      ? name
+                                        : address ? address
+                                                  : "?",
+                                        (long long)port);
+    n->on_denied(n->denied_ctx, target, json_string_value(json_object_get(t->message, "reason")));
+}
+
+void network_watch_denied(struct sandbox *sb, network_denied_fn fn, void *ctx)
+{
+    sb->network->on_denied = fn;
+    sb->network->denied_ctx = ctx;
 }
 
 static void on_unresolved(struct network *n, struct told *t)
@@ -240,7 +270,7 @@ static void on_unresolved(struct network *n, struct told *t)
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     text(t, &d, "name", false);
     text(t, &d, "reason", false);
-    put_count(t, &d, "count");
+    put_alike(n, t, &d, FIGURES_UNRESOLVED);
     if (!t->is_wrong)
         (void)append(n, EVENT_NET_UNRESOLVED, 0, DENIALS_PER_SEC, &d);
 }
@@ -255,6 +285,7 @@ static void on_misuse(struct network *n, struct told *t)
         event_data_str(&d, "secret", str_of(own ? own + 1 : secret));
     text(t, &d, "name", false);
     put_count(t, &d, "port");
+    n->sb->core->figures.egress[FIGURES_MISUSE] += !t->is_wrong;
     if (!t->is_wrong)
         (void)append(n, EVENT_NET_MISUSE, 0, MISUSES_PER_SEC, &d);
 }

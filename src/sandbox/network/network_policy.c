@@ -38,6 +38,13 @@ json_t *policy_default(bool allow_internet)
     return json_pack("{s:s}", "default", allow_internet ? "allow" : "deny");
 }
 
+json_t *network_default(const struct core *core, bool allow_internet)
+{
+    struct err err;
+    json_t *policy = allow_internet && core->config.network ? policy_normalise(core->config.network, &err) : NULL;
+    return policy ? policy : policy_default(allow_internet && !core->config.network);
+}
+
 /* ---- for the record ---- */
 
 static void append_names(json_t *to, const char *key, const json_t *list, const char *member)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
@@ -107,6 +108,8 @@ static char *extra_row(const struct sandbox *sb)
         (void)json_object_set_new(extra, "pids_are_short", json_true());
     if (sb->disk_is_full)
         (void)json_object_set_new(extra, "disk_is_full", json_true());
+    if (sb->rules)
+        (void)json_object_set(extra, "guard", (json_t *)rules_json(sb->rules));
     char *text = json_dumps(extra, JSON_COMPACT);
     json_decref(extra);
     return text;
@@ -133,6 +136,7 @@ static void extra_fill(struct sandbox *sb, const char *text)
     sb->pids_refused = sb->pids_told = (uint32_t)json_integer_value(json_object_get(extra, "pids_refused"));
     sb->pids_are_short = json_is_true(json_object_get(extra, "pids_are_short"));
     sb->disk_is_full = json_is_true(json_object_get(extra, "disk_is_full"));
+    guard_fill(sb, json_object_get(extra, "guard"));
     json_decref(extra);
 }
 

@@ -15,7 +15,7 @@
 enum { IDLE_MS = 60 * 1000 };
 #define OPENER_PATH "/volume"
 
-static const struct actor actor = {.name = "volumes", .who.view = TENANT_ANY};
+static const struct actor actor = {.name = "volumes", .is_own = true, .who.view = TENANT_ANY};
 
 static void on_kill(void *ctx, struct sandbox *sb, const struct err *err)
 {

@@ -67,7 +67,7 @@ static void on_made(void *ctx, struct sandbox *fork, const struct err *err)
 static int begin(struct forking *f, size_t i, struct err *err)
 {
     struct core *core = f->sb->core;
-    const struct actor actor = {.name = f->actor_name};
+    const struct actor actor = {.name = f->actor_name, .is_own = true};
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service stops");
     if (resume_limit(core, err) < 0)

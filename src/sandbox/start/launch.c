@@ -11,7 +11,7 @@
 
 enum { READY_MS = 60000, TRY_MS = 10000, AGAIN_FIRST_MS = 10, AGAIN_MOST_MS = 500, SAID_MAX = 120 };
 
-static const struct actor actor = {.name = "template", .sets_up = true};
+static const struct actor actor = {.name = "template", .is_own = true, .sets_up = true};
 
 struct launch {
     struct sandbox *sb; /* whose we are */

@@ -2,6 +2,7 @@
 /* The object of a new sandbox: of a template and what was asked for, or as another one is. */
 #include "sandbox/start/make.h"
 #include "base/mem.h"
+#include "sandbox/guard/guard_life.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/templates.h"
@@ -137,6 +138,7 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     sb->start_cmd = copy(a, of->start_cmd);
     sb->ready_cmd = copy(a, of->ready_cmd);
     network_new_like(sb, of);
+    guard_inherit(sb, of);
     return sb;
 }
 

@@ -33,7 +33,7 @@ enum {
     AT_A_TIME = 2,
 };
 
-static const struct actor actor = {.name = "spares", .who.view = TENANT_ANY};
+static const struct actor actor = {.name = "spares", .is_own = true, .who.view = TENANT_ANY};
 
 struct stock {
     struct spares *all;

@@ -40,10 +40,11 @@ struct start {
     struct sandbox *sb; /* whose we are */
     enum start_way way;
     uint64_t seq;
-    unsigned wants, begun, done; /* START_BIT(enum start_step) */
-    bool has_box;                /* coved has one for it, or may have */
-    bool is_failing;             /* its way sees to the failure */
-    struct err failure;          /* of the first step that failed; code 0: none */
+    unsigned wants, begun, done;      /* START_BIT(enum start_step) */
+    usec_t at, begun_at[START_STEPS]; /* monotonic */
+    bool has_box;                     /* coved has one for it, or may have */
+    bool is_failing;                  /* its way sees to the failure */
+    struct err failure;               /* of the first step that failed; code 0: none */
     enum start_step failed;
     struct loop_job turn;
 };
@@ -355,6 +356,7 @@ static bool start_next(struct sandbox *sb)
         if (!start_may_begin(s, i))
             continue;
         s->begun |= START_BIT(i);
+        s->begun_at[i] = clock_mono();
         int r = steps[i].begin(sb, &err);
         if (r != 0)
             start_done(sb, i, r < 0 ? &err : NULL);
@@ -371,6 +373,7 @@ static void on_turn(struct loop_job *job)
         ;
     if (sb->start == s && s->failure.code && !s->is_failing) {
         s->is_failing = true;
+        sb->core->figures.failed_starts[s->way]++;
         ways[s->way].fails(sb);
     } else if (sb->start == s && s->done == s->wants) {
         start_drop(sb);
@@ -382,7 +385,8 @@ void start_begin(struct sandbox *sb, enum start_way way, uint64_t seq)
 {
     struct start *s = mem_new(struct start);
     start_drop(sb);
-    *s = (struct start){.sb = sb, .way = way, .seq = seq, .wants = ways[way].steps, .has_box = way == START_CLAIM};
+    *s = (struct start){
+        .sb = sb, .way = way, .seq = seq, .wants = ways[way].steps, .has_box = way == START_CLAIM, .at = clock_mono()};
     loop_job_init(&s->turn, on_turn);
     sb->start = s;
     sb->n_starts++;
@@ -396,6 +400,18 @@ static void start_forgive(struct sandbox *sb, enum start_step step, const struct
         sb->info.start_failed = arena_strndup(&sb->arena, err->msg, strlen(err->msg));
 }
 
+/* Those of our own are nobody's wait. */
+static void start_measure(const struct start *s, enum start_step step)
+{
+    struct figures *f = &s->sb->core->figures;
+    usec_t now = clock_mono();
+    if (s->sb->info.hidden)
+        return;
+    metric_observe(&f->steps[step], now - s->begun_at[step]);
+    if (step == START_TOLD)
+        metric_observe(&f->starts[s->way], now - s->at);
+}
+
 void start_done(struct sandbox *sb, enum start_step step, const struct err *err)
 {
     struct start *s = sb->start;
@@ -407,6 +423,7 @@ void start_done(struct sandbox *sb, enum start_step step, const struct err *err)
     if (!err || is_forgiven) {
         fault_point(steps[step].point);
         s->done |= START_BIT(step);
+        start_measure(s, step);
     } else {
         s->failure = *err;
         s->failed = step;

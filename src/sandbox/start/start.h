@@ -11,6 +11,7 @@ enum start_way {
     START_CLAIM,  /* a spare that runs becomes somebody's */
     START_COLD,   /* a new box on files that were kept */
     START_THAW,   /* the box that was frozen */
+    START_WAYS,
 };
 
 enum start_step {

@@ -2,6 +2,7 @@
 #include "api/e2b/control/control.h"
 
 #include "api/e2b/control/sandbox_json.h"
+#include "api/e2b/events.h"
 #include "api/e2b/templates/templates.h"
 #include "http/client/connect.h"
 #include "sandbox/tenant.h"
@@ -63,6 +64,14 @@ const struct route control_routes[] = {
     {HTTP_METHOD_POST, "/v2/templates/{}/builds/{}", templates_start, ROUTE_BODY, NULL},
     {HTTP_METHOD_GET, "/templates/{}/builds/{}/status", templates_status, 0, NULL},
     {HTTP_METHOD_GET, "/templates/{}/builds/{}/logs", templates_logs, 0, NULL},
+
+    {HTTP_METHOD_GET, "/events/sandboxes", events_list, 0, NULL},
+    {HTTP_METHOD_GET, "/events/sandboxes/{}", events_list, ROUTE_OF_SANDBOX, NULL},
+    {HTTP_METHOD_GET, "/events/webhooks", events_webhooks, 0, NULL},
+    {HTTP_METHOD_POST, "/events/webhooks", events_webhook_create, ROUTE_BODY, NULL},
+    {HTTP_METHOD_GET, "/events/webhooks/{}", events_webhook_get, 0, NULL},
+    {HTTP_METHOD_PATCH, "/events/webhooks/{}", events_webhook_set, ROUTE_BODY, NULL},
+    {HTTP_METHOD_DELETE, "/events/webhooks/{}", events_webhook_remove, 0, NULL},
 
     {HTTP_METHOD_GET, "/volumes", control_volumes, 0, NULL},
     {HTTP_METHOD_POST, "/volumes", control_volume_make, ROUTE_BODY, NULL},

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An event and a delivery are the same object. Its id is made of the event's hash, so it is the same in the list and in every try of a delivery. The signature is
+ * E2B's: base64 (of URLs, without padding) of SHA-256 of the secret and the body, one behind the other.
+ */
+#include "api/e2b/events.h"
+#include "api/e2b/control/sandbox_json.h"
+#include "sandbox/tenant.h"
+#include "sandbox/webhook.h"
+
+#include <openssl/sha.h>
+#include <stdio.h>
+
+#define LIFECYCLE "sandbox.lifecycle."
+
+enum { EVENTS_DEFAULT = 10, EVENTS_MOST = 100, EVENTS_SKIP_MOST = 1000000 };
+
+/* ---- an event ---- */
+
+static void append_uuid(struct buf *b, const char *name, struct str bytes)
+{
+    char hex[33] = "";
+    for (size_t i = 0; i < 16 && i < bytes.n; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", (unsigned char)bytes.p[i]);
+    buf_printf(b, ",\"%s\":\"%.8s-%.4s-4%.3s-a%.3s-%.12s\"", name, hex, hex + 8, hex + 13, hex + 17, hex + 20);
+}
+
+static void append_text(struct buf *b, const char *name, const char *value)
+{
+    buf_printf(b, ",\"%s\":", name);
+    buf_append_json_string(b, str_of(value));
+}
+
+static void append_data(struct buf *b, const struct life_row *row, const char *type)
+{
+    json_t *data AUTO_JSON = json_loads(row->data, 0, NULL);
+    json_t *timeout = json_object_get(data, "timeout_ms");
+    bool is_over = strcmp(type, "killed") == 0 || strcmp(type, "paused") == 0;
+    buf_append_cstr(b, ",\"eventData\":{\"sandbox_metadata\":");
+    buf_append_cstr(b, *row->metadata ? row->metadata : "{}");
+    if (strcmp(row->kind, "sandbox.timeout") == 0 && timeout) {
+        buf_append_cstr(b, ",\"set_timeout\":");
+        sandbox_json_time(b, clock_add_ms(row->time, (uint64_t)json_integer_value(timeout)));
+    }
+    if (is_over && row->started_at) {
+        buf_append_cstr(b, ",\"execution\":{\"started_at\":");
+        sandbox_json_time(b, row->started_at);
+        buf_printf(b, ",\"vcpu_count\":%u,\"memory_mb\":%llu,\"execution_time\":%llu}",
+                   MAX((row->cpu_milli + 999) / 1000, 1U), (unsigned long long)(row->memory_bytes >> 20),
+                   (unsigned long long)((row->time - MIN(row->time, row->started_at)) / USEC_PER_MS));
+    }
+    buf_append_char(b, '}');
+}
+
+static void append_event(const struct life_row *row, const char *tenant, struct buf *b)
+{
+    const char *type = life_type(row);
+    buf_append_cstr(b, "{\"version\":\"v1\"");
+    append_uuid(b, "id", row->hash);
+    buf_printf(b, ",\"type\":\"" LIFECYCLE "%s\"", type);
+    append_data(b, row, type);
+    append_text(b, "sandboxBuildId", row->template_id);
+    append_text(b, "sandboxExecutionId", row->sandbox);
+    append_text(b, "sandboxId", row->sandbox);
+    append_text(b, "sandboxTeamId", tenant ? tenant : TENANT_NAME_DEFAULT);
+    append_text(b, "sandboxTemplateId", row->template_id);
+    buf_append_cstr(b, ",\"timestamp\":");
+    sandbox_json_time(b, row->time);
+    buf_append_char(b, '}');
+}
+
+static void sign(json_t *headers, const char *webhook, const char *delivery, struct str secret, struct str body)
+{
+    AUTO_BUF struct buf text = BUF_INIT(secret.n + body.n + 1), code = BUF_INIT(64);
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    buf_append_str(&text, secret);
+    buf_append_str(&text, body);
+    (void)SHA256((const unsigned char *)buf_data(&text), buf_len(&text), hash);
+    buf_append_base64(&code, str_n((const char *)hash, sizeof(hash)));
+    for (char *c = buf_data(&code), *end = c + buf_len(&code); c < end; c++)
+        *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
+    (void)json_object_set_new(headers, "e2b-signature", json_stringn(buf_data(&code), buf_len(&code) - 1));
+    (void)json_object_set_new(headers, "e2b-signature-version", json_string("v1"));
+    (void)json_object_set_new(headers, "e2b-webhook-id", json_string(webhook));
+    (void)json_object_set_new(headers, "e2b-delivery-id", json_string(delivery));
+}
+
+const struct core_webhooks e2b_webhooks = {append_event, sign};
+
+/* ---- the list ---- */
+
+struct listing {
+    struct core *core;
+    struct buf b;
+    uint64_t skip, limit;
+};
+
+static bool list_one(void *ctx, const struct life_row *row)
+{
+    struct listing *l = ctx;
+    if (!life_type(row))
+        return true;
+    if (l->skip) {
+        l->skip--;
+        return true;
+    }
+    if (buf_len(&l->b) > 1)
+        buf_append_char(&l->b, ',');
+    append_event(row, tenant_name(l->core, row->tenant), &l->b);
+    return --l->limit > 0;
+}
+
+void events_list(struct call *c)
+{
+    struct listing l = {.core = call_core(c), .b = BUF_INIT(REPLY_MAX), .limit = EVENTS_DEFAULT};
+    struct life_want want = {.sandbox = c->args[0].p, .limit = EVENTS_SKIP_MOST};
+    struct str ignored;
+    struct err err;
+    bool ascending;
+    if (call_query(c, "limit", &ignored) && call_query_u64(c, "limit", &l.limit) < 0)
+        return;
+    if (call_query_u64(c, "offset", &l.skip) < 0 || call_query_bool(c, "orderAsc", &ascending) < 0)
+        return;
+    if (l.limit < 1 || l.limit > EVENTS_MOST || l.skip > EVENTS_SKIP_MOST) {
+        call_fail(c, 400, "limit must be from 1 to %d, offset up to %d", EVENTS_MOST, EVENTS_SKIP_MOST);
+        return;
+    }
+    if (want.sandbox && (!id_is_sandbox(c->args[0]) || !access_has_log(c, want.sandbox))) {
+        call_fail(c, 404, "Sandbox \"%.*s\" doesn't exist or you don't have access to it",
+                  (int)MIN(c->args[0].n, (size_t)64), c->args[0].p);
+        return;
+    }
+    want.is_back = !ascending;
+    buf_append_char(&l.b, '[');
+    if (life_each(l.core, &c->actor.who, want, list_one, &l, &err) < 0) {
+        call_fail_err(c, &err);
+    } else {
+        buf_append_char(&l.b, ']');
+        call_json_buf(c, 200, &l.b);
+    }
+    buf_fini(&l.b);
+}
+
+/* ---- webhooks ---- */
+
+static void append_webhook(struct buf *b, struct core *core, const struct webhook *w)
+{
+    const char *tenant = tenant_name(core, w->tenant);
+    json_t *types = json_object_get(w->config, "types"), *one;
+    size_t i;
+    buf_printf(b, "{\"id\":\"%s\"", w->id);
+    append_text(b, "teamID", tenant ? tenant : TENANT_NAME_DEFAULT);
+    append_text(b, "teamId", tenant ? tenant : TENANT_NAME_DEFAULT);
+    append_text(b, "name", json_string_value(json_object_get(w->config, "name")));
+    append_text(b, "url", json_string_value(json_object_get(w->config, "url")));
+    buf_printf(
+        b, ",\"enabled\":%s,\"createdAt\":", json_is_true(json_object_get(w->config, "enabled")) ? "true" : "false");
+    sandbox_json_time(b, (usec_t)json_integer_value(json_object_get(w->config, "created_at")));
+    buf_append_cstr(b, ",\"events\":[");
+    json_array_foreach(types, i, one)
+    {
+        buf_printf(b, "%s\"" LIFECYCLE "%s\"", i ? "," : "", json_string_value(one));
+    }
+    buf_append_cstr(b, "]}");
+}
+
+static void answer_webhook(struct call *c, int status, const struct webhook *w)
+{
+    AUTO_BUF struct buf b = BUF_INIT(16384);
+    append_webhook(&b, call_core(c), w);
+    call_json_buf(c, status, &b);
+}
+
+struct webhook_list {
+    struct core *core;
+    struct buf b;
+};
+
+static void list_webhook(void *ctx, const struct webhook *w)
+{
+    struct webhook_list *l = ctx;
+    if (buf_len(&l->b) > 1)
+        buf_append_char(&l->b, ',');
+    append_webhook(&l->b, l->core, w);
+}
+
+void events_webhooks(struct call *c)
+{
+    struct webhook_list l = {call_core(c), BUF_INIT(REPLY_MAX)};
+    buf_append_char(&l.b, '[');
+    webhook_each(l.core, &c->actor.who, list_webhook, &l);
+    buf_append_char(&l.b, ']');
+    call_json_buf(c, 200, &l.b);
+    buf_fini(&l.b);
+}
+
+/* E2B's members as the core's; what is absent stays so. NULL: answered. */
+static json_t *webhook_config(struct call *c)
+{
+    static const char *const members[][2] = {{"name", "name"}, {"url", "url"}, {"signatureSecret", "secret"}};
+    json_t *config = json_object(), *enabled = json_object_get(c->body, "enabled"), *one;
+    const struct str *events = NULL;
+    size_t n = 0, i;
+    struct err err;
+    for (i = 0; i < ARRAY_SIZE(members); i++)
+        if ((one = json_object_get(c->body, members[i][0])))
+            (void)json_object_set(config, members[i][1], one);
+    if (enabled)
+        (void)json_object_set(config, "enabled", enabled);
+    if (json_get_strs(c->body, "events", http_arena(c->req), &events, &n, &err) < 0 ||
+        (enabled && !json_is_boolean(enabled))) {
+        json_decref(config);
+        call_fail(c, 400, "events must be a list of texts, enabled true or false");
+        return NULL;
+    }
+    if (json_object_get(c->body, "events"))
+        (void)json_object_set_new(config, "types", json_array());
+    for (i = 0; i < n; i++) {
+        struct str type = str_starts(events[i], STR(LIFECYCLE)) ? str_sub(events[i], strlen(LIFECYCLE)) : STR("");
+        (void)json_array_append_new(json_object_get(config, "types"), json_stringn(type.n ? type.p : "", type.n));
+    }
+    return config;
+}
+
+void events_webhook_create(struct call *c)
+{
+    const struct webhook *w;
+    struct err err;
+    json_t *config AUTO_JSON = webhook_config(c);
+    if (!config)
+        return;
+    if (!json_object_get(config, "enabled"))
+        (void)json_object_set_new(config, "enabled", json_true());
+    if (webhook_create(call_core(c), &c->actor, config, &w, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        answer_webhook(c, 201, w);
+}
+
+void events_webhook_get(struct call *c)
+{
+    const struct webhook *w = webhook_find(call_core(c), &c->actor.who, c->args[0]);
+    if (w)
+        answer_webhook(c, 200, w);
+    else
+        call_fail(c, 404, "Webhook doesn't exist or you don't have access to it");
+}
+
+void events_webhook_set(struct call *c)
+{
+    const struct webhook *w;
+    struct err err;
+    json_t *config AUTO_JSON = webhook_config(c);
+    if (!config)
+        return;
+    if (webhook_set(call_core(c), &c->actor, c->args[0], config, &w, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        answer_webhook(c, 200, w);
+}
+
+void events_webhook_remove(struct call *c)
+{
+    struct err err;
+    if (webhook_remove(call_core(c), &c->actor, c->args[0], &err) < 0)
+        call_fail_err(c, &err);
+    else
+        call_json(c, 200, STR("{}"));
+}

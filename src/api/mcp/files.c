@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of a sandbox. */
+#include "api/mcp/handlers.h"
+#include "base/mem.h"
+
+enum { DEPTH_MAX = 16 };
+
+/* ---- reading ---- */
+
+static void bytes_closed(struct call *c)
+{
+    struct file_bytes *f = mcp_call_of(c)->own;
+    buf_fini(&f->b);
+}
+
+static void bytes_open(void *ctx, const struct file_entry *entry)
+{
+    ((struct file_bytes *)mcp_call_of(ctx)->own)->size = entry->size;
+}
+
+static void bytes_data(void *ctx, struct str bytes)
+{
+    struct call *c = ctx;
+    struct file_bytes *f = mcp_call_of(c)->own;
+    (void)buf_append_str(&f->b, bytes);
+    file_read_ack(c->file, bytes.n);
+}
+
+static void bytes_end(void *ctx, const struct err *err)
+{
+    struct call *c = ctx;
+    struct file_bytes *f = mcp_call_of(c)->own;
+    c->file = NULL;
+    if (err && !(f->may_miss && err->code == ERR_NOT_FOUND))
+        call_fail_err(c, err);
+    else
+        f->done(c, f);
+}
+
+void file_bytes_read(struct call *c, struct str path, uint64_t offset, size_t max, struct file_bytes *f)
+{
+    static const struct file_read_ops ops = {bytes_open, bytes_data, bytes_end};
+    struct err err;
+    buf_init(&f->b, max + 65536);
+    mcp_call_of(c)->own = f;
+    mcp_call_of(c)->cleanup = bytes_closed;
+    if (file_read(c->sandbox, &c->actor, STR(""), path, offset, max + 1, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+struct reading {
+    struct file_bytes f;
+    int64_t offset, first, last;
+};
+
+static struct str take_lines(struct str all, int64_t first, int64_t last)
+{
+    const char *from = all.p, *end = all.p + all.n;
+    for (int64_t line = 1; line < first && from < end; line++) {
+        const char *next = memchr(from, '\n', (size_t)(end - from));
+        from = next ? next + 1 : end;
+    }
+    const char *to = from;
+    for (int64_t line = MAX(first, (int64_t)1); line <= last && to < end; line++) {
+        const char *next = memchr(to, '\n', (size_t)(end - to));
+        to = next ? next + 1 : end;
+    }
+    return str_n(from, (size_t)(to - from));
+}
+
+static void reading_done(struct call *c, struct file_bytes *f)
+{
+    const struct reading *r = container_of(f, struct reading, f);
+    uint64_t offset = (uint64_t)r->offset;
+    bool has_lines = r->first || r->last, is_long = buf_len(&f->b) > MCP_FILE_MAX;
+    struct str bytes = buf_str(&f->b);
+    if (has_lines && is_long) {
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file is too long to count its lines: read it by offset");
+        return;
+    }
+    if (has_lines) {
+        bytes = take_lines(bytes, r->first, r->last ? r->last : INT64_MAX);
+        offset = bytes.n ? (uint64_t)(bytes.p - buf_data(&f->b)) : 0;
+    }
+    bool is_cut = bytes.n > MCP_TEXT_MAX;
+    struct str shown = is_cut ? mcp_cut(bytes, MCP_TEXT_MAX) : bytes;
+    uint64_t next = offset + shown.n;
+    json_t *content = json_pack("{s:I,s:I}", "size", (json_int_t)f->size, "offset", (json_int_t)offset);
+    if (is_cut)
+        (void)json_object_set_new(content, "next", json_integer((json_int_t)next));
+    if (str_is_utf8(shown) && !str_has_nul(shown)) {
+        (void)json_object_set_new(content, "content", mcp_text(shown));
+        tool_result(c, content, shown.n ? shown : STR(""));
+        return;
+    }
+    AUTO_BUF struct buf base64 = BUF_INIT(2 * MCP_TEXT_MAX);
+    buf_append_base64(&base64, shown);
+    (void)json_object_set_new(content, "base64", mcp_text(buf_str(&base64)));
+    tool_result(c, content, STR_NULL);
+}
+
+void file_read_tool(struct call *c)
+{
+    struct reading *r = arena_alloc(http_arena(c->req), sizeof(*r));
+    struct str path = STR("");
+    *r = (struct reading){.f.done = reading_done};
+    if (TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("offset", 0, INT64_MAX / 2, &r->offset),
+                   JSON_WANT_INT("start_line", 1, INT32_MAX, &r->first),
+                   JSON_WANT_INT("end_line", 1, INT32_MAX, &r->last)))
+        file_bytes_read(c, path, (uint64_t)r->offset, r->first || r->last ? MCP_FILE_MAX : MCP_TEXT_MAX, &r->f);
+}
+
+/* ---- writing ---- */
+
+struct writing {
+    struct file_bytes f;
+    struct str path, search, replace;
+    struct buf bytes;
+    size_t given, replaced;
+    int64_t which;
+    bool all;
+};
+
+static void writing_closed(struct call *c)
+{
+    struct writing *w = container_of((struct file_bytes *)mcp_call_of(c)->own, struct writing, f);
+    buf_fini(&w->f.b);
+    buf_fini(&w->bytes);
+}
+
+static struct writing *writing_of(struct call *c)
+{
+    return container_of((struct file_bytes *)mcp_call_of(c)->own, struct writing, f);
+}
+
+static void writing_ready(void *ctx)
+{
+    struct call *c = ctx;
+    struct writing *w = writing_of(c);
+    while (w->given < buf_len(&w->bytes)) {
+        size_t n = file_write_data(c->file, str_sub(buf_str(&w->bytes), w->given));
+        if (!n)
+            return;
+        w->given += n;
+    }
+    file_write_eof(c->file);
+}
+
+static void writing_end(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    c->file = NULL;
+    if (err) {
+        call_fail_err(c, err);
+        return;
+    }
+    json_t *content = json_pack("{s:o,s:I}", "path", mcp_text(entry->path), "size", (json_int_t)entry->size);
+    if (writing_of(c)->replaced)
+        (void)json_object_set_new(content, "replaced", json_integer((json_int_t)writing_of(c)->replaced));
+    tool_result(c, content, STR_NULL);
+}
+
+static void writing_step(struct call *c)
+{
+    static const struct file_write_ops ops = {writing_ready, writing_end};
+    struct writing *w = writing_of(c);
+    struct err err;
+    if (file_write(c->sandbox, &c->actor, STR(""), w->path, NULL, 0, &ops, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+static struct writing *writing_new(struct call *c)
+{
+    struct writing *w = arena_alloc(http_arena(c->req), sizeof(*w));
+    *w = (struct writing){.which = 0};
+    buf_init(&w->bytes, 8 * MCP_FILE_MAX);
+    mcp_call_of(c)->own = &w->f;
+    mcp_call_of(c)->cleanup = writing_closed;
+    return w;
+}
+
+void file_write_tool(struct call *c)
+{
+    struct writing *w = writing_new(c);
+    struct str content = STR_NULL;
+    bool is_base64 = false;
+    if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_WANT_STR("content", &content),
+                    JSON_WANT_BOOL("base64", &is_base64)))
+        return;
+    if (!content.p)
+        call_refuse(c, ERR_INVALID_ARGUMENT, "content is missing");
+    else if ((is_base64 ? buf_append_unbase64(&w->bytes, content) : buf_append_str(&w->bytes, content)) < 0)
+        call_refuse(c, ERR_INVALID_ARGUMENT, "the content is no base64");
+    else
+        writing_step(c);
+}
+
+static void edit_read(struct call *c, struct file_bytes *f)
+{
+    struct writing *w = container_of(f, struct writing, f);
+    struct str rest = buf_str(&f->b);
+    int64_t n = 0;
+    if (rest.n > MCP_FILE_MAX) {
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file is larger than %d bytes: edit it by a command", MCP_FILE_MAX);
+        return;
+    }
+    for (const char *at; rest.n && (at = memmem(rest.p, rest.n, w->search.p, w->search.n));) {
+        bool is_wanted = w->all || !w->which || ++n == w->which;
+        w->replaced += is_wanted;
+        (void)buf_append_str(&w->bytes, str_n(rest.p, (size_t)(at - rest.p)));
+        (void)buf_append_str(&w->bytes, is_wanted ? w->replace : w->search);
+        rest = str_sub(rest, (size_t)(at - rest.p) + w->search.n);
+    }
+    (void)buf_append_str(&w->bytes, rest);
+    if (!w->replaced)
+        call_refuse(c, ERR_NOT_FOUND, "the text isn't in the file%s", w->which ? " that often" : "");
+    else if (w->replaced > 1 && !w->all)
+        call_refuse(c, ERR_FAILED_PRECONDITION,
+                    "the text is in the file %zu times: say which, or more of what is around it", w->replaced);
+    else if (buf_error(&w->bytes))
+        call_refuse(c, ERR_OUT_OF_RANGE, "the file would become too large to be edited here");
+    else
+        call_step(c, writing_step);
+}
+
+void file_edit_tool(struct call *c)
+{
+    struct writing *w = writing_new(c);
+    struct str which = STR_NULL;
+    uint64_t number = 0;
+    if (!TOOL_WANTS(c, JSON_NEED_STR("path", &w->path), JSON_NEED_STR("search", &w->search),
+                    JSON_WANT_STR("replace", &w->replace), JSON_WANT_STR("which", &which),
+                    JSON_WANT_BOOL("all", &w->all)))
+        return;
+    if (which.n && (str_to_u64(which, &number) < 0 || !number || number > INT32_MAX)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT, "which is a number: 1 is the first");
+        return;
+    }
+    w->which = (int64_t)number;
+    w->f.done = edit_read;
+    file_bytes_read(c, w->path, 0, MCP_FILE_MAX, &w->f);
+    mcp_call_of(c)->cleanup = writing_closed;
+}
+
+/* ---- the others ---- */
+
+static void file_deleted(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    (void)entry;
+    c->file = NULL;
+    if (err)
+        call_fail_err(c, err);
+    else
+        tool_result(c, json_pack("{s:b}", "deleted", 1), STR_NULL);
+}
+
+void file_delete_tool(struct call *c)
+{
+    struct str path = STR("");
+    struct err err;
+    if (TOOL_WANTS(c, JSON_NEED_STR("path", &path)) &&
+        file_remove(c->sandbox, &c->actor, STR(""), path, file_deleted, c, &c->file, &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}
+
+struct listing {
+    json_t *entries;
+    int64_t cursor, seen;
+};
+
+static void listing_closed(struct call *c)
+{
+    json_decref(((struct listing *)mcp_call_of(c)->own)->entries);
+}
+
+static void listing_each(void *ctx, const struct file_entry *e)
+{
+    struct listing *l = mcp_call_of(ctx)->own;
+    static const char *const types[] = {[WIRE_FILE_REGULAR] = "file", [WIRE_FILE_DIRECTORY] = "directory"};
+    if (l->seen++ < l->cursor || json_array_size(l->entries) == MCP_ITEMS_MAX)
+        return;
+    (void)json_array_append_new(
+        l->entries, json_pack("{s:o,s:s,s:I,s:o*}", "path", mcp_text(e->path), "type",
+                              e->is_link                                         ? "link"
+                              : e->type <= WIRE_FILE_DIRECTORY && types[e->type] ? types[e->type]
+                                                                                 : "other",
+                              "size", (json_int_t)e->size, "target", e->is_link ? mcp_text(e->target) : NULL));
+}
+
+static void listing_done(void *ctx, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = ctx;
+    struct listing *l = mcp_call_of(c)->own;
+    int64_t next = l->cursor + (int64_t)json_array_size(l->entries);
+    (void)entry;
+    c->file = NULL;
+    if (err) {
+        call_fail_err(c, err);
+        return;
+    }
+    json_t *content = json_pack("{s:O}", "entries", l->entries);
+    if (next < l->seen)
+        (void)json_object_set_new(content, "next", json_integer(next));
+    tool_result(c, content, STR_NULL);
+}
+
+void file_list_tool(struct call *c)
+{
+    struct listing *l = arena_alloc(http_arena(c->req), sizeof(*l));
+    struct str path = STR("");
+    int64_t depth = 1;
+    struct err err;
+    *l = (struct listing){.entries = NULL};
+    if (!TOOL_WANTS(c, JSON_NEED_STR("path", &path), JSON_WANT_INT("depth", 1, DEPTH_MAX, &depth),
+                    JSON_WANT_INT("cursor", 0, INT32_MAX, &l->cursor)))
+        return;
+    l->entries = json_array();
+    mcp_call_of(c)->own = l;
+    mcp_call_of(c)->cleanup = listing_closed;
+    if (file_list(c->sandbox, &c->actor, STR(""), path, (uint32_t)depth, listing_each, listing_done, c, &c->file,
+                  &err) < 0) {
+        c->file = NULL;
+        call_fail_err(c, &err);
+    }
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The guard's rules, what they would say, and the actions that wait for somebody's answer. */
+#include "sandbox/guard.h"
+#include "api/native/handlers.h"
+#include "base/mem.h"
+#include "sandbox/templates.h"
+
+enum { LIST_BYTES = 16 << 20, TEST_ARGS_MAX = 1024 };
+
+/* ---- rules ---- */
+
+/* Of the route; its what: "service", "tenant", "template", "sandbox". False: answered. */
+static bool guard_place_of(struct call *c, struct guard_place *ret_place)
+{
+    const struct template *t;
+    struct err err;
+    *ret_place = (struct guard_place){.tenant = c->actor.who.tenant, .sandbox = c->sandbox};
+    while (strcmp(c->route->what, guard_level_name(ret_place->level)) != 0)
+        ret_place->level++;
+    if (ret_place->level != GUARD_TEMPLATE)
+        return true;
+    if (core_template_find(call_core(c), c->actor.who.tenant, c->args[0], &t, &err) < 0) {
+        call_fail_err(c, &err);
+        return false;
+    }
+    ret_place->template_id = arena_strndup(http_arena(c->req), t->id, strlen(t->id));
+    return true;
+}
+
+static void guard_answer_rules(struct call *c, const struct guard_place *place)
+{
+    const json_t *json = guard_get(call_core(c), place);
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    buf_append_cstr(&b, text ? text : "{}");
+    call_json_buf(c, 200, &b);
+}
+
+void native_guard_get(struct call *c)
+{
+    struct guard_place place;
+    if (guard_place_of(c, &place))
+        guard_answer_rules(c, &place);
+}
+
+void native_guard_set(struct call *c)
+{
+    struct guard_place place;
+    struct err err;
+    if (!guard_place_of(c, &place))
+        return;
+    if (guard_set(call_core(c), &c->actor, &place, c->body, &err) < 0)
+        call_fail_err(c, &err);
+    else if (c->body)
+        guard_answer_rules(c, &place);
+    else
+        call_empty(c, 204);
+}
+
+void native_guard_rails(struct call *c)
+{
+    AUTO_BUF struct buf b = BUF_INIT(LIST_BYTES);
+    for (size_t i = 0; rails[i].name; i++) {
+        buf_printf(&b, "%s{\"name\":\"%s\",\"risk\":\"%s\"", i ? "," : "{\"rails\":[", rails[i].name,
+                   guard_risk_name(rails[i].risk));
+        native_append_text(&b, "about", rails[i].about);
+        buf_printf(&b, ",\"rules\":%s}", rails[i].rules);
+    }
+    buf_append_cstr(&b, "]}");
+    call_json_buf(c, 200, &b);
+}
+
+void native_guard_test(struct call *c)
+{
+    struct str kind = STR("exec.start"), actor = str_of(c->actor.name), *argv;
+    json_t *list = NULL, *data = NULL, *one;
+    struct guard_answer answer = {.rule = "none"};
+    AUTO_BUF struct buf b = BUF_INIT(65536);
+    size_t i, n;
+    if (!CALL_WANTS(c, JSON_WANT_STR("kind", &kind), JSON_WANT_STR("actor", &actor), JSON_WANT_ARRAY("argv", &list),
+                    JSON_WANT_OBJECT("data", &data)))
+        return;
+    n = json_array_size(list);
+    enum event_kind k = event_kind_parse(kind);
+    if (!event_kind_is_action(k) || n > TEST_ARGS_MAX || (k == EVENT_EXEC_START && !n)) {
+        call_refuse(c, ERR_INVALID_ARGUMENT,
+                    "write \"kind\", an action, with its \"data\", or \"argv\" of a command, up to %d words",
+                    TEST_ARGS_MAX);
+        return;
+    }
+    argv = arena_alloc(http_arena(c->req), (n + 1) * sizeof(*argv));
+    json_array_foreach(list, i, one)
+    {
+        argv[i] = str_n(json_string_value(one), json_string_length(one));
+    }
+    const struct exec_spec exec = {.cmd = argv[0], .args = argv + 1, .n_args = n ? n - 1 : 0};
+    AUTO_FREE char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
+    const struct guard_question q = {.id = c->sandbox ? sandbox_info(c->sandbox)->id : "service",
+                                     .kind = k,
+                                     .actor = actor,
+                                     .data = str_of(text ? text : "{}"),
+                                     .tenant = c->sandbox ? sandbox_info(c->sandbox)->tenant : c->actor.who.tenant,
+                                     .exec = n ? &exec : NULL};
+    enum guard_verdict verdict = guard_judge(call_core(c), &q, &answer);
+    buf_printf(&b, "{\"verdict\":\"%s\",\"analysed\":%s",
+               guard_verdict_name(answer.is_analysed ? GUARD_ALLOW : verdict), answer.is_analysed ? "true" : "false");
+    native_append_text(&b, "rule", answer.rule);
+    native_append_text(&b, "risk", guard_risk_name(answer.risk));
+    native_append_text(&b, "reason", answer.reason);
+    buf_append_char(&b, '}');
+    call_json(c, 200, buf_str(&b));
+}
+
+/* ---- approvals ---- */
+
+struct guard_list {
+    const struct principal *who;
+    struct buf b;
+};
+
+static bool guard_may_see(const struct principal *who, const struct hold_info *info)
+{
+    return view_has(who->view, info->question.tenant);
+}
+
+static bool guard_append_hold(void *ctx, const struct hold_info *info)
+{
+    struct guard_list *l = ctx;
+    if (!guard_may_see(l->who, info))
+        return true;
+    buf_printf(&l->b, "%s{\"id\":\"%s\",\"on\":\"%s\",\"kind\":\"%s\"", buf_len(&l->b) > 16 ? "," : "", info->id,
+               info->question.id, event_kind_name(info->question.kind));
+    buf_append_cstr(&l->b, ",\"actor\":");
+    buf_append_json_string(&l->b, info->question.actor);
+    native_append_text(&l->b, "rule", info->answer.rule);
+    native_append_text(&l->b, "risk", guard_risk_name(info->answer.risk));
+    native_append_text(&l->b, "reason", info->answer.reason);
+    native_append_text(&l->b, "waits_for", info->is_analysed ? "analyser" : "approval");
+    native_append_time(&l->b, "asked_at", info->asked);
+    native_append_time(&l->b, "until", info->until);
+    buf_printf(&l->b, ",\"action\":%.*s}", STR_ARG(info->question.data));
+    return true;
+}
+
+void native_approvals_list(struct call *c)
+{
+    struct guard_list l = {&c->actor.who, BUF_INIT(LIST_BYTES)};
+    buf_append_cstr(&l.b, "{\"approvals\": [");
+    hold_each(call_core(c), guard_append_hold, &l);
+    buf_append_cstr(&l.b, "]}");
+    call_json_buf(c, 200, &l.b);
+    buf_fini(&l.b);
+}
+
+void native_approvals_answer(struct call *c)
+{
+    const struct hold_info *info = hold_find_id(call_core(c), c->args[0]);
+    bool allow = false, always = false;
+    struct err err;
+    if (!CALL_WANTS(c, JSON_WANT_BOOL("allow", &allow), JSON_WANT_BOOL("always", &always)))
+        return;
+    if (!json_object_get(c->body, "allow"))
+        call_refuse(c, ERR_INVALID_ARGUMENT, "\"allow\" is missing: true or false");
+    else if (!info || !guard_may_see(&c->actor.who, info))
+        call_refuse(c, ERR_NOT_FOUND, "nothing waits that is called %.*s", (int)MIN(c->args[0].n, (size_t)64),
+                    c->args[0].p);
+    else if ((always && guard_remember(call_core(c), &c->actor, info, allow, &err) < 0) ||
+             hold_answer(call_core(c), c->args[0], allow, c->actor.name, &err) < 0)
+        call_fail_err(c, &err);
+    else
+        call_empty(c, 204);
+}

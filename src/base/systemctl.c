@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/systemctl.h"
+
+const char systemctl_script[] =
+#include "base/systemctl.inc"
+    ;

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Evidence: fetched from the service, checked without it. What is checked is anybody's: nothing of a file is believed before its signature fits. */
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/print.h"
+#include "cli/service.h"
+
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { FLAG_OUTPUT = 'o', FLAG_KEY = 256, FLAG_HEADS, FLAG_DAY, FILE_MAX = 64 << 20, KEY_BYTES = 32, HASH_BYTES = 32 };
+
+static const struct flag flags[] = {
+    {FLAG_OUTPUT, 'o', "output", "FILE", "export, heads: writes to this file. Default: standard output."},
+    {FLAG_DAY, 0, "day", "YYYY-MM-DD",
+     "heads: those that were signed on that day, up to 30 days ago. Default: as they are now."},
+    {FLAG_KEY, 0, "key", "HEX",
+     "verify: the public key of the service, as 'cove evidence key' prints it there. Without it the one in the file is taken, and told."},
+    {FLAG_HEADS, 0, "heads", "FILE",
+     "verify: heads that were signed earlier; the log must have passed through its own one."},
+};
+
+/* ---- what is checked ---- */
+
+struct evidence_file {
+    json_t *envelope, *statement;
+    const json_t *predicate;
+    struct buf payload;
+};
+
+static void evidence_file_fini(struct evidence_file *f)
+{
+    json_decref(f->envelope);
+    json_decref(f->statement);
+    buf_fini(&f->payload);
+}
+
+static const char *text_of(const json_t *object, const char *member)
+{
+    const char *s = json_string_value(json_object_get(object, member));
+    return s ? s : "";
+}
+
+static int digit_of(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool unhex(const char *text, unsigned char *to, size_t n)
+{
+    if (strlen(text) != 2 * n)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        to[i] = (unsigned char)(high << 4 | low);
+    }
+    return true;
+}
+
+static bool signature_fits(const struct evidence_file *f, const unsigned char key[static KEY_BYTES])
+{
+    const char *type = text_of(f->envelope, "payloadType");
+    const json_t *one;
+    size_t i;
+    bool fits = false;
+    AUTO_BUF struct buf pae = BUF_INIT(FILE_MAX + 256);
+    buf_printf(&pae, "DSSEv1 %zu %s %zu ", strlen(type), type, buf_len(&f->payload));
+    buf_append_str(&pae, buf_str(&f->payload));
+    EVP_PKEY *pkey = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, key, KEY_BYTES);
+    json_array_foreach(json_object_get(f->envelope, "signatures"), i, one)
+    {
+        AUTO_BUF struct buf sig = BUF_INIT(256);
+        EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+        fits |= pkey && ctx && buf_append_unbase64(&sig, str_of(text_of(one, "sig"))) == 0 &&
+                EVP_DigestVerifyInit(ctx, NULL, NULL, NULL, pkey) == 1 &&
+                EVP_DigestVerify(ctx, (const unsigned char *)buf_data(&sig), buf_len(&sig),
+                                 (const unsigned char *)buf_data(&pae), buf_len(&pae)) == 1;
+        EVP_MD_CTX_free(ctx);
+    }
+    EVP_PKEY_free(pkey);
+    return fits && !buf_error(&pae);
+}
+
+/* key NULL: the file's own. */
+static int evidence_read(const char *path, const char *key_text, const char *type, struct evidence_file *f,
+                         struct err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(FILE_MAX);
+    unsigned char key[KEY_BYTES];
+    FILE *in = fopen(path, "re");
+    int r = in ? fd_read_all(fileno(in), &text) : -errno;
+    if (in)
+        (void)fclose(in);
+    buf_init(&f->payload, FILE_MAX);
+    if (r < 0)
+        return err_errno(err, r, "%s", path);
+    f->envelope = json_loadb(buf_data(&text) ? buf_data(&text) : "", buf_len(&text), JSON_REJECT_DUPLICATES, NULL);
+    if (buf_append_unbase64(&f->payload, str_of(text_of(f->envelope, "payload"))) < 0 || !buf_len(&f->payload))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is no DSSE envelope", path);
+    f->statement = json_loadb(buf_data(&f->payload), buf_len(&f->payload), JSON_REJECT_DUPLICATES, NULL);
+    f->predicate = json_object_get(f->statement, "predicate");
+    if (!unhex(key_text ? key_text : text_of(f->predicate, "public_key"), key, sizeof(key)))
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s",
+                       key_text ? "--key: 64 hexadecimal digits" : "there is no key in it");
+    if (!signature_fits(f, key))
+        return err_set(err, ERR_DATA_LOSS,
+                       "%s: the signature is not that of this key: it was changed, or somebody else made it", path);
+    if (strcmp(text_of(f->statement, "predicateType"), type) != 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "%s is evidence of another kind", path);
+    return 0;
+}
+
+/* What a list of heads says about this log: 0 seq when nothing. */
+static void earlier_head(const json_t *heads, const char *log, uint64_t *ret_seq,
+                         unsigned char ret_hash[static HASH_BYTES])
+{
+    const json_t *one;
+    size_t i;
+    *ret_seq = 0;
+    json_array_foreach(json_object_get(heads, "heads"), i, one)
+    {
+        if (strcmp(text_of(one, "log"), log) == 0 && unhex(text_of(one, "hash"), ret_hash, HASH_BYTES))
+            *ret_seq = (uint64_t)json_integer_value(json_object_get(one, "seq"));
+    }
+}
+
+/* hash(n) from hash(n-1): docs/RECORD.md. */
+static void chain_step(unsigned char hash[static HASH_BYTES], const json_t *record)
+{
+    AUTO_BUF struct buf b = BUF_INIT(HASH_BYTES + 65536);
+    (void)buf_append(&b, hash, HASH_BYTES);
+    (void)buf_append_str(&b, str_n(json_string_value(record), json_string_length(record)));
+    (void)SHA256((const unsigned char *)buf_data(&b), buf_len(&b), hash);
+}
+
+/* The chain over the records, from base to head, through the earlier head. */
+static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_passed, struct err *err)
+{
+    const json_t *log = json_object_get(predicate, "log"), *records = json_object_get(predicate, "records"), *one;
+    unsigned char hash[HASH_BYTES], head[HASH_BYTES], earlier[HASH_BYTES];
+    uint64_t seq = (uint64_t)json_integer_value(json_object_get(log, "first")), earlier_seq;
+    size_t i;
+    if (!unhex(text_of(log, "base"), hash, sizeof(hash)) || !unhex(text_of(log, "head"), head, sizeof(head)))
+        return err_set(err, ERR_DATA_LOSS, "the log's hashes are missing");
+    earlier_head(heads, text_of(log, "id"), &earlier_seq, earlier);
+    *ret_passed = earlier_seq && earlier_seq == seq - 1 && memcmp(earlier, hash, sizeof(hash)) == 0;
+    json_array_foreach(records, i, one)
+    {
+        chain_step(hash, one);
+        AUTO_JSON json_t *event = json_loads(json_string_value(one) ? json_string_value(one) : "", 0, NULL);
+        if ((uint64_t)json_integer_value(json_object_get(event, "seq")) != seq)
+            return err_set(err, ERR_DATA_LOSS, "event %llu is missing", (unsigned long long)seq);
+        if (seq == earlier_seq && memcmp(earlier, hash, sizeof(hash)) != 0)
+            return err_set(err, ERR_DATA_LOSS,
+                           "event %llu is not the one whose hash was signed earlier: the log was rewritten",
+                           (unsigned long long)seq);
+        *ret_passed |= seq == earlier_seq;
+        seq++;
+    }
+    if (memcmp(hash, head, sizeof(hash)) != 0 || seq != (uint64_t)json_integer_value(json_object_get(log, "last")) + 1)
+        return err_set(err, ERR_DATA_LOSS, "the records don't lead to the log's end");
+    if (earlier_seq >= seq)
+        return err_set(err, ERR_DATA_LOSS, "the log had %llu events when its head was signed, and has %llu: it was cut",
+                       (unsigned long long)earlier_seq, (unsigned long long)(seq - 1));
+    return 0;
+}
+
+static int verify(struct context *ctx, const char *path, const char *key, const char *heads_path)
+{
+    struct evidence_file f = {0}, heads = {0};
+    bool passed = false, has_records;
+    int status = STATUS_FAILED;
+    if (evidence_read(path, key, "urn:cove:evidence:log:1", &f, &ctx->err) < 0 ||
+        (heads_path && evidence_read(heads_path, key, "urn:cove:evidence:heads:1", &heads, &ctx->err) < 0))
+        goto end;
+    has_records = json_is_array(json_object_get(f.predicate, "records"));
+    if (heads_path && strcmp(text_of(f.predicate, "public_key"), text_of(heads.predicate, "public_key")) != 0) {
+        (void)err_set(&ctx->err, ERR_DATA_LOSS, "the two files are signed with different keys");
+        goto end;
+    }
+    if (has_records && chain_check(f.predicate, heads.predicate, &passed, &ctx->err) < 0)
+        goto end;
+    if (heads_path && !passed) {
+        (void)err_set(&ctx->err, ERR_NOT_FOUND,
+                      has_records ? "%s says nothing of an event that is in this log"
+                                  : "%s can't be held against it: it has no records",
+                      heads_path);
+        goto end;
+    }
+    status = STATUS_OK;
+    if (ctx->json) {
+        print_json(f.statement);
+        goto end;
+    }
+    const json_t *log = json_object_get(f.predicate, "log");
+    (void)fputs("good: ", stdout);
+    print_text(text_of(log, "id"));
+    (void)printf(", events %lld to %lld, signed ", (long long)json_integer_value(json_object_get(log, "first")),
+                 (long long)json_integer_value(json_object_get(log, "last")));
+    print_text(text_of(f.predicate, "made_at"));
+    (void)fputs(key ? " with the key that was given" : " with the key ", stdout);
+    if (!key)
+        print_text(text_of(f.predicate, "public_key"));
+    (void)printf("%s%s\n", has_records ? "" : "; the records are too long to be in it: only the summary was checked",
+                 passed ? "; it goes on from the head that was signed earlier" : "");
+end:
+    evidence_file_fini(&f);
+    evidence_file_fini(&heads);
+    return status == STATUS_OK ? status : context_fail(ctx, STATUS_FAILED);
+}
+
+/* ---- what is fetched ---- */
+
+static int fetch(struct context *ctx, struct service *s, const char *target, const char *path)
+{
+    char piece[16 * 1024];
+    ssize_t n;
+    if (service_stream(s, "GET", target) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    FILE *to = path ? fopen(path, "we") : stdout;
+    if (!to) {
+        (void)err_errno(&ctx->err, errno, "%s", path);
+        return context_fail(ctx, STATUS_FAILED);
+    }
+    bool ok = true;
+    while ((n = http_client_read(service_client(s), piece, sizeof(piece))) > 0)
+        ok = ok && fwrite(piece, 1, (size_t)n, to) == (size_t)n;
+    ok = fflush(to) == 0 && ok;
+    if (!ok)
+        (void)err_errno(&ctx->err, errno, "%s", path ? path : "standard output");
+    if (path)
+        (void)fclose(to);
+    if (n < 0)
+        (void)service_broken(s, (int)n, "reading the evidence");
+    return ok && n == 0 ? STATUS_OK : context_fail(ctx, STATUS_FAILED);
+}
+
+static int print_key(struct context *ctx, struct service *s)
+{
+    AUTO_JSON json_t *key = NULL;
+    if (service_call(s, "GET", "/cove/v1/evidence/key", NULL, "asking for the key", &key) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    if (ctx->json)
+        print_json(key);
+    else
+        print_line(text_of(key, "public_key"));
+    return STATUS_OK;
+}
+
+static int export_log(struct context *ctx, struct service *s, const char *what, const char *path)
+{
+    AUTO_FREE char *id = NULL;
+    if (strcmp(what, "service") == 0)
+        return fetch(ctx, s, "/cove/v1/service/evidence", path);
+    if (service_resolve_log(s, what, &id) < 0)
+        return context_fail(ctx, STATUS_FAILED);
+    AUTO_FREE char *target = service_target(id, "/evidence");
+    return fetch(ctx, s, target, path);
+}
+
+static int run(struct context *ctx)
+{
+    const char *value, *path = NULL, *key = NULL, *heads = NULL, *day = NULL;
+    int flag;
+    while ((flag = context_next_flag(ctx, &value)) > 0) {
+        const char **to = flag == FLAG_OUTPUT ? &path : flag == FLAG_KEY ? &key : flag == FLAG_HEADS ? &heads : &day;
+        *to = value;
+    }
+    if (flag < 0)
+        return context_exit(ctx);
+    int n = context_operands(ctx);
+    const char *form = n ? ctx->argv[ctx->argi] : "", *what = n > 1 ? ctx->argv[ctx->argi + 1] : NULL;
+    bool wants_what = strcmp(form, "export") == 0 || strcmp(form, "verify") == 0;
+    if (!wants_what && strcmp(form, "heads") != 0 && strcmp(form, "key") != 0)
+        return context_usage(ctx, "export, verify, heads or key");
+    int r = context_check_form(ctx, form);
+    if (r != STATUS_OK)
+        return r;
+    if (n != 1 + wants_what)
+        return context_usage(ctx, wants_what ? "%s: one at a time" : "%s takes no operand", form);
+    if (strcmp(form, "verify") == 0)
+        return verify(ctx, what, key, heads);
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (!s)
+        return context_fail(ctx, STATUS_FAILED);
+    if (strcmp(form, "key") == 0)
+        return print_key(ctx, s);
+    if (strcmp(form, "export") == 0)
+        return export_log(ctx, s, what, path);
+    AUTO_FREE char *target = mem_printf("/cove/v1/evidence/heads%s%s", day ? "?day=" : "", day ? day : "");
+    return fetch(ctx, s, target, path);
+}
+
+const struct command cmd_evidence = {
+    .name = "evidence",
+    .summary = "export what a sandbox's record says as a signed file, and check such a file",
+    .synopsis = "export ID [-o FILE]\nverify FILE [--key HEX] [--heads FILE]\nheads [--day YYYY-MM-DD] [-o FILE]\nkey",
+    .description =
+        "export writes one file with the record of a sandbox (or of 'service'): an in-toto statement in a DSSE envelope, signed with the Ed25519 key of the service. "
+        "It has the template and its layer's digest, the network policy and its changes, how many actions and observations of each kind there were, sums of the network, the "
+        "digests of outputs that were kept, and the records themselves (up to 8 MiB; without them where there are more). A broken chain is not signed.\n"
+        "\n"
+        "verify checks such a file anywhere, without the service: the signature, and the chain of hashes over all records. Get the key from 'cove evidence key' on the machine "
+        "itself, once, and give it with --key: otherwise the file is only held against the key that it brings.\n"
+        "\n"
+        "heads is the last hash of every log in one signed file. The service makes one each day and keeps it for 30 days. Keep copies on another machine: a log "
+        "that was rewritten afterwards, even with the key, doesn't fit to them (--heads).\n"
+        "\n"
+        "What is signed is what was recorded. How far each entry can be trusted is its grade: see docs/RECORD.md.",
+    .examples =
+        "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove evidence heads -o heads.json\n"
+        "cove evidence verify i3k.json --heads heads.json",
+    .operands = "=export verify heads key|id",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

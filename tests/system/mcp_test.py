@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MCP, where its official SDKs don't look (tests/sdk/mcp): across restarts of the service, in the background, to clients who leave or talk nonsense."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+from leaks import own_service
+from service import BUILD, wait_until
+
+
+@pytest.fixture(scope="module")
+def service():
+    with own_service("mcp") as service:
+        yield service
+
+
+class Bridge:
+    """`cove mcp`, spoken to line by line."""
+
+    def __init__(self, service, **env):
+        self.process = subprocess.Popen([BUILD / "cove", "mcp"], env={**os.environ, **service.env, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+        self.number = 0
+
+    def send(self, method, **params):
+        self.number += 1
+        self.write(json.dumps({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}))
+        return self.number
+
+    def write(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def read(self):
+        return json.loads(self.process.stdout.readline())
+
+    def ask(self, method, **params):
+        number = self.send(method, **params)
+        answer = self.read()
+        assert answer["id"] == number, answer
+        return answer
+
+    def begin(self):
+        self.ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "test", "version": "1"})
+        self.write('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return self
+
+    def tool(self, name, **arguments):
+        result = self.ask("tools/call", name=name, arguments=arguments)["result"]
+        assert not result.get("isError"), result
+        return result["structuredContent"]
+
+    def end(self, how=None):
+        if how:
+            self.process.send_signal(how)
+        else:
+            self.process.stdin.close()
+        assert self.process.wait(20) == 0
+        self.process.stdout.close()
+        if how:
+            self.process.stdin.close()
+
+
+def alive(service):
+    return {box["id"] for box in json.loads(service.cove("ls", "--json").stdout)}
+
+
+@pytest.mark.parametrize("how", [None, signal.SIGTERM])
+def test_a_session_ends_with_its_client(service, how):
+    bridge = Bridge(service).begin()
+    ends, stays = bridge.tool("sandbox_create")["sandbox"], bridge.tool("sandbox_create", keep=True)["sandbox"]
+    bridge.end(how)
+    assert wait_until(lambda: ends not in alive(service)) and stays in alive(service)
+    assert service.cove("rm", stays).returncode == 0
+
+
+def test_a_client_outlives_the_worker(service):
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create", keep=True)["sandbox"]
+    bridge.tool("file_write", sandbox=box, path="/tmp/x", content="here")
+    job = bridge.tool("exec", sandbox=box, command="echo begun; sleep 1000", background=True)["exec"]
+    worker = service.child("cove-api")
+    os.kill(worker, signal.SIGKILL)
+    assert wait_until(lambda: service.is_healthy() and service.child("cove-api") != worker)
+    assert bridge.tool("file_read", sandbox=box, path="/tmp/x")["content"] == "here" # in a session that was made anew
+    output = bridge.tool("exec_output", sandbox=box, exec=job)
+    assert output["output"] == "begun\n" and "running" not in output # nobody knows here any more
+    bridge.tool("exec_kill", sandbox=box, exec=job, signal=9)
+    bridge.tool("sandbox_kill", sandbox=box)
+    bridge.end()
+
+
+def test_commands_in_the_background(service):
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create")["sandbox"]
+    job = bridge.tool("exec", sandbox=box, background=True, command="echo one; until [ -e /tmp/go ]; do sleep 0.05; done; echo two; exit 5")["exec"]
+    text, at, status = "", 0, {"running": True}
+
+    def more():
+        nonlocal text, at, status
+        status = bridge.tool("exec_output", sandbox=box, exec=job, offset=at)
+        text, at = text + status["output"], status["next"]
+        return text
+
+    assert wait_until(lambda: more() == "one\n") and status["running"]
+    bridge.tool("file_write", sandbox=box, path="/tmp/go", content="")
+    assert wait_until(lambda: more() == "one\ntwo\n" and not status["running"]) and status["exit_code"] == 5
+    killed = bridge.tool("exec", sandbox=box, background=True, argv=["sleep", "1000"])["exec"]
+    bridge.tool("exec_kill", sandbox=box, exec=killed, signal=9)
+    assert wait_until(lambda: bridge.tool("exec_output", sandbox=box, exec=killed).get("signal") == 9)
+    bridge.end()
+
+
+def test_several_at_once_and_what_is_cancelled(service):
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create")["sandbox"]
+    slow = bridge.send("tools/call", name="exec", arguments={"sandbox": box, "command": "sleep 1000"})
+    quick = [bridge.send("tools/call", name="exec", arguments={"sandbox": box, "argv": ["echo", str(i)]}) for i in range(20)]
+    assert sorted(bridge.read()["id"] for _ in quick) == quick
+    bridge.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": slow}}))
+    assert wait_until(lambda: bridge.tool("exec", sandbox=box, command="pgrep -c sleep || true")["stdout"] == "0\n")
+    bridge.end()
+
+
+def test_a_client_that_leaves_takes_its_command_along(service):
+    bridge = Bridge(service).begin()
+    box = bridge.tool("sandbox_create")["sandbox"]
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "exec", "arguments": {"sandbox": box, "command": "sleep 1000"},
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}})
+    with socket.create_connection(("127.0.0.1", service.port)) as s:
+        s.sendall((f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {service.key}\r\nContent-Type: application/json\r\n"
+                   f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: exec\r\nContent-Length: {len(body)}\r\n\r\n{body}").encode())
+        assert wait_until(lambda: bridge.tool("exec", sandbox=box, command="pgrep -c sleep || true")["stdout"] == "1\n")
+    assert wait_until(lambda: bridge.tool("exec", sandbox=box, command="pgrep -c sleep || true")["stdout"] == "0\n")
+    bridge.end()
+
+
+def test_nonsense(service):
+    bridge = Bridge(service).begin()
+    for line in "nonsense", "[]", "5", "[" * 5000, '{"jsonrpc":"2.0","id":1}', '{"jsonrpc":"1.0","id":1,"method":"ping"}':
+        bridge.write(line)
+        if line != '{"jsonrpc":"2.0","id":1}': # an answer to what nobody asked: there is none to that
+            assert "error" in bridge.read()
+    for method, params in ("tools/call", {"name": "no such"}), ("tools/call", {"name": "exec", "arguments": []}), ("nothing", {}), \
+            ("resources/read", {"uri": "file:///etc/passwd"}), ("tools/list", {"cursor": "x"}), ("tools/call", {"name": "exec\r\nX: y", "arguments": {}}):
+        assert "error" in bridge.ask(method, **params), method
+    deep = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {}}
+    for _ in range(100):
+        deep = {"params": deep}
+    for body, status in (json.dumps(deep), 400), ("x" * (5 << 20), 413), ('{"jsonrpc":"2.0","id":1,"method":"ping","method":"x"}', 400):
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        try:
+            connection.request("POST", "/mcp", body, {"Content-Type": "application/json", "Authorization": f"Bearer {service.key}"})
+        except (BrokenPipeError, ConnectionResetError):
+            pass # it answers before it has read all of what is too much
+        answer = connection.getresponse()
+        assert answer.status == status and json.load(answer)["error"]["code"] < 0
+        connection.close()
+    assert bridge.ask("ping")["result"] == {}
+    bridge.end()
+
+
+def test_without_a_service_or_a_key(service):
+    nowhere = subprocess.run([BUILD / "cove", "mcp"], env={**os.environ, "COVE_HOST": "unix:/nowhere"}, input="", capture_output=True, text=True,
+                             timeout=30, check=False)
+    assert nowhere.returncode == 1 and "cannot reach the service" in nowhere.stderr and not nowhere.stdout
+    bridge = Bridge(service, COVE_HOST=f"127.0.0.1:{service.port}", COVE_API_KEY="wrong")
+    answer = bridge.ask("initialize", protocolVersion="2025-11-25", capabilities={})
+    assert "API key is wrong" in answer["error"]["message"]
+    bridge.end()

@@ -142,16 +142,18 @@ static int env_watch(void *ctx)
     return 0;
 }
 
-static int env_exec(struct env *e, const struct exec_request *request, struct exec_io *io, struct exec_result *result)
+static int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
+                    struct exec_result *result)
 {
-    struct env_watch watch = {e, io->stdin_fd < 0 ? io->stdout_fd : -1, 0};
+    struct env_watch watch = {e, streams->stdin_fd < 0 ? streams->stdout_fd : -1, 0};
+    struct exec_io io = *streams;
     AUTO(service_close) struct service *s = service_open(e->ctx);
-    io->forwards_signals = true;
-    io->tick = env_watch;
-    io->tick_ctx = &watch;
-    io->tick_ms = WATCH_MS;
+    io.forwards_signals = true;
+    io.tick = env_watch;
+    io.tick_ctx = &watch;
+    io.tick_ms = WATCH_MS;
     *result = (struct exec_result){0};
-    return s ? exec_in_sandbox(e->ctx, s, request, io, result) : -1;
+    return s ? exec_in_sandbox(e->ctx, s, request, &io, result) : -1;
 }
 
 int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user)
@@ -161,7 +163,7 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
     for (size_t i = 4; *words && i < ARRAY_SIZE(argv) - 1; i++)
         argv[i] = *words++;
     const struct exec_request request = {.id = e->id, .argv = argv, .user = user, .cwd = "/", .has_stdin = in >= 0};
-    struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = WATCH_MS};
+    const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = WATCH_MS};
     struct exec_result result;
     if (env_exec(e, &request, &io, &result) < 0)
         return -1;

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "cli/cmd/commands.h"
+#include "cli/domain/vault_client.h"
+#include "cli/env/env.h"
+#include "cli/env/review.h"
+#include "cli/env/settings.h"
+#include "cli/exec/terminal.h"
+#include "cli/net_flags.h"
+#include "cli/print.h"
+
+#include <unistd.h>
+
+enum { FLAG_FROM = 256, FLAG_PROFILE, FLAG_TEMPLATE, FLAG_SHALLOW, FLAG_STAT, FLAG_PATCH, FLAG_SQUASH, FLAG_REPO };
+
+static const struct flag flags[] = {
+    {FLAG_REPO, 0, "repo", "DIR", "The repository. Default: the one that the current directory is in."},
+    {FLAG_FROM, 0, "from", "REVISION", "create: the commit that it begins with; rebase: the new one. Default: HEAD."},
+    {FLAG_PROFILE, 0, "profile", "NAME", "create: takes this profile of .cove/env.yaml."},
+    {FLAG_TEMPLATE, 0, "template", "NAME",
+     "create: what the sandbox is made from. Default: that of .cove/env.yaml, else base."},
+    {FLAG_SHALLOW, 0, "shallow", NULL,
+     "create: gives it the commit without its history, which is quicker for a large one."},
+    NET_FLAGS,
+    NET_SECRET_FLAG,
+    {'m', 'm', "message", "TEXT", "commit: the commit's message."},
+    {FLAG_STAT, 0, "stat", NULL, "diff, compare: how much changed in which files."},
+    {FLAG_PATCH, 0, "patch", NULL,
+     "diff, compare, apply: the changes themselves, which diff and compare show anyway; apply makes them in the files here, also those that were not committed inside, and commits nothing."},
+    {FLAG_SQUASH, 0, "squash", NULL, "apply: stages all as one change and commits nothing."},
+};
+
+struct env_options {
+    const char *repo, *from, *profile, *template, *message;
+    bool is_shallow, stat, patch, squash;
+    struct net_flags net;
+};
+
+struct env_call {
+    struct context *ctx;
+    const struct env_options *o;
+    struct env e;
+    char *const *rest; /* operands behind the name */
+};
+
+/* What is inside, when there is something to ask; what was received before is there in any case. */
+static int env_refresh(struct env_call *c)
+{
+    if (!c->e.id)
+        return 0;
+    return env_wake(&c->e) < 0 ? -1 : env_receive(&c->e);
+}
+
+static int env_finish(struct env_call *c, int done)
+{
+    return done < 0 ? context_fail(c->ctx, STATUS_FAILED) : STATUS_OK;
+}
+
+static int env_do_create(struct env_call *c)
+{
+    AUTO_JSON json_t *spec = json_object(), *setup = NULL, *variables = NULL;
+    json_t *policy = NULL, *value;
+    const char *name;
+    AUTO_FREE char *commit = repo_commit(&c->e.repo, REPO_THEIRS, c->o->from ? c->o->from : "HEAD");
+    struct net_flags net = c->o->net;
+    if (!commit || settings_read(&c->e.repo, commit, c->o->profile, spec, &setup) < 0 ||
+        net_flags_policy(c->ctx, &net, &variables, &policy) < 0)
+        return context_fail(c->ctx, STATUS_FAILED);
+    if (policy)
+        (void)json_object_set_new(spec, "network", policy);
+    if (c->o->template && json_object_set_new(spec, "template", json_string(c->o->template)) < 0)
+        return context_usage(c->ctx, "--template must be UTF-8");
+    if (net.secrets && vault_check_names(c->ctx, net.secrets) < 0)
+        return context_fail(c->ctx, STATUS_FAILED);
+    if (variables && !json_object_get(spec, "env"))
+        (void)json_object_set_new(spec, "env", json_object());
+    json_object_foreach(variables, name, value)(void) json_object_set(json_object_get(spec, "env"), name, value);
+    if (env_create(&c->e, commit, spec, setup, !c->o->is_shallow) < 0)
+        return context_fail(c->ctx, STATUS_FAILED);
+    if (c->ctx->json) {
+        AUTO_JSON json_t *said = json_pack("{s:s, s:s, s:s}", "name", c->e.name, "sandbox", c->e.id, "base", commit);
+        print_json(said);
+    } else {
+        (void)printf("%s is a copy of %.12s in sandbox %s\n", c->e.name, commit, c->e.id);
+    }
+    return STATUS_OK;
+}
+
+static int env_run_in(struct env_call *c, char *const *argv, bool has_pty)
+{
+    int status;
+    if (env_wake(&c->e) < 0)
+        return context_fail(c->ctx, STATUS_COVE);
+    if (env_run(&c->e, argv, NULL, has_pty, &status) < 0)
+        return context_fail(c->ctx, status);
+    return env_receive(&c->e) < 0 ? context_fail(c->ctx, STATUS_COVE) : status;
+}
+
+static int env_do_run(struct env_call *c)
+{
+    return *c->rest ? env_run_in(c, c->rest, false)
+                    : context_usage(c->ctx, "the command is missing: cove env run %s -- make test", c->e.name);
+}
+
+static int env_do_shell(struct env_call *c)
+{
+    char *const argv[] = {(char *)"bash", (char *)"-l", NULL};
+    return isatty(STDIN_FILENO) ? env_run_in(c, argv, true) : context_usage(c->ctx, "standard input is no terminal");
+}
+
+static size_t env_count(struct env *e, const char *from, const char *to)
+{
+    AUTO_BUF struct buf text = BUF_INIT(64);
+    AUTO_FREE char *range = mem_printf("%s..%s", from, to);
+    uint64_t n = 0;
+    struct err before = e->ctx->err;
+    if (REPO_ASK(&e->repo, REPO_THEIRS, &text, "rev-list", "--count", range, "--") < 0 ||
+        str_to_u64(repo_line(&text), &n) < 0)
+        e->ctx->err = before;
+    return n;
+}
+
+/* Revisions as our own directory knows them. */
+struct env_sides {
+    char *base, *head, *work;
+};
+
+static int env_sides(struct env *e, struct env_sides *ret_sides)
+{
+    ret_sides->base = repo_commit(&e->repo, REPO_THEIRS, e->base);
+    ret_sides->head = ret_sides->base ? repo_commit(&e->repo, REPO_THEIRS, e->head) : NULL;
+    ret_sides->work = ret_sides->head ? repo_commit(&e->repo, REPO_THEIRS, e->work) : NULL;
+    return ret_sides->work ? 0 : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
+}
+
+static void env_sides_fini(struct env_sides *s)
+{
+    mem_free(s->base);
+    mem_free(s->head);
+    mem_free(s->work);
+}
+
+static int env_do_status(struct env_call *c)
+{
+    struct env_sides s = {0};
+    AUTO_BUF struct buf files = BUF_INIT(64 << 20);
+    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ||
+                    REPO_ASK(&c->e.repo, REPO_OURS, &files, "diff", "--name-only", "-z", "--no-ext-diff", s.base,
+                             s.work, "--") < 0
+                ? -1
+                : 0;
+    size_t n_files = 0, n = r < 0 ? 0 : env_count(&c->e, s.base, s.head);
+    for (size_t i = 0; r == 0 && i < buf_len(&files); i++)
+        n_files += !buf_data(&files)[i];
+    if (r == 0 && c->ctx->json) {
+        AUTO_JSON json_t *said =
+            json_pack("{s:s, s:s?, s:s?, s:s, s:s, s:i, s:i}", "name", c->e.name, "sandbox", c->e.id, "state",
+                      c->e.state, "base", s.base, "head", s.head, "commits", (int)n, "files", (int)n_files);
+        print_json(said);
+    } else if (r == 0) {
+        (void)printf("%s: %zu commit%s on %.12s, %zu file%s changed; sandbox %s\n", c->e.name, n, n == 1 ? "" : "s",
+                     s.base, n_files, n_files == 1 ? "" : "s", c->e.id ? c->e.id : "gone");
+    }
+    env_sides_fini(&s);
+    return env_finish(c, r);
+}
+
+static int env_do_list(struct env_call *c)
+{
+    AUTO_BUF struct buf refs = BUF_INIT(1 << 20);
+    AUTO_JSON json_t *all = NULL, *said = json_array();
+    struct str rest, name;
+    if (env_sandboxes(&c->e, &all) < 0 ||
+        REPO_ASK(&c->e.repo, REPO_THEIRS, &refs, "for-each-ref", "--format=%(refname:lstrip=3)", "refs/cove/base/") < 0)
+        return context_fail(c->ctx, STATUS_FAILED);
+    rest = repo_line(&refs);
+    while (str_split(&rest, '\n', &name) && name.n) {
+        json_t *one;
+        size_t i;
+        AUTO_FREE char *base = mem_printf("refs/cove/base/%.*s", STR_ARG(name)),
+                       *head = mem_printf("refs/heads/cove/%.*s", STR_ARG(name));
+        const char *id = NULL, *state = "gone";
+        json_array_foreach(all, i, one)
+        {
+            if (str_eqc(name, env_label(one, "cove.env"))) {
+                id = json_string_value(json_object_get(one, "id"));
+                state = json_string_value(json_object_get(one, "state"));
+            }
+        }
+        (void)json_array_append_new(said, json_pack("{s:s%, s:s?, s:s, s:i}", "name", name.p, name.n, "sandbox", id,
+                                                    "state", state, "commits", (int)env_count(&c->e, base, head)));
+    }
+    if (c->ctx->json) {
+        print_json(said);
+        return STATUS_OK;
+    }
+    static const char *const heads[] = {"NAME", "SANDBOX", "STATE", "COMMITS"};
+    struct table t;
+    json_t *one;
+    size_t i;
+    table_heads(&t, heads, ARRAY_SIZE(heads));
+    json_array_foreach(said, i, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "sandbox"));
+        table_add(&t, str_of(json_string_value(json_object_get(one, "name"))));
+        table_add(&t, str_of(id ? id : "-"));
+        table_add(&t, str_of(json_string_value(json_object_get(one, "state"))));
+        table_addf(&t, "%lld", json_integer_value(json_object_get(one, "commits")));
+    }
+    table_print(&t, stdout);
+    table_fini(&t);
+    return STATUS_OK;
+}
+
+static int env_do_log(struct env_call *c)
+{
+    struct env_sides s = {0};
+    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
+    AUTO_FREE char *range = r < 0 ? NULL : mem_printf("%s..%s", s.base, s.head);
+    if (r == 0)
+        r = repo_show(&c->e.repo, (const char *const[]){"log", "--no-ext-diff", "--no-textconv", range, "--", NULL});
+    env_sides_fini(&s);
+    return env_finish(c, r);
+}
+
+static int env_show_diff(struct env_call *c, const char *from, const char *to)
+{
+    const char *const args[] = {
+        "diff", c->o->stat ? "--stat" : "--patch", "--binary", "--no-ext-diff", "--no-textconv", from, to, "--", NULL};
+    return repo_show(&c->e.repo, args) < 0 || fflush(stdout) < 0 || review_risks(&c->e.repo, from, to, stderr) < 0 ? -1
+                                                                                                                   : 0;
+}
+
+static int env_do_diff(struct env_call *c)
+{
+    struct env_sides s = {0};
+    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : env_show_diff(c, s.base, s.work);
+    env_sides_fini(&s);
+    return env_finish(c, r);
+}
+
+static int env_do_compare(struct env_call *c)
+{
+    struct env other = {.repo.lock = -1};
+    struct env_sides a = {0}, b = {0};
+    if (!*c->rest)
+        return context_usage(c->ctx, "compare wants two names");
+    int r = env_refresh(c) < 0 || env_open(c->ctx, c->o->repo ? c->o->repo : ".", *c->rest, &other) < 0 ? -1 : 0;
+    if (r == 0 && other.id)
+        r = env_wake(&other) < 0 ? -1 : env_receive(&other);
+    if (r == 0)
+        r = env_sides(&c->e, &a) < 0 || env_sides(&other, &b) < 0 ? -1 : env_show_diff(c, a.work, b.work);
+    env_sides_fini(&a);
+    env_sides_fini(&b);
+    env_fini(&other);
+    return env_finish(c, r);
+}
+
+static int env_do_commit(struct env_call *c)
+{
+    static const char script[] = "cd \"$1\" && git add -A && git commit -q -m \"$2\" >&2";
+    char *const words[] = {c->e.repo.top, (char *)c->o->message, NULL};
+    if (!c->o->message)
+        return context_usage(c->ctx, "say with -m what the commit is about");
+    return env_finish(
+        c, env_wake(&c->e) < 0 || env_script(&c->e, script, words, -1, -1, NULL) < 0 ? -1 : env_receive(&c->e));
+}
+
+/* The patch goes through a file: git apply reads all of it before it changes anything. */
+static int env_apply_patch(struct env_call *c, const struct env_sides *s)
+{
+    FILE *patch = tmpfile();
+    const char *const take[] = {"apply", "--whitespace=nowarn", "-", NULL};
+    int r = patch ? repo_git(&c->e.repo, REPO_OURS, &(struct repo_io){-1, fileno(patch), NULL},
+                             (const char *const[]){"diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv",
+                                                   s->base, s->work, "--", NULL})
+                  : err_errno(&c->ctx->err, errno, "make a file");
+    if (r == 0 && lseek(fileno(patch), 0, SEEK_END) > 0 && lseek(fileno(patch), 0, SEEK_SET) == 0)
+        r = repo_git(&c->e.repo, REPO_THEIRS, &(struct repo_io){fileno(patch), -1, NULL}, take);
+    if (patch)
+        (void)fclose(patch);
+    return r;
+}
+
+/* A merge that does not go through leaves nothing behind: the person decides with `rebase`. */
+static int env_apply_merge(struct env_call *c, const struct env_sides *s)
+{
+    AUTO_FREE char *message = mem_printf("Merge what was done in %s", c->e.name);
+    struct repo *r = &c->e.repo;
+    int done = c->o->squash
+                   ? REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--squash", s->head)
+                   : REPO_GIT(r, REPO_THEIRS, "merge", "--quiet", "--no-verify", "--ff", "-m", message, s->head);
+    if (done == 0)
+        return 0;
+    AUTO_FREE char *said = mem_strdup(c->ctx->err.msg);
+    int ignored UNUSED = REPO_GIT(r, REPO_THEIRS, "merge", "--abort");
+    (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint), "'cove env rebase %s' brings it up to date first", c->e.name);
+    return err_set(&c->ctx->err, ERR_ABORTED, "it does not apply to what is here: %.150s", said);
+}
+
+static int env_do_apply(struct env_call *c)
+{
+    struct env_sides s = {0};
+    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
+    if (r == 0 && !c->o->patch && !c->o->squash && strcmp(s.base, s.head) == 0)
+        r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "nothing was committed; 'cove env commit', or --patch");
+    if (r == 0)
+        r = review_risks(&c->e.repo, s.base, c->o->patch ? s.work : s.head, stderr) < 0 ? -1
+            : c->o->patch                                                               ? env_apply_patch(c, &s)
+                                                                                        : env_apply_merge(c, &s);
+    env_sides_fini(&s);
+    return env_finish(c, r);
+}
+
+static int env_do_rebase(struct env_call *c)
+{
+    AUTO_FREE char *onto = repo_commit(&c->e.repo, REPO_THEIRS, c->o->from ? c->o->from : "HEAD");
+    return env_finish(c, !onto || env_wake(&c->e) < 0 ? -1 : env_rebase(&c->e, onto));
+}
+
+static int env_do_abort(struct env_call *c)
+{
+    return env_finish(c, env_remove(&c->e, true));
+}
+
+/* The branch stays. What is not committed inside would go: it is kept as a commit, or the person is told. */
+static int env_do_rm(struct env_call *c)
+{
+    struct env_sides s = {0};
+    int r = env_refresh(c) < 0 || env_sides(&c->e, &s) < 0 ? -1 : 0;
+    AUTO_BUF struct buf left = BUF_INIT(16 << 20);
+    if (r == 0)
+        r = REPO_ASK(&c->e.repo, REPO_OURS, &left, "diff", "--name-only", "--no-ext-diff", s.head, s.work, "--");
+    if (r == 0 && buf_len(&left)) {
+        (void)snprintf(c->ctx->hint, sizeof(c->ctx->hint),
+                       "'cove env commit' keeps it, 'cove env abort' throws it away");
+        r = err_set(&c->ctx->err, ERR_FAILED_PRECONDITION, "%s has changes that are not committed", c->e.name);
+    }
+    if (r == 0)
+        r = env_remove(&c->e, strcmp(s.head, s.base) == 0);
+    env_sides_fini(&s);
+    return env_finish(c, r);
+}
+
+static int env_do_gc(struct env_call *c)
+{
+    int swept = repo_sweep(&c->e.repo);
+    if (!c->ctx->json)
+        (void)printf("%d left-over director%s removed\n", swept, swept == 1 ? "y" : "ies");
+    return STATUS_OK;
+}
+
+static const struct {
+    const char *word;
+    int (*run)(struct env_call *c);
+    bool has_name;
+} env_forms[] = {
+    {"create", env_do_create, true}, {"run", env_do_run, true},       {"shell", env_do_shell, true},
+    {"status", env_do_status, true}, {"list", env_do_list, false},    {"log", env_do_log, true},
+    {"diff", env_do_diff, true},     {"commit", env_do_commit, true}, {"compare", env_do_compare, true},
+    {"apply", env_do_apply, true},   {"rebase", env_do_rebase, true}, {"abort", env_do_abort, true},
+    {"rm", env_do_rm, true},         {"gc", env_do_gc, false},
+};
+
+static int env_dispatch(struct context *ctx, const struct env_options *o)
+{
+    const char *what = context_operands(ctx) ? ctx->argv[ctx->argi] : "";
+    char *const *rest = ctx->argv + ctx->argi + 1;
+    for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++) {
+        if (strcmp(what, env_forms[i].word) != 0)
+            continue;
+        struct env_call c = {.ctx = ctx, .o = o};
+        if (env_forms[i].has_name && context_operands(ctx) < 2)
+            return context_usage(ctx, "which environment? give its name");
+        c.rest = rest + env_forms[i].has_name;
+        bool takes_more = strcmp(what, "run") == 0 || strcmp(what, "compare") == 0;
+        if (*c.rest && !takes_more)
+            return context_usage(ctx, "%s: one operand too many", *c.rest);
+        int status = env_open(ctx, o->repo ? o->repo : ".", env_forms[i].has_name ? *rest : NULL, &c.e) < 0
+                         ? context_fail(ctx, STATUS_COVE)
+                         : env_forms[i].run(&c);
+        env_fini(&c.e);
+        return status;
+    }
+    AUTO_BUF struct buf words = BUF_INIT(512);
+    for (size_t i = 0; i < ARRAY_SIZE(env_forms); i++)
+        buf_printf(&words, "%s%s", i ? ", " : "", env_forms[i].word);
+    return context_usage(ctx, "what to do? There is %.*s", STR_ARG(buf_str(&words)));
+}
+
+static int run(struct context *ctx)
+{
+    struct env_options o = {0};
+    const char *value;
+    int flag, status = -1;
+    while (status < 0 && (flag = context_next_flag(ctx, &value)) > 0) {
+        switch (flag) {
+        case FLAG_REPO:
+            o.repo = value;
+            break;
+        case FLAG_FROM:
+            o.from = value;
+            break;
+        case FLAG_PROFILE:
+            o.profile = value;
+            break;
+        case FLAG_TEMPLATE:
+            o.template = value;
+            break;
+        case FLAG_SHALLOW:
+            o.is_shallow = true;
+            break;
+        case 'm':
+            o.message = value;
+            break;
+        case FLAG_STAT:
+            o.stat = true;
+            break;
+        case FLAG_PATCH:
+            o.patch = true;
+            break;
+        case FLAG_SQUASH:
+            o.squash = true;
+            break;
+        default:
+            status = net_flags_take(ctx, &o.net, flag, value) < 0 ? context_fail(ctx, STATUS_USAGE) : -1;
+            break;
+        }
+    }
+    if (status < 0)
+        status = flag < 0 ? context_exit(ctx) : -1;
+    if (status < 0 && context_operands(ctx) && context_check_form(ctx, ctx->argv[ctx->argi]) != STATUS_OK)
+        status = STATUS_USAGE;
+    if (status < 0 && o.patch + o.stat + o.squash > 1)
+        status = context_usage(ctx, "--patch, --stat and --squash exclude each other");
+    if (status < 0)
+        status = env_dispatch(ctx, &o);
+    net_flags_fini(&o.net);
+    return status;
+}
+
+const struct command cmd_env = {
+    .name = "env",
+    .summary = "work on a copy of a Git repository, review it, apply it",
+    .synopsis = "create NAME [OPTION]...\n"
+                "run NAME -- COMMAND [ARGUMENT]...\n"
+                "shell NAME\n"
+                "status NAME\n"
+                "list\n"
+                "log NAME\n"
+                "diff NAME [--stat|--patch]\n"
+                "commit NAME -m TEXT\n"
+                "compare NAME OTHER [--stat|--patch]\n"
+                "apply NAME [--squash|--patch]\n"
+                "rebase NAME [--from REVISION]\n"
+                "abort NAME\n"
+                "rm NAME\n"
+                "gc",
+    .description =
+        "An environment is a sandbox that has a copy of the repository's commit, at the same absolute path as here. Git works in it; the repository here can't be seen from inside, "
+        "and nothing written inside runs here. What was committed inside comes here as the branch cove/NAME, after every command, once it was checked: damaged objects, nested repositories, changed "
+        ".gitmodules, links out of the repository or into .git are refused, and then nothing of it comes here. Only the history of the one commit goes in: no other branches, no stash, no "
+        "changes that are not committed.\n"
+        "\n"
+        "run ends as the command does. shell is run with a terminal. An environment that nothing runs in for an hour is paused, and goes on when it is used again.\n"
+        "\n"
+        "diff shows all that changed, committed or not, and says on stderr which files to look at first: what builds, CI, editors or agents run, lock files, links, hidden characters. "
+        "apply merges the branch here; hooks, filters and merge drivers are off meanwhile. A merge that does not go through is taken back. rebase gives the copy the commit that HEAD is now. rm removes the sandbox and "
+        "leaves the branch; abort removes both. gc removes what killed commands left.\n"
+        "\n"
+        ".cove/env.yaml, as it is in the commit that an environment begins with, may say: template, setup (a list of commands for the shell), env (variables), allow (a list of what may be "
+        "connected to), and profiles with the same for --profile. Flags go before it. It can't name secrets.",
+    .exit_status = " 0    it worked; run, shell: the command's exit code otherwise\n"
+                   " 1    it did not; stderr says why\n"
+                   " 125  run: Cove failed, or what came out was refused\n"
+                   " 2    the command line is wrong",
+    .examples = "cove env create fix-login\n"
+                "cove env run fix-login -- make test\n"
+                "cove env diff fix-login --stat\n"
+                "cove env commit fix-login -m 'Mend the login'\n"
+                "cove env apply fix-login && cove env rm fix-login",
+    .operands = "=create run shell status list log diff commit compare apply rebase abort rm gc",
+    COMMAND_FLAGS(flags),
+    .run = run,
+};

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/env.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "cli/env/review.h"
+#include "cli/exec/terminal.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { IDLE_MS = 3600000, PROLONG_MS = 300000, WATCH_MS = 1000, CAPTURE_MAX = 64 * 1024 };
+enum { RECEIVED_MAX_MB = 2048, COMMIT = 40, TRIES = 3 };
+
+/* ---- what runs inside ---- */
+
+/* As root: the way to the copy can be walked by the user of the sandbox. */
+static const char script_place[] =
+    "set -e; mkdir -p \"$1\"; chown \"$2\" \"$1\"; cd \"$1\"; while [ \"$PWD\" != / ]; do cd ..; chmod a+x .; done";
+
+static const char script_fill[] =
+    "set -e; cd \"$1\"; git init -q .; git symbolic-ref HEAD \"refs/heads/cove/$2\"\n"
+    "[ \"$4\" = whole ] || echo \"$3\" > .git/shallow\n"
+    "git index-pack --stdin > /dev/null; git update-ref \"refs/heads/cove/$2\" \"$3\"; git reset -q --hard\n"
+    "git config --global user.name \"$5\"; git config --global user.email \"$6\"";
+
+/* What is not committed, without touching the index; repositories that lie in the copy are left out. */
+static const char script_give[] =
+    "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false \"$@\"; }\n"
+    "cd \"$1\" && git rev-parse -q --verify 'HEAD^{commit}' > /dev/null || { echo 'there is no commit' >&2; exit 1; }\n"
+    "index=$(mktemp) && cp \"$(git rev-parse --git-path index)\" \"$index\" 2> /dev/null\n"
+    "export GIT_INDEX_FILE=\"$index\"; git add -A > /dev/null 2>&1\n"
+    "git diff --cached --raw HEAD | sed -n 's/^:[0-7]* 160000 .*\\t//p' | while read -r p; do git reset -q HEAD -- \"$p\"; done\n"
+    "work=$(git commit-tree -p HEAD -m 'not committed' \"$(git write-tree)\") || exit 1\n"
+    "rm -f \"$index\"; unset GIT_INDEX_FILE\n"
+    "echo \"$work\"; printf '%s\\n^%s\\n' \"$work\" \"$2\" | git pack-objects --revs --stdout --quiet --delta-base-offset";
+
+static const char script_rebase[] = "set -e; cd \"$1\"; git index-pack --stdin --fix-thin > /dev/null\n"
+                                    "git rebase -q --onto \"$3\" \"$2\" || { git rebase --abort; exit 1; }";
+
+/* ---- opening ---- */
+
+static bool env_is_name(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n > ENV_NAME_MAX || !isalnum((unsigned char)*name) || !isalnum((unsigned char)name[n - 1]))
+        return false;
+    for (const char *p = name; *p; p++)
+        if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '-' && *p != '_')
+            return false;
+    return true;
+}
+
+const char *env_label(const json_t *sandbox, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(sandbox, "metadata"), key));
+}
+
+int env_sandboxes(struct env *e, json_t **ret_array)
+{
+    AUTO_JSON json_t *all = NULL, *found = json_array();
+    json_t *one;
+    size_t i;
+    if (service_sandboxes(e->service, &all) < 0)
+        return -1;
+    json_array_foreach(all, i, one)
+    {
+        const char *repo = env_label(one, "cove.repo"), *name = env_label(one, "cove.env");
+        const char *id = json_string_value(json_object_get(one, "id"));
+        if (repo && name && env_is_name(name) && id && id_is_sandbox(str_of(id)) && strcmp(repo, e->repo.top) == 0)
+            (void)json_array_append(found, one);
+    }
+    *ret_array = TAKE_PTR(found);
+    return 0;
+}
+
+int env_open(struct context *ctx, const char *path, const char *name, struct env *ret_env)
+{
+    AUTO_JSON json_t *all = NULL;
+    json_t *one;
+    size_t i;
+    *ret_env = (struct env){.ctx = ctx, .repo.lock = -1};
+    struct env *e = ret_env;
+    if (name && !env_is_name(name))
+        return err_set(&ctx->err, ERR_INVALID_ARGUMENT,
+                       "\"%.64s\" is no name: lower-case letters and digits, - and _ between them", name);
+    exec_block_signals();
+    if (repo_open(ctx, path, &e->repo) < 0 || !(e->service = service_open(ctx)) || (name && env_sandboxes(e, &all) < 0))
+        return -1;
+    if (!name)
+        return 0;
+    e->name = mem_strdup(name);
+    e->head = mem_printf("refs/heads/cove/%s", name);
+    e->work = mem_printf("refs/cove/work/%s", name);
+    e->base = mem_printf("refs/cove/base/%s", name);
+    json_array_foreach(all, i, one)
+    {
+        if (e->id || strcmp(env_label(one, "cove.env"), name) != 0)
+            continue;
+        e->id = mem_strdup(json_string_value(json_object_get(one, "id")));
+        e->state = mem_strdup(json_string_value(json_object_get(one, "state")));
+    }
+    return 0;
+}
+
+void env_fini(struct env *e)
+{
+    service_close(e->service);
+    repo_fini(&e->repo);
+    mem_free(e->name);
+    mem_free(e->id);
+    mem_free(e->state);
+    mem_free(e->head);
+    mem_free(e->work);
+    mem_free(e->base);
+}
+
+/* ---- in the sandbox ---- */
+
+struct env_watch {
+    struct env *e;
+    int file;  /* what grows; -1: nothing */
+    int beats; /* since it was prolonged */
+};
+
+static int env_watch(void *ctx)
+{
+    struct env_watch *w = ctx;
+    struct stat st;
+    if (w->file >= 0 && fstat(w->file, &st) == 0 && st.st_size >> 20 > RECEIVED_MAX_MB)
+        return err_set(&w->e->ctx->err, ERR_PERMISSION_DENIED, "refused: more than %d MiB", RECEIVED_MAX_MB);
+    if (++w->beats < PROLONG_MS / WATCH_MS)
+        return 0;
+    w->beats = 0;
+    AUTO_JSON json_t *body = json_pack("{s:i, s:b}", "timeout_ms", IDLE_MS, "extend_only", 1);
+    AUTO_FREE char *target = service_target(w->e->id, "/timeout");
+    int ignored UNUSED = service_call(w->e->service, "POST", target, body, NULL, NULL);
+    return 0;
+}
+
+static int env_exec(struct env *e, const struct exec_request *request, const struct exec_io *streams,
+                    struct exec_result *result)
+{
+    struct env_watch watch = {e, streams->stdin_fd < 0 ? streams->stdout_fd : -1, 0};
+    struct exec_io io = *streams;
+    AUTO(service_close) struct service *s = service_open(e->ctx);
+    io.forwards_signals = true;
+    io.tick = env_watch;
+    io.tick_ctx = &watch;
+    io.tick_ms = WATCH_MS;
+    *result = (struct exec_result){0};
+    return s ? exec_in_sandbox(e->ctx, s, request, &io, result) : -1;
+}
+
+int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user)
+{
+    AUTO_BUF struct buf nothing = BUF_INIT(CAPTURE_MAX), message = BUF_INIT(CAPTURE_MAX);
+    char *argv[16] = {(char *)"sh", (char *)"-c", (char *)script, (char *)"cove"};
+    for (size_t i = 4; *words && i < ARRAY_SIZE(argv) - 1; i++)
+        argv[i] = *words++;
+    const struct exec_request request = {.id = e->id, .argv = argv, .user = user, .cwd = "/", .has_stdin = in >= 0};
+    const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = WATCH_MS};
+    struct exec_result result;
+    if (env_exec(e, &request, &io, &result) < 0)
+        return -1;
+    if (result.interrupted || result.signaled)
+        return err_set(&e->ctx->err, ERR_CANCELED, "interrupted");
+    struct str text = repo_line(&message);
+    return result.code == 0 ? 0
+                            : err_set(&e->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", (int)MIN(text.n, 180),
+                                      text.n ? text.p : "git failed");
+}
+
+int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status)
+{
+    const struct exec_request request = {.id = e->id,
+                                         .argv = argv,
+                                         .env = variables,
+                                         .cwd = e->repo.top,
+                                         .has_stdin = has_pty || !isatty(0),
+                                         .has_pty = has_pty};
+    struct exec_io io = {
+        .stdin_fd = STDIN_FILENO, .stdout_fd = STDOUT_FILENO, .stderr_fd = STDERR_FILENO, .tick_ms = WATCH_MS};
+    struct exec_result result;
+    bool failed = env_exec(e, &request, &io, &result) < 0;
+    *ret_status = exec_status(&result, failed);
+    return failed ? -1 : 0;
+}
+
+int env_wake(struct env *e)
+{
+    if (!e->id) {
+        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint), "'cove env list' shows those there are");
+        return err_set(&e->ctx->err, ERR_NOT_FOUND, "the environment %s has no sandbox", e->name);
+    }
+    AUTO_JSON json_t *body = json_pack("{s:i}", "timeout_ms", IDLE_MS);
+    AUTO_FREE char *resume = service_target(e->id, "/resume"), *timeout = service_target(e->id, "/timeout");
+    if (strcmp(e->state, "paused") == 0)
+        return service_call(e->service, "POST", resume, body, "waking the environment", NULL);
+    (void)json_object_set_new(body, "extend_only", json_true());
+    return service_call(e->service, "POST", timeout, body, NULL, NULL);
+}
+
+/* ---- the copy ---- */
+
+/* git pack-objects here, what it writes read there. */
+static int env_send(struct env *e, const char *const *args, const char *revisions, const char *script,
+                    char *const *words)
+{
+    AUTO_CLOSE int list = memfd_create("revisions", MFD_CLOEXEC);
+    int ends[2];
+    if (list < 0 || fd_write_all(list, revisions, strlen(revisions)) < 0 || lseek(list, 0, SEEK_SET) < 0 ||
+        pipe2(ends, O_CLOEXEC) < 0)
+        return err_errno(&e->ctx->err, errno, "send the repository");
+    pid_t pid = repo_start(&e->repo, REPO_OURS, list, ends[1], -1, args);
+    (void)fd_close(ends[1]);
+    int sent = pid < 0 ? -1 : env_script(e, script, words, ends[0], -1, NULL);
+    struct err why = e->ctx->err;
+    (void)fd_close(ends[0]);
+    int packed = pid < 0 ? -1 : repo_wait(&e->repo, pid, "pack-objects", STR_NULL);
+    if (sent < 0)
+        e->ctx->err = why;
+    return sent < 0 ? -1 : packed;
+}
+
+static int env_fill(struct env *e, const char *commit, bool whole)
+{
+    const char *const pack[] = {
+        "pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", whole ? NULL : "--shallow", NULL};
+    AUTO_FREE char *revisions = whole ? mem_printf("%s\n", commit) : mem_printf("--shallow %s\n%s\n", commit, commit);
+    char *const place[] = {e->repo.top, (char *)"user", NULL};
+    char *const fill[] = {e->repo.top,   e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), e->repo.name,
+                          e->repo.email, NULL};
+    return env_script(e, script_place, place, -1, -1, "root") < 0 ? -1
+                                                                  : env_send(e, pack, revisions, script_fill, fill);
+}
+
+static int env_set_up(struct env *e, const json_t *setup)
+{
+    json_t *one;
+    size_t i;
+    json_array_foreach(setup, i, one)
+    {
+        char *const argv[] = {(char *)"sh", (char *)"-c", (char *)json_string_value(one), NULL};
+        int status;
+        (void)fprintf(stderr, "cove env: setup: %s\n", argv[2]);
+        if (env_run(e, argv, NULL, false, &status) < 0)
+            return -1;
+        if (status != 0)
+            return err_set(&e->ctx->err, ERR_FAILED_PRECONDITION, "the setup ended with %d: %.150s", status, argv[2]);
+    }
+    return 0;
+}
+
+int env_create(struct env *e, const char *commit, json_t *spec, const json_t *setup, bool whole_history)
+{
+    AUTO_JSON json_t *sandbox = NULL;
+    AUTO_FREE char *before = NULL;
+    if (e->id)
+        return err_set(&e->ctx->err, ERR_ALREADY_EXISTS, "there is an environment %s; 'cove env run' goes on in it",
+                       e->name);
+    before = repo_commit(&e->repo, REPO_THEIRS, e->head);
+    if (before && strcmp(before, commit) != 0) {
+        (void)snprintf(e->ctx->hint, sizeof(e->ctx->hint),
+                       "--from cove/%s goes on from it, 'cove env abort %s' throws it away", e->name, e->name);
+        return err_set(&e->ctx->err, ERR_ALREADY_EXISTS, "the branch cove/%s has commits of an earlier environment",
+                       e->name);
+    }
+    e->ctx->err.code = ERR_OK;
+    json_t *labels = json_object_get(spec, "metadata");
+    if (!labels)
+        (void)json_object_set_new(spec, "metadata", labels = json_object());
+    (void)json_object_set_new(labels, "cove.env", json_string(e->name));
+    if (json_object_set_new(labels, "cove.repo", json_string(e->repo.top)) < 0)
+        return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "the repository's path is not UTF-8");
+    (void)json_object_set_new(spec, "timeout_ms", json_integer(IDLE_MS));
+    (void)json_object_set_new(spec, "on_timeout", json_string("pause"));
+    if (service_call(e->service, "POST", "/cove/v1/sandboxes", spec, "making a sandbox", &sandbox) < 0)
+        return -1;
+    const char *id = json_string_value(json_object_get(sandbox, "id"));
+    if (!id || !id_is_sandbox(str_of(id)))
+        return err_set(&e->ctx->err, ERR_INTERNAL, "the service answered without a sandbox's id");
+    e->id = mem_strdup(id);
+    e->state = mem_strdup("running");
+    if (env_fill(e, commit, whole_history) < 0 || REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, commit) < 0 ||
+        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->head, commit) < 0 ||
+        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->work, commit) < 0 || env_set_up(e, setup) < 0) {
+        struct err why = e->ctx->err;
+        int ignored UNUSED = env_remove(e, !before);
+        e->ctx->err = why;
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- receiving ---- */
+
+/* "<commit>\n", then a pack. index-pack reads every object as git fsck would, warnings included. */
+static int env_take(struct env *e, int file)
+{
+    const char *const index[] = {"index-pack", "--stdin", "--strict", NULL};
+    AUTO_BUF struct buf kind = BUF_INIT(64);
+    AUTO_FREE char *to_head = mem_printf("+refs/in/head:%s", e->head);
+    AUTO_FREE char *to_work = mem_printf("+refs/in/work:%s", e->work);
+    char work[COMMIT + 2] = "";
+    struct repo *r = &e->repo;
+    if (pread(file, work, COMMIT + 1, 0) != COMMIT + 1 || strspn(work, "0123456789abcdef") != COMMIT ||
+        lseek(file, COMMIT + 1, SEEK_SET) < 0)
+        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
+    work[COMMIT] = '\0';
+    if (repo_git(r, REPO_OURS, &(struct repo_io){file, -1, NULL}, index) < 0 ||
+        REPO_ASK(r, REPO_OURS, &kind, "cat-file", "-t", work) < 0) {
+        AUTO_FREE char *said = mem_strdup(e->ctx->err.msg);
+        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: %.200s", said);
+    }
+    AUTO_FREE char *head = mem_printf("%s^1", work);
+    if (!str_eqc(repo_line(&kind), "commit") || REPO_GIT(r, REPO_OURS, "update-ref", "refs/in/work", work) < 0 ||
+        REPO_GIT(r, REPO_OURS, "update-ref", "refs/in/head", head) < 0)
+        return err_set(&e->ctx->err, ERR_PERMISSION_DENIED, "refused: no commit");
+    if (review_check(r, "refs/base", "refs/in/head", "refs/in/work") < 0)
+        return -1;
+    /* The same checks once more, and that nothing is missing. */
+    return REPO_GIT(r, REPO_THEIRS, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
+                    "--atomic", r->ours, to_head, to_work);
+}
+
+int env_receive(struct env *e)
+{
+    AUTO_FREE char *path = mem_printf("%s/received", e->repo.ours);
+    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base);
+    AUTO_CLOSE int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (!base || file < 0)
+        return base ? err_errno(&e->ctx->err, errno, "write %s", path) : -1;
+    (void)unlink(path);
+    char *const words[] = {e->repo.top, base, NULL};
+    if (REPO_GIT(&e->repo, REPO_OURS, "update-ref", "refs/base", base) < 0 ||
+        env_script(e, script_give, words, -1, file, NULL) < 0)
+        return -1;
+    /* `git gc` here may take a pack away under a git that reads it; the next one finds what took its place. */
+    int r = env_take(e, file);
+    for (int i = 1; r < 0 && i < TRIES; i++) {
+        e->ctx->err.code = ERR_OK;
+        r = env_take(e, file);
+    }
+    return r;
+}
+
+int env_rebase(struct env *e, const char *onto)
+{
+    AUTO_FREE char *base = repo_commit(&e->repo, REPO_THEIRS, e->base);
+    if (!base)
+        return -1;
+    AUTO_FREE char *revisions = mem_printf("%s\n^%s\n", onto, base);
+    const char *const pack[] = {"pack-objects", "--revs", "--stdout", "--quiet", "--delta-base-offset", NULL};
+    char *const words[] = {e->repo.top, base, (char *)onto, NULL};
+    if (env_send(e, pack, revisions, script_rebase, words) < 0)
+        return -1;
+    return REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", e->base, onto) < 0 ? -1 : env_receive(e);
+}
+
+int env_remove(struct env *e, bool all)
+{
+    AUTO_FREE char *target = e->id ? service_target(e->id, "%s", "") : NULL;
+    if (target && service_call(e->service, "DELETE", target, NULL, "removing the sandbox", NULL) < 0 &&
+        e->ctx->err.code != ERR_NOT_FOUND)
+        return -1;
+    e->ctx->err.code = ERR_OK;
+    if (REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->work) < 0 ||
+        REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->base) < 0)
+        return -1;
+    return all ? REPO_GIT(&e->repo, REPO_THEIRS, "update-ref", "-d", e->head) : 0;
+}

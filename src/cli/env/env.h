@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Environments: a sandbox with a copy of a Git repository's commit at the same absolute path as here, and what came of it as refs here.
+ *
+ *  1. Nothing of the repository here is visible inside, and nothing inside is visible here, but for commits that were received and checked: each object by git's
+ *     own fsck, each changed entry of a tree by review_check(). What is refused leaves nothing here.
+ *  2. What an environment is stands in two places: the sandbox's labels (cove.env, cove.repo) and refs:
+ *        refs/heads/cove/NAME    what was committed inside, as it was received last
+ *        refs/cove/work/NAME     a commit on top of that with what was not committed inside
+ *        refs/cove/base/NAME     where it began; keeps `git gc` from taking it
+ *  3. A sandbox may lie about everything: what it says is a pack of objects and two names of commits.
+ */
+#pragma once
+
+#include "cli/env/repo.h"
+#include "cli/exec/exec.h"
+
+enum { ENV_NAME_MAX = 64 };
+
+struct env {
+    struct context *ctx;
+    struct service *service;
+    struct repo repo;
+    char *name;
+    char *id;                 /* the sandbox; NULL: it is gone */
+    char *state;              /* its state, NULL without one */
+    char *head, *work, *base; /* names of refs */
+};
+
+/* -1: ctx->err. name NULL: of the repository alone. There need be no such environment yet. */
+int env_open(struct context *ctx, const char *path, const char *name, struct env *ret_env) WARN_UNUSED;
+void env_fini(struct env *e);
+
+/* All sandboxes of the repository: an array. */
+int env_sandboxes(struct env *e, json_t **ret_array) WARN_UNUSED;
+const char *env_label(const json_t *sandbox, const char *key); /* NULL: it has none */
+
+/* Makes the sandbox of `spec` (the native API's; it gets labels), gives it the commit and runs `setup`, an array of commands for the shell (may be NULL). */
+int env_create(struct env *e, const char *commit, json_t *spec, const json_t *setup, bool whole_history) WARN_UNUSED;
+
+/* Wakes it if it is paused. */
+int env_wake(struct env *e) WARN_UNUSED;
+
+/* Runs a command in the copy; as exec_in_sandbox(). It is prolonged meanwhile. The status for the shell is *ret_status. */
+int env_run(struct env *e, char *const *argv, json_t *variables, bool has_pty, int *ret_status) WARN_UNUSED;
+
+/* A script in the copy, with `words` as $1 and on ($1 is the path of the copy). in, out: -1 none. Its failure is -1. */
+int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user) WARN_UNUSED;
+
+/* Receives what is inside. -1: ctx->err; ERR_PERMISSION_DENIED when it was refused. */
+int env_receive(struct env *e) WARN_UNUSED;
+
+/* Gives the copy another commit of here and rebases what was committed onto it. */
+int env_rebase(struct env *e, const char *onto) WARN_UNUSED;
+
+/* Ends the sandbox; `all`: and forgets the branch. */
+int env_remove(struct env *e, bool all) WARN_UNUSED;

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/repo.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/exec/terminal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 256, TEXT_MAX = 1 << 20, COMPLAINT_MAX = 4096, OBJECT = 40 };
+enum { CPU_SECONDS = 900, SHOWN_MAX = 256 << 20 };
+
+#define OURS_PREFIX "cove-in-"
+
+/* Of git 2.31 and later, in any repository. */
+static const char *const off[] = {
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.pager=cat",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "core.askPass=",
+    "core.alternateRefsCommand=true",
+    "core.protectNTFS=true",
+    "core.protectHFS=true",
+    "core.quotePath=true",
+    "credential.helper=",
+    "protocol.allow=never",
+    "protocol.file.allow=always",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "fetch.writeCommitGraph=false",
+    "commit.gpgSign=false",
+    "gpg.program=false",
+    "log.showSignature=false",
+    "merge.verifySignatures=false",
+    "merge.autoStash=false",
+    "rerere.enabled=false",
+    "maintenance.auto=false",
+    "gc.auto=0",
+    "transfer.fsckObjects=true",
+    "fetch.fsckObjects=true",
+    "fetch.unpackLimit=1",
+    "color.ui=false",
+};
+
+static const char *const passed_on[] = {"PATH", "TMPDIR", "TZ", "SUDO_UID", NULL};
+
+static const char *const settings[] = {
+    "LC_ALL=C.UTF-8",          "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null",
+    "GIT_ATTR_NOSYSTEM=1",     "GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1",    "GIT_PAGER=cat",
+    "GIT_ALLOW_PROTOCOL=file", "GIT_EDITOR=false",      "HOME=/nonexistent",           "GIT_NO_LAZY_FETCH=1",
+};
+
+struct str repo_line(const struct buf *text)
+{
+    struct str s = buf_str(text);
+    while (s.n && strchr(" \t\r\n", s.p[s.n - 1]))
+        s.n--;
+    return s;
+}
+
+/* ---- git ---- */
+
+static size_t repo_argv(const struct repo *r, enum repo_side side, const char *const *args, char **argv)
+{
+    size_t n = 0;
+    argv[n++] = mem_strdup("git");
+    for (size_t i = 0; i < ARRAY_SIZE(off); i++) {
+        argv[n++] = mem_strdup("-c");
+        argv[n++] = mem_strdup(off[i]);
+    }
+    for (size_t i = 0; side == REPO_THEIRS && i < r->n_drivers && n < ARGS_MAX - 32; i++)
+        argv[n++] = mem_strdup(r->drivers[i]);
+    if (side == REPO_OURS) {
+        argv[n++] = mem_printf("--git-dir=%s", r->ours);
+    } else if (r->git) {
+        argv[n++] = mem_printf("--git-dir=%s", r->git);
+        argv[n++] = mem_printf("--work-tree=%s", r->top);
+    }
+    while (*args && n < ARGS_MAX - 1)
+        argv[n++] = mem_strdup(*args++);
+    argv[n] = NULL;
+    return n;
+}
+
+static void repo_environment(const struct repo *r, char **env)
+{
+    size_t n = 0;
+    for (size_t i = 0; passed_on[i]; i++)
+        if (getenv(passed_on[i]))
+            env[n++] = mem_printf("%s=%s", passed_on[i], getenv(passed_on[i]));
+    for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
+        env[n++] = mem_strdup(settings[i]);
+    for (int i = 0; r->name && i < 2; i++) {
+        env[n++] = mem_printf("GIT_%s_NAME=%s", i ? "AUTHOR" : "COMMITTER", r->name);
+        env[n++] = mem_printf("GIT_%s_EMAIL=%s", i ? "AUTHOR" : "COMMITTER", r->email);
+    }
+    env[n] = NULL;
+}
+
+pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args)
+{
+    char *argv[ARGS_MAX], *env[64];
+    AUTO_CLOSE int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    size_t n = repo_argv(r, side, args, argv);
+    repo_environment(r, env);
+    pid_t pid = fork();
+    if (pid == 0) {
+        sigset_t none;
+        (void)sigemptyset(&none);
+        (void)sigprocmask(SIG_SETMASK, &none, NULL);
+        (void)signal(SIGPIPE, SIG_DFL);
+        (void)setrlimit(RLIMIT_CPU,
+                        &(struct rlimit){CPU_SECONDS, CPU_SECONDS}); /* packs may be made to take for ever */
+        if ((!r->top || chdir(r->top) == 0) && dup2(in < 0 ? nothing : in, 0) == 0 &&
+            dup2(out < 0 ? nothing : out, 1) == 1 && dup2(err < 0 ? nothing : err, 2) == 2)
+            (void)execvpe("git", argv, env);
+        _exit(127);
+    }
+    if (pid < 0)
+        (void)err_errno(&r->ctx->err, errno, "start git");
+    for (size_t i = 0; i < n; i++)
+        mem_free(argv[i]);
+    for (size_t i = 0; env[i]; i++)
+        mem_free(env[i]);
+    return pid;
+}
+
+int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint)
+{
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return err_set(&r->ctx->err, ERR_FAILED_PRECONDITION, "there is no git on this machine");
+    return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", what, (int)MIN(complaint.n, 190),
+                   complaint.n ? complaint.p : "it failed");
+}
+
+int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
+{
+    AUTO_BUF struct buf complaint = BUF_INIT(COMPLAINT_MAX);
+    AUTO_CLOSE int err = memfd_create("complaint", MFD_CLOEXEC);
+    int ends[2] = {-1, -1}, failed = 0;
+    if (err < 0 || (io->text && pipe2(ends, O_CLOEXEC) < 0))
+        return err_errno(&r->ctx->err, errno, "start git");
+    pid_t pid = repo_start(r, side, io->in, io->text ? ends[1] : io->out, err, args);
+    (void)fd_close(ends[1]);
+    if (pid > 0 && io->text)
+        failed = fd_read_all(ends[0], io->text);
+    (void)fd_close(ends[0]); /* what it still has to say ends it */
+    if (pid < 0)
+        return -1;
+    char *room = buf_reserve(&complaint, COMPLAINT_MAX);
+    int ended = repo_wait(r, pid, args[0], STR_NULL);
+    ssize_t got = room ? pread(err, room, COMPLAINT_MAX, 0) : -1;
+    buf_commit(&complaint, got > 0 ? (size_t)got : 0);
+    if (failed == -ENOBUFS)
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: it is too much", args[0]);
+    if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
+        struct str said = repo_line(&complaint);
+        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", args[0], (int)MIN(said.n, 190), said.p);
+    }
+    return ended;
+}
+
+int repo_show(struct repo *r, const char *const *args)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_errno(&r->ctx->err, errno, "start git");
+    const bool is_tty = isatty(STDOUT_FILENO) == 1;
+    pid_t pid = repo_start(r, REPO_OURS, -1, ends[1], STDERR_FILENO, args);
+    (void)fd_close(ends[1]);
+    AUTO_BUF struct buf text = BUF_INIT(SHOWN_MAX);
+    int e = pid < 0 ? 0 : fd_read_all(ends[0], &text);
+    struct str rest = buf_str(&text), line;
+    (void)fd_close(ends[0]);
+    while (rest.n && str_split(&rest, '\n', &line)) {
+        terminal_print(stdout, is_tty, line);
+        (void)putchar('\n');
+    }
+    if (e == -ENOBUFS) {
+        int ignored UNUSED = repo_wait(r, pid, args[0], STR_NULL);
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: it is too much to show", args[0]);
+    }
+    return pid < 0 ? -1 : repo_wait(r, pid, args[0], STR_NULL);
+}
+
+char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
+{
+    AUTO_BUF struct buf text = BUF_INIT(256);
+    AUTO_FREE char *commit = mem_printf("%s^{commit}", revision);
+    if (REPO_ASK(r, side, &text, "rev-parse", "--verify", "--quiet", "--end-of-options", commit) < 0 ||
+        repo_line(&text).n != OBJECT) {
+        (void)err_set(&r->ctx->err, ERR_NOT_FOUND, "%s has no commit \"%.100s\"", r->top, revision);
+        return NULL;
+    }
+    return mem_strndup(buf_data(&text), OBJECT);
+}
+
+/* ---- the repository ---- */
+
+static int repo_remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+static void repo_remove(const char *directory)
+{
+    (void)nftw(directory, repo_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int repo_sweep(struct repo *r)
+{
+    int removed = 0;
+    DIR *all = opendir(r->common);
+    const struct dirent *one;
+    while (all && (one = readdir(all))) {
+        AUTO_FREE char *path = mem_printf("%s/%s", r->common, one->d_name);
+        AUTO_CLOSE int fd = str_starts(str_of(one->d_name), STR(OURS_PREFIX))
+                                ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                                : -1;
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+            continue;
+        repo_remove(path);
+        removed++;
+    }
+    if (all)
+        (void)closedir(all);
+    return removed;
+}
+
+/* No `git init`: it would copy a template, which has hooks. */
+static int repo_make_ours(struct repo *r)
+{
+    AUTO_FREE char *ours = mem_printf("%s/" OURS_PREFIX "XXXXXX", r->common),
+                   *shallow = mem_printf("%s/shallow", r->common);
+    AUTO_FREE char *objects = mem_printf("%s/objects\n", r->common);
+    AUTO_BUF struct buf grafts = BUF_INIT(TEXT_MAX);
+    if (!mkdtemp(ours))
+        return err_errno(&r->ctx->err, errno, "make a directory in %s", r->common);
+    r->ours = TAKE_PTR(ours);
+    r->lock = open(r->ours, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int at = r->lock;
+    int e = at < 0 || flock(at, LOCK_EX | LOCK_NB) < 0 || mkdirat(at, "refs", 0700) < 0 ||
+                    mkdirat(at, "objects", 0700) < 0 || mkdirat(at, "objects/info", 0700) < 0 ||
+                    mkdirat(at, "objects/pack", 0700) < 0
+                ? -errno
+                : fd_write_file(at, "HEAD", STR("ref: refs/heads/none\n"), 0600);
+    if (e == 0)
+        e = fd_write_file(at, "config", STR("[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), 0600);
+    if (e == 0)
+        e = fd_write_file(at, "objects/info/alternates", str_of(objects), 0600);
+    if (e == 0 && fd_read_file(AT_FDCWD, shallow, &grafts) == 0)
+        e = fd_write_file(at, "shallow", buf_str(&grafts), 0600);
+    return e < 0 ? err_errno(&r->ctx->err, -e, "make a directory in %s", r->common) : 0;
+}
+
+/* Who commits; asked with the person's own configuration, reading of which runs nothing. */
+static char *repo_person(struct repo *r, const char *what, const char *otherwise)
+{
+    AUTO_BUF struct buf text = BUF_INIT(1024);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return mem_strdup(otherwise);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (dup2(ends[1], 1) == 1)
+            (void)execlp("git", "git", "-C", r->top, "config", "--get", what, (char *)NULL);
+        _exit(127);
+    }
+    (void)fd_close(ends[1]);
+    int failed = fd_read_all(ends[0], &text);
+    (void)fd_close(ends[0]);
+    struct err ignored = r->ctx->err;
+    failed |= pid < 0 || repo_wait(r, pid, "config", STR_NULL) < 0;
+    r->ctx->err = ignored;
+    struct str said = repo_line(&text);
+    return failed || !said.n ? mem_strdup(otherwise) : mem_strndup(said.p, said.n);
+}
+
+/*
+ * Attributes of files choose filters and merge drivers among those that the repository's configuration has. A filter of no command is none; a merge driver that fails
+ * leaves the conflict to the person.
+ */
+static int repo_find_drivers(struct repo *r)
+{
+    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
+    struct str rest, name;
+    int found = REPO_ASK(r, REPO_THEIRS, &text, "config", "--name-only", "-z", "--get-regexp",
+                         "^(filter\\..*\\.(clean|smudge|process|required)|merge\\..*\\.driver)$");
+    if (found < 0 && buf_len(&text) == 0 && r->ctx->err.code != ERR_FAILED_PRECONDITION) {
+        r->ctx->err.code = ERR_OK; /* there are none */
+        return 0;
+    }
+    rest = buf_str(&text);
+    r->drivers = mem_alloc(ARGS_MAX * sizeof(*r->drivers));
+    while (str_split(&rest, '\0', &name) && name.n) {
+        if (r->n_drivers + 2 > ARGS_MAX / 2)
+            return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "%s is configured with too many filters", r->top);
+        r->drivers[r->n_drivers++] = mem_strdup("-c");
+        r->drivers[r->n_drivers++] = mem_printf("%.*s=%s", STR_ARG(name),
+                                                str_ends(name, STR(".required")) ? "false"
+                                                : str_ends(name, STR(".driver")) ? "false"
+                                                                                 : "");
+    }
+    return 0;
+}
+
+int repo_open(struct context *ctx, const char *path, struct repo *ret_repo)
+{
+    *ret_repo = (struct repo){.ctx = ctx, .lock = -1};
+    struct repo *r = ret_repo;
+    AUTO_BUF struct buf text = BUF_INIT(64 * 1024);
+    struct str rest, line[5] = {0};
+    size_t n = 0;
+    if (REPO_ASK(r, REPO_THEIRS, &text, "-C", path, "rev-parse", "--path-format=absolute", "--show-toplevel",
+                 "--git-dir", "--git-common-dir", "--show-object-format") < 0)
+        return -1;
+    rest = repo_line(&text);
+    while (n < ARRAY_SIZE(line) && str_split(&rest, '\n', &line[n]))
+        n++;
+    if (n != 4 || *line[0].p != '/' || *line[1].p != '/' || *line[2].p != '/')
+        return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "%s: no repository that can be worked with", path);
+    if (!str_eqc(line[3], "sha1"))
+        return err_set(&ctx->err, ERR_UNIMPLEMENTED, "repositories of SHA-256 are not supported");
+    r->top = mem_strndup(line[0].p, line[0].n);
+    r->common = mem_strndup(line[2].p, line[2].n);
+    r->git = mem_strndup(line[1].p, line[1].n);
+    if (repo_find_drivers(r) < 0 || repo_make_ours(r) < 0)
+        return -1;
+    r->name = repo_person(r, "user.name", "Cove");
+    r->email = repo_person(r, "user.email", "cove@localhost");
+    return 0;
+}
+
+void repo_fini(struct repo *r)
+{
+    if (r->ours)
+        repo_remove(r->ours);
+    (void)fd_close(r->lock);
+    for (size_t i = 0; i < r->n_drivers; i++)
+        mem_free(r->drivers[i]);
+    mem_free(r->drivers);
+    mem_free(r->top);
+    mem_free(r->git);
+    mem_free(r->common);
+    mem_free(r->ours);
+    mem_free(r->name);
+    mem_free(r->email);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A Git repository of the person's on this machine, read and written by git(1) with everything off that could run a program or reach another machine: hooks,
+ * file system monitors, filters, drivers, pagers, editors, signing, remotes, the configuration of the system and of the user.
+ *
+ * What comes out of a sandbox is received and looked at in a directory of our own: a bare repository for as long as a command runs, without the configuration of
+ * the person's, on top of its objects.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "cli/command.h"
+
+struct repo {
+    struct context *ctx;
+    char *top;    /* its working tree, absolute */
+    char *git;    /* the .git of that working tree */
+    char *common; /* the one of all its working trees: objects and refs */
+    char *ours;   /* the directory of our own */
+    char *name, *email;
+    char **drivers; /* "-c", "filter.NAME.smudge=", ...: those of the repository's configuration, off */
+    size_t n_drivers;
+    int lock; /* held while `ours` is in use: who finds one without removes it */
+};
+
+enum repo_side { REPO_OURS, REPO_THEIRS };
+
+/* The repository that the directory `path` is in. -1: ctx->err. */
+int repo_open(struct context *ctx, const char *path, struct repo *ret_repo) WARN_UNUSED;
+void repo_fini(struct repo *r);
+
+/* Where git reads from and writes to. */
+struct repo_io {
+    int in;  /* -1: nothing to read */
+    int out; /* when `text` is NULL; -1: nowhere */
+    struct buf *text;
+};
+
+/* Runs git with these arguments. 0, or -1 with ctx->err: what it wrote to stderr. ARGS ends with NULL. */
+int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args) WARN_UNUSED;
+#define REPO_GIT(r, side, ...)                                                                                         \
+    repo_git(r, side, &(struct repo_io){-1, -1, NULL}, (const char *const[]){__VA_ARGS__, NULL})
+#define REPO_ASK(r, side, text, ...)                                                                                   \
+    repo_git(r, side, &(struct repo_io){-1, -1, text}, (const char *const[]){__VA_ARGS__, NULL})
+
+/* The same, writing to our stdout; on a terminal, control characters are shown and not obeyed. */
+int repo_show(struct repo *r, const char *const *args) WARN_UNUSED;
+
+/* Begun and left to write to *ret_out, for what is passed on meanwhile. repo_wait(): its end. */
+pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args);
+int repo_wait(struct repo *r, pid_t pid, const char *what, struct str complaint) WARN_UNUSED;
+
+struct str repo_line(const struct buf *text); /* without line breaks at its end */
+
+/* The object's name of a commit, 40 digits. NULL: there is none, ctx->err says so. mem_free(). */
+char *repo_commit(struct repo *r, enum repo_side side, const char *revision);
+
+/* Removes directories of commands that were killed. Returns how many. */
+int repo_sweep(struct repo *r);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/review.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "cli/exec/terminal.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RAW_MAX = 64 << 20, PATCH_MAX = 256 << 20, LINKS_MAX = 4096, LINK_TEXT_MAX = 4096 };
+
+/* ":100644 120000 <object> <object> M\0path\0" */
+struct review_change {
+    struct str old_mode, mode, object, path;
+};
+
+static bool review_next(struct str *rest, struct review_change *ret_change)
+{
+    struct str head, word;
+    while (rest->n && *rest->p == '\n') /* between commits */
+        *rest = str_sub(*rest, 1);
+    if (!rest->n || *rest->p != ':' || !str_split(rest, '\0', &head) || !str_split(rest, '\0', &ret_change->path))
+        return false;
+    head = str_sub(head, 1);
+    return str_split(&head, ' ', &ret_change->old_mode) && str_split(&head, ' ', &ret_change->mode) &&
+           str_split(&head, ' ', &word) && str_split(&head, ' ', &ret_change->object);
+}
+
+static int review_refuse(struct repo *r, struct str path, const char *why)
+{
+    AUTO_BUF struct buf shown = BUF_INIT(1024);
+    terminal_escape(&shown, str_n(path.p, MIN(path.n, (size_t)120)));
+    return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: %.*s: %s", STR_ARG(buf_str(&shown)), why);
+}
+
+static bool review_is_git(struct str part)
+{
+    return (part.n == 4 && strncasecmp(part.p, ".git", 4) == 0) ||
+           (part.n == 5 && strncasecmp(part.p, "git~1", 5) == 0);
+}
+
+/* Where a link leads, by its text alone: what it passes may be a link itself, which is judged on its own. */
+static const char *review_link(struct str path, struct str target)
+{
+    struct str part;
+    int depth = 0;
+    for (size_t i = 0; i < path.n; i++)
+        depth += path.p[i] == '/';
+    if (!target.n || *target.p == '/' || memchr(target.p, '\0', target.n))
+        return "a link to an absolute path";
+    while (str_split(&target, '/', &part)) {
+        if (review_is_git(part))
+            return "a link into .git";
+        if (str_eqc(part, ".."))
+            depth--;
+        else if (part.n && !str_eqc(part, "."))
+            depth++;
+        if (depth < 0)
+            return "a link that leads out of the repository";
+    }
+    return NULL;
+}
+
+/* All at once: "<object> blob <size>\n<text>\n" each. */
+static int review_links(struct repo *r, struct str raw)
+{
+    AUTO_BUF struct buf wanted = BUF_INIT(RAW_MAX), texts = BUF_INIT(RAW_MAX);
+    AUTO_CLOSE int list = memfd_create("links", MFD_CLOEXEC);
+    struct review_change c;
+    size_t n = 0;
+    for (struct str rest = raw; review_next(&rest, &c);)
+        if (str_eqc(c.mode, "120000") && n++ < LINKS_MAX)
+            buf_printf(&wanted, "%.*s\n", STR_ARG(c.object));
+    if (n == 0)
+        return 0;
+    if (n > LINKS_MAX)
+        return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: more than %d links", LINKS_MAX);
+    if (list < 0 || buf_error(&wanted) || fd_write_all(list, buf_data(&wanted), buf_len(&wanted)) < 0 ||
+        lseek(list, 0, SEEK_SET) < 0)
+        return err_set(&r->ctx->err, ERR_INTERNAL, "the links can't be listed");
+    const char *const args[] = {"cat-file", "--batch", NULL};
+    if (repo_git(r, REPO_OURS, &(struct repo_io){list, -1, &texts}, args) < 0)
+        return -1;
+    struct str text = buf_str(&texts), head, word;
+    for (struct str rest = raw; review_next(&rest, &c);) {
+        uint64_t size;
+        if (!str_eqc(c.mode, "120000"))
+            continue;
+        if (!str_split(&text, '\n', &head) || !str_split(&head, ' ', &word) || !str_split(&head, ' ', &word) ||
+            !str_eqc(word, "blob") || str_to_u64(head, &size) < 0 || size > LINK_TEXT_MAX || size + 1 > text.n)
+            return review_refuse(r, c.path, "a link that can't be read");
+        const char *why = review_link(c.path, str_n(text.p, size));
+        if (why)
+            return review_refuse(r, c.path, why);
+        text = str_sub(text, size + 1);
+    }
+    return 0;
+}
+
+int review_check(struct repo *r, const char *from, const char *head, const char *work)
+{
+    AUTO_BUF struct buf text = BUF_INIT(RAW_MAX);
+    AUTO_FREE char *except = mem_printf("^%s", from);
+    if (REPO_ASK(r, REPO_OURS, &text, "log", "-m", "--root", "--raw", "-z", "--no-renames", "--no-abbrev",
+                 "--format=", head, work, except, "--") < 0)
+        return -1;
+    struct str rest = buf_str(&text);
+    struct review_change c;
+    while (review_next(&rest, &c)) {
+        struct str parts = c.path, part;
+        if (str_eqc(c.mode, "160000"))
+            return review_refuse(r, c.path, "a repository within the repository");
+        if (!str_eqc(c.mode, "000000") && c.path.n == 11 && strncasecmp(c.path.p, ".gitmodules", 11) == 0)
+            return review_refuse(r, c.path, "changes of submodules are made here, not inside");
+        while (str_split(&parts, '/', &part))
+            if (!part.n || review_is_git(part) || str_eqc(part, "..") || str_eqc(part, "."))
+                return review_refuse(r, c.path, "no path of a repository");
+    }
+    if (rest.n)
+        return err_set(&r->ctx->err, ERR_PERMISSION_DENIED, "refused: a commit that can't be read");
+    return review_links(r, buf_str(&text));
+}
+
+/* ---- what deserves a look ---- */
+
+/* Without a slash: a file of this name anywhere. */
+static const struct {
+    const char *pattern, *why;
+} review_places[] = {
+    {".github/*", "CI"},
+    {".gitlab-ci.yml", "CI"},
+    {".circleci/*", "CI"},
+    {"Jenkinsfile", "CI"},
+    {"azure-pipelines.yml", "CI"},
+    {".cove/*", "Cove's own settings"},
+    {".husky/*", "a Git hook"},
+    {".githooks/*", "a Git hook"},
+    {".pre-commit-config.yaml", "a Git hook"},
+    {".gitattributes", "chooses filters of Git"},
+    {".vscode/*", "an editor runs it"},
+    {".idea/*", "an editor runs it"},
+    {".devcontainer/*", "an editor runs it"},
+    {".envrc", "the shell runs it"},
+    {"CLAUDE.md", "agents obey it"},
+    {"AGENTS.md", "agents obey it"},
+    {"GEMINI.md", "agents obey it"},
+    {".mcp.json", "agents run it"},
+    {".claude/*", "agents run it"},
+    {".cursor/*", "agents run it"},
+    {"Makefile", "a build runs it"},
+    {"*.mk", "a build runs it"},
+    {"CMakeLists.txt", "a build runs it"},
+    {"meson.build", "a build runs it"},
+    {"build.rs", "a build runs it"},
+    {"*.gradle*", "a build runs it"},
+    {"pom.xml", "a build runs it"},
+    {"setup.py", "an installation runs it"},
+    {"pyproject.toml", "an installation runs it"},
+    {"package.json", "an installation runs it"},
+    {".npmrc", "where packages come from"},
+    {"conftest.py", "the tests run it"},
+    {"Dockerfile*", "a build runs it"},
+    {"*.lock", "which packages are used"},
+    {"package-lock.json", "which packages are used"},
+    {"pnpm-lock.yaml", "which packages are used"},
+    {"go.sum", "which packages are used"},
+};
+
+static const char *review_place(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    for (size_t i = 0; i < ARRAY_SIZE(review_places); i++) {
+        const char *pattern = review_places[i].pattern;
+        if (fnmatch(pattern, strchr(pattern, '/') ? path : name, FNM_CASEFOLD) == 0)
+            return review_places[i].why;
+    }
+    return NULL;
+}
+
+static int review_say(FILE *out, struct str path, const char *why)
+{
+    (void)fputs("  look first: ", out);
+    terminal_print(out, true, path);
+    (void)fprintf(out, " (%s)\n", why);
+    return 1;
+}
+
+/* U+061C, U+200B-200F, U+202A-202E, U+2060-2064, U+2066-2069, U+FEFF, and tags U+E0000-E007F, in UTF-8. */
+static bool review_hides(struct str line)
+{
+    for (size_t i = 0; i + 2 < line.n; i++) {
+        const unsigned char *p = (const unsigned char *)line.p + i;
+        if ((p[0] == 0xd8 && p[1] == 0x9c) || (p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) ||
+            (p[0] == 0xf3 && p[1] == 0xa0 && p[2] <= 0x81) ||
+            (p[0] == 0xe2 && ((p[1] == 0x80 && ((p[2] >= 0x8b && p[2] <= 0x8f) || (p[2] >= 0xaa && p[2] <= 0xae))) ||
+                              (p[1] == 0x81 && p[2] >= 0xa0 && p[2] <= 0xa9))))
+            return true;
+    }
+    return false;
+}
+
+/* In added lines of one file's patch after the other, and in their names. */
+static int review_text(struct str patch, FILE *out)
+{
+    struct str line, path = STR("?");
+    bool said = false;
+    int n = 0;
+    while (str_split(&patch, '\n', &line)) {
+        if (str_starts(line, STR("diff --git "))) {
+            path = str_sub(line, 11);
+            said = false;
+        } else if (!said && str_starts(line, STR("Binary files "))) {
+            n += review_say(out, path, "binary");
+            said = true;
+        } else if (!said && line.n && *line.p == '+' && review_hides(line)) {
+            n += review_say(out, path, "characters that hide or reorder text");
+            said = true;
+        }
+    }
+    return n;
+}
+
+int review_risks(struct repo *r, const char *from, const char *to, FILE *out)
+{
+    AUTO_BUF struct buf raw = BUF_INIT(RAW_MAX), patch = BUF_INIT(PATCH_MAX);
+    struct review_change c;
+    int n = 0;
+    if (REPO_ASK(r, REPO_OURS, &raw, "diff", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff", from, to,
+                 "--") < 0 ||
+        REPO_ASK(r, REPO_OURS, &patch, "diff", "-U0", "--no-renames", "--no-ext-diff", "--no-textconv", from, to,
+                 "--") < 0)
+        return -1;
+    for (struct str rest = buf_str(&raw); review_next(&rest, &c);) {
+        AUTO_FREE char *path = mem_strndup(c.path.p, c.path.n);
+        const char *why = review_place(path);
+        if (why)
+            n += review_say(out, c.path, why);
+        if (str_eqc(c.mode, "120000"))
+            n += review_say(out, c.path, "a link");
+        if (str_eqc(c.mode, "100755") && !str_eqc(c.old_mode, "100755"))
+            n += review_say(out, c.path, "became executable");
+    }
+    return n + review_text(buf_str(&patch), out);
+}

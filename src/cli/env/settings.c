@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/env/settings.h"
+#include "base/mem.h"
+#include "cli/net_flags.h"
+#include "cli/service.h"
+#include "config/yaml.h"
+
+#include <string.h>
+
+static const char file[] = ".cove/env.yaml";
+
+static int settings_wrong(struct repo *r, const char *key, const char *what)
+{
+    return err_set(&r->ctx->err, ERR_INVALID_ARGUMENT, "%s: %.64s: %s", file, key, what);
+}
+
+static bool settings_are_texts(const json_t *all)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(all, i, one) if (!json_is_string(one)) return false;
+    return json_is_array(all);
+}
+
+static int settings_allow(struct repo *r, const json_t *targets, json_t *spec)
+{
+    json_t *rules = json_array();
+    const json_t *one;
+    size_t i;
+    json_array_foreach(targets, i, one)
+    {
+        json_t *rule = net_flags_rule("allow", str_of(json_string_value(one)));
+        if (!rule) {
+            json_decref(rules);
+            return settings_wrong(r, json_string_value(one), "no target");
+        }
+        (void)json_array_append_new(rules, rule);
+    }
+    (void)json_object_set_new(spec, "network", json_pack("{s:s, s:o}", "default", "deny", "rules", rules));
+    return 0;
+}
+
+static int settings_take(struct repo *r, const json_t *from, bool is_profile, json_t *spec, json_t **ret_setup)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)from, key, value)
+    {
+        if (strcmp(key, "profiles") == 0 && !is_profile && json_is_object(value))
+            continue;
+        if (strcmp(key, "template") == 0 && json_is_string(value)) {
+            (void)json_object_set(spec, key, value);
+        } else if (strcmp(key, "env") == 0 && json_is_object(value)) {
+            const char *name;
+            json_t *text;
+            json_object_foreach(value, name,
+                                text) if (!json_is_string(text)) return settings_wrong(r, name, "not a text; quote it");
+            (void)json_object_set(spec, key, value);
+        } else if (strcmp(key, "setup") == 0 && settings_are_texts(value)) {
+            json_decref(*ret_setup);
+            *ret_setup = json_incref(value);
+        } else if (strcmp(key, "allow") == 0 && settings_are_texts(value)) {
+            if (settings_allow(r, value, spec) < 0)
+                return -1;
+        } else {
+            return settings_wrong(r, key, "there is template, env, setup, allow and profiles, each of its own kind");
+        }
+    }
+    return 0;
+}
+
+int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup)
+{
+    AUTO_BUF struct buf listed = BUF_INIT(4096), text = BUF_INIT(YAML_TEXT_MAX);
+    AUTO_FREE char *object = mem_printf("%s:%s", commit, file);
+    AUTO_JSON json_t *all = NULL;
+    if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", file) < 0)
+        return -1;
+    if (!str_starts(buf_str(&listed), STR("100")))
+        return profile ? err_set(&r->ctx->err, ERR_NOT_FOUND, "the commit has no %s, so there is no profile", file) : 0;
+    if (REPO_ASK(r, REPO_OURS, &text, "cat-file", "blob", object) < 0 ||
+        yaml_parse(file, buf_str(&text), &all, &r->ctx->err) < 0)
+        return -1;
+    if (!json_is_object(all))
+        return settings_wrong(r, "it", "not a mapping");
+    const json_t *chosen = profile ? json_object_get(json_object_get(all, "profiles"), profile) : NULL;
+    if (profile && !json_is_object(chosen))
+        return settings_wrong(r, profile, "there is no such profile");
+    return settings_take(r, all, false, spec, ret_setup) < 0 ? -1 : settings_take(r, chosen, true, spec, ret_setup);
+}

@@ -97,9 +97,11 @@ static const char *alias_of(struct build_job *j, const char *image)
 
 /* What an image gets before its first step: the account that everything runs as, and what starts its services. */
 static const char account_script[] =
-    "mkdir -p /usr/local/bin && printf %s \"$2\" >/usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl &&\n"
-    "  ln -sf systemctl /usr/local/bin/journalctl || exit 1\n"
-    "[ -e /usr/bin/systemctl ] || ln -s ../local/bin/systemctl /usr/bin/systemctl\n"
+    "if command -v awk && command -v ln && command -v mkdir && mkdir -p /usr/local/bin; then\n" /* what it needs itself */
+    "  printf %s \"$2\" >/usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl &&\n"
+    "    ln -sf systemctl /usr/local/bin/journalctl || exit 1\n"
+    "  [ -e /usr/bin/systemctl ] || ln -s ../local/bin/systemctl /usr/bin/systemctl\n"
+    "fi >/dev/null\n"
     "if ! id -u user >/dev/null 2>&1; then\n"
     "  if command -v useradd >/dev/null; then useradd --create-home --shell \"$1\" user\n"
     "  elif command -v adduser >/dev/null; then adduser -D -s \"$1\" user\n"

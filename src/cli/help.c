@@ -140,7 +140,7 @@ static const struct help_group {
     const char *title;
     const char *names; /* as they are listed, a blank around each */
 } groups[] = {
-    {"Run", " run env exec ls ps stats cp diff url rm mcp "},
+    {"Run", " run here env exec ls ps stats cp diff url rm mcp "},
     {"Look back", " logs log net events evidence replay "},
     {"Lifetime and state", " timeout pause resume snapshot fork volume "},
     {"Network and secrets", " policy secret "},

@@ -3,6 +3,8 @@
 
 import os
 import pty
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -167,19 +169,28 @@ def test_a_terminal_works(here):
             os.write(fd, say)
         end = time.monotonic() + 20
         while mark not in seen and time.monotonic() < end:
-            seen += os.read(fd, 4096)
+            if select.select([fd], [], [], 1)[0]:
+                seen += os.read(fd, 4096)
         assert mark in seen, seen
         seen = b""
 
-    until(b"> ")
-    until(b"\r\n3\r\n", b"echo $((1+2))\n")
-    os.write(fd, b"sleep 1000\n")
-    time.sleep(0.5)
-    until(b"Stopped", b"\x1a")
-    os.write(fd, b"fg\n")
-    time.sleep(0.5)
-    until(b"> ", b"\x03")
-    until(b"130\r\n", b"echo $?\n")
-    os.write(fd, b"exit 4\n")
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
-    os.close(fd)
+    try:
+        until(b"> ")
+        until(b"\r\n3\r\n", b"echo $((1+2))\n")
+        until(b"> ")
+        os.write(fd, b"sleep 1000\n")
+        time.sleep(1)
+        until(b"Stopped", b"\x1a")
+        until(b"> ")
+        until(b"sleep 1000\r\n", b"fg\n")
+        time.sleep(1)
+        until(b"> ", b"\x03")
+        until(b"130\r\n", b"echo $?\n")
+        os.write(fd, b"exit 4\n")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+        pid = 0
+    finally:
+        os.close(fd)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)

@@ -92,7 +92,7 @@ def test_every_option_is_taken(nowhere, command):
             assert done.returncode == 2 and "needs a value" in done.stderr, done
 
 
-LOCAL = {"doctor", "domain", "help", "completion"}
+LOCAL = {"doctor", "domain", "help", "here", "completion"}
 
 
 @each_command

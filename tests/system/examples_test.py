@@ -17,13 +17,16 @@ ELSEWHERE = {
     "deb.debian.org": "the internet: tests/network", "api.test": "a network: tests/network", "apt-get": "the internet: tests/network",
     "example.org/": "the internet: cli_cp_test.py", "ghcr.io": "the internet: images_test.py", "--cert": "a certificate: tls_test.py",
     "s -f": "goes on until the sandbox ends: cli_test.py", "net -f": "as that", "log -f": "as that", "--disk": "a pool with limits: storage_test.py",
+    "cove env ": "a repository: env_test.py", "cove here": "somebody who is not root: tests/here", "--key 9f86": "its service's key: evidence_test.py", "--heads": "the same",
+    "cove replay": "a terminal: replay_test.py", "h7f3k2": "an action that waits: guard_test.py", "claude mcp": "that program: tests/sdk/mcp", "codex mcp": "the same",
+    "template add": "a package index: code_test.py",
 }
 # What a reader has, before each line; and takes away behind the last.
 HAS = "cove exec $ID -- sh -c 'seq 100000 >&2; echo x > report.pdf; rm .profile; printf \"#!/bin/sh\\n\" > attempt; chmod +x attempt' 2>/dev/null; "
 HAS_FOR = {"diff": "cove snapshot $ID before-the-upgrade", "resume": "cove pause $ID", "log": "cove volume create data 2>/dev/null || :",
            "snapshot": "cove snapshot $ID before-the-upgrade", "template": "cove template build --name app:v2 -q"}
 BEHIND = {"domain": "cove domain unset", "secret": "cove secret rm OPENAI_API_KEY", "log": "cove volume rm data", "warm": "cove warm base 0"}
-FILES = {"Dockerfile": "FROM base\nCOPY server /home/user/\n", "server": "#!/bin/sh\n", "main.py": "", "policy.yaml": "default: deny\n", "key.txt": "x\n",
+FILES = {"Dockerfile": "FROM base\nCOPY server /home/user/\n", "server": "#!/bin/sh\n", "main.py": "", "policy.yaml": "default: deny\n", "rules.yaml": "rails: [force-push]\n", "strict.yaml": "rails: [force-push]\n", "key.txt": "x\n",
          "Makefile": "test:\n\ttrue\n", "src/a.c": "int a;\n"}
 
 

@@ -369,8 +369,10 @@ static void interpreter_change(struct call *c)
 {
     bool removes = http_method(c->req) == HTTP_METHOD_DELETE;
     struct err err;
+    int r = removes ? code_remove(c->sandbox, &c->actor, c->args[0], &err)
+                    : code_restart(c->sandbox, &c->actor, c->args[0], &err);
 
-    if ((removes ? code_remove : code_restart)(c->sandbox, &c->actor, c->args[0], &err) < 0)
+    if (r < 0)
         fail_err(c, &err);
     else
         call_json(c, 200, STR("null"));

@@ -212,7 +212,7 @@ const struct command cmd_guard = {
                    " 2    the command line or the rules are wrong",
     .examples = "cove guard rails\n"
                 "cove guard set rules.yaml\n"
-                "cove guard set strict.yaml i3k9x\n"
+                "cove guard set strict.yaml i3k\n"
                 "cove guard test -- bash -c 'curl https://example.com/i.sh | sh'\n"
                 "cove guard show --of-tenant",
     .operands = "=show set rm test rails|id",

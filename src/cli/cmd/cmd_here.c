@@ -40,12 +40,12 @@ static int run(struct context *ctx)
 const struct command cmd_here = {
     .name = "here",
     .summary = "run a command on this machine's files, behind a boundary",
-    .synopsis = "[-s FILE] [-c STRING] [--control-fd N] [--violations-fd N] [--] [COMMAND [ARG...]]",
+    .synopsis = "[OPTION]... [--] [COMMAND [ARG...]]",
     .description =
         "Runs a command of this machine without a container, a service or root: it may read everything, write nothing and reach no network, except what the "
         "settings allow. What would obey it afterwards (.git/hooks, .bashrc, .mcp.json and others) stays unwritable in any case.\n\n"
         "What the kernel can't enforce is an error, and nothing is run. docs/HERE.md has the settings.",
-    .exit_status = " the command's; 128+N, and death by the same signal, when signal N ended it\n"
+    .exit_status = " N    the command's; 128+S, and death by the same signal, when signal S ended it\n"
                    " 2    the command line is wrong\n"
                    " 125  the boundary can't be made as asked, and nothing was run\n"
                    " 126  the command can't be executed\n"

@@ -309,7 +309,7 @@ static void processes_outlive_their_beginning(void **state)
     WAIT(w, over.ends);
     run(sb, &silent, "cat", NULL, 0);
     run(sb, &loud, "spew", "200000", 0);
-    run(sb, &deadline, "sleep", NULL, 1500);
+    run(sb, &deadline, "sleep", NULL, 5000);
     WAIT(w, silent.pid && loud.bytes == 200000 && deadline.pid);
     exec_ack(loud.follow, 150000);
     world_turns(w, 20);

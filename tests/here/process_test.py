@@ -158,6 +158,8 @@ def test_root_is_refused(here):
 def test_a_terminal_works(here):
     pid, fd = pty.fork()
     if pid == 0:
+        for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP): # by who started the tests, perhaps
+            signal.signal(ignored, signal.SIG_DFL)
         os.chdir(here.home)
         argv = here.argv(None, "bash", "--norc", "-i")
         os.execvpe(argv[0], argv, here.environment(PS1="> ", TERM="dumb"))
